@@ -49,8 +49,8 @@ fuzz_target!(|input: &[u8]| {
         rest = after;
     }
     world.hand.socket.shutdown_write().ok();
-    // The side under test has all bytes of the peer, and no more follow. So the session must end,
-    // with or without an error.
+    // The side under test has received all bytes of the peer, and no more follow. So the session
+    // must end, with or without an error.
     let end = world.session.closed(Some(Instant::now() + TIME_MAX));
     assert!(end.is_ok(), "still waiting after the peer hung up");
     world.take();
@@ -111,8 +111,8 @@ impl World {
         while let Ok(Some(stream)) = self.session.try_accept() {
             self.streams.push(stream);
         }
-        // Drops the streams that have ended. Otherwise streams whose numbers are reused would
-        // accumulate in `streams`.
+        // The loop drops the streams that have ended. Otherwise streams whose numbers are reused
+        // would accumulate in `streams`.
         self.streams.retain_mut(|stream| {
             loop {
                 match stream.try_recv() {

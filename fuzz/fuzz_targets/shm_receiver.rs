@@ -291,7 +291,7 @@ impl World {
     }
 }
 
-/// Reads every byte of the message, as a user would.
+/// Reads every byte of the received message, as a user of the library would.
 fn look_at(message: &Message) {
     assert!(message.len() as u64 <= BYTES_MAX);
     std::hint::black_box(message.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)));

@@ -210,7 +210,7 @@ static HOME: LazyLock<PathBuf> = LazyLock::new(|| {
 });
 
 const OUTSIDE_HOME: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/paths");
-/// A path with more parts than the limit allows.
+/// A path below the allowed directory with more parts than the limit on parts allows.
 const DEEP_PATH: &str = "/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d";
 /// Upper bound of the size of a file that a shmipc server may map as shared memory, in bytes.
 const BYTES_MAX: u64 = 1 << 20;

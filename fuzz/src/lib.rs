@@ -50,13 +50,13 @@ pub fn config() -> Config {
         .handshake_timeout(Duration::from_secs(60))
 }
 
-/// An abstract address that no other process uses.
+/// Returns an abstract address that no other process uses.
 #[must_use]
 pub fn address(name: &str) -> String {
     format!("unix:@partywall-fuzz-{}-{name}", std::process::id())
 }
 
-/// The fuzzer's end of a connection: it has completed the handshake, and then sends and writes
+/// The fuzzer's end of a connection: the end has completed the handshake, and then sends and writes
 /// whatever the fuzzer chooses.
 pub struct ByHand {
     /// The control socket of shared memory, or the socket that carries the records.
@@ -89,7 +89,8 @@ pub fn connect_socket(listener: &mut Listener, name: &str) -> (Channel, ByHand) 
     (channel, ByHand { socket, region: None })
 }
 
-/// Connects the fuzzer's peer to `listener`. The connection begins on the socket, and may move.
+/// Connects the fuzzer's peer to `listener`. The connection begins on the socket, and may move to
+/// shared memory later.
 #[must_use]
 pub fn begin_on_socket(listener: &mut Listener, name: &str) -> (Channel, Socket) {
     let socket = reach(name);
@@ -138,7 +139,7 @@ pub fn connect_shm(listener: &mut Listener, name: &str, with_doorbells: bool) ->
     (channel, ByHand { socket, region: Some((region, geometry)) })
 }
 
-/// The HELLO of the fuzzer's peer.
+/// Makes the HELLO, the first frame of the handshake, that the fuzzer's peer sends.
 #[must_use]
 pub fn hello(features: u64) -> Hello {
     Hello {

@@ -25,8 +25,8 @@ const TIME_MAX: Duration = Duration::from_secs(30);
 const STREAM_WINDOW: u64 = 2000;
 const STREAMS_MAX: u32 = 8;
 
-/// The fuzzer's end of a session: it has completed the handshake, and then sends whatever records
-/// the fuzzer chooses.
+/// The fuzzer's end of a session: the end has completed the handshake, and then sends whatever
+/// records the fuzzer chooses.
 pub struct SessionByHand {
     /// The socket that carries the records.
     pub socket: Socket,
@@ -88,7 +88,7 @@ pub fn connect_session(config: &Config) -> (Session, SessionByHand) {
     })
 }
 
-/// Sends the HELLO and the OFFER of an honest peer.
+/// Sends the HELLO and the OFFER that an honest peer would send.
 fn send_offer(socket: &Socket) {
     let mut own = hello(FEATURE_SOCKET);
     own.service = U32::new(SERVICE_SESSION);
@@ -100,7 +100,7 @@ fn send_offer(socket: &Socket) {
     send(socket, Offer::socket(FallbackReason::Policy.number()).as_bytes(), &[]);
 }
 
-/// Sends the READY of an honest peer.
+/// Sends the READY that an honest peer would send.
 fn send_ready(socket: &Socket) {
     let reason = FallbackReason::Policy.number();
     send(socket, Ready::new(TRANSPORT_SOCKET, reason).as_bytes(), &[]);

@@ -41,7 +41,7 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     place.copy("bindings/c/include/partywall.h", "include/partywall.h")?;
     place.copy("bindings/cpp/include/partywall.hpp", "include/partywall.hpp")?;
     place.fill("bindings/c/partywall.pc.in", "lib/pkgconfig/partywall.pc")?;
-    for name in ["PartywallConfig.cmake", "PartywallConfigVersion.cmake"] {
+    for name in ["partywall-config.cmake", "partywall-config-version.cmake"] {
         let template = format!("bindings/c/cmake/{name}.in");
         place.fill(&template, &format!("lib/cmake/Partywall/{name}"))?;
     }

@@ -295,44 +295,80 @@ fn conformance(_: &[&str]) -> Result<Done, String> {
     side_by_side(&[step.args("--lib --bins --tests")], BUSY_AT_ONCE)
 }
 
-/// Compiles C programs against the library, and runs them.
+/// Compiles C programs against the library, and runs them. Then the library is installed.
 fn c(_: &[&str]) -> Result<Done, String> {
-    for compiler in ["cc", "c++"] {
-        if !Step::new(compiler).args("--version").works() {
-            return skipped(&format!("no `{compiler}`; the packages gcc and g++ have it"));
-        }
+    if !Step::new("cc").args("--version").works() {
+        return skipped("no `cc`; the package gcc has it");
     }
     passed(&[builds::tests().args("--test c")])?;
-    installed()
+    let prefix = installed()?;
+    check_symbols(&format!("{prefix}/lib/libpartywall.so"))?;
+    for example in ["echo", "link"] {
+        let source = format!("bindings/c/examples/{example}.c");
+        build_by_pkg_config("cc", "c11", &source, &format!("{prefix}/{example}"))?;
+    }
+    build_by_cmake("c", &prefix)
 }
 
-/// Installs the C library, compares its symbols with their list, and builds the examples by
-/// pkg-config and by CMake, as users do.
-fn installed() -> Result<Done, String> {
+/// Compiles C++ programs against the library, and runs them. Then the headers are installed.
+fn cpp(_: &[&str]) -> Result<Done, String> {
+    if !Step::new("c++").args("--version").works() {
+        return skipped("no `c++`; the package g++ has it");
+    }
+    passed(&[builds::tests().args("--test cpp")])?;
+    let prefix = installed()?;
+    let program = format!("{prefix}/echo_cpp");
+    build_by_pkg_config("c++", "c++17", "bindings/cpp/examples/echo.cpp", &program)?;
+    build_by_cmake("cpp", &prefix)
+}
+
+/// Installs the library and the headers below `target/`, and returns the prefix.
+fn installed() -> Result<String, String> {
     let prefix = std::path::absolute("target/installed");
     let prefix = prefix.map_err(|error| format!("no current directory: {error}"))?;
-    let prefix = prefix.to_string_lossy();
-    install::main(&["--prefix".to_owned(), prefix.clone().into_owned()])?;
-    check_symbols(&format!("{prefix}/lib/libpartywall.so"))?;
-    if Step::new("pkg-config").args("--version").works() {
-        let flags = Step::new("pkg-config").args("--cflags --libs partywall");
-        let flags = flags.variable("PKG_CONFIG_PATH", &format!("{prefix}/lib/pkgconfig"));
-        let output = flags.capture()?;
-        let flags = String::from_utf8_lossy(&output.stdout).into_owned();
-        for example in ["echo", "link"] {
-            let compile = Step::new("cc").args("-std=c11 -Wextra -Wpedantic -Werror");
-            let compile = compile.arg(&format!("bindings/c/examples/{example}.c"));
-            passed(&[compile.args(&flags).arg("-o").arg(&format!("{prefix}/{example}"))])?;
-        }
+    let prefix = prefix.to_string_lossy().into_owned();
+    install::main(&["--prefix".to_owned(), prefix.clone()])?;
+    Ok(prefix)
+}
+
+/// Builds a program against the installed library, as users of pkg-config do. Without pkg-config
+/// only a message is printed.
+fn build_by_pkg_config(
+    compiler: &str,
+    standard: &str,
+    source: &str,
+    program: &str,
+) -> Result<(), String> {
+    if !Step::new("pkg-config").args("--version").works() {
+        println!("skipped in this stage: no pkg-config");
+        return Ok(());
     }
+    let prefix = program.rsplit_once('/').map_or("", |(prefix, _)| prefix);
+    let flags = Step::new("pkg-config").args("--cflags --libs partywall");
+    let flags = flags.variable("PKG_CONFIG_PATH", &format!("{prefix}/lib/pkgconfig"));
+    let output = flags.capture()?;
+    let flags = String::from_utf8_lossy(&output.stdout).into_owned();
+    let compile = Step::new(compiler).arg(&format!("-std={standard}"));
+    let compile = compile.args("-Wextra -Wpedantic -Werror").arg(source);
+    passed(&[compile.args(&flags).arg("-o").arg(program)]).map(drop)
+}
+
+/// Builds the examples of a language against the installed library, as users of CMake do.
+fn build_by_cmake(language: &str, prefix: &str) -> Result<Done, String> {
     if !Step::new("cmake").args("--version").works() {
         println!("skipped in this stage: no CMake");
         return Ok(Done::Passed);
     }
-    let configure = Step::new("cmake").args("-S bindings/c/examples -B target/cmake");
+    let (source, build) =
+        (format!("bindings/{language}/examples"), format!("target/cmake/{language}"));
     passed(&[
-        configure.arg(&format!("-DCMAKE_PREFIX_PATH={prefix}")),
-        Step::new("cmake").args("--build target/cmake"),
+        Step::new("cmake")
+            .args("-S")
+            .arg(&source)
+            .arg("-B")
+            .arg(&build)
+            .arg(&format!("-DCMAKE_PREFIX_PATH={prefix}")),
+        Step::new("cmake").arg("--build").arg(&build),
     ])
 }
 
@@ -621,7 +657,7 @@ const BUSY_AT_ONCE: usize = 2;
 /// note.
 const TOTAL_MAX: Duration = Duration::from_secs(16 * 60);
 
-const STAGES: [Stage; 20] = [
+const STAGES: [Stage; 21] = [
     Stage { name: "fmt", quick: true, run: fmt },
     Stage { name: "tidy", quick: true, run: tidy_and_vectors },
     Stage { name: "clippy", quick: true, run: clippy },
@@ -630,6 +666,7 @@ const STAGES: [Stage; 20] = [
     Stage { name: "loom", quick: false, run: loom },
     Stage { name: "shuttle", quick: false, run: shuttle },
     Stage { name: "c", quick: false, run: c },
+    Stage { name: "cpp", quick: false, run: cpp },
     Stage { name: "conformance", quick: false, run: conformance },
     Stage { name: "volo", quick: false, run: volo },
     Stage { name: "go", quick: false, run: go },

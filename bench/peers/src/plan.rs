@@ -20,7 +20,7 @@ use crate::arguments::Arguments;
 use crate::table::{self, TRANSPORTS};
 use crate::targets;
 
-/// The plan of the run that the arguments describe.
+/// Makes the plan of the run of `bench-peers` that the arguments describe.
 pub fn of(arguments: &Arguments) -> Result<Plan> {
     let mut plan = Plan::new(arguments.rounds, TRANSPORTS);
     plan.failures_max = FAILURES_MAX;
@@ -87,7 +87,7 @@ fn add(plan: &mut Plan, scenario: Scenario, sizes: &[usize], arguments: &Argumen
     }
 }
 
-/// Adds the cells that the targets need.
+/// Adds to the plan the cells that the targets of `bench-peers` need.
 fn add_targets(plan: &mut Plan, arguments: &Arguments) -> Result<()> {
     let is_plain = arguments.size.is_empty()
         && arguments.transport.is_empty()

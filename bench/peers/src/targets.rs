@@ -11,7 +11,7 @@ use partywall_bench::report::targets::{Measurement, Targets, quotient};
 use crate::plan::PARALLEL_SIZES;
 use crate::table::{ICEORYX2_PUBSUB, SHMIPC_V3};
 
-/// The targets of this program.
+/// The targets that `bench-peers targets` measures.
 pub fn all() -> Targets {
     Targets::of(PROGRAM, measurements())
 }
@@ -42,10 +42,10 @@ fn parallel(size: usize) -> Measurement {
     quotient(&name, over(TransportName::SHM), over(SHMIPC_V3))
 }
 
-/// The name of this program in the table of targets.
+/// The name of this program, `bench-peers`, in the table of targets.
 const PROGRAM: &str = "bench-peers";
 
-/// Number of streams in the benchmark of `shmipc`.
+/// Number of streams that the benchmark of the crate `shmipc` uses at once.
 const STREAMS: usize = 199;
 
 #[cfg(test)]

@@ -3,15 +3,23 @@
 //
 // This header wraps the C interface of partywall.h, which has the details of each call.
 //
-//   error_code     errc, category(): the numbers of SPEC.md, section 17, comparable with std::errc
-//   error          the exception; what() is the whole text of the library, with its advice
-//   bytes_view     what is sent and received: from and to std::span, std::string_view, containers
-//   config, listener, channel, message, reservation, loop
+//   errc, category   the numbers of SPEC.md, section 17, comparable with std::errc
+//   error            the exception; what() is the whole text of the library, with its advice
+//   bytes_view       what is sent and received; from and to std::span, texts and containers
+//   channel          one pipe of messages in each direction: listener, message, reservation
+//   stream           one of many pipes of a connection: session, session_listener
+//   link             a stream that outlives processes: link_client, link_server, link_message
+//   loop             one wait for all of them
 //
 // Objects own what they name: they are moved, not copied, and free it when they are destroyed. A
-// moved-from object may only be destroyed or assigned to. Each operation that can fail has two
-// overloads: one throws partywall::error, the other takes a std::error_code as its last argument,
-// throws nothing, and clears the code on success.
+// moved-from object may only be destroyed or assigned to, and its calls fail with errc::argument.
+// Each operation that can fail has two overloads: one throws partywall::error, the other takes a
+// std::error_code as its last argument, throws nothing, and clears the code on success. Setters of
+// configurations throw.
+//
+// Threads. One thread may send on a channel or stream while another receives from it. Any number
+// may use a session, link, link_client, link_server or link_group. Every other object takes one
+// call at a time. No object may be moved or destroyed while another thread uses it.
 #ifndef PARTYWALL_HPP
 #define PARTYWALL_HPP
 
@@ -55,10 +63,36 @@ enum class errc : std::int32_t {
     message_too_long = PARTYWALL_MESSAGE_TOO_LONG,
     setting = PARTYWALL_SETTING,
     foreign_reservation = PARTYWALL_FOREIGN_RESERVATION,
+    not_admitted = 206,
+    address_syntax = 301,
+    not_loopback = 304,
+    anonymous_clients = 305,
+    address_in_use = 311,
+    no_directory = 315,
+    connecting_timed_out = 331,
     no_socket = 332,
     no_listener = 333,
+    session_closed_here = 401,
+    going_away = 403,
+    no_streams = 404,
+    metadata_too_long = 405,
+    stream_stopped = PARTYWALL_STREAM_STOPPED,
+    stream_reset = PARTYWALL_STREAM_RESET,
     finished_here = PARTYWALL_FINISHED_HERE,
     stopped_here = PARTYWALL_STOPPED_HERE,
+    session_closed = 411,
+    link_closed = 501,
+    fenced = 502,
+    quarantined = 503,
+    acknowledged_before = 504,
+    message_stale = 505,
+    link_in_use = 507,
+    too_many_links = 508,
+    name_empty = 511,
+    name_too_long = 512,
+    directory_not_opened = 521,
+    link_busy = 527,
+    file_of_another_boot = 533,
     argument = PARTYWALL_ARGUMENT,
     handle = PARTYWALL_HANDLE,
     panic = PARTYWALL_PANIC,
@@ -86,12 +120,40 @@ public:
         case errc::message_too_long: return "the message is too long for this connection";
         case errc::setting: return "a setting is impossible";
         case errc::foreign_reservation: return "the memory was reserved on another channel";
+        case errc::not_admitted: return "this side does not admit the user of the peer";
+        case errc::address_syntax:
+            return "this is no address: use unix:/path, unix:@name or tcp:host:port";
+        case errc::not_loopback: return "other hosts can reach the address: use allow_remote";
+        case errc::anonymous_clients: return "TCP does not identify the clients of a link";
+        case errc::address_in_use: return "another process listens at the address";
+        case errc::no_directory: return "the directory of the address does not exist";
+        case errc::connecting_timed_out: return "the listener did not take the connection in time";
         case errc::no_socket: return "the path of the address does not exist";
         case errc::no_listener: return "no process listens at the address";
+        case errc::session_closed_here: return "this side has closed the session";
+        case errc::going_away: return "the peer asked for no more streams";
+        case errc::no_streams: return "the peer accepts no streams";
+        case errc::metadata_too_long: return "the metadata of the stream are too long";
+        case errc::stream_stopped: return "the peer has stopped receiving from the stream";
+        case errc::stream_reset: return "the peer has reset the stream";
         case errc::finished_here: return "this side has ended its sending";
         case errc::stopped_here: return "this side has ended its receiving";
-        case errc::argument: return "an argument is null or out of range";
-        case errc::handle: return "the object was freed or moved from";
+        case errc::session_closed: return "the peer has closed the session";
+        case errc::link_closed: return "the link was closed in this process";
+        case errc::fenced: return "a later owner of this end has attached";
+        case errc::quarantined: return "the two ends of the link contradict each other";
+        case errc::acknowledged_before: return "the message was acknowledged with a later one";
+        case errc::message_stale: return "the message comes again, or its epoch is over";
+        case errc::link_in_use: return "the process has this link already";
+        case errc::too_many_links: return "the server has as many links as it may";
+        case errc::name_empty: return "a name of the link is empty";
+        case errc::name_too_long: return "a name of the link has more than 255 bytes";
+        case errc::directory_not_opened: return "the directory of links cannot be opened";
+        case errc::link_busy: return "another process owns the file of the link";
+        case errc::file_of_another_boot: return "the link was not closed before the last reboot";
+        case errc::argument:
+            return "an object is empty, an argument is out of range, or a timeout is negative";
+        case errc::handle: return "the object was freed";
         case errc::panic: return "a defect of the library; the object cannot be used any more";
         case errc::buffer_too_short: return "the buffer is shorter than the message";
         case errc::handles_exhausted: return "too many objects";
@@ -106,7 +168,11 @@ public:
         case errc::empty:
         case errc::would_block: return std::errc::operation_would_block;
         case errc::busy: return std::errc::device_or_resource_busy;
+        case errc::stream_stopped: return std::errc::broken_pipe;
+        case errc::stream_reset:
         case errc::disconnected: return std::errc::connection_reset;
+        case errc::address_in_use: return std::errc::address_in_use;
+        case errc::connecting_timed_out: return std::errc::timed_out;
         case errc::message_too_long: return std::errc::message_size;
         case errc::setting:
         case errc::argument: return std::errc::invalid_argument;
@@ -133,16 +199,63 @@ inline std::error_code make_error_code(errc value) noexcept {
 /// What the throwing overloads throw. what() says what to do; code() has the number of the cause.
 class error : public std::system_error {
 public:
-    error(std::error_code code, std::string text)
+    error(std::error_code code, std::string text, std::uint32_t application_code = 0,
+          int os_error = 0)
         : std::system_error(code),
-          text_(std::make_shared<std::string>(text.empty() ? code.message() : std::move(text))) {}
+          text_(std::make_shared<std::string>(text.empty() ? code.message() : std::move(text))),
+          application_code_(application_code), os_error_(os_error) {}
 
     const char *what() const noexcept override { return text_->c_str(); }
+
+    /// The code that the peer's application gave to end a stream or session, or 0.
+    std::uint32_t application_code() const noexcept { return application_code_; }
+    /// The errno of the system call behind the error, or 0.
+    int os_error() const noexcept { return os_error_; }
 
 private:
     // Shared, so that copying the exception throws nothing.
     std::shared_ptr<const std::string> text_;
+    std::uint32_t application_code_;
+    int os_error_;
 };
+
+// ---- Timeouts ----------------------------------------------------------------------------------
+
+/// How long an operation waits: any std::chrono duration, `no_wait` or `forever`. A duration that
+/// is negative or not a number makes the operation fail with errc::argument.
+class timeout {
+public:
+    template <class Rep, class Period>
+    constexpr timeout(std::chrono::duration<Rep, Period> time) noexcept
+        : ns_(checked(std::chrono::duration<double, std::nano>(time).count())) {}
+
+    /// The time that is left until `when`; none if that has passed.
+    template <class Clock, class Duration>
+    static timeout until(std::chrono::time_point<Clock, Duration> when) noexcept {
+        const auto left = when - Clock::now();
+        return left.count() > 0 ? timeout(left) : zero();
+    }
+    static constexpr timeout zero() noexcept { return timeout(std::int64_t(0)); }
+    static constexpr timeout unlimited() noexcept { return timeout(std::int64_t(-1)); }
+
+    constexpr bool is_valid() const noexcept { return ns_ >= -1; }
+    /// Nanoseconds, -1 without a limit, less if the duration is not valid.
+    constexpr std::int64_t count() const noexcept { return ns_; }
+
+private:
+    explicit constexpr timeout(std::int64_t ns) noexcept : ns_(ns) {}
+    // A time of more than a hundred years has no limit, and a part of a nanosecond counts as one.
+    static constexpr std::int64_t checked(double ns) noexcept {
+        if (!(ns >= 0)) return INT64_MIN; // also if it is not a number
+        if (ns >= 3.2e18) return -1;
+        return ns > 0 && ns < 1 ? 1 : static_cast<std::int64_t>(ns);
+    }
+
+    std::int64_t ns_;
+};
+
+inline constexpr timeout no_wait = timeout::zero();
+inline constexpr timeout forever = timeout::unlimited();
 
 namespace detail {
 
@@ -152,29 +265,64 @@ public:
     failure() = default;
     failure(const failure &) = delete;
     failure &operator=(const failure &) = delete;
-    ~failure() { partywall_error_free(error_); }
+    ~failure() {
+        if (error_ != nullptr) partywall_error_free(error_);
+    }
 
     partywall_error **out() noexcept { return &error_; }
 
     [[noreturn]] void raise(std::int32_t status) const {
-        const char *text = error_ != nullptr ? partywall_error_message(error_) : "";
-        throw error({static_cast<int>(status), category()}, text);
+        const std::error_code code(static_cast<int>(status), category());
+        if (error_ == nullptr) throw error(code, "");
+        throw error(code, partywall_error_message(error_), partywall_error_application_code(error_),
+                    partywall_error_errno(error_));
     }
 
 private:
     partywall_error *error_ = nullptr;
 };
 
-/// Calls `function`, which takes the place for an error object, and throws if it fails.
-template <class Function> void check(Function &&function) {
+constexpr bool is_valid(timeout time) noexcept { return time.is_valid(); }
+template <class T> constexpr bool is_valid(const T &) noexcept { return true; }
+constexpr std::int64_t plain(timeout time) noexcept { return time.count(); }
+template <class T> constexpr T plain(T value) noexcept { return value; }
+
+/// Calls a function of the C interface, whose last argument is the place for an error object.
+template <class... Parameters, class... Arguments>
+std::int32_t status_of(partywall_error **why, std::int32_t (*function)(Parameters...),
+                       Arguments... arguments) noexcept {
+    if (!(is_valid(arguments) && ...)) return PARTYWALL_ARGUMENT;
+    return function(plain(arguments)..., why);
+}
+
+/// Calls a function of the C interface, and throws if it fails.
+template <class Function, class... Arguments>
+void call(Function *function, Arguments... arguments) {
     failure why;
-    const std::int32_t status = function(why.out());
+    const std::int32_t status = status_of(why.out(), function, arguments...);
     if (status != PARTYWALL_OK) why.raise(status);
 }
 
-inline void note(std::int32_t status, std::error_code &code) noexcept {
+/// As call(), for results of which there is none after PARTYWALL_FINISHED: then it returns false.
+template <class Function, class... Arguments>
+bool found(Function *function, Arguments... arguments) {
+    failure why;
+    const std::int32_t status = status_of(why.out(), function, arguments...);
+    if (status != PARTYWALL_OK && status != PARTYWALL_FINISHED) why.raise(status);
+    return status == PARTYWALL_OK;
+}
+
+/// Sets `code` to a status.
+inline std::int32_t note(std::int32_t status, std::error_code &code) noexcept {
     if (status == PARTYWALL_OK) code.clear();
     else code.assign(static_cast<int>(status), category());
+    return status;
+}
+
+/// Calls a function of the C interface, and sets `code` to its status.
+template <class Function, class... Arguments>
+std::int32_t call(std::error_code &code, Function *function, Arguments... arguments) noexcept {
+    return note(status_of(nullptr, function, arguments...), code);
 }
 
 /// The one owner of an object of the C interface.
@@ -206,9 +354,25 @@ private:
     T *object_ = nullptr;
 };
 
+/// Returns the text that a function of the C interface copies into a buffer.
+template <class Object>
+std::string text_of(std::int32_t (*function)(Object *, void *, std::size_t, std::size_t *,
+                                             partywall_error **),
+                    Object *object) {
+    std::string text(128, '\0');
+    for (;;) {
+        std::size_t size = 0;
+        failure why;
+        const auto status = function(object, text.data(), text.size(), &size, why.out());
+        text.resize(size);
+        if (status == PARTYWALL_OK) return text;
+        if (status != PARTYWALL_BUFFER_TOO_SHORT) why.raise(status);
+    }
+}
+
 } // namespace detail
 
-// ---- Bytes and timeouts ------------------------------------------------------------------------
+// ---- Bytes -------------------------------------------------------------------------------------
 
 /// Bytes that belong to somebody else: a message to send, or one that was received.
 class bytes_view {
@@ -269,36 +433,18 @@ template <class T> std::optional<T> value_as(bytes_view bytes) noexcept {
     return value;
 }
 
-/// How long an operation waits: any std::chrono duration, `no_wait` or `forever`.
-class timeout {
-public:
-    template <class Rep, class Period>
-    constexpr timeout(std::chrono::duration<Rep, Period> time) noexcept
-        : ns_(bounded(std::chrono::duration<double, std::nano>(time).count())) {}
-
-    constexpr std::int64_t count() const noexcept { return ns_; }
-
-    static constexpr timeout at_most(std::int64_t ns) noexcept { return timeout(ns); }
-
-private:
-    explicit constexpr timeout(std::int64_t ns) noexcept : ns_(ns) {}
-    // A time that has passed does not wait, and one of more than a hundred years has no limit.
-    static constexpr std::int64_t bounded(double ns) noexcept {
-        return ns <= 0 ? 0 : ns >= 3.2e18 ? -1 : static_cast<std::int64_t>(ns);
-    }
-
-    std::int64_t ns_;
-};
-
-inline constexpr timeout no_wait = timeout::at_most(0);
-inline constexpr timeout forever = timeout::at_most(-1);
-
 // ---- Configurations ----------------------------------------------------------------------------
 
 enum class transport : std::uint64_t {
     automatic = PARTYWALL_TRANSPORT_AUTO,
     shared_memory = PARTYWALL_TRANSPORT_SHARED_MEMORY,
     socket = PARTYWALL_TRANSPORT_SOCKET,
+};
+
+enum class begin_on : std::uint64_t {
+    automatic = PARTYWALL_BEGIN_AUTO,
+    shared_memory = PARTYWALL_BEGIN_SHARED_MEMORY,
+    socket = PARTYWALL_BEGIN_SOCKET,
 };
 
 enum class back_pressure : std::uint64_t {
@@ -320,50 +466,94 @@ enum class waiting : std::uint64_t {
     park = PARTYWALL_WAIT_PARK,
 };
 
-/// Settings of connections; partywall.h lists the keys of set() and their defaults. The setters
-/// return the configuration, and throw.
-class config {
+enum class delivery : std::uint64_t {
+    at_least_once = PARTYWALL_DELIVERY_AT_LEAST_ONCE,
+    at_most_once = PARTYWALL_DELIVERY_AT_MOST_ONCE,
+};
+
+enum class after_reboot : std::uint64_t {
+    refuse = PARTYWALL_AFTER_REBOOT_REFUSE,
+    adopt_proven = PARTYWALL_AFTER_REBOOT_ADOPT_PROVEN,
+};
+
+namespace detail {
+
+/// The setters that configurations of connections and of links have in common.
+template <class Config, class Object, auto New, auto Free, auto Set> class settings {
 public:
-    config() {
-        detail::check([&](partywall_error **why) { return partywall_config_new(own_.out(), why); });
+    settings() { call(New, own_.out()); }
+
+    Config &set(const char *key, std::uint64_t value) {
+        call(Set, own_.get(), key, value);
+        return static_cast<Config &>(*this);
     }
-
-    config &set(const char *key, std::uint64_t value) {
-        detail::check([&](partywall_error **why) {
-            return partywall_config_set(own_.get(), key, value, why);
-        });
-        return *this;
+    Config &set(const char *key, timeout time) {
+        if (!time.is_valid()) throw error(make_error_code(errc::argument), "");
+        return set(key, static_cast<std::uint64_t>(time.count())); // without a limit: the greatest
     }
+    Config &set(partywall::transport value) { return set("transport", number(value)); }
+    Config &set(partywall::waiting value) { return set("wait", number(value)); }
+    Config &poll_period(timeout time) { return set("poll_period_ns", time); }
+    Config &spin_budget(timeout time) { return set("spin_budget_ns", time); }
+    Config &handshake_timeout(timeout time) { return set("handshake_timeout_ns", time); }
+    Config &ring_bytes(std::uint64_t bytes) { return set("ring_bytes", bytes); }
+    Config &socket_mode(std::uint64_t mode) { return set("socket_mode", mode); }
+    Config &allow_remote(bool allows) { return set("allow_remote", allows ? 1 : 0); }
 
-    config &set(partywall::transport value) { return set("transport", number(value)); }
-    config &set(partywall::back_pressure value) { return set("back_pressure", number(value)); }
-    config &set(partywall::trust value) { return set("trust", number(value)); }
-    config &set(partywall::waiting value) { return set("wait", number(value)); }
-    config &spin_budget(timeout time) { return set("spin_budget_ns", nanoseconds(time)); }
-    config &handshake_timeout(timeout time) {
-        return set("handshake_timeout_ns", nanoseconds(time));
-    }
-    config &linger(timeout time) { return set("linger_ns", nanoseconds(time)); }
-    config &memory_max(std::uint64_t bytes) { return set("memory_max", bytes); }
-    config &message_max(std::uint64_t bytes) { return set("message_max", bytes); }
+    Object *get() const noexcept { return own_.get(); }
 
-    partywall_config *get() const noexcept { return own_.get(); }
-
-private:
+protected:
     template <class Value> static std::uint64_t number(Value value) noexcept {
         return static_cast<std::uint64_t>(value);
     }
-    static std::uint64_t nanoseconds(timeout time) noexcept {
-        return time.count() < 0 ? UINT64_MAX : static_cast<std::uint64_t>(time.count());
+
+private:
+    owner<Object, Free> own_;
+};
+
+} // namespace detail
+
+/// Settings of channels and sessions; partywall.h lists the keys of set() and their defaults.
+class config : public detail::settings<config, partywall_config, partywall_config_new,
+                                       partywall_config_free, partywall_config_set> {
+public:
+    using settings::set;
+    config &set(partywall::begin_on value) { return set("begin", number(value)); }
+    config &set(partywall::back_pressure value) { return set("back_pressure", number(value)); }
+    config &set(partywall::trust value) { return set("trust", number(value)); }
+    config &memory_max(std::uint64_t bytes) { return set("memory_max", bytes); }
+    config &message_max(std::uint64_t bytes) { return set("message_max", bytes); }
+    config &stream_window(std::uint64_t bytes) { return set("stream_window", bytes); }
+    config &streams_max(std::uint64_t count) { return set("streams_max", count); }
+    config &linger(timeout time) { return set("linger_ns", time); }
+
+    /// Admits processes of a user, and refuses all others that no such call admits.
+    config &admit_user(std::uint32_t uid) {
+        if (const auto status = partywall_config_admit_user(get(), uid)) fail(status);
+        return *this;
+    }
+    /// Admits processes of a primary group, as admit_user() does of a user.
+    config &admit_group(std::uint32_t gid) {
+        if (const auto status = partywall_config_admit_group(get(), gid)) fail(status);
+        return *this;
     }
 
-    detail::owner<partywall_config, partywall_config_free> own_;
+private:
+    [[noreturn]] static void fail(std::int32_t status) { detail::failure().raise(status); }
 };
+
+namespace detail {
+inline partywall_config *defaults() noexcept { return nullptr; }
+} // namespace detail
 
 // ---- Messages and reservations -----------------------------------------------------------------
 
+namespace detail {
+template <class Calls> class pipe;
+} // namespace detail
+
 /// A received message of its own: it stays valid until it is destroyed, in any thread, also after
-/// its channel is gone. It may lie in memory of its sender, which has that memory back then.
+/// its channel or stream is gone. It may lie in memory of its sender, which then has that back.
 class message {
 public:
     message() = default;
@@ -384,6 +574,7 @@ public:
     }
 
 private:
+    template <class Calls> friend class detail::pipe;
     friend class channel;
     explicit message(partywall_message *object) noexcept : own_(object) {
         const void *data = nullptr;
@@ -396,8 +587,8 @@ private:
     bytes_view bytes_;
 };
 
-/// Memory for a message, which is written in place and then given to channel::commit. Destroying it
-/// gives the memory back without sending the message.
+/// Memory for a message, which is written in place and then given to commit(). Destroying it gives
+/// the memory back without sending the message.
 class reservation {
 public:
     reservation() = default;
@@ -417,163 +608,149 @@ public:
     }
 
 private:
-    friend class channel;
+    template <class Calls> friend class detail::pipe;
 
     detail::owner<partywall_reservation, partywall_reservation_abort> own_;
     std::byte *data_ = nullptr;
     std::size_t size_ = 0;
 };
 
-// ---- Channels ----------------------------------------------------------------------------------
+// ---- What channels and streams have in common --------------------------------------------------
 
-/// Both directions of a connection between two processes. One thread may send while another
-/// receives. Destroying a channel ends both directions; the peer receives every sent message first.
-class channel {
+namespace detail {
+
+struct channel_calls {
+    using object = partywall_channel;
+    static constexpr auto release = partywall_channel_free;
+    static constexpr auto send = partywall_channel_send;
+    static constexpr auto reserve = partywall_channel_reserve;
+    static constexpr auto commit = partywall_channel_commit;
+    static constexpr auto recv_view = partywall_channel_recv_view;
+    static constexpr auto recv_copy = partywall_channel_recv_copy;
+    static constexpr auto recv = partywall_channel_recv;
+};
+
+struct stream_calls {
+    using object = partywall_stream;
+    static constexpr auto release = partywall_stream_free;
+    static constexpr auto send = partywall_stream_send;
+    static constexpr auto reserve = partywall_stream_reserve;
+    static constexpr auto commit = partywall_stream_commit;
+    static constexpr auto recv_view = partywall_stream_recv_view;
+    static constexpr auto recv_copy = partywall_stream_recv_copy;
+    static constexpr auto recv = partywall_stream_recv;
+};
+
+/// Messages in both directions.
+template <class Calls> class pipe {
 public:
-    channel() = default;
+    using object = typename Calls::object;
 
-    /// Opens a channel with the listener at `address`, such as "unix:/run/app.sock".
-    static channel connect(const std::string &address) { return connect_with(address, nullptr); }
-    static channel connect(const std::string &address, const config &with) {
-        return connect_with(address, with.get());
-    }
-    static channel connect(const std::string &address, const config &with,
-                           std::error_code &code) noexcept {
-        channel made;
-        const auto status =
-            partywall_connect(address.c_str(), with.get(), made.own_.out(), nullptr);
-        detail::note(status, code);
-        return made;
-    }
-
-    explicit operator bool() const noexcept { return own_.get() != nullptr; }
-    partywall_channel *get() const noexcept { return own_.get(); }
+    explicit operator bool() const noexcept { return get() != nullptr; }
+    object *get() const noexcept { return own_.get(); }
 
     /// Sends a copy of the bytes.
     void send(bytes_view bytes, timeout time = forever) {
-        detail::check([&](partywall_error **why) {
-            return partywall_channel_send(own_.get(), bytes.data(), bytes.size(), time.count(),
-                                          why);
-        });
+        call(Calls::send, get(), bytes.data(), bytes.size(), time);
     }
     void send(bytes_view bytes, timeout time, std::error_code &code) noexcept {
-        const auto sent =
-            partywall_channel_send(own_.get(), bytes.data(), bytes.size(), time.count(), nullptr);
-        detail::note(sent, code);
+        call(code, Calls::send, get(), bytes.data(), bytes.size(), time);
     }
 
     /// Sends the bytes of a value that is nothing but its bytes; the peer reads it with view_as.
     template <class T> void send_value(const T &value, timeout time = forever) {
         static_assert(std::is_trivially_copyable_v<T>, "only a type that is its bytes can be sent");
-        send(bytes_view(&value, sizeof value), time);
+        send(bytes_view(std::addressof(value), sizeof value), time);
+    }
+    template <class T>
+    void send_value(const T &value, timeout time, std::error_code &code) noexcept {
+        static_assert(std::is_trivially_copyable_v<T>, "only a type that is its bytes can be sent");
+        send(bytes_view(std::addressof(value), sizeof value), time, code);
     }
 
     /// Reserves memory for a message of `size` bytes.
     reservation reserve(std::size_t size, timeout time = forever) {
         reservation made;
-        detail::check([&](partywall_error **why) { return reserve_into(made, size, time, why); });
+        void *data = nullptr;
+        call(Calls::reserve, get(), size, &data, made.own_.out(), time);
+        made.data_ = static_cast<std::byte *>(data);
+        made.size_ = size;
         return made;
     }
     reservation reserve(std::size_t size, timeout time, std::error_code &code) noexcept {
         reservation made;
-        detail::note(reserve_into(made, size, time, nullptr), code);
+        void *data = nullptr;
+        if (call(code, Calls::reserve, get(), size, &data, made.own_.out(), time) == PARTYWALL_OK) {
+            made.data_ = static_cast<std::byte *>(data);
+            made.size_ = size;
+        }
         return made;
     }
 
     /// Sends the message in `reserved`. If it fails and the message could still be sent later, as
     /// after errc::full, `reserved` keeps the memory; otherwise it is empty.
     void commit(reservation &reserved, timeout time = forever) {
-        detail::check([&](partywall_error **why) { return commit_from(reserved, time, why); });
+        failure why;
+        const auto status = commit_from(reserved, time, why.out());
+        if (status != PARTYWALL_OK) why.raise(status);
     }
     void commit(reservation &&reserved, timeout time = forever) { commit(reserved, time); }
     void commit(reservation &reserved, timeout time, std::error_code &code) noexcept {
-        detail::note(commit_from(reserved, time, nullptr), code);
+        note(commit_from(reserved, time, nullptr), code);
     }
 
     /// Receives the next message without a copy. The bytes are valid until the next receiving call,
-    /// keep() included, or the end of the channel. Returns no value once the peer has ended its
+    /// keep() included, or the end of this object. Returns no value once the peer has ended its
     /// sending and every message was received.
     std::optional<bytes_view> recv_view(timeout time = forever) {
-        detail::failure why;
-        bytes_view bytes;
-        return found(view_into(bytes, time, why.out()), why) ? std::optional(bytes) : std::nullopt;
+        const void *data = nullptr;
+        std::size_t size = 0;
+        if (!found(Calls::recv_view, get(), &data, &size, time)) return std::nullopt;
+        return bytes_view(data, size);
     }
     /// As above; the end of the peer's sending is errc::finished.
     bytes_view recv_view(timeout time, std::error_code &code) noexcept {
-        bytes_view bytes;
-        detail::note(view_into(bytes, time, nullptr), code);
-        return bytes;
+        const void *data = nullptr;
+        std::size_t size = 0;
+        call(code, Calls::recv_view, get(), &data, &size, time);
+        return {data, size};
     }
 
-    /// Receives the next message as an object of its own.
+    /// Receives a copy of the next message, and returns its length; no value at the end. After
+    /// errc::buffer_too_short the next receiving call returns the same message.
+    std::optional<std::size_t> recv_copy(void *buffer, std::size_t capacity,
+                                         timeout time = forever) {
+        std::size_t size = 0;
+        if (!found(Calls::recv_copy, get(), buffer, capacity, &size, time)) return std::nullopt;
+        return size;
+    }
+    /// As above, and returns the length of a message that is longer than the buffer, too.
+    std::size_t recv_copy(void *buffer, std::size_t capacity, timeout time,
+                          std::error_code &code) noexcept {
+        std::size_t size = 0;
+        call(code, Calls::recv_copy, get(), buffer, capacity, &size, time);
+        return size;
+    }
+
+    /// Receives the next message as an object of its own; no value at the end.
     std::optional<message> recv(timeout time = forever) {
-        detail::failure why;
         partywall_message *object = nullptr;
-        const auto status = partywall_channel_recv(own_.get(), &object, time.count(), why.out());
-        return found(status, why) ? std::optional(message(object)) : std::nullopt;
+        if (!found(Calls::recv, get(), &object, time)) return std::nullopt;
+        return message(object);
     }
     /// As above; the end of the peer's sending is errc::finished.
     message recv(timeout time, std::error_code &code) noexcept {
         partywall_message *object = nullptr;
-        const auto status = partywall_channel_recv(own_.get(), &object, time.count(), nullptr);
-        detail::note(status, code);
+        const auto status = call(code, Calls::recv, get(), &object, time);
         return status == PARTYWALL_OK ? message(object) : message();
     }
 
-    /// Makes the message of the last view an object of its own. The view ends.
-    message keep() {
-        partywall_message *object = nullptr;
-        detail::check([&](partywall_error **why) {
-            return partywall_channel_keep(own_.get(), &object, why);
-        });
-        return message(object);
-    }
-
-    /// Waits until the kernel has taken the bytes of all sent messages. Shared memory has none.
-    void flush(timeout time = forever) {
-        detail::check([&](partywall_error **why) {
-            return partywall_channel_flush(own_.get(), time.count(), why);
-        });
-    }
-
-    /// Ends the sending direction. The peer's answers are still received.
-    void close_write() {
-        detail::check([&](partywall_error **why) {
-            return partywall_channel_close_write(own_.get(), why);
-        });
-    }
+protected:
+    owner<object, Calls::release> own_;
 
 private:
-    friend class listener;
-
-    static channel connect_with(const std::string &address, partywall_config *with) {
-        channel made;
-        detail::check([&](partywall_error **why) {
-            return partywall_connect(address.c_str(), with, made.own_.out(), why);
-        });
-        return made;
-    }
-
-    static bool found(std::int32_t status, const detail::failure &why) {
-        if (status != PARTYWALL_OK && status != PARTYWALL_FINISHED) why.raise(status);
-        return status == PARTYWALL_OK;
-    }
-
-    std::int32_t reserve_into(reservation &made, std::size_t size, timeout time,
-                              partywall_error **why) noexcept {
-        void *data = nullptr;
-        const auto status = partywall_channel_reserve(own_.get(), size, &data, made.own_.out(),
-                                                      time.count(), why);
-        if (status == PARTYWALL_OK) {
-            made.data_ = static_cast<std::byte *>(data);
-            made.size_ = size;
-        }
-        return status;
-    }
-
     std::int32_t commit_from(reservation &reserved, timeout time, partywall_error **why) noexcept {
-        const auto status =
-            partywall_channel_commit(own_.get(), reserved.own_.get(), time.count(), why);
+        const auto status = status_of(why, Calls::commit, get(), reserved.own_.get(), time);
         switch (status) {
         case PARTYWALL_FULL:
         case PARTYWALL_FOREIGN_RESERVATION:
@@ -587,73 +764,104 @@ private:
         reserved = reservation();
         return status;
     }
-
-    std::int32_t view_into(bytes_view &bytes, timeout time, partywall_error **why) noexcept {
-        const void *data = nullptr;
-        std::size_t size = 0;
-        const auto status =
-            partywall_channel_recv_view(own_.get(), &data, &size, time.count(), why);
-        if (status == PARTYWALL_OK) bytes = {data, size};
-        return status;
-    }
-
-    detail::owner<partywall_channel, partywall_channel_free> own_;
 };
 
-// ---- Listeners ---------------------------------------------------------------------------------
+} // namespace detail
+
+// ---- Channels ----------------------------------------------------------------------------------
+
+/// Both directions of a connection between two processes. Destroying a channel ends both; the peer
+/// receives every sent message first.
+class channel : public detail::pipe<detail::channel_calls> {
+public:
+    /// Opens a channel with the listener at `address`, such as "unix:/run/app.sock".
+    static channel connect(const std::string &address) {
+        channel made;
+        detail::call(partywall_connect, address.c_str(), detail::defaults(), made.own_.out());
+        return made;
+    }
+    static channel connect(const std::string &address, const config &with) {
+        channel made;
+        detail::call(partywall_connect, address.c_str(), with.get(), made.own_.out());
+        return made;
+    }
+    static channel connect(const std::string &address, const config &with,
+                           std::error_code &code) noexcept {
+        channel made;
+        detail::call(code, partywall_connect, address.c_str(), with.get(), made.own_.out());
+        return made;
+    }
+
+    /// Makes the message of the last view an object of its own. The view ends.
+    message keep() {
+        partywall_message *object = nullptr;
+        detail::call(partywall_channel_keep, get(), &object);
+        return message(object);
+    }
+    message keep(std::error_code &code) noexcept {
+        partywall_message *object = nullptr;
+        const auto status = detail::call(code, partywall_channel_keep, get(), &object);
+        return status == PARTYWALL_OK ? message(object) : message();
+    }
+
+    /// Waits until the kernel has taken the bytes of all sent messages. Shared memory has none.
+    void flush(timeout time = forever) { detail::call(partywall_channel_flush, get(), time); }
+    void flush(timeout time, std::error_code &code) noexcept {
+        detail::call(code, partywall_channel_flush, get(), time);
+    }
+
+    /// Ends the sending direction. The peer's answers are still received.
+    void close_write() { detail::call(partywall_channel_close_write, get()); }
+    void close_write(std::error_code &code) noexcept {
+        detail::call(code, partywall_channel_close_write, get());
+    }
+
+private:
+    friend class listener;
+};
 
 /// Accepts channels at an address. Destroying it removes the socket file.
 class listener {
 public:
     listener() = default;
 
-    static listener bind(const std::string &address) { return bind_with(address, nullptr); }
+    static listener bind(const std::string &address) {
+        listener made;
+        detail::call(partywall_listener_bind, address.c_str(), detail::defaults(),
+                     made.own_.out());
+        return made;
+    }
     static listener bind(const std::string &address, const config &with) {
-        return bind_with(address, with.get());
+        listener made;
+        detail::call(partywall_listener_bind, address.c_str(), with.get(), made.own_.out());
+        return made;
+    }
+    static listener bind(const std::string &address, const config &with,
+                         std::error_code &code) noexcept {
+        listener made;
+        detail::call(code, partywall_listener_bind, address.c_str(), with.get(), made.own_.out());
+        return made;
     }
 
-    /// Returns the next channel.
+    /// Returns the next channel. After errc::timed_out none was established in time.
     channel accept(timeout time = forever) {
         channel made;
-        detail::check([&](partywall_error **why) {
-            return partywall_listener_accept(own_.get(), made.own_.out(), time.count(), why);
-        });
+        detail::call(partywall_listener_accept, get(), made.own_.out(), time);
         return made;
     }
     channel accept(timeout time, std::error_code &code) noexcept {
         channel made;
-        const auto status =
-            partywall_listener_accept(own_.get(), made.own_.out(), time.count(), nullptr);
-        detail::note(status, code);
+        detail::call(code, partywall_listener_accept, get(), made.own_.out(), time);
         return made;
     }
 
     /// Returns the bound address; for port 0 it has the port that the system chose.
-    std::string address() const {
-        std::string text(128, '\0');
-        for (;;) {
-            std::size_t size = 0;
-            detail::failure why;
-            const auto status = partywall_listener_address(own_.get(), text.data(), text.size(),
-                                                           &size, why.out());
-            text.resize(size);
-            if (status == PARTYWALL_OK) return text;
-            if (status != PARTYWALL_BUFFER_TOO_SHORT) why.raise(status);
-        }
-    }
+    std::string address() const { return detail::text_of(partywall_listener_address, get()); }
 
-    explicit operator bool() const noexcept { return own_.get() != nullptr; }
+    explicit operator bool() const noexcept { return get() != nullptr; }
     partywall_listener *get() const noexcept { return own_.get(); }
 
 private:
-    static listener bind_with(const std::string &address, partywall_config *with) {
-        listener made;
-        detail::check([&](partywall_error **why) {
-            return partywall_listener_bind(address.c_str(), with, made.own_.out(), why);
-        });
-        return made;
-    }
-
     detail::owner<partywall_listener, partywall_listener_free> own_;
 };
 
@@ -663,34 +871,42 @@ private:
 /// PARTYWALL_OPENED and PARTYWALL_ENDED. An event may come needlessly.
 using event = partywall_event;
 
+class link_group;
+
 /// Waits for many objects at once. Its descriptor fits into any other event loop: when it is
-/// readable, call wait() with `no_wait`.
+/// readable, call wait() with `no_wait`. The calls of objects in a loop take only `no_wait`.
 class loop {
 public:
-    loop() {
-        detail::check([&](partywall_error **why) { return partywall_loop_new(own_.out(), why); });
-    }
+    loop() { detail::call(partywall_loop_new, own_.out()); }
 
-    /// Adds both directions of a channel. From then on its calls take only `no_wait`.
+    /// Adds both directions of a channel, a listener, or a group of links, which report `tag`.
+    /// Sessions and their listeners are in a loop from the beginning.
     void add(channel &source, std::uint64_t tag) {
-        detail::check([&](partywall_error **why) {
-            return partywall_loop_add_channel(own_.get(), source.get(), tag, why);
-        });
+        detail::call(partywall_loop_add_channel, get(), source.get(), tag);
     }
-    /// Adds a listener. From then on its calls take only `no_wait`.
+    void add(channel &source, std::uint64_t tag, std::error_code &code) noexcept {
+        detail::call(code, partywall_loop_add_channel, get(), source.get(), tag);
+    }
     void add(listener &source, std::uint64_t tag) {
-        detail::check([&](partywall_error **why) {
-            return partywall_loop_add_listener(own_.get(), source.get(), tag, why);
-        });
+        detail::call(partywall_loop_add_listener, get(), source.get(), tag);
     }
+    void add(listener &source, std::uint64_t tag, std::error_code &code) noexcept {
+        detail::call(code, partywall_loop_add_listener, get(), source.get(), tag);
+    }
+    inline void add(link_group &source, std::uint64_t tag);
+    inline void add(link_group &source, std::uint64_t tag, std::error_code &code) noexcept;
 
     /// Waits until objects have events, writes at most `capacity` of them, and returns their
     /// number; 0 if there were none in time.
     std::size_t wait(event *events, std::size_t capacity, timeout time = forever) {
         std::size_t count = 0;
-        detail::check([&](partywall_error **why) {
-            return partywall_loop_wait(own_.get(), events, capacity, &count, time.count(), why);
-        });
+        detail::call(partywall_loop_wait, get(), events, capacity, &count, time);
+        return count;
+    }
+    std::size_t wait(event *events, std::size_t capacity, timeout time,
+                     std::error_code &code) noexcept {
+        std::size_t count = 0;
+        detail::call(code, partywall_loop_wait, get(), events, capacity, &count, time);
         return count;
     }
     template <std::size_t Capacity>
@@ -701,14 +917,559 @@ public:
     /// The descriptor for another event loop; it is neither read nor closed by the caller.
     int fd() const noexcept {
         std::int32_t descriptor = -1;
-        partywall_loop_fd(own_.get(), &descriptor);
+        partywall_loop_fd(get(), &descriptor);
         return descriptor;
+    }
+
+    /// How long until wait() has to be called although the descriptor is not readable; no value if
+    /// no timer is set. A watched descriptor becomes readable for timers, too.
+    std::optional<std::chrono::nanoseconds> next_timer() const noexcept {
+        std::int64_t ns = -1;
+        partywall_loop_next_timer(get(), &ns);
+        if (ns < 0) return std::nullopt;
+        return std::chrono::nanoseconds(ns);
     }
 
     partywall_loop *get() const noexcept { return own_.get(); }
 
 private:
     detail::owner<partywall_loop, partywall_loop_free> own_;
+};
+
+// ---- Sessions and streams ----------------------------------------------------------------------
+
+/// One of many streams of messages over a session. Destroying a stream finishes its sending and
+/// stops its receiving. It keeps its session alive.
+class stream : public detail::pipe<detail::stream_calls> {
+public:
+    /// The metadata with which the peer has opened the stream, valid as long as the stream.
+    bytes_view metadata() const noexcept {
+        const void *data = nullptr;
+        std::size_t size = 0;
+        partywall_stream_metadata(get(), &data, &size);
+        return {data, size};
+    }
+
+    /// Ends the sending direction: the peer receives every sent message, then the end.
+    void finish() { detail::call(partywall_stream_finish, get()); }
+    void finish(std::error_code &code) noexcept {
+        detail::call(code, partywall_stream_finish, get());
+    }
+
+    /// Ends the sending direction at once: the peer's receiver gets errc::stream_reset and
+    /// `number`, which is below 0xffffff00.
+    void reset(std::uint32_t number) { detail::call(partywall_stream_reset, get(), number); }
+    void reset(std::uint32_t number, std::error_code &code) noexcept {
+        detail::call(code, partywall_stream_reset, get(), number);
+    }
+
+    /// Ends the receiving direction: the peer's sender gets errc::stream_stopped and `number`,
+    /// which is below 0xffffff00.
+    void stop(std::uint32_t number) { detail::call(partywall_stream_stop, get(), number); }
+    void stop(std::uint32_t number, std::error_code &code) noexcept {
+        detail::call(code, partywall_stream_stop, get(), number);
+    }
+
+private:
+    friend class session;
+};
+
+/// A connection that carries many streams. Without a loop it has a thread of its own, and calls may
+/// wait. In a loop, calls take only `no_wait`, and the loop reports the tags of session and
+/// streams. Destroying a session ends it in good order once its streams are gone.
+class session {
+public:
+    session() = default;
+
+    /// Opens a session with the listener at `address`. Waits for the handshake.
+    static session connect(const std::string &address) { return made(address, detail::defaults()); }
+    static session connect(const std::string &address, const config &with) {
+        return made(address, with.get());
+    }
+    static session connect(const std::string &address, const config &with,
+                           std::error_code &code) noexcept {
+        session made;
+        detail::call(code, partywall_session_connect, address.c_str(), with.get(), alone(),
+                     std::uint64_t(0), made.own_.out());
+        return made;
+    }
+    /// As above, in a loop, which reports `tag` as opened.
+    static session connect(const std::string &address, const config &with, loop &in,
+                           std::uint64_t tag) {
+        session made;
+        detail::call(partywall_session_connect, address.c_str(), with.get(), in.get(), tag,
+                     made.own_.out());
+        return made;
+    }
+    static session connect(const std::string &address, const config &with, loop &in,
+                           std::uint64_t tag, std::error_code &code) noexcept {
+        session made;
+        detail::call(code, partywall_session_connect, address.c_str(), with.get(), in.get(), tag,
+                     made.own_.out());
+        return made;
+    }
+
+    /// Opens a stream without a round trip, with metadata for the peer. It reports `tag` in a loop.
+    stream open(bytes_view metadata = {}, timeout time = forever, std::uint64_t tag = 0) {
+        stream made;
+        detail::call(partywall_session_open, get(), metadata.data(), metadata.size(), tag,
+                     made.own_.out(), time);
+        return made;
+    }
+    stream open(bytes_view metadata, timeout time, std::uint64_t tag,
+                std::error_code &code) noexcept {
+        stream made;
+        detail::call(code, partywall_session_open, get(), metadata.data(), metadata.size(), tag,
+                     made.own_.out(), time);
+        return made;
+    }
+    stream open(bytes_view metadata, timeout time, std::error_code &code) noexcept {
+        return open(metadata, time, 0, code);
+    }
+
+    /// Returns the next stream that the peer has opened; no value once the session was closed.
+    std::optional<stream> accept(timeout time = forever, std::uint64_t tag = 0) {
+        stream made;
+        if (!detail::found(partywall_session_accept, get(), tag, made.own_.out(), time)) {
+            return std::nullopt;
+        }
+        return made;
+    }
+    /// As above; the end of the session is errc::finished.
+    stream accept(timeout time, std::uint64_t tag, std::error_code &code) noexcept {
+        stream made;
+        detail::call(code, partywall_session_accept, get(), tag, made.own_.out(), time);
+        return made;
+    }
+    stream accept(timeout time, std::error_code &code) noexcept { return accept(time, 0, code); }
+
+    /// Asks the peer to open no more streams, and gives it `number`.
+    void go_away(std::uint32_t number = 0) {
+        detail::call(partywall_session_go_away, get(), number);
+    }
+    void go_away(std::uint32_t number, std::error_code &code) noexcept {
+        detail::call(code, partywall_session_go_away, get(), number);
+    }
+
+    /// Ends the session with all its streams. The peer gets `number`, which is below 0xffffff00,
+    /// and the reason.
+    void close(std::uint32_t number = 0, const std::string &reason = "") {
+        detail::call(partywall_session_close, get(), number, reason.c_str());
+    }
+    void close(std::uint32_t number, const std::string &reason, std::error_code &code) noexcept {
+        detail::call(code, partywall_session_close, get(), number, reason.c_str());
+    }
+
+    /// Waits until every stream of the session has ended.
+    void wait_drained(timeout time = forever) {
+        detail::call(partywall_session_wait_drained, get(), time);
+    }
+    void wait_drained(timeout time, std::error_code &code) noexcept {
+        detail::call(code, partywall_session_wait_drained, get(), time);
+    }
+
+    /// Waits until the session is over and the process may exit.
+    void wait_finished(timeout time = forever) {
+        detail::call(partywall_session_wait_finished, get(), time);
+    }
+    void wait_finished(timeout time, std::error_code &code) noexcept {
+        detail::call(code, partywall_session_wait_finished, get(), time);
+    }
+
+    explicit operator bool() const noexcept { return get() != nullptr; }
+    partywall_session *get() const noexcept { return own_.get(); }
+
+private:
+    friend class session_listener;
+
+    static partywall_loop *alone() noexcept { return nullptr; }
+    static session made(const std::string &address, partywall_config *with) {
+        session made;
+        detail::call(partywall_session_connect, address.c_str(), with, alone(), std::uint64_t(0),
+                     made.own_.out());
+        return made;
+    }
+
+    detail::owner<partywall_session, partywall_session_free> own_;
+};
+
+/// Accepts sessions at an address. Destroying it removes the socket file.
+class session_listener {
+public:
+    session_listener() = default;
+
+    static session_listener bind(const std::string &address) {
+        return made(address, detail::defaults(), nullptr, 0);
+    }
+    static session_listener bind(const std::string &address, const config &with) {
+        return made(address, with.get(), nullptr, 0);
+    }
+    /// As above, in a loop, which reports `tag` as opened and drives the sessions.
+    static session_listener bind(const std::string &address, const config &with, loop &in,
+                                 std::uint64_t tag) {
+        return made(address, with.get(), in.get(), tag);
+    }
+    static session_listener bind(const std::string &address, const config &with,
+                                 std::error_code &code) noexcept {
+        session_listener made;
+        partywall_loop *alone = nullptr;
+        detail::call(code, partywall_session_listener_bind, address.c_str(), with.get(), alone,
+                     std::uint64_t(0), made.own_.out());
+        return made;
+    }
+    static session_listener bind(const std::string &address, const config &with, loop &in,
+                                 std::uint64_t tag, std::error_code &code) noexcept {
+        session_listener made;
+        detail::call(code, partywall_session_listener_bind, address.c_str(), with.get(), in.get(),
+                     tag, made.own_.out());
+        return made;
+    }
+
+    /// Returns the next session, which reports `tag` in a loop. After errc::timed_out none was
+    /// established in time.
+    session accept(timeout time = forever, std::uint64_t tag = 0) {
+        session made;
+        detail::call(partywall_session_listener_accept, get(), tag, made.own_.out(), time);
+        return made;
+    }
+    session accept(timeout time, std::uint64_t tag, std::error_code &code) noexcept {
+        session made;
+        detail::call(code, partywall_session_listener_accept, get(), tag, made.own_.out(), time);
+        return made;
+    }
+    session accept(timeout time, std::error_code &code) noexcept { return accept(time, 0, code); }
+
+    /// Returns the bound address; for port 0 it has the port that the system chose.
+    std::string address() const {
+        return detail::text_of(partywall_session_listener_address, get());
+    }
+
+    explicit operator bool() const noexcept { return get() != nullptr; }
+    partywall_session_listener *get() const noexcept { return own_.get(); }
+
+private:
+    static session_listener made(const std::string &address, partywall_config *with,
+                                 partywall_loop *in, std::uint64_t tag) {
+        session_listener made;
+        detail::call(partywall_session_listener_bind, address.c_str(), with, in, tag,
+                     made.own_.out());
+        return made;
+    }
+
+    detail::owner<partywall_session_listener, partywall_session_listener_free> own_;
+};
+
+// ---- Links -------------------------------------------------------------------------------------
+
+/// Links start no thread: whichever thread waits for a link, its client or its server, drives the
+/// sockets and timers of their group. So one thread that polls a group, or a loop that has the
+/// group, serves all of its links.
+class link_group {
+public:
+    link_group() { detail::call(partywall_link_group_new, own_.out()); }
+
+    /// Drives the links until one of them has a message, room or another state, and returns the
+    /// number of such links; 0 if there were none in time.
+    std::size_t poll(timeout time = forever) {
+        std::size_t count = 0;
+        detail::call(partywall_link_group_poll, get(), &count, time);
+        return count;
+    }
+    std::size_t poll(timeout time, std::error_code &code) noexcept {
+        std::size_t count = 0;
+        detail::call(code, partywall_link_group_poll, get(), &count, time);
+        return count;
+    }
+
+    partywall_link_group *get() const noexcept { return own_.get(); }
+
+private:
+    detail::owner<partywall_link_group, partywall_link_group_free> own_;
+};
+
+inline void loop::add(link_group &source, std::uint64_t tag) {
+    detail::call(partywall_loop_add_links, get(), source.get(), tag);
+}
+inline void loop::add(link_group &source, std::uint64_t tag, std::error_code &code) noexcept {
+    detail::call(code, partywall_loop_add_links, get(), source.get(), tag);
+}
+
+/// Settings of links; partywall.h lists the keys of set() and their defaults.
+class link_config
+    : public detail::settings<link_config, partywall_link_config, partywall_link_config_new,
+                              partywall_link_config_free, partywall_link_config_set> {
+public:
+    using settings::set;
+    link_config &set(partywall::delivery value) { return set("delivery", number(value)); }
+    link_config &set(partywall::after_reboot value) { return set("after_reboot", number(value)); }
+    link_config &slab_bytes(std::uint64_t bytes) { return set("slab_bytes", bytes); }
+    link_config &attempts_max(std::uint64_t count) { return set("attempts_max", count); }
+    link_config &links_max(std::uint64_t count) { return set("links_max", count); }
+    link_config &dead_after(timeout time) { return set("dead_after_ns", time); }
+    link_config &allow_anonymous_tcp(bool allows) {
+        return set("allow_anonymous_tcp", allows ? 1 : 0);
+    }
+    /// Makes clients and servers put their links into a group.
+    link_config &set(link_group &group) {
+        detail::call(partywall_link_config_set_group, get(), group.get());
+        return *this;
+    }
+};
+
+/// Where an end keeps its messages until the peer has acknowledged them.
+class storage {
+public:
+    /// In files of a directory that belongs to this user alone: they survive the process.
+    static storage directory(std::string path) { return storage(std::move(path)); }
+    /// In memory of this process: they survive connections.
+    static storage memory() { return storage({}); }
+
+    const char *get() const noexcept { return path_ ? path_->c_str() : nullptr; }
+
+private:
+    explicit storage(std::optional<std::string> path) : path_(std::move(path)) {}
+
+    std::optional<std::string> path_;
+};
+
+/// A received message of a link. One that is destroyed without ack() or reply() comes again after
+/// rewind(), or with the next owner of this end.
+class link_message {
+public:
+    link_message() = default;
+
+    explicit operator bool() const noexcept { return own_.get() != nullptr; }
+    bytes_view bytes() const noexcept { return bytes_; }
+    operator bytes_view() const noexcept { return bytes_; }
+    const std::byte *data() const noexcept { return bytes_.data(); }
+    std::size_t size() const noexcept { return bytes_.size(); }
+    std::string_view text() const noexcept { return bytes_.text(); }
+
+    /// 1, and one more for each earlier owner of this end that received the message and did not
+    /// acknowledge it.
+    std::uint32_t attempt() const noexcept {
+        std::uint32_t number = 0;
+        partywall_link_message_attempt(own_.get(), &number);
+        return number;
+    }
+    /// The position of the message in the peer's stream.
+    std::uint64_t position() const noexcept {
+        std::uint64_t number = 0;
+        partywall_link_message_position(own_.get(), &number);
+        return number;
+    }
+
+    /// Acknowledges the message with all before it. The object is empty then, whatever happens.
+    void ack() { detail::call(partywall_link_message_ack, used_up()); }
+    void ack(std::error_code &code) noexcept {
+        detail::call(code, partywall_link_message_ack, used_up());
+    }
+
+    /// Sends an answer and acknowledges the message, both or neither. The object is empty then,
+    /// whatever happens; the bytes of the answer must not be those of the message.
+    void reply(bytes_view answer, timeout time = forever) {
+        const bool is_valid = time.is_valid(); // otherwise the message is not used up
+        detail::call(partywall_link_message_reply, is_valid ? used_up() : nullptr, answer.data(),
+                     answer.size(), time);
+    }
+    void reply(bytes_view answer, timeout time, std::error_code &code) noexcept {
+        const bool is_valid = time.is_valid();
+        detail::call(code, partywall_link_message_reply, is_valid ? used_up() : nullptr,
+                     answer.data(), answer.size(), time);
+    }
+
+private:
+    friend class link;
+    explicit link_message(partywall_link_message *object) noexcept : own_(object) {
+        const void *data = nullptr;
+        std::size_t size = 0;
+        partywall_link_message_data(object, &data, &size);
+        bytes_ = {data, size};
+    }
+    partywall_link_message *used_up() noexcept {
+        partywall_link_message *object = own_.get();
+        own_.forget();
+        bytes_ = {};
+        return object;
+    }
+
+    detail::owner<partywall_link_message, partywall_link_message_free> own_;
+    bytes_view bytes_;
+};
+
+enum class link_status : std::int32_t {
+    detached = PARTYWALL_LINK_DETACHED,
+    attaching = PARTYWALL_LINK_ATTACHING,
+    attached = PARTYWALL_LINK_ATTACHED,
+    fenced = PARTYWALL_LINK_FENCED,
+    quarantined = PARTYWALL_LINK_QUARANTINED,
+    closed = PARTYWALL_LINK_CLOSED,
+};
+
+/// Two streams of messages that outlive connections and, if they are kept in files, processes.
+/// Destroying a link does not close it: both ends go on later.
+class link {
+public:
+    link() = default;
+
+    /// Sends a copy of the bytes, which the link keeps until the peer has acknowledged them.
+    void send(bytes_view bytes, timeout time = forever) {
+        detail::call(partywall_link_send, get(), bytes.data(), bytes.size(), time);
+    }
+    void send(bytes_view bytes, timeout time, std::error_code &code) noexcept {
+        detail::call(code, partywall_link_send, get(), bytes.data(), bytes.size(), time);
+    }
+    /// Sends the bytes of a value that is nothing but its bytes; the peer reads it with view_as.
+    template <class T> void send_value(const T &value, timeout time = forever) {
+        static_assert(std::is_trivially_copyable_v<T>, "only a type that is its bytes can be sent");
+        send(bytes_view(std::addressof(value), sizeof value), time);
+    }
+
+    /// Receives the next message; no value once the peer has closed its end.
+    std::optional<link_message> recv(timeout time = forever) {
+        partywall_link_message *object = nullptr;
+        if (!detail::found(partywall_link_recv, get(), &object, time)) return std::nullopt;
+        return link_message(object);
+    }
+    /// As above; the end of the peer's sending is errc::finished.
+    link_message recv(timeout time, std::error_code &code) noexcept {
+        partywall_link_message *object = nullptr;
+        const auto status = detail::call(code, partywall_link_recv, get(), &object, time);
+        return status == PARTYWALL_OK ? link_message(object) : link_message();
+    }
+
+    /// Waits until a connection is attached.
+    void wait_attached(timeout time = forever) {
+        detail::call(partywall_link_wait_attached, get(), time);
+    }
+    void wait_attached(timeout time, std::error_code &code) noexcept {
+        detail::call(code, partywall_link_wait_attached, get(), time);
+    }
+
+    /// Waits until the peer has acknowledged every message that was sent.
+    void wait_acked(timeout time = forever) {
+        detail::call(partywall_link_wait_acked, get(), time);
+    }
+    void wait_acked(timeout time, std::error_code &code) noexcept {
+        detail::call(code, partywall_link_wait_acked, get(), time);
+    }
+
+    /// Delivers every message again that was not acknowledged.
+    void rewind() { detail::call(partywall_link_rewind, get()); }
+    void rewind(std::error_code &code) noexcept {
+        detail::call(code, partywall_link_rewind, get());
+    }
+
+    /// Returns how many bytes of messages the peer has not acknowledged.
+    std::uint64_t unacked_bytes() const {
+        std::uint64_t bytes = 0;
+        detail::call(partywall_link_unacked_bytes, get(), &bytes);
+        return bytes;
+    }
+
+    link_status status() const noexcept {
+        std::int32_t number = PARTYWALL_LINK_CLOSED;
+        partywall_link_status(get(), &number);
+        return static_cast<link_status>(number);
+    }
+
+    /// Closes the link in good order: the peer receives every message, then the end. The object is
+    /// empty then, whatever happens, unless the timeout is not valid.
+    void close(timeout time = forever) {
+        detail::call(partywall_link_close, time.is_valid() ? used_up() : nullptr, time);
+    }
+    void close(timeout time, std::error_code &code) noexcept {
+        detail::call(code, partywall_link_close, time.is_valid() ? used_up() : nullptr, time);
+    }
+
+    explicit operator bool() const noexcept { return get() != nullptr; }
+    partywall_link *get() const noexcept { return own_.get(); }
+
+private:
+    friend class link_client;
+    friend class link_server;
+    partywall_link *used_up() noexcept {
+        partywall_link *object = own_.get();
+        own_.forget();
+        return object;
+    }
+
+    detail::owner<partywall_link, partywall_link_free> own_;
+};
+
+/// The end of links that connects.
+class link_client {
+public:
+    link_client() = default;
+    link_client(const storage &in, const std::string &name, const link_config &with = {}) {
+        detail::call(partywall_link_client_new, in.get(), name.c_str(), with.get(), own_.out());
+    }
+    link_client(const storage &in, const std::string &name, const link_config &with,
+                std::error_code &code) noexcept {
+        detail::call(code, partywall_link_client_new, in.get(), name.c_str(), with.get(),
+                     own_.out());
+    }
+
+    /// Opens the link called `name` to the server called `server` at `address`. Does not wait for
+    /// the server: messages are kept until it is there.
+    link connect(const std::string &address, const std::string &server, const std::string &name) {
+        link made;
+        detail::call(partywall_link_connect, get(), address.c_str(), server.c_str(), name.c_str(),
+                     made.own_.out());
+        return made;
+    }
+    link connect(const std::string &address, const std::string &server, const std::string &name,
+                 std::error_code &code) noexcept {
+        link made;
+        detail::call(code, partywall_link_connect, get(), address.c_str(), server.c_str(),
+                     name.c_str(), made.own_.out());
+        return made;
+    }
+
+    explicit operator bool() const noexcept { return get() != nullptr; }
+    partywall_link_client *get() const noexcept { return own_.get(); }
+
+private:
+    detail::owner<partywall_link_client, partywall_link_client_free> own_;
+};
+
+/// The end of links that listens. Destroying it stops listening.
+class link_server {
+public:
+    link_server() = default;
+
+    static link_server bind(const std::string &address, const storage &in, const std::string &name,
+                            const link_config &with = {}) {
+        link_server made;
+        detail::call(partywall_link_server_bind, address.c_str(), in.get(), name.c_str(),
+                     with.get(), made.own_.out());
+        return made;
+    }
+    static link_server bind(const std::string &address, const storage &in, const std::string &name,
+                            const link_config &with, std::error_code &code) noexcept {
+        link_server made;
+        detail::call(code, partywall_link_server_bind, address.c_str(), in.get(), name.c_str(),
+                     with.get(), made.own_.out());
+        return made;
+    }
+
+    /// Returns the next link that a client attaches. After errc::timed_out none came in time.
+    link accept(timeout time = forever) {
+        link made;
+        detail::call(partywall_link_server_accept, get(), made.own_.out(), time);
+        return made;
+    }
+    link accept(timeout time, std::error_code &code) noexcept {
+        link made;
+        detail::call(code, partywall_link_server_accept, get(), made.own_.out(), time);
+        return made;
+    }
+
+    explicit operator bool() const noexcept { return get() != nullptr; }
+    partywall_link_server *get() const noexcept { return own_.get(); }
+
+private:
+    detail::owner<partywall_link_server, partywall_link_server_free> own_;
 };
 
 } // namespace partywall

@@ -3,6 +3,7 @@
 #include "check.hpp"
 
 #include <array>
+#include <cmath>
 #include <vector>
 
 namespace pw = partywall;
@@ -105,6 +106,38 @@ static void errors(pair &ends) {
     CHECK(ends.server.recv_view(limit)->text() == "here");
 }
 
+// A duration that no call can wait for is an error of each overload, and sends nothing.
+static void timeouts(pair &ends) {
+    using seconds = std::chrono::duration<double>;
+    std::error_code code;
+    for (const double time : {-1.0, -1e300, -HUGE_VAL, std::nan("")}) {
+        CHECK(!pw::timeout(seconds(time)).is_valid());
+        ends.client.send("never", seconds(time), code);
+        CHECK(code == pw::errc::argument && code == std::errc::invalid_argument);
+        THROWS(ends.client.send("never", seconds(time)), pw::errc::argument);
+        THROWS(ends.server.recv(seconds(time)), pw::errc::argument);
+        THROWS(pw::config().linger(seconds(time)), pw::errc::argument);
+        auto reserved = ends.client.reserve(10);
+        THROWS(ends.client.commit(reserved, seconds(time)), pw::errc::argument);
+        CHECK(reserved);
+    }
+    ends.server.recv(pw::no_wait, code);
+    CHECK(code == pw::errc::empty);
+    for (const double time : {1e300, HUGE_VAL, 3.2e9}) {
+        CHECK(pw::timeout(seconds(time)).count() == pw::forever.count());
+    }
+    CHECK(pw::timeout(std::chrono::hours::max()).count() == pw::forever.count());
+    CHECK(pw::timeout(seconds(1e-12)).count() == 1 && pw::timeout(seconds(0)).count() == 0);
+    CHECK(pw::timeout(std::chrono::milliseconds(3)).count() == 3000000);
+    const auto now = std::chrono::steady_clock::now();
+    CHECK(pw::timeout::until(now - limit).count() == 0);
+    CHECK(pw::timeout::until(now + limit).count() > 0);
+    ends.client.send("in time", pw::timeout::until(now + limit));
+    char copy[7];
+    CHECK(ends.server.recv_copy(copy, sizeof copy, limit) == sizeof copy);
+    CHECK(std::memcmp(copy, "in time", sizeof copy) == 0);
+}
+
 static void end(pair &ends) {
     ends.client.flush(limit);
     ends.client.close_write();
@@ -121,7 +154,7 @@ static void end(pair &ends) {
 }
 
 static void addresses(const std::string &directory) {
-    CHECK(!THROWS(pw::channel::connect("nowhere"), static_cast<pw::errc>(301)).empty());
+    CHECK(!THROWS(pw::channel::connect("nowhere"), pw::errc::address_syntax).empty());
     std::error_code code;
     const auto none = pw::channel::connect("unix:" + directory + "/none", pw::config(), code);
     CHECK(!none && code == pw::errc::no_socket && code == std::errc::no_such_file_or_directory);
@@ -144,6 +177,7 @@ int main(int, char **arguments) {
         shortened_and_given_up(ends);
         foreign(ends);
         errors(ends);
+        timeouts(ends);
         end(ends);
     }
     addresses(directory);

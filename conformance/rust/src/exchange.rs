@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::process::{Ended, Process};
 use super::roster::Peer;
 
-/// How two programs connect and share memory.
+/// How the two programs of a conformance test connect and share memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// A Unix socket that passes descriptors of memfds: version 3 of the shmipc protocol.
@@ -37,7 +37,8 @@ impl Transport {
     }
 }
 
-/// An exchange between two programs; dropping the value removes their files.
+/// An exchange between a server program and a client program; dropping the value removes their
+/// files.
 pub struct Exchange {
     /// The implementation whose program serves.
     pub server: Peer,

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 
-/// A forwarder that runs until the process ends.
+/// A TCP forwarder between clients and servers, which runs until the process ends.
 #[derive(Clone, Debug)]
 pub struct Forwarder {
     target: Arc<Mutex<SocketAddr>>,

@@ -31,12 +31,12 @@ pub struct Ended {
     pub code: Option<i32>,
     /// The JSON report that the program printed; `None` if it printed none.
     pub report: Option<Report>,
-    /// All that the program wrote to stderr.
+    /// All that the ended program has written to stderr.
     pub stderr: String,
 }
 
 impl Process {
-    /// Starts a program.
+    /// Starts the program at the path `program`, with the given arguments.
     ///
     /// # Errors
     /// If the program cannot be started.

@@ -25,7 +25,7 @@ pub struct ChildArguments {
     cpu: Option<usize>,
 }
 
-/// Runs the child process until its stdin ends.
+/// Runs the child process of a measurement until its stdin ends.
 pub fn run_child(arguments: &ChildArguments) -> Result<ExitCode> {
     // The error is not printed here, because the parent process reports it.
     Ok(PROGRAM.serve(arguments.cpu).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))

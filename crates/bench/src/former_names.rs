@@ -12,31 +12,31 @@ use clap::{Arg, Command};
 /// A renamed value of a flag or argument.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FormerName {
-    /// The flag or argument that takes the value.
+    /// The flag or argument that takes the renamed value.
     pub place: Place,
-    /// The former name, which is refused.
+    /// The former name of the value, which the command line refuses.
     pub former: &'static str,
-    /// The present name, which the error message gives.
+    /// The present name of the value, which the error message gives.
     pub present: &'static str,
 }
 
 /// A flag or argument of which some values were renamed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// A scenario, in `bench SCENARIO`.
+    /// The argument SCENARIO of `partywall bench`, which names a scenario.
     BenchScenario,
-    /// `bench --transport`, also of `bench-peers`.
+    /// The flag `--transport` of `partywall bench` and of `bench-peers`.
     BenchTransport,
-    /// A way of waiting, in `bench --wait`.
+    /// The flag `--wait` of `partywall bench`, which names a way of waiting.
     BenchWait,
-    /// `--transport` of those `partywall` commands that open a channel.
+    /// The flag `--transport` of those `partywall` commands that open a channel.
     ChannelTransport,
-    /// `--wait` of those `partywall` commands that open a channel.
+    /// The flag `--wait` of those `partywall` commands that open a channel.
     ChannelWait,
 }
 
 impl Place {
-    /// For tests: returns the command-line arguments that give `value` to this flag or argument.
+    /// Returns, for tests, the command-line arguments that give `value` to this flag or argument.
     pub fn command_line(self, value: &str) -> Vec<String> {
         let line = match self {
             Self::BenchScenario => format!("bench {value}"),
@@ -49,7 +49,7 @@ impl Place {
     }
 }
 
-/// The present name of a value that was called `former`.
+/// Returns the present name of a value of `place` that was called `former`.
 pub fn present_name(place: Place, former: &str) -> Option<&'static str> {
     let is_it = |row: &&FormerName| row.place == place && row.former == former;
     FORMER_NAMES.iter().find(is_it).map(|row| row.present)

@@ -14,9 +14,9 @@ pub enum Pin {
     /// Neither process is pinned: the scheduler chooses their CPUs, so times of different
     /// transports cannot be compared.
     None,
-    /// Both ends run in one process, on all CPUs.
+    /// Both ends of each connection run in one process, on all CPUs.
     OneProcess,
-    /// The parent runs on the first CPU, the child on the second.
+    /// The parent process runs on the first of these CPUs, the child process on the second.
     To(usize, usize),
 }
 
@@ -29,7 +29,7 @@ pub struct Machine {
     pub cpus: usize,
     /// The release of the machine's kernel.
     pub kernel: String,
-    /// The CPUs of the two processes, in words.
+    /// The CPUs of parent and child process, in words.
     pub placement: String,
     /// The governor of the CPU's clock speed, or "not visible" if the kernel does not show it.
     pub governor: String,
@@ -39,7 +39,7 @@ pub struct Machine {
     pub load: String,
     /// The commit from which this program was built.
     pub commit: &'static str,
-    /// The profile of the build: `debug` or `release`.
+    /// The profile with which this program was built: `debug` or `release`.
     pub build: &'static str,
 }
 
@@ -71,7 +71,7 @@ impl Pin {
         }
     }
 
-    /// The CPUs of both processes in words, for the report.
+    /// The CPUs of parent and child process in words, for the report.
     pub fn placement(self) -> String {
         match self {
             Self::To(parent, child) => {
@@ -85,7 +85,7 @@ impl Pin {
     }
 }
 
-/// Parses two CPUs, such as 0,1, or `none`.
+/// Parses the CPUs of the two processes, such as 0,1, or `none`.
 pub fn parse_pin(text: &str) -> Result<Pin, String> {
     if text == "none" {
         return Ok(Pin::None);

@@ -17,7 +17,7 @@ pub struct Outcome {
     pub cell: Cell,
     /// The rounds in the order of measurement; an element is `None` if its round failed.
     pub rounds: Vec<Option<Round>>,
-    /// The reason of each failed round.
+    /// The reasons for which rounds failed, one for each failed round.
     pub failures: Vec<String>,
 }
 
@@ -25,15 +25,16 @@ pub struct Outcome {
 /// transports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Metric {
-    /// The median of the latency in nanoseconds.
+    /// The median of a round's latencies, in nanoseconds.
     P50,
-    /// 99th percentile of the latency in nanoseconds.
+    /// The 99th percentile of a round's latencies, in nanoseconds.
     P99,
-    /// CPU time of both processes per operation, in nanoseconds.
+    /// CPU time of both processes in a round per operation, in nanoseconds.
     CpuPerOp,
-    /// Elapsed time per operation in nanoseconds: the inverse of throughput.
+    /// Elapsed time of a round per operation, in nanoseconds: the inverse of throughput.
     NsPerOp,
-    /// CPU time of the receiver divided by elapsed time: the share of a core.
+    /// CPU time of the receiver in a round divided by the round's elapsed time: the share of a
+    /// core.
     ReceiverCores,
 }
 
@@ -73,7 +74,7 @@ impl Outcome {
         Self { cell, rounds: Vec::new(), failures: Vec::new() }
     }
 
-    /// The rounds that did not fail.
+    /// The rounds of this outcome that did not fail.
     pub fn rounds(&self) -> impl Iterator<Item = &Round> {
         self.rounds.iter().flatten()
     }

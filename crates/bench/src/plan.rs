@@ -39,7 +39,7 @@ pub struct Plan {
 /// its duration.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// The combination of parameters to measure.
+    /// The combination of scenario, transport, wait strategy and size to measure.
     pub cell: Cell,
     /// Duration of the measurement in each round.
     pub duration: Duration,
@@ -347,13 +347,14 @@ const SELECTION_TIME_MAX: Duration = Duration::from_secs(52);
 
 /// The smallest message size in the summary table, in bytes.
 pub const TINY: usize = 64;
-/// The size of a page, in bytes.
+/// A message size of the default plans: the size of a page, in bytes.
 pub const PAGE: usize = 4 << 10;
-/// The block size of a file copy, in bytes.
+/// A message size of the default plans: the block size of a file copy, in bytes.
 pub const BLOCK: usize = 64 << 10;
 /// The largest message size in the summary table, in bytes.
 pub const LARGE: usize = 1 << 20;
-/// The size of an eventfd's counter, in bytes.
+/// The message size of the transport `baseline-eventfd`: the size of an eventfd's counter, in
+/// bytes.
 pub const EVENTFD_SIZE: usize = 8;
 /// The number of channels that `idle` opens: one idle receiver is observed in each process.
 pub const IDLE_CHANNELS: usize = 2;
@@ -366,7 +367,7 @@ const PARALLEL_SIZES: [usize; 6] = [TINY, 1 << 10, PAGE, BLOCK, LARGE, 4 << 20];
 
 const WAITS: [WaitName; 3] = [WaitName::Spin, WaitName::Adaptive, WaitName::Park];
 const OTHERS: [TransportName; 3] = [TransportName::UDS, TransportName::TCP, TransportName::PIPE];
-/// Transports of `connect` besides all others.
+/// The transports that `connect` measures by default in addition to those of the other scenarios.
 const MOVING: [TransportName; 1] = [TransportName::SHM_MOVE];
 const BASELINES: [TransportName; 2] =
     [TransportName::BASELINE_SPIN, TransportName::BASELINE_EVENTFD];

@@ -17,7 +17,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Shows an empty bar in a terminal.
+    /// Shows an empty progress bar, if stderr is a terminal.
     pub fn start(plan: &Plan) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let target = ProgressDrawTarget::stderr();
@@ -51,7 +51,7 @@ impl Progress {
         }
     }
 
-    /// Removes the bar from the terminal.
+    /// Removes the progress bar from the terminal.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

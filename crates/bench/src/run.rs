@@ -33,7 +33,7 @@ pub struct Program {
     pub name: &'static str,
     /// The argument with which the parent starts the child process.
     pub child_command: &'static str,
-    /// The transports that the program can measure.
+    /// The transports that this program can measure.
     pub transports: Transports,
 }
 

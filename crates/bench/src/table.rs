@@ -19,7 +19,7 @@ use crate::transport::shm::{Shm, ShmMove};
 use crate::transport::tcp::Tcp;
 use crate::transport::uds::Uds;
 
-/// One transport of the table.
+/// A row of the table of transports: one transport with the scenarios that run on it.
 pub struct Row {
     /// The name of the transport on the command line and in JSON.
     pub name: TransportName,
@@ -46,7 +46,7 @@ pub struct Row {
 pub struct Transports(pub &'static [Row]);
 
 impl Row {
-    /// The row of a transport of channels on which only `ping` runs.
+    /// Makes the row of a transport of channels on which only `ping` runs.
     pub const fn new(name: TransportName, help: &'static str, runner: Runner) -> Self {
         Self {
             name,

@@ -68,8 +68,8 @@ fn application() -> Result<(), Failure> {
         let counting = || workers.iter().any(|worker| !worker.is_finished());
         count(counters, &log, started, counting)
     })?;
-    // Dropping the last sender would also flush, but wait for only 100 ms; this call waits until
-    // all records are sent.
+    // `flush` waits until all queued records are sent. Dropping the last `LossySender` would flush
+    // too, but wait for only 100 ms.
     log.flush(Instant::now() + TIMEOUT)?;
     let stats = log.stats();
     let took = started.elapsed();
@@ -107,7 +107,8 @@ fn count(
             uptime_us: started.elapsed().as_micros().try_into()?,
         };
         match sender.try_send_plain(&counters) {
-            // If there is no room, the counters are skipped, because the next counters are newer.
+            // If the channel has no room, this set of counters is dropped: the next one has newer
+            // values.
             Ok(()) | Err(TrySendError::Full) => {}
             Err(error) => return Err(error.into()),
         }
@@ -120,7 +121,8 @@ fn count(
 
 /// Collects lines in this thread and counters in another, until the application closes both.
 fn agent(address: &str) -> Result<(), Failure> {
-    // The application never receives, and such a connection would stay on the socket.
+    // The application at the other end only sends. A connection that begins on the socket stays
+    // there if its acceptor never receives, so the agent asks for shared memory at once.
     let config = Config::default().begin(Begin::SharedMemory);
     let mut lines = LossyReceiver::new(partywall::connect_with(address, &config)?.split().1);
     let (_sender, mut counters) = partywall::connect_with(address, &config)?.split();

@@ -14,9 +14,9 @@ use core::fmt;
 pub enum Violation {
     /// The region header of the peer holds an impossible value (SPEC 3.2).
     RegionHeader {
-        /// The name of the header field with the impossible value.
+        /// The name of the field of the region header that has the impossible value.
         field: &'static str,
-        /// The value of the header field.
+        /// The impossible value, which was found in that field of the region header.
         found: u64,
     },
     /// At a position where a record must begin, the ring holds a word with which no record can
@@ -39,7 +39,7 @@ pub enum Violation {
     Unexpected {
         /// Position in the ring of the record that is not allowed.
         position: u64,
-        /// The number of the record's kind.
+        /// The number of the kind of the record that is not allowed.
         kind: u8,
     },
     /// The ring holds a record that is longer than the ring allows at the record's position (SPEC
@@ -47,9 +47,9 @@ pub enum Violation {
     RecordLength {
         /// Position in the ring of the record that is too long.
         position: u64,
-        /// Length of the record's payload in bytes.
+        /// Length in bytes of the payload of the record that is too long.
         len: u32,
-        /// The largest length allowed at the position, in bytes.
+        /// The longest payload that is allowed at the position, in bytes.
         max: u64,
     },
     /// The ring holds a PAD, a record that fills the rest of the ring, that does not reach exactly
@@ -64,42 +64,46 @@ pub enum Violation {
     Body {
         /// Position in the ring of the record with the invalid body.
         position: u64,
-        /// The field of the body that is wrong.
+        /// The name of that field of the record's body which has the wrong value.
         what: &'static str,
-        /// The value of the wrong field.
+        /// The wrong value, as the body of the record holds it.
         found: u64,
     },
     /// The word `consumed`, the peer's read position in this side's ring, is invalid. It is not a
     /// multiple of 64, has decreased, or exceeds the sent bytes (SPEC 4.6).
     Consumed {
-        /// The value of `consumed` that was loaded from the peer's memory.
+        /// The value of the word `consumed` (a read position in bytes) that was loaded from the
+        /// peer's memory.
         found: u64,
-        /// The last valid value of `consumed`.
+        /// The last valid value of the word `consumed`, below which the word must not decrease.
         from: u64,
-        /// The largest value of `consumed` that is allowed.
+        /// The largest valid value of the word `consumed`: the position up to which this side has
+        /// sent.
         to: u64,
     },
     /// The word `released`, the peer's count of returned blocks, is invalid. It has decreased, or
     /// exceeds the number of blocks in flight (SPEC 5.3).
     Released {
-        /// The value of `released` that was loaded from the peer's memory.
+        /// The value of the word `released` (a count of returned blocks) that was loaded from the
+        /// peer's memory.
         found: u64,
-        /// The last valid value of `released`.
+        /// The last valid value of the word `released`, below which the word must not decrease.
         from: u64,
-        /// The largest value of `released` that is allowed.
+        /// The largest valid value of the word `released`, which counts all blocks in flight as
+        /// returned.
         to: u64,
     },
     /// The peer released a block of this side's memory that is not in flight: it holds no message
     /// that the peer has (SPEC 5.3).
     Block {
-        /// The block id that the peer released.
+        /// The block id that the peer wrote to its release ring, in which it returns blocks.
         id: u64,
     },
     /// The peer sent a message that is longer than the maximum agreed in the handshake (SPEC 2.3).
     MessageLength {
-        /// Length of the message in bytes.
+        /// Length in bytes of the message that is too long.
         len: u64,
-        /// The agreed maximum length of a message in bytes.
+        /// The longest length of a message in bytes on which both sides agreed in the handshake.
         max: u64,
     },
     /// The peer announced more memory to map than the maximum agreed in the handshake (SPEC 5.4).
@@ -107,7 +111,7 @@ pub enum Violation {
         /// Total size of the memory that would be mapped if the announcement were accepted, in
         /// bytes.
         wanted: u64,
-        /// The agreed maximum of mapped memory in bytes.
+        /// The maximum of mapped memory in bytes on which both sides agreed in the handshake.
         max: u64,
     },
     /// The peer announced more segments (memfds that extend its memory), mapped ones included, than
@@ -129,15 +133,15 @@ pub enum Violation {
     Fragment {
         /// Position in the ring of the record with the fragment.
         position: u64,
-        /// The rule for fragments that the record breaks.
+        /// The rule of SPEC 5.5 on fragments that the record breaks, as text.
         what: &'static str,
     },
     /// The peer sent a record that is not allowed in the state of the record's stream (SPEC 11.2,
     /// 11.3, 11.5).
     Stream {
-        /// The number of the stream that the record names.
+        /// The number of the stream that the invalid record names.
         stream: u32,
-        /// The rule for streams that the record breaks.
+        /// The rule of SPEC 11 on streams that the record breaks, as text.
         what: &'static str,
     },
     /// The peer sent a message beyond the credit of its stream, or returned credit for bytes that
@@ -154,7 +158,7 @@ pub enum Violation {
     Frame {
         /// The name of the invalid frame or field.
         what: &'static str,
-        /// The value of the invalid field.
+        /// The invalid value, which was found in that frame or field.
         found: u64,
     },
 }

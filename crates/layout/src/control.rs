@@ -14,7 +14,8 @@ use crate::check::Violation;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A doorbell: one byte, without a frame (SPEC 6.6).
+/// The byte of the control socket that is a doorbell: it wakes the peer, and is not part of a frame
+/// (SPEC 6.6).
 pub const CONTROL_DOORBELL: u8 = 1;
 /// Type of the frame that carries the descriptor of a segment, a memfd that extends the sender's
 /// memory (SPEC 5.4).
@@ -36,7 +37,7 @@ pub const CONTROL_DESCRIPTORS_MAX: u8 = 4;
 )]
 #[repr(C)]
 pub struct ControlHead {
-    /// Type of the frame: `CONTROL_…`.
+    /// Type of the frame: one of the values `CONTROL_…`.
     pub kind: u8,
     /// Number of descriptors that come with the frame.
     pub descriptors: u8,
@@ -101,7 +102,7 @@ impl ControlHead {
 }
 
 impl ControlSegment {
-    /// Makes the frame that announces the segment with this number.
+    /// Makes the frame that announces the segment with the number `number`.
     #[must_use]
     pub const fn new(number: u32) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "8")]

@@ -6,7 +6,7 @@
 /// The hash value with which FNV-1a begins, before any byte.
 pub(crate) const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// Continues `hash` with `bytes`, and returns the new hash.
+/// Continues the FNV-1a hash `hash` with the bytes `bytes`, and returns the new hash.
 pub(crate) const fn of_bytes(mut hash: u64, bytes: &[u8]) -> u64 {
     let mut index = 0;
     while index < bytes.len() {
@@ -16,7 +16,7 @@ pub(crate) const fn of_bytes(mut hash: u64, bytes: &[u8]) -> u64 {
     hash
 }
 
-/// The hash of `numbers`, each taken as eight little-endian bytes.
+/// Returns the FNV-1a hash of `numbers`, each taken as eight little-endian bytes.
 pub(crate) const fn of_numbers(numbers: &[u64]) -> u64 {
     let (mut hash, mut index) = (BASIS, 0);
     while index < numbers.len() {

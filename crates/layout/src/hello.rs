@@ -18,13 +18,13 @@ use crate::check::Violation;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// First eight bytes of HELLO.
+/// The tag of the handshake frame HELLO: its first eight bytes, by which a receiver recognises it.
 pub const HELLO_TAG: [u8; 8] = *b"PARTYWAL";
-/// First eight bytes of OFFER.
+/// The tag of the handshake frame OFFER: its first eight bytes, by which a receiver recognises it.
 pub const OFFER_TAG: [u8; 8] = *b"PWOFFER\0";
-/// First eight bytes of READY.
+/// The tag of the handshake frame READY: its first eight bytes, by which a receiver recognises it.
 pub const READY_TAG: [u8; 8] = *b"PWREADY\0";
-/// First eight bytes of REJECT.
+/// The tag of the handshake frame REJECT: its first eight bytes, by which a receiver recognises it.
 pub const REJECT_TAG: [u8; 8] = *b"PWREJECT";
 
 /// The oldest protocol version that this crate implements.
@@ -109,11 +109,11 @@ pub struct Hello {
     pub version_min: U16,
     /// The newest version that the frame's sender implements.
     pub version_max: U16,
-    /// Length of the frame in bytes.
+    /// Length of this HELLO in bytes.
     pub length: U32,
     /// Features of the frame's sender, as a union of `FEATURE_…` bits.
     pub features: U64,
-    /// The service that the connection is for: `SERVICE_…`.
+    /// The service for which the connector wants the connection: one of the values `SERVICE_…`.
     pub service: U32,
     /// Why the sender of the frame cannot share memory: a number of SPEC 2.6, or 0 if the sender
     /// can.
@@ -139,11 +139,11 @@ pub struct Hello {
     /// In a session: how many streams of its peer the sender accepts at the same time; in other
     /// services 0.
     pub streams_max: U32,
-    /// A reserved field, always 0.
+    /// A reserved field of HELLO, always 0.
     pub zero0: U32,
-    /// The descriptors that come with this frame.
+    /// The list of the descriptors that come with this HELLO.
     pub descriptors: Descriptors,
-    /// A reserved field, always 0.
+    /// A reserved field of HELLO, always 0.
     pub zero1: [u8; 24],
 }
 
@@ -161,9 +161,9 @@ pub struct Hello {
 pub struct Offer {
     /// The first eight bytes of the frame, always [`OFFER_TAG`].
     pub tag: [u8; 8],
-    /// A reserved field, always 0.
+    /// A reserved field of OFFER, always 0.
     pub zero0: U32,
-    /// Length of the frame in bytes.
+    /// Length of this OFFER in bytes.
     pub length: U32,
     /// The offered transport, one of `TRANSPORT_…`. With [`TRANSPORT_SHM`] the region's descriptor
     /// accompanies the frame.
@@ -171,13 +171,13 @@ pub struct Offer {
     /// Why the sender of the frame does not offer shared memory: a number of SPEC 2.6, or 0 if the
     /// sender does.
     pub reason: U32,
-    /// A reserved field, always 0.
+    /// A reserved field of OFFER, always 0.
     pub zero1: [u8; 8],
     /// Size of the offered region in bytes; 0 if no region is offered.
     pub region_size: U64,
-    /// The descriptors that come with this frame.
+    /// The list of the descriptors that come with this OFFER.
     pub descriptors: Descriptors,
-    /// A reserved field, always 0.
+    /// A reserved field of OFFER, always 0.
     pub zero2: [u8; 16],
 }
 
@@ -195,9 +195,9 @@ pub struct Offer {
 pub struct Ready {
     /// The first eight bytes of the frame, always [`READY_TAG`].
     pub tag: [u8; 8],
-    /// A reserved field, always 0.
+    /// A reserved field of READY, always 0.
     pub zero0: U32,
-    /// Length of the frame in bytes.
+    /// Length of this READY in bytes.
     pub length: U32,
     /// The transport that the sender of the frame chooses from both offers, one of `TRANSPORT_…`.
     pub transport: U32,
@@ -206,7 +206,7 @@ pub struct Ready {
     pub reason: U32,
     /// Flags of the frame's sender, as a union of `READY_…` bits.
     pub flags: U32,
-    /// A reserved field, always 0.
+    /// A reserved field of READY, always 0.
     pub zero1: U32,
     /// The descriptors that come with this frame: none in this version.
     pub descriptors: Descriptors,
@@ -229,7 +229,8 @@ pub struct Descriptors {
     pub kinds: [u8; DESCRIPTORS_MAX],
 }
 
-/// REJECT, a refusal, without the text that follows it.
+/// The head of REJECT, the frame that refuses a connection. The text of the refusal follows the
+/// head.
 ///
 /// Each field after its offset in bytes:
 /// ```text
@@ -242,13 +243,13 @@ pub struct Descriptors {
 pub struct RejectHead {
     /// The first eight bytes of the frame, always [`REJECT_TAG`].
     pub tag: [u8; 8],
-    /// A reserved field, always 0.
+    /// A reserved field of REJECT, always 0.
     pub zero: U32,
-    /// Length of the frame in bytes, text included.
+    /// Length of this REJECT in bytes, text included.
     pub length: U32,
     /// The reason of the refusal: a number of SPEC 2.5.
     pub code: U32,
-    /// Length in bytes of the text that follows.
+    /// Length in bytes of the text that follows the head of the REJECT.
     pub text_length: U32,
 }
 
@@ -296,23 +297,24 @@ pub const READY_BYTES: usize = size_of::<Ready>();
 /// Length of REJECT without its text, in bytes.
 pub const REJECT_HEAD_BYTES: usize = size_of::<RejectHead>();
 
-/// A frame that was decoded and checked.
+/// A frame of the handshake that was decoded and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// HELLO, the first frame of each side.
+    /// HELLO, the first frame that each side sends in a handshake.
     Hello(Hello),
-    /// OFFER, the second frame of each side.
+    /// OFFER, the second frame that each side sends in a handshake.
     Offer(Offer),
-    /// READY, the third frame of each side.
+    /// READY, the third frame that each side sends in a handshake.
     Ready(Ready),
-    /// REJECT: its code, and its text as received, which need not be UTF-8.
+    /// REJECT, the refusal of a connection: its code, and its text as received, which need not be
+    /// UTF-8.
     Reject(u32, &'a [u8]),
     /// A HELLO whose version range does not overlap the range of this crate. The values are the
     /// smallest and the largest version that the HELLO's sender implements.
     OtherVersion(u16, u16),
 }
 
-/// The length of a whole frame in bytes, read from its first 16 bytes.
+/// Returns the length of a whole handshake frame in bytes, read from the frame's first 16 bytes.
 ///
 /// # Errors
 /// [`Violation::Frame`] if no frame begins with these bytes, or the length is impossible.
@@ -336,7 +338,7 @@ pub fn frame_length(preamble: &[u8; PREAMBLE_BYTES]) -> Result<usize, Violation>
     Ok(usable)
 }
 
-/// Decodes one whole frame.
+/// Decodes one whole frame of the handshake.
 ///
 /// # Errors
 /// [`Violation::Frame`], naming the first invalid field.
@@ -397,8 +399,8 @@ fn parse_hello(bytes: &[u8]) -> Result<Frame<'_>, Violation> {
     }
 }
 
-/// Reads the fields of a frame that this version knows. A newer peer may append other fields, which
-/// this version ignores.
+/// Reads those fields of a handshake frame that this version of the protocol knows. A newer peer
+/// may append other fields, which this version ignores.
 fn beginning<T: FromBytes>(bytes: &[u8], what: &'static str) -> Result<T, Violation> {
     let Ok((frame, _newer)) = T::read_from_prefix(bytes) else {
         return Err(Violation::Frame { what, found: bytes.len() as u64 });
@@ -406,7 +408,7 @@ fn beginning<T: FromBytes>(bytes: &[u8], what: &'static str) -> Result<T, Violat
     Ok(frame)
 }
 
-/// Size of the frame type `T`, as the value of its own length field.
+/// Size in bytes of the frame type `T`, in the type that the length field of the frame has.
 #[expect(clippy::cast_possible_truncation, reason = "frames are at most 1024 bytes")]
 const fn length_of<T>() -> U32 {
     U32::new(size_of::<T>() as u32)
@@ -476,13 +478,13 @@ impl Offer {
 }
 
 impl Descriptors {
-    /// A list without any descriptors.
+    /// Returns a list without descriptors, for a frame that brings none.
     #[must_use]
     pub const fn none() -> Self {
         Self { count: 0, kinds: [0; DESCRIPTORS_MAX] }
     }
 
-    /// A list with one descriptor of each of these kinds, in this order; at most
+    /// Returns a list with one descriptor of each of these kinds, in this order; at most
     /// [`DESCRIPTORS_MAX`].
     #[must_use]
     pub const fn of(kinds: &[u8]) -> Self {
@@ -498,7 +500,7 @@ impl Descriptors {
         list
     }
 
-    /// The kinds in the list, one for each descriptor.
+    /// The kinds of the listed descriptors, in the order in which the frame brings the descriptors.
     #[must_use]
     pub fn kinds(&self) -> &[u8] {
         &self.kinds[..usize::from(self.count).min(DESCRIPTORS_MAX)]
@@ -519,7 +521,8 @@ impl Descriptors {
 }
 
 impl Ready {
-    /// A READY that chooses `transport`. If `transport` is not shared memory, `reason` says why.
+    /// Makes a READY frame that chooses `transport` for the connection. If `transport` is not
+    /// shared memory, `reason` says why.
     #[must_use]
     pub const fn new(transport: u32, reason: u32) -> Self {
         Self {
@@ -534,7 +537,8 @@ impl Ready {
         }
     }
 
-    /// Returns this READY with the flag that the eventfds of both sides are the doorbells.
+    /// Returns this READY frame with the flag set that the eventfds of both sides are the
+    /// doorbells.
     #[must_use]
     pub const fn with_doorbells(self) -> Self {
         Self { flags: U32::new(READY_DOORBELLS), ..self }
@@ -542,7 +546,8 @@ impl Ready {
 }
 
 impl RejectHead {
-    /// The head of a REJECT whose text has `text_length` bytes, at most [`REJECT_TEXT_MAX`].
+    /// Makes the head of a REJECT frame, whose text has `text_length` bytes, at most
+    /// [`REJECT_TEXT_MAX`].
     #[must_use]
     pub fn new(code: u32, text_length: usize) -> Self {
         let text = u32::try_from(text_length.min(REJECT_TEXT_MAX)).unwrap_or(0);

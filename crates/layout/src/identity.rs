@@ -34,7 +34,7 @@ pub const PROGRAM: u64 = 8 * LINE_BYTES;
 
 /// [`RegionIdentity::state`]: the handshake is under way, or the owner states nothing.
 pub const STATE_OPENING: u64 = 0;
-/// [`RegionIdentity::state`]: the connection runs.
+/// Value of [`RegionIdentity::state`]: the connection is open.
 pub const STATE_OPEN: u64 = 1;
 /// [`RegionIdentity::state`]: the connection ended by an error, and the owner has not closed it
 /// yet.
@@ -158,13 +158,13 @@ impl<'a> RegionIdentity<'a> {
         self.header.session_id
     }
 
-    /// Size of the region in bytes.
+    /// Size of the inspected region in bytes.
     #[must_use]
     pub fn region_bytes(&self) -> u64 {
         self.header.region_size.get()
     }
 
-    /// The owner's process id, in the owner's namespace.
+    /// The process id of the region's owner, in the owner's namespace.
     #[must_use]
     pub fn owner_pid(&self) -> u32 {
         self.header.owner_pid.get()
@@ -228,13 +228,15 @@ impl<'a> RegionIdentity<'a> {
         bytes.and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// The sender's counter with this index, such as [`sending::MESSAGES`].
+    /// The value of one counter that the region's owner keeps as a sender. The index selects the
+    /// counter, such as [`sending::MESSAGES`].
     #[must_use]
     pub fn sending(&self, index: u64) -> u64 {
         if index < sending::COUNT { self.word(SENDING_COUNTERS + 8 * index) } else { 0 }
     }
 
-    /// The receiver's counter with this index, such as [`receiving::MESSAGES`].
+    /// The value of one counter that the region's owner keeps as a receiver. The index selects the
+    /// counter, such as [`receiving::MESSAGES`].
     #[must_use]
     pub fn receiving(&self, index: u64) -> u64 {
         if index < receiving::COUNT { self.word(RECEIVING_COUNTERS + 8 * index) } else { 0 }
@@ -256,8 +258,8 @@ mod tests {
         assert_eq!(IdentityText::new("").printable(), "");
         let fits = "a".repeat(TEXT_BYTES_MAX);
         assert_eq!(IdentityText::new(&fits).printable(), fits);
-        // The text is one byte too long. The cut would fall within `é`, a character of two bytes,
-        // so the whole character is dropped.
+        // The text is one byte longer than `TEXT_BYTES_MAX`. The cut at its start would fall within
+        // `é`, a character of two bytes, so the whole character is dropped.
         let long = format!("é{}", "b".repeat(TEXT_BYTES_MAX - 1));
         assert_eq!(IdentityText::new(&long).printable(), "b".repeat(TEXT_BYTES_MAX - 1));
     }

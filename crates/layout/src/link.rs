@@ -81,7 +81,7 @@ const _: () = assert!(CONSUMED_SLOT + 2 * CONSUMED_SLOT_STRIDE == DELIVERED);
 /// consumed position. [`check`](Self::check) makes them from the first pages of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
-    /// The header of the file, written once.
+    /// The header of the link's file, which is written once.
     pub header: LinkHeader,
     /// The offsets and sizes of the file's record ring, release ring and slab.
     pub geometry: LinkGeometry,
@@ -94,9 +94,9 @@ pub struct Image {
 }
 
 impl Image {
-    /// Checks the first [`PARTS_OFFSET`] bytes of a file of `file_bytes`, in the order of SPEC
-    /// 13.6. If `names` is given, the file must be that of the link with these names. If fewer than
-    /// [`PARTS_OFFSET`] bytes are given, the file is truncated.
+    /// Checks the first [`PARTS_OFFSET`] bytes of a link's file, which is `file_bytes` bytes long,
+    /// in the order of SPEC 13.6. If `names` is given, the file must be that of the link with these
+    /// names. If fewer than [`PARTS_OFFSET`] bytes are given, the file is truncated.
     ///
     /// # Errors
     /// A [`FileFault`], the first rule that the file breaks.

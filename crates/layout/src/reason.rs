@@ -23,9 +23,9 @@ pub enum FallbackReason {
     Descriptors,
     /// The region, the shared memory of one side, is larger than the peer accepts.
     Limits,
-    /// Mapping the peer's region failed.
+    /// A side could not map the region of its peer.
     Map,
-    /// The connection began on the socket, and has not moved to shared memory yet.
+    /// The connection began on the socket, and has not moved to shared memory so far.
     NotMoved,
     /// The peer gave up the move to shared memory.
     Abandoned,
@@ -34,7 +34,7 @@ pub enum FallbackReason {
 }
 
 impl FallbackReason {
-    /// The number of the reason in a frame; never 0.
+    /// The number that stands for the reason in a frame; never 0.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -112,7 +112,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The number of the refusal in a frame.
+    /// The number that stands for the refusal in a frame.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {

@@ -44,14 +44,14 @@ pub const RING_BYTES_MAX: u64 = 1 << 30;
 pub struct Position(pub u64);
 
 impl Position {
-    /// The position that lies `bytes` after `self`.
+    /// Returns the position that lies `bytes` bytes after this position.
     #[must_use]
     pub const fn plus(self, bytes: u64) -> Self {
         Self(self.0 + bytes)
     }
 
-    /// Number of bytes from `earlier` to `self`. The caller must have checked that `earlier` is not
-    /// after `self`.
+    /// Number of bytes from the position `earlier` to this position. The caller must have checked
+    /// that `earlier` is not the later of the two.
     #[must_use]
     pub const fn since(self, earlier: Self) -> u64 {
         self.0 - earlier.0
@@ -76,7 +76,7 @@ impl RingSize {
         }
     }
 
-    /// The size of the ring in bytes, as a plain number.
+    /// The size of the record ring in bytes, as a plain number.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         self.0
@@ -135,52 +135,57 @@ pub const HEADER_BYTES: u64 = 16;
 /// The bits of `word0`, the first word of a record's header, that hold the record's kind.
 pub const KIND_MASK: u64 = 0x3e;
 
-/// The kind of a record.
+/// The kind of a record, which says what the record does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// A whole message, whose bytes are the payload of the record.
+    /// DATA: the record holds a whole message, whose bytes are its payload.
     Data = 1,
-    /// A whole message in slab memory; the record's payload is a [`BlobBody`]. On a socket the
-    /// message's bytes follow the record, and positions do not count them.
+    /// BLOB: the record refers to a whole message in slab memory; its payload is a [`BlobBody`]. On
+    /// a socket the message's bytes follow the record, and positions do not count them.
     Blob = 2,
-    /// The first part of a message that is sent in fragments, because the sender has no memory for
-    /// the whole message. The payload is the message's total length, then bytes of the message.
+    /// FRAGMENT_FIRST: the first part of a message that is sent in fragments, because the sender
+    /// has no memory for the whole message. The payload is the message's total length, then bytes
+    /// of the message.
     FragmentFirst = 3,
-    /// A middle part of a message in fragments.
+    /// FRAGMENT_MID: a middle part of a message that is sent in fragments.
     FragmentMid = 4,
-    /// The last part of a message in fragments, which completes the message.
+    /// FRAGMENT_LAST: the last part of a message that is sent in fragments; it completes the
+    /// message.
     FragmentLast = 5,
-    /// The sender aborted a message in fragments; the receiver drops the parts received so far.
+    /// FRAGMENT_ABORT: the sender aborts a message in fragments; the receiver drops the parts
+    /// received so far.
     FragmentAbort = 6,
-    /// The sender has a further slab segment; the payload is a [`SegmentBody`].
+    /// SEGMENT: the sender has a further segment of slab memory; the payload is a [`SegmentBody`].
     Segment = 7,
-    /// The sender will not use a segment again; the payload is a [`SegmentBody`].
+    /// SEGMENT_RETIRE: the sender will not use a segment of slab memory again; the payload is a
+    /// [`SegmentBody`].
     SegmentRetire = 8,
-    /// The sender of the record opens a stream (sessions).
+    /// OPEN: the sender of the record opens a stream (sessions).
     Open = 9,
-    /// The sender will send no more on this stream; on a channel, no more at all.
+    /// CLOSE_WRITE: the sender will send no more on the record's stream, or no more at all on a
+    /// channel.
     CloseWrite = 10,
-    /// One or both directions of a stream end immediately, with an error code (sessions).
+    /// RESET: one or both directions of a stream end immediately, with an error code (sessions).
     Reset = 11,
-    /// The receiver of a stream lets its peer send more on the stream (sessions).
+    /// CREDIT: the receiver of a stream allows its peer to send more on the stream (sessions).
     Credit = 12,
-    /// The sender of the record asks its peer to open no further streams (sessions).
+    /// GO_AWAY: the sender of the record asks its peer to open no further streams (sessions).
     GoAway = 13,
-    /// A ping, which the peer answers, or the answer to one (sessions).
+    /// PING: a request that the peer must answer, or the answer to such a request (sessions).
     Ping = 14,
-    /// The last record of a stream; the side that did not open the stream sends it (sessions).
+    /// END: the last record of a stream; the side that did not open the stream sends it (sessions).
     End = 15,
-    /// A whole message of a link, without the prefix of a link's DATA record. Only links have this
-    /// kind.
+    /// Compact record: the record holds a whole message of a link, without the prefix of a link's
+    /// DATA record. Only links have this kind.
     CompactRecord = 16,
-    /// The connector begins to move the connection from the socket to shared memory; a descriptor
-    /// comes with the record. Only sockets have this kind.
+    /// MOVE: the connector begins to move the connection from the socket to shared memory; a
+    /// descriptor comes with the record. Only sockets have this kind.
     Move = 20,
-    /// The last record of a direction on the socket: the direction goes on in shared memory. Only
-    /// sockets have this kind.
+    /// SWITCH: the last record of a direction on the socket: the direction goes on in shared
+    /// memory. Only sockets have this kind.
     Switch = 21,
-    /// Padding up to the end of the ring, where the next record would cross that end.
+    /// PAD: padding up to the end of the ring, where the next record would cross that end.
     Pad = 31,
 }
 
@@ -214,25 +219,27 @@ impl Kind {
     }
 }
 
-/// The first word of a record of `kind` at `position`: storing it publishes the record.
+/// Returns the first word of a record of `kind` at `position`: storing this word publishes the
+/// record.
 #[inline]
 #[must_use]
 pub const fn word0(position: Position, kind: Kind) -> u64 {
     position.0 | (kind as u64) << 1 | 1
 }
 
-/// The second word of the header: payload length and stream number.
+/// Returns the second word of a record's header: payload length and stream number.
 #[inline]
 #[must_use]
 pub const fn word1(len: u32, stream: u32) -> u64 {
     len as u64 | (stream as u64) << 32
 }
 
-/// A record's header as it lies in memory and on a socket.
+/// The header of a record, with the same bytes in memory and on a socket.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct WireHeader {
-    /// The position divided by 64, the kind, and the committed bit.
+    /// The first word of the header: the record's position divided by 64, its kind, and the
+    /// committed bit.
     pub word0: U64,
     /// Length of the record's payload in bytes.
     pub len: U32,
@@ -247,7 +254,8 @@ const _: () = {
     assert!(core::mem::offset_of!(WireHeader, stream) == 12);
 };
 
-/// A header that was loaded once and checked, so its length and its position are safe to use.
+/// A record's header that was loaded once and checked, so its length and its position are safe to
+/// use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
     /// Position at which the record begins in the stream of records.
@@ -314,7 +322,8 @@ impl RecordHeader {
         header?.check_place(size).map(Some)
     }
 
-    /// Returns the header if a ring of `size` may hold a record of its length at its position.
+    /// Returns this header if the ring, which has the size `size`, may hold a record of this length
+    /// at this position.
     #[inline]
     fn check_place(self, size: RingSize) -> Result<Self, Violation> {
         let Self { position, kind, len, .. } = self;
@@ -331,8 +340,8 @@ impl RecordHeader {
         Ok(self)
     }
 
-    /// Checks a header that came from a socket, where no ring bounds the length of the record.
-    /// `moves` says that both sides agreed on the feature MOVE.
+    /// Checks the header of a record that came from a socket, where no ring bounds the length of
+    /// the record. `moves` says that both sides agreed on the feature MOVE.
     ///
     /// # Errors
     /// [`Violation::Word`] for a word of another position, or one without the committed bit;
@@ -380,7 +389,7 @@ impl RecordHeader {
         footprint(self.len as u64)
     }
 
-    /// The header as bytes, in the form that a socket carries.
+    /// The header of the record as bytes, in the form that a socket carries.
     #[must_use]
     pub const fn to_wire(&self) -> WireHeader {
         WireHeader {
@@ -407,7 +416,7 @@ pub struct BlobBody {
     pub block: U64,
     /// The segment that holds the message; 0 is the slab of the region itself.
     pub segment: U32,
-    /// A reserved field, always 0.
+    /// A reserved field of the BLOB's body, always 0.
     pub zero: U32,
     /// Offset in the segment at which the message begins, in bytes.
     pub offset: U64,
@@ -441,7 +450,7 @@ pub type BlobCredit = U64;
 pub struct SegmentBody {
     /// The segment's number, from 1.
     pub number: U32,
-    /// A reserved field, always 0.
+    /// A reserved field of the SEGMENT's body, always 0.
     pub zero: U32,
     /// Size of the segment in bytes.
     pub size: U64,
@@ -452,7 +461,8 @@ const _: () = {
     assert!(core::mem::offset_of!(SegmentBody, size) == 8);
 };
 
-/// Size in bytes of the message's total length, which begins the payload of a first fragment.
+/// Size in bytes of the field with the message's total length, with which the payload of a
+/// FRAGMENT_FIRST record begins.
 pub const FRAGMENT_PREFIX_BYTES: u64 = 8;
 
 const _: () = assert!(SLOT_BYTES > KIND_MASK, "kind and committed bit lie below a position");

@@ -28,7 +28,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// The first eight bytes of a region, which identify the memory format.
 pub const REGION_MAGIC: [u8; 8] = *b"PWHALF\x00\x01";
 
-/// [`RegionHeader::kind`]: the memory of one side of a connection, which one peer reads.
+/// Value of [`RegionHeader::kind`]: the region is the memory of one side of a connection, which one
+/// peer reads.
 pub const REGION_CONNECTION: u32 = 1;
 
 /// The version of the memory format that this crate describes.
@@ -73,24 +74,25 @@ pub const QUIET: u64 = 1 << 63;
 
 /// Counters of the sender: each constant is the index of a word, counted from [`SENDING_COUNTERS`].
 pub mod sending {
-    /// Number of messages that the sender has sent.
+    /// Index of the counter of messages that the sender has sent.
     pub const MESSAGES: u64 = 0;
-    /// Number of payload bytes that the sender has sent.
+    /// Index of the counter of payload bytes that the sender has sent.
     pub const BYTES: u64 = 1;
-    /// Number of messages whose payload was in the slab or a segment.
+    /// Index of the counter of sent messages whose payload was in the slab or a segment.
     pub const BLOBS: u64 = 2;
-    /// Number of messages that were too long for one record and had to be copied through the ring
-    /// in fragments, because no block was free.
+    /// Index of the counter of messages that were too long for one record and had to be copied
+    /// through the ring in fragments, because no block was free.
     pub const OVERFLOWS: u64 = 3;
-    /// Number of times that the sender notified its peer of records.
+    /// Index of the counter of notifications of records that the sender has sent to its peer.
     pub const DOORBELLS: u64 = 4;
-    /// Number of times that the sender slept because there was no room.
+    /// Index of the counter of the times that the sender slept because there was no room.
     pub const SLEEPS: u64 = 5;
-    /// Size of the sender's slab and segments at this moment, in bytes.
+    /// Index of the word with the present size of the sender's slab and segments, in bytes.
     pub const MEMORY: u64 = 6;
-    /// Number of blocks that are allocated now, because the receiver has not released them yet.
+    /// Index of the word with the number of blocks that are allocated now, because the receiver has
+    /// not released them yet.
     pub const BLOCKS_OUT: u64 = 7;
-    /// Position after the last record that the sender committed.
+    /// Index of the word with the position after the last record that the sender committed.
     pub const TAIL: u64 = 8;
     /// Number of words that the counters of a sender take.
     pub const COUNT: u64 = 9;
@@ -99,17 +101,18 @@ pub mod sending {
 /// Counters of the receiver: each constant is the index of a word, counted from
 /// [`RECEIVING_COUNTERS`].
 pub mod receiving {
-    /// Number of messages that the receiver has received.
+    /// Index of the counter of messages that the receiver has received.
     pub const MESSAGES: u64 = 0;
-    /// Number of payload bytes that the receiver has received.
+    /// Index of the counter of payload bytes that the receiver has received.
     pub const BYTES: u64 = 1;
-    /// Number of messages whose payload the receiver read from the slab or a segment.
+    /// Index of the counter of received messages whose payload was in the slab or a segment.
     pub const BLOBS: u64 = 2;
-    /// Number of times that the receiver notified its peer of room.
+    /// Index of the counter of notifications of room that the receiver has sent to its peer.
     pub const DOORBELLS: u64 = 3;
-    /// Number of times that the receiver slept because there were no records.
+    /// Index of the counter of the times that the receiver slept because there were no records.
     pub const SLEEPS: u64 = 4;
-    /// Number of times that records arrived while the receiver spun, so that it did not sleep.
+    /// Index of the counter of the times that records arrived while the receiver spun, so that it
+    /// did not sleep.
     pub const SPINS_PAID: u64 = 5;
     /// Number of words that the counters of a receiver take.
     pub const COUNT: u64 = 6;
@@ -180,7 +183,7 @@ pub struct RegionHeader {
     pub peer_blocks_max: U64,
     /// Offset of the slab in the region, in bytes.
     pub slab_offset: U64,
-    /// Size of the slab in bytes; may be 0.
+    /// Size of the slab in bytes; 0 if the region has no slab.
     pub slab_size: U64,
     /// The session that both regions belong to, as agreed in HELLO.
     pub session_id: [u8; 16],
@@ -196,7 +199,7 @@ pub struct RegionHeader {
     /// When the header was written, in nanoseconds since 1970; 0 if the owner does not say (SPEC
     /// 3.4).
     pub created_ns: U64,
-    /// A reserved field, always 0.
+    /// A reserved field of the region header, always 0.
     pub zero: [u8; 8],
 }
 
@@ -260,7 +263,7 @@ pub struct Geometry {
     pub peer_blocks_max: u64,
     /// Offset of the slab in the region, in bytes.
     pub slab_offset: u64,
-    /// Size of the slab in bytes; may be 0.
+    /// Size of the slab in bytes; 0 if the region has no slab.
     pub slab_bytes: u64,
 }
 

@@ -47,13 +47,13 @@ pub const REFUSED: u32 = 0xffff_ff01;
 /// Code of RESET: the application dropped the stream.
 pub const DROPPED: u32 = 0xffff_ff02;
 
-/// Value of [`PingBody::answer`]: the record asks for a response.
+/// Value of [`PingBody::answer`]: the PING record is a request, which the peer must answer.
 pub const ASK: u64 = 0;
-/// Value of [`PingBody::answer`]: the record is the response.
+/// Value of [`PingBody::answer`]: the PING record is the response to a request.
 pub const ANSWER: u64 = 1;
 
 /// Returns the number of the `index`-th stream, counted from 0, that one side opens. That side is
-/// the acceptor if `is_acceptor`, else the other side.
+/// the acceptor if `is_acceptor`, otherwise the connector.
 #[inline]
 #[must_use]
 pub const fn number(index: u32, is_acceptor: bool) -> u32 {
@@ -74,7 +74,7 @@ pub const fn index(number: u32) -> Option<(u32, bool)> {
 /// Maximum number of streams that one side can open: each stream needs its own number of 32 bits.
 pub const STREAMS_MAX: u32 = (u32::MAX - 1) / 2;
 
-/// The first bytes of the payload of an OPEN record (SPEC 11.2).
+/// The head of an OPEN record: the first bytes of its payload, before the metadata (SPEC 11.2).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -85,7 +85,7 @@ pub struct OpenHead {
     pub content: U16,
     /// A field that is reserved for the priority of the stream, always 0.
     pub priority: u8,
-    /// A reserved field, always 0.
+    /// A reserved field of the OPEN's head, always 0.
     pub zero: [u8; 5],
 }
 
@@ -95,9 +95,10 @@ pub struct OpenHead {
 )]
 #[repr(C)]
 pub struct ResetBody {
-    /// The reason for the RESET; values below [`RESERVED_CODES`] belong to the application.
+    /// The reason for the RESET: a code of the application if it is below [`RESERVED_CODES`],
+    /// otherwise a code of the protocol.
     pub code: U32,
-    /// [`SENDING`], [`RECEIVING`] or both.
+    /// The directions of the stream that the RESET ends: [`SENDING`], [`RECEIVING`] or both.
     pub directions: U32,
 }
 
@@ -119,8 +120,8 @@ pub struct CreditBody {
 pub struct GoAwayBody {
     /// The reason for the GO_AWAY, chosen by the application.
     pub code: U32,
-    /// A union of bits: only [`CLOSING`] is defined. The sender sets the other bits to 0, and the
-    /// receiver ignores them.
+    /// Flags of the GO_AWAY, a union of bits: only [`CLOSING`] is defined. The sender sets the
+    /// other bits to 0, and the receiver ignores them.
     pub flags: U32,
 }
 
@@ -130,7 +131,7 @@ pub struct GoAwayBody {
 )]
 #[repr(C)]
 pub struct PingBody {
-    /// Either [`ASK`], for a request, or [`ANSWER`], for a response.
+    /// Whether the PING is a request, with the value [`ASK`], or a response, with [`ANSWER`].
     pub answer: U64,
     /// A value that the sender of the request chooses, and that the response repeats.
     pub token: U64,

@@ -294,8 +294,8 @@ impl From<io::Error> for BindError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// No client attached a new link before the deadline. For `try_accept`: no such link is there
-    /// now.
+    /// No client attached a new link before the deadline. `try_accept` returns this error if no new
+    /// link is attached at the moment.
     #[error("no link was attached before the deadline")]
     TimedOut,
     /// The system call with which the thread waits for clients failed.

@@ -163,7 +163,8 @@ impl Group {
     /// # Errors
     /// The first error of [`Link::close`](crate::Link::close). All links are closed even then.
     pub fn close(&self, deadline: Instant) -> Result<(), WaitError> {
-        // The lock is released before any link is closed, because a link that is dropped takes it.
+        // The lock of the group's list of links is released before any link is closed, because a
+        // link that is dropped takes this lock.
         let links: Vec<_> = self.inner.members().links.values().filter_map(Weak::upgrade).collect();
         let open: Vec<_> = links.into_iter().filter(|link| link.is_open()).collect();
         Shutdown::close_all(&open, Some(deadline))

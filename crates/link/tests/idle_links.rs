@@ -59,7 +59,7 @@ fn idle_links_cost_no_turns() {
 
 /// Prints the times in which 10,000 idle links of a server are dropped and closed: by the server
 /// together, and one by one. The files are in the directory for temporary files, which should be on
-/// a disk. It checks no time.
+/// a disk. This function checks no time.
 ///
 /// `TMPDIR=/a/disk cargo test --release -p partywall-link --test idle_links -- --ignored
 /// --nocapture`

@@ -35,7 +35,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Two loops, with both ends of the same streams. One stream carries messages.
+/// Two event loops, one for each end of the same streams. One stream carries messages, and the
+/// others are idle.
 struct Pair {
     client: Loop,
     server: Loop,
@@ -87,7 +88,7 @@ impl Pair {
         Ok(Self { client, server, asking, answering, _idle: idle, _sessions: pairs })
     }
 
-    /// Returns the time of all round trips.
+    /// Measures the round trips of one stream. Returns their total time.
     fn measure(&mut self) -> Result<Duration, Box<dyn Error>> {
         let mut ready = Vec::new();
         let begin = Instant::now();
@@ -101,7 +102,8 @@ impl Pair {
     }
 }
 
-/// Waits in a loop until a stream has a message, and receives until it has no more.
+/// Waits in an event loop until the stream has a message, receives it, and checks that no other
+/// message follows.
 fn receive(
     events: &Loop,
     ready: &mut Vec<Event>,

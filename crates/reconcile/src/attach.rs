@@ -33,7 +33,8 @@ pub struct Peer {
 /// stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PeerOrder {
-    /// The peer is the same owner of the same store, or the first peer ever.
+    /// The peer is the same owner (process) of the same store (file or memory) as the stored peer,
+    /// or no peer was stored before.
     Same,
     /// The peer is a later owner of the same store as the stored peer.
     Newer,

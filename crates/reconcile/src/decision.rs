@@ -254,7 +254,8 @@ impl Decision {
 /// The changes that a receiver stores in one commit when it applies a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Applied {
-    /// The receiver's acked offset after the commit.
+    /// The receiver's acked offset after the commit: the position up to which it has acknowledged
+    /// the stream, with the digest there.
     pub consumed: AckedOffset,
     /// The range that the receiver skips by this commit. It replaces the receiver's stored skip,
     /// and is reported to the application.

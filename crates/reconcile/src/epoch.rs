@@ -72,9 +72,9 @@ pub struct Settlement {
 /// Leaves an epoch because the local application begins another one, when nothing is known of the
 /// peer's past.
 ///
-/// `live` is the past that the present epoch becomes; `past` is the stored past of the epoch
-/// before. If the ranges of `past` were never reported, they are reported now, as far as they are
-/// known.
+/// A past is the state of the streams of an epoch that a side has left: `live` is that of the
+/// present epoch, and `past` the stored one of the epoch before. If the ranges of `past` were never
+/// reported, they are reported now, as far as they are known.
 #[must_use]
 pub fn leave(live: Past, past: Option<Past>) -> Settlement {
     let mut reports = Reports::default();
@@ -140,9 +140,10 @@ fn report_own(mine: &Past, peer: Option<Past>, reports: &mut Reports) {
     let both = peer.filter(|peer| peer.epoch == epoch);
     let sent = both.and_then(|peer| peer.sending);
     let received = both.and_then(|peer| peer.receiving);
-    // `knows`: whether the peer's past shows what the peer consumed in this epoch. A past of a
-    // lower epoch shows that the peer was never in this epoch. With a past of a higher epoch, or
-    // with a new store, the peer may have forgotten what it consumed.
+    // `knows`: whether the peer's past (its streams when it left an epoch) shows what the peer
+    // consumed in this epoch. A past of a lower epoch shows that the peer was never in this epoch.
+    // With a past of a higher epoch, or with a new store, the peer may have forgotten what it
+    // consumed.
     let knows = peer.is_some_and(|peer| peer.epoch <= epoch);
     let outgoing = undelivered(Direction::Outgoing, epoch, mine.sending, received);
     reports.add(outgoing.map(|report| Report {
@@ -170,8 +171,9 @@ fn undelivered(
         {
             (sent.stream, received.consumed, Some(sent.tail), true)
         }
-        // The receiver remembers the epoch and consumed nothing in it. The range is exact, unless
-        // the sender has an acknowledgement of that epoch.
+        // Only the sender's past names a stream: the receiver remembers the epoch, and consumed
+        // nothing in it. The range begins at the highest acknowledged position that the sender
+        // knows. It is exact only if that is the start of the stream.
         (Some(sent), None) => {
             (sent.stream, sent.acked, Some(sent.tail), sent.acked == Position::START)
         }

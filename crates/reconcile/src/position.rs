@@ -127,14 +127,15 @@ pub struct AckedOffset {
 /// An acknowledgement that becomes valid together with a reply, when the reply is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Prepared {
-    /// The acked offset that is valid once the reply is published.
+    /// The acked offset (acknowledged position with its digest) that is valid once the reply is
+    /// published.
     pub acked_offset: AckedOffset,
     /// The position at which the reply begins, in the stream that the receiver itself sends.
     pub reply_at: Position,
 }
 
-/// The acked offset of the local side when its last process ended, perhaps in the middle of a
-/// commit (SPEC 12.5).
+/// The acked offset (acknowledged position with its digest) that the local side had when its last
+/// process ended, perhaps in the middle of a commit (SPEC 12.5).
 ///
 /// ```text
 ///  acknowledgement alone   one commit: stored := acked offset

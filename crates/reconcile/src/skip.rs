@@ -25,14 +25,15 @@ pub struct Skip {
     pub epoch: Epoch,
     /// The stream to which the skipped range belongs.
     pub of: StreamId,
-    /// The stream with which the receiver continued. It differs from `of` if the sender's store was
-    /// lost.
+    /// The stream with which the receiver continued. It differs from the skipped stream (`of`) if
+    /// the sender's store was lost.
     pub into: StreamId,
-    /// The positions that were not consumed. If `into` is another stream, the range ends where the
-    /// receiver had received, because the true end is unknown.
+    /// The skipped positions, which the receiver did not consume. If the receiver continued with
+    /// another stream, the range ends at the position up to which it had received the old one,
+    /// because the true end of the old stream is unknown.
     pub range: Range,
-    /// The position at which `into` was resumed. If `into` is another stream, its positions below
-    /// `resume` are skipped too.
+    /// The position at which the receiver resumed the stream `into`. If that is another stream than
+    /// the skipped one, the receiver also skips its positions below `resume`.
     pub resume: Position,
 }
 
@@ -54,8 +55,8 @@ impl Skip {
             reports.add(Some(report(Cause::Gap, self.of, from, Some(to), to)));
         } else {
             reports.add(Some(report(Cause::Lost, self.of, from, None, to)));
-            // The new stream has a gap only if both stores failed: the receiver had acknowledged
-            // messages of the new stream, and lost that knowledge.
+            // The receiver skips the beginning of the new stream only if both stores failed: it had
+            // acknowledged messages of the new stream, and then lost its record of that.
             let (start, resume) = (Position::START, self.resume);
             reports.add(Some(report(Cause::Gap, self.into, start, Some(resume), resume)));
         }

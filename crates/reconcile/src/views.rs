@@ -51,7 +51,7 @@ impl SenderView {
         Self { epoch, stream: outgoing.stream(), base, tail }
     }
 
-    /// The epoch in which the sender is.
+    /// The epoch in which the sender was when it made this view.
     #[must_use]
     pub const fn epoch(&self) -> Epoch {
         self.epoch
@@ -136,13 +136,14 @@ impl ReceiverView {
         Self { epoch, consumed: None, received: Position::START, skip }
     }
 
-    /// The epoch in which the receiver is.
+    /// The epoch in which the receiver was when it made this view.
     #[must_use]
     pub const fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// The acked offset of the receiver; `None` if it knows no stream of its epoch.
+    /// The acked offset of the receiver: the position up to which it has acknowledged the stream,
+    /// with the digest there; `None` if it knows no stream of its epoch.
     #[must_use]
     pub const fn consumed(&self) -> Option<AckedOffset> {
         self.consumed

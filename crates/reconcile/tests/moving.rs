@@ -8,26 +8,31 @@
 //!             pair: OFFER ─▶   ◀─ OFFER, READY   READY ─▶              the ring
 //! ```
 //!
-//! The queues are those of the kernel and of the rings: what a side wrote before it died stays
-//! readable. Each side sends a bounded number of messages, may close its direction at any time, and
-//! may die once. The acceptor may refuse the connector, may not trust it, and either side may lack
-//! memory for the move. Every run ends, because each step uses something up. So a state without a
-//! next step is an end, and there nobody may still wait.
+//! The pair is a socket pair, over which both sides make the handshake for shared memory. The
+//! model's queues stand for those of the kernel and of the rings: what a side wrote before it died
+//! stays readable. Each side sends a bounded number of messages, may close its direction at any
+//! time, and may die once. The acceptor may refuse the connector, may not trust it, and either side
+//! may lack memory for the move. Every run ends, because each step uses up an item of a queue or a
+//! permitted event. So a state without a next step is the end of a run, and no side may still wait
+//! there.
 //!
-//! Each safeguard that is taken out lets the checker find a broken rule: the checker can fail.
+//! Other explorations each leave out one safeguard of the protocol, and must find a broken rule.
+//! They show that the model notices faults.
 #![forbid(unsafe_code)]
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use std::collections::VecDeque;
 
-/// A record or a frame on the socket.
+/// An item that a side of the model writes to the socket: a frame of the first handshake, or a
+/// record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Item {
     Hello {
         moves: bool,
     },
     Reject,
-    /// OFFER of a connector, or OFFER and READY of an acceptor, without MOVE.
+    /// The connector's frame OFFER, in a first handshake that shares memory at once and agrees on
+    /// no move.
     Offer,
     Ready,
     Message(u8),
@@ -36,7 +41,7 @@ enum Item {
     CloseWrite,
 }
 
-/// A frame on the pair.
+/// A frame that a side of the model writes to the socket pair, in the handshake for shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Frame {
     Offer,
@@ -44,7 +49,7 @@ enum Frame {
     Ready,
 }
 
-/// How far the handshake of a side is.
+/// How far a side has come in the first handshake, which is made on the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stage {
     AwaitsHello,
@@ -54,10 +59,10 @@ enum Stage {
     Refused,
 }
 
-/// How far the move of a side is.
+/// How far a side has come in moving the connection from the socket to shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Moving {
-    /// The handshake agreed on no move, because memory is shared already.
+    /// No move is agreed, because the first handshake shares memory at once.
     None,
     NotBegun,
     UnderWay,
@@ -65,7 +70,8 @@ enum Moving {
     Stays,
 }
 
-/// Where the records of one direction travel, as its sender or its receiver sees it.
+/// Where the records of one direction travel (socket or ring), as the sender or the receiver of
+/// that direction sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Place {
     Socket,
@@ -73,7 +79,8 @@ enum Place {
     Ended,
 }
 
-/// One side. Its queues are those that it writes.
+/// One side of the connection in the model. Its queues hold what this side has written and its peer
+/// has not read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Side {
     stage: Stage,
@@ -87,7 +94,8 @@ struct Side {
     socket: VecDeque<Item>,
     ring: VecDeque<Item>,
     pair: VecDeque<Frame>,
-    /// Whether this side holds its end of the pair.
+    /// Whether this side holds its end of the socket pair, over which both sides agree to share
+    /// memory.
     has_pair: bool,
 }
 
@@ -113,56 +121,63 @@ impl Side {
         self.stage == Stage::Runs && !self.is_dead
     }
 
-    /// Gives the move up: the connection stays on the socket, and the pair is closed.
+    /// Gives up the move to shared memory: the connection stays on the socket, and this side closes
+    /// its end of the socket pair.
     fn stays(&mut self) {
         self.moving = Moving::Stays;
         self.has_pair = false;
     }
 }
 
-/// A rule of SPEC 8.5 that a run can break.
+/// A rule of SPEC 8.5 (moving a connection from the socket to shared memory) that a run of the
+/// model can break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Broken {
-    /// A message came twice, too early, or after one that was lost.
+    /// A message arrived twice, too early, or after a message that was lost.
     Order,
-    /// A record was written to the socket after SWITCH.
+    /// A side wrote a record to the socket after its record SWITCH, which must be its last one
+    /// there.
     AfterSwitch,
-    /// SWITCH came before the handshake on the pair was complete.
+    /// A side received SWITCH before the handshake on the socket pair was complete.
     EarlySwitch,
-    /// A frame or record came that its receiver does not expect.
+    /// A frame or record arrived that its receiver does not expect in its present state.
     Unexpected,
 }
 
-/// What is left out of the rules in an exploration, so that a rule breaks.
+/// The safeguard of the protocol that an exploration of the model leaves out, so that a rule
+/// breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
-    /// The receiver reads the ring before SWITCH.
+    /// Seeded fault: a receiver reads records from the ring before it has read SWITCH from the
+    /// socket.
     OrderOfPlaces,
-    /// The acceptor makes what it needs after it has received READY.
+    /// Seeded fault: the acceptor allocates what it needs for shared memory only after it has
+    /// received READY.
     EarlyMemory,
-    /// The connector switches before it has sent READY.
+    /// Seeded fault: the connector writes SWITCH to the socket before it has sent READY on the
+    /// pair.
     ReadyBeforeSwitch,
-    /// A sender goes on on the socket after SWITCH.
+    /// Seeded fault: a sender continues to write records to the socket after SWITCH.
     LastRecord,
-    /// A receiver takes the end of the pair for the end of the connection.
+    /// Seeded fault: a receiver takes the end of the socket pair for the end of the connection.
     OldSocket,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
-    /// Most messages of the connector, and of the acceptor.
+    /// Upper limits: the number of messages that the connector sends, and that the acceptor sends.
     messages: [u8; 2],
-    /// Whether a side may die.
+    /// Whether one of the two sides may die during a run.
     deaths: bool,
-    /// Whether directions may be closed.
+    /// Whether each side may close its sending direction during a run.
     closes: bool,
     without: Without,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct World {
-    /// The connector, then the acceptor.
+    /// The two sides of the connection: first the connector, then the acceptor.
     sides: [Side; 2],
     is_trusted: bool,
     broken: Option<Broken>,
@@ -173,22 +188,23 @@ const ACCEPTOR: usize = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Step {
-    /// The side reads the next item from the socket.
+    /// The side with this index reads the next frame or record from the socket.
     Read(usize),
     /// The acceptor reads HELLO and refuses the connector.
     Refuse,
-    /// The side receives the next item from the peer's ring.
+    /// The side with this index receives the next record from its peer's ring.
     Receive(usize),
     Send(usize),
     Close(usize),
     Begin,
-    /// The side continues the handshake on the pair, with memory or without.
+    /// The side with this index reads the next frame on the socket pair. The flag says whether it
+    /// has memory to share.
     Progress(usize, bool),
     Switch(usize),
     Die(usize),
-    /// The side notices that the peer's end of the pair is closed.
+    /// The side with this index notices that its peer has closed its end of the socket pair.
     Hangup(usize),
-    /// The side notices the end of a peer that has died.
+    /// The side with this index notices that its peer has died.
     NoticeDeath(usize),
 }
 
@@ -199,7 +215,7 @@ impl World {
         Self { sides: [connector, Side::new(Stage::AwaitsHello)], is_trusted, broken: None }
     }
 
-    /// Whether this side can read the queue that its peer has written for `place`.
+    /// Whether `side` may now receive a record that its peer has written to the ring.
     fn can_receive(&self, side: usize, bounds: &Bounds) -> bool {
         let (own, peer) = (&self.sides[side], &self.sides[1 - side]);
         let may = own.receives == Place::Ring
@@ -267,7 +283,8 @@ impl World {
         if !peer.pair.is_empty() {
             steps.extend([true, false].map(|has_memory| Step::Progress(side, has_memory)));
         } else if peer.is_dead || (peer.moving == Moving::Stays && !peer.has_pair) {
-            // The acceptor's end of the pair is in the socket until MOVE was read.
+            // The acceptor's end of the pair travels with MOVE. Until the acceptor has read MOVE,
+            // that end is open in the socket's queue, so the connector sees no hang-up.
             let is_sent = side == CONNECTOR && connector.socket.contains(&Item::Move);
             if !is_sent || peer.is_dead {
                 steps.push(Step::Hangup(side));
@@ -275,7 +292,8 @@ impl World {
         }
     }
 
-    /// Whether everything that the peer of `side` has written was read.
+    /// Whether `side` has read everything that its peer has written to the place (socket or ring)
+    /// from which `side` receives.
     fn is_drained(&self, side: usize, bounds: &Bounds) -> bool {
         let peer = &self.sides[1 - side];
         let own = &self.sides[side];
@@ -360,7 +378,7 @@ impl World {
         }
     }
 
-    /// The side `side` reads `item` from the socket.
+    /// Changes the state of `side` as it reads `item` from the socket.
     fn read(&mut self, side: usize, item: Item) {
         let is_trusted = self.is_trusted;
         let own = &mut self.sides[side];
@@ -397,7 +415,8 @@ impl World {
                 (own.moving, own.has_pair) = (Moving::UnderWay, true);
             }
             (Stage::Runs, Item::Switch) => {
-                // READY was sent before SWITCH, so the handshake completes now at the latest.
+                // The peer sent READY on the pair before it wrote SWITCH to the socket. So READY
+                // has arrived, and `side` completes the handshake on the pair now at the latest.
                 if own.moving == Moving::UnderWay && !self.sides[1 - side].pair.is_empty() {
                     self.progress(side, true, &PLAIN);
                 }
@@ -427,8 +446,8 @@ impl World {
         }
     }
 
-    /// The side `side` reads the next frame of the pair. Without memory it gives the move up, as
-    /// long as it can.
+    /// Changes the state of `side` as it reads the next frame of the socket pair. Without memory
+    /// `side` gives up the move, unless its handshake is too far for that.
     fn progress(&mut self, side: usize, has_memory: bool, bounds: &Bounds) {
         let frame = self.sides[1 - side].pair.pop_front();
         let own = &mut self.sides[side];
@@ -441,14 +460,15 @@ impl World {
                 own.pair.push_back(Frame::Ready);
                 own.moving = Moving::Shared;
             }
-            // The acceptor made everything before it answered: it needs no memory after READY.
+            // The acceptor allocated everything before it answered OFFER, so it needs no more
+            // memory when READY arrives.
             (ACCEPTOR, Some(Frame::Ready)) if has_memory || !late => own.moving = Moving::Shared,
             (_, Some(_)) => own.stays(),
             (_, None) => self.broken = Some(Broken::Unexpected),
         }
     }
 
-    /// Whether a side waits for ever, if this state has no next step.
+    /// Whether a side waits for ever, given that this state of the model has no next step.
     fn somebody_waits(&self) -> bool {
         [CONNECTOR, ACCEPTOR].into_iter().any(|side| {
             let (own, peer) = (&self.sides[side], &self.sides[1 - side]);
@@ -474,8 +494,8 @@ impl Side {
 const PLAIN: Bounds =
     Bounds { messages: [2, 2], deaths: false, closes: false, without: Without::Nothing };
 
-/// An exploration of all states within the bounds. It searches for a state for which the function
-/// returns true or, without a function, for a broken rule.
+/// An exploration of all states of the model within the bounds. It searches for a state for which
+/// the function returns true or, without a function, for a broken rule.
 struct Explored(Bounds, Option<Sought>);
 
 type Sought = fn(&World) -> bool;
@@ -515,8 +535,9 @@ impl Model for Explored {
     }
 }
 
-/// Explores all states within `bounds` until a rule breaks. Returns the number of states, and what
-/// was broken: the rule, or `None` if somebody waits for ever.
+/// Explores all states of the model within `bounds` until a rule breaks. Returns the number of
+/// states and, if a fault was found, the broken rule; `None` in its place means that a side waits
+/// for ever.
 fn explore(bounds: Bounds) -> (usize, Option<Option<Broken>>) {
     let checker =
         Explored(bounds, None).checker().finish_when(HasDiscoveries::Any).spawn_bfs().join();

@@ -52,7 +52,7 @@ pub struct Bias {
     inside: [AtomicU64; FAVOURED_MAX],
 }
 
-/// Proof that the favoured thread is inside the lock; holds the number of its slot.
+/// Proof that the favoured thread is inside the lock. It holds the number of that thread's slot.
 #[derive(Debug)]
 #[must_use = "the thread stays inside until `Bias::leave`"]
 pub struct Inside(NonZeroUsize);
@@ -77,7 +77,8 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// The slot of `thread`. A thread without a slot gets a free one, if there is one.
+    /// Returns the slot that belongs to `thread`. A thread without a slot gets a free one, if there
+    /// is one.
     fn of(&mut self, thread: u64) -> Option<usize> {
         if seeded_fault("one_slot_for_all") {
             return Some(0);
@@ -95,7 +96,7 @@ impl Default for Bias {
 }
 
 impl Bias {
-    /// The bias of a new lock, which favours no thread.
+    /// Makes the bias of a new lock, which favours no thread.
     #[must_use]
     pub fn new() -> Self {
         Self { favoured: AtomicU64::new(0), inside: core::array::from_fn(|_| AtomicU64::new(0)) }
@@ -109,9 +110,9 @@ impl Bias {
     #[inline]
     #[must_use]
     pub fn enter(&self, thread: u64) -> Option<Inside> {
-        // ORDER: Relaxed: the word is only a hint. If `thread` is favoured, it wrote `favoured`
-        // itself; the second load of `favoured` below (step E3) finds a later write of another
-        // thread.
+        // ORDER: Relaxed: the loaded value of `favoured` is only a hint. If `thread` is favoured,
+        // it wrote `favoured` itself; the second load of `favoured` below (step E3) finds a later
+        // write of another thread.
         let seen = self.favoured.load(Ordering::Relaxed);
         if seen / SLOTS != thread {
             return None;

@@ -26,11 +26,12 @@ const AHEAD_BYTES: u64 = 8 * SLOT_BYTES;
 pub struct Consumer {
     ring: PeerMem,
     size: RingSize,
-    /// Memory that begins with the word `consumed` of this process's own control page.
+    /// The part of this process's control page that begins with the word `consumed`, in which the
+    /// consumer reports its progress.
     consumed: OwnMem,
-    /// Position of the next record that the consumer will return.
+    /// Position in the ring of the next record that the consumer will return.
     position: Position,
-    /// The position that was last stored in the word `consumed`.
+    /// The position that the consumer last stored in the word `consumed`.
     reported: Position,
 }
 
@@ -46,21 +47,21 @@ impl Consumer {
         Self { ring, size, consumed, position: Position(0), reported: Position(0) }
     }
 
-    /// Like [`new`](Self::new), but the consumer continues at `position`, where a record begins or
-    /// will begin. `position` is stored in `consumed`: all records before `position` are consumed.
+    /// A consumer of the peer's `ring` that continues at `position`, where a record begins or will
+    /// begin. `position` is stored in `consumed`: all records before `position` are consumed.
     ///
     /// # Panics
     /// If the length of `ring` is not `size`, or no record can begin at `position`.
     #[must_use]
     pub fn at(ring: PeerMem, size: RingSize, mut consumed: OwnMem, position: Position) -> Self {
         assert!(position.0 % SLOT_BYTES == 0, "records begin with slots");
-        // ORDER (in `OwnMem::publish`): Release, as in `report`: reads of earlier records are over
+        // ORDER (in `OwnMem::publish`): Release: this process's reads of earlier records are over
         // before the producer sees the word `consumed`.
         consumed.publish(0, position.0);
         Self { position, reported: position, ..Self::new(ring, size, consumed) }
     }
 
-    /// The position of the next record that the consumer will return.
+    /// The position in the ring of the next record that the consumer will return.
     #[must_use]
     pub const fn position(&self) -> Position {
         self.position
@@ -92,8 +93,8 @@ impl Consumer {
         }
     }
 
-    /// Whether a word other than 0 lies where the next record must begin. This is the cheap poll of
-    /// a thread that waits.
+    /// Whether the ring holds a word other than 0 where the consumer's next record must begin. This
+    /// is the cheap poll of a thread that waits.
     #[inline]
     #[must_use]
     pub fn is_ready(&self) -> bool {

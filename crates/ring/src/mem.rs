@@ -77,8 +77,8 @@ impl OwnMem {
     #[must_use]
     pub fn new(memory: Box<dyn Writable>) -> Self {
         let mut keep = Arc::new(Keep { memory });
-        // The pointer is taken after the box was moved into `keep`, because moving the box would
-        // invalidate it.
+        // The pointer to the memory is taken after the box that owns the memory was moved into
+        // `keep`, because moving the box would invalidate the pointer.
         let bytes = Arc::get_mut(&mut keep).expect("made above").memory.as_mut_slice();
         let len = bytes.len();
         let base = NonNull::from(bytes).cast::<u8>();
@@ -86,13 +86,13 @@ impl OwnMem {
         Self { base, len, keep, owns: PhantomData }
     }
 
-    /// The length of the memory in bytes.
+    /// The length in bytes of this part of the process's own memory.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the length of the memory is 0.
+    /// Whether the length of this part of the process's own memory is 0.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -105,7 +105,7 @@ impl OwnMem {
     #[must_use]
     pub fn split_at(self, middle: usize) -> (Self, Self) {
         assert!(middle <= self.len && middle % 64 == 0, "no part can begin at byte {middle}");
-        // SAFETY: `middle` is within the memory or just past its end, as asserted above.
+        // SAFETY: `middle` is within the memory or just past its end, as this function asserts.
         let second = unsafe { self.base.add(middle) };
         let rest = Self {
             base: second,
@@ -146,7 +146,8 @@ impl OwnMem {
         self.word(offset).store(value.to_le(), Ordering::Relaxed);
     }
 
-    /// Stores consecutive words from byte `offset` on, each as [`store`](Self::store) does.
+    /// Stores consecutive words of eight bytes, from byte `offset` on. A peer that sees one of them
+    /// need not see earlier stores yet.
     ///
     /// # Panics
     /// If a word lies outside the memory.
@@ -155,10 +156,10 @@ impl OwnMem {
         let count = words.len();
         assert!(offset % 8 == 0 && offset <= self.len, "offset {offset} is not that of a word");
         assert!(count <= (self.len - offset) / 8, "{count} words exceed the memory");
-        // SAFETY: `offset` is within the memory, as asserted above.
+        // SAFETY: `offset` is within the memory, as this function asserts.
         let first = unsafe { self.base.add(offset) };
-        // SAFETY: `count` words are within this part, as asserted above, and aligned (the base to
-        // 64 bytes, the offset to 8); mapped while `keep` lives (invariant 2).
+        // SAFETY: `count` words are within this part, as this function asserts, and aligned (the
+        // base to 64 bytes, the offset to 8); mapped while `keep` lives (invariant 2).
         let places =
             unsafe { core::slice::from_raw_parts(first.cast::<AtomicU64>().as_ptr(), count) };
         for (place, word) in places.iter().zip(words) {
@@ -194,7 +195,7 @@ impl OwnMem {
         if offset >= self.len {
             return;
         }
-        // SAFETY: `offset` is within the memory, as checked above.
+        // SAFETY: `offset` is within the memory, as this function checks.
         let line = unsafe { self.base.add(offset) };
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: a prefetch has no effect that the program can see, and cannot fault; processors
@@ -229,7 +230,7 @@ impl OwnMem {
     #[inline]
     pub fn slice_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
         assert!(offset <= self.len && len <= self.len - offset, "beyond the memory");
-        // SAFETY: `offset` is within the memory, as asserted above.
+        // SAFETY: `offset` is within the memory, as this function asserts.
         let start = unsafe { self.base.add(offset) };
         // SAFETY: the range is within this part, which has no other owner (invariant 1) and stays
         // mapped while `keep` lives (invariant 2); `&mut self` makes the slice the only reference
@@ -245,7 +246,7 @@ impl OwnMem {
     #[must_use]
     pub fn slice(&self, offset: usize, len: usize) -> &[u8] {
         assert!(offset <= self.len && len <= self.len - offset, "beyond the memory");
-        // SAFETY: `offset` is within the memory, as asserted above.
+        // SAFETY: `offset` is within the memory, as this function asserts.
         let start = unsafe { self.base.add(offset) };
         // SAFETY: the range is within this part, mapped while `keep` lives (invariant 2), and all
         // writes need `&mut self` (invariant 1), so the bytes do not change while the slice lives.
@@ -255,7 +256,7 @@ impl OwnMem {
     #[inline]
     fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset % 8 == 0 && offset < self.len, "no such word");
-        // SAFETY: `offset` is within the memory, as asserted above.
+        // SAFETY: `offset` is within the memory, as this function asserts.
         let word = unsafe { self.base.add(offset) };
         // SAFETY: the word is aligned (the base to 64 bytes, the offset to 8) and eight bytes long,
         // because every part is a multiple of 8 long; mapped while `keep` lives (invariant 2).
@@ -300,13 +301,13 @@ impl PeerMem {
         Self { base, len, words: len - len % 8, _keep: memory }
     }
 
-    /// The length of the memory in bytes.
+    /// The length in bytes of this part of the peer's memory.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the length of the memory is 0.
+    /// Whether the length of this part of the peer's memory is 0.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -328,7 +329,7 @@ impl PeerMem {
     #[must_use]
     pub fn part(&self, offset: u64, len: u64) -> Option<Self> {
         let Range { start, end } = self.range(offset, len).filter(|range| range.start % 8 == 0)?;
-        // SAFETY: `start` is within the memory, as checked above.
+        // SAFETY: `start` is within the memory, as this function checks.
         let base = unsafe { self.base.add(start) };
         let len = end - start;
         Some(Self { base, len, words: len - len % 8, _keep: Arc::clone(&self._keep) })
@@ -360,18 +361,19 @@ impl PeerMem {
     #[must_use]
     pub fn peek(&self, offset: usize) -> u64 {
         assert!(offset % 8 == 0 && offset < self.words, "no such word");
-        // SAFETY: `offset` is within the memory, as asserted above.
+        // SAFETY: `offset` is within the memory, as this function asserts.
         let word = unsafe { self.base.add(offset) };
         // SAFETY: the word is aligned (the base to eight bytes by its constructors, the offset as
-        // asserted above), and eight bytes within the part, because `words` is a multiple of eight;
-        // mapped while `_keep` lives (invariant 2). Only loads follow, so a read-only page is
-        // enough.
+        // this function asserts), and eight bytes within the part, because `words` is a multiple of
+        // eight; mapped while `_keep` lives (invariant 2). Only loads follow, so a read-only page
+        // is enough.
         let word = unsafe { AtomicU64::from_ptr(word.cast::<u64>().as_ptr()) };
         // ORDER: Relaxed; a caller that needs an order calls `load`, which adds the fence.
         u64::from_le(word.load(Ordering::Relaxed))
     }
 
-    /// Loads the word at byte `offset`, as [`load`](Self::load) does, and then the word after it.
+    /// Loads the word at byte `offset`, and then the word after it. After the call, everything that
+    /// the peer wrote before it published the first word is visible.
     ///
     /// # Panics
     /// If no two words are at `offset`.
@@ -397,7 +399,7 @@ impl PeerMem {
         if offset >= self.len {
             return;
         }
-        // SAFETY: `offset` is within the memory, as checked above.
+        // SAFETY: `offset` is within the memory, as this function checks.
         let line = unsafe { self.base.add(offset) };
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: a prefetch has no effect that the program can see, and cannot fault.
@@ -418,7 +420,7 @@ impl PeerMem {
     #[inline]
     pub fn copy(&self, offset: usize, into: &mut [u8]) {
         assert!(offset <= self.len && into.len() <= self.len - offset, "beyond the memory");
-        // SAFETY: `offset` is within the memory, as asserted above.
+        // SAFETY: `offset` is within the memory, as this function asserts.
         let start = unsafe { self.base.add(offset) };
         // SAFETY: the source is within the part and mapped (invariant 2); the destination is
         // private, so they do not overlap. Bytes have no invalid values; a peer that writes
@@ -436,11 +438,11 @@ impl PeerMem {
     pub fn copy_onto(&self, offset: usize, len: usize, onto: &mut Vec<u8>) {
         assert!(offset <= self.len && len <= self.len - offset, "beyond the memory");
         onto.reserve(len);
-        // SAFETY: `offset` is within the memory, as asserted above.
+        // SAFETY: `offset` is within the memory, as this function asserts.
         let start = unsafe { self.base.add(offset) };
         let spare = onto.spare_capacity_mut().as_mut_ptr().cast::<u8>();
         // SAFETY: the source is within the part and mapped, as in `copy`; the destination is
-        // private and has room for `len` bytes, reserved above.
+        // private and has room for `len` bytes, which this function has reserved.
         unsafe { start.as_ptr().copy_to_nonoverlapping(spare, len) };
         // SAFETY: the first `len` bytes of the spare capacity were just written.
         unsafe { onto.set_len(onto.len() + len) };
@@ -456,22 +458,23 @@ impl PeerMem {
     pub fn copy_headed_onto(&self, head: [u64; 2], offset: usize, len: usize, onto: &mut Vec<u8>) {
         assert!(offset <= self.len && len <= self.len - offset, "beyond the memory");
         onto.reserve(HEAD_BYTES + len);
-        // SAFETY: `offset` is within the memory, as asserted above.
+        // SAFETY: `offset` is within the memory, as this function asserts.
         let start = unsafe { self.base.add(offset) };
         let spare = onto.spare_capacity_mut().as_mut_ptr();
-        // SAFETY: the destination is private and has room for two words and `len` bytes, reserved
-        // above; it need not be aligned.
+        // SAFETY: the destination is private and has room for two words and `len` bytes, which this
+        // function has reserved; it need not be aligned.
         unsafe { spare.cast::<u64>().write_unaligned(head[0].to_le()) };
-        // SAFETY: the second word lies within the space reserved above.
+        // SAFETY: the second word lies within the space that this function has reserved.
         let second = unsafe { spare.add(HEAD_BYTES / 2) };
-        // SAFETY: the second word lies within the private space reserved above; it need not be
-        // aligned.
+        // SAFETY: the second word lies within the private space that this function has reserved; it
+        // need not be aligned.
         unsafe { second.cast::<u64>().write_unaligned(head[1].to_le()) };
-        // SAFETY: the bytes after the two words begin within the space reserved above, or just past
-        // its end.
+        // SAFETY: the bytes after the two words begin within the space that this function has
+        // reserved, or just past its end.
         let rest = unsafe { spare.add(HEAD_BYTES) }.cast::<u8>();
         // SAFETY: the source is within the part and mapped, as in `copy`; the destination is
-        // private and has room for `len` bytes after the two words, reserved above.
+        // private and has room for `len` bytes after the two words, which this function has
+        // reserved.
         unsafe { start.as_ptr().copy_to_nonoverlapping(rest, len) };
         // SAFETY: the first `HEAD_BYTES + len` bytes of the spare capacity were just written.
         unsafe { onto.set_len(onto.len() + HEAD_BYTES + len) };
@@ -488,7 +491,7 @@ impl PeerMem {
     #[must_use]
     pub fn slice(&self, offset: usize, len: usize) -> &[u8] {
         assert!(offset <= self.len && len <= self.len - offset, "beyond the memory");
-        // SAFETY: `offset` is within the memory, as asserted above.
+        // SAFETY: `offset` is within the memory, as this function asserts.
         let start = unsafe { self.base.add(offset) };
         // SAFETY: the range is within the part and mapped while `_keep` lives (invariant 2). The
         // peer promises that the bytes do not change (SPEC 4.7), and its own single-writer rule

@@ -38,17 +38,17 @@ pub fn pair(bytes: usize) -> (OwnMem, PeerMem) {
 }
 
 impl OwnMem {
-    /// The length of the memory in bytes.
+    /// The length of the modelled memory in bytes.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the length of the memory is 0.
+    /// Whether the length of the modelled memory is 0.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Splits the memory into the first `middle` bytes and the rest.
+    /// Splits the modelled memory into the first `middle` bytes and the rest.
     pub fn split_at(self, middle: usize) -> (Self, Self) {
         assert!(middle <= self.len && middle % 64 == 0);
         let rest = Self {
@@ -59,7 +59,7 @@ impl OwnMem {
         (Self { len: middle, ..self }, rest)
     }
 
-    /// Joins two adjacent parts: `self`, then `after`.
+    /// Joins two adjacent parts of the modelled memory: `self`, then `after`.
     pub fn join(self, after: Self) -> Self {
         assert!(
             Arc::ptr_eq(&self.words, &after.words) && self.start + self.len == after.start,
@@ -68,13 +68,13 @@ impl OwnMem {
         Self { len: self.len + after.len, ..self }
     }
 
-    /// Loads the word at byte `offset`.
+    /// Loads the word at byte `offset` of the modelled memory, as the writer last stored it.
     pub fn load(&self, offset: usize) -> u64 {
         // ORDER: Relaxed, as in mem.rs: only this thread stores the word.
         self.word(offset).load(Ordering::Relaxed)
     }
 
-    /// Stores `value` at byte `offset` and orders nothing.
+    /// Stores `value` at byte `offset` of the modelled memory, without ordering other stores.
     pub fn store(&mut self, offset: usize, value: u64) {
         // ORDER: Relaxed, as in mem.rs: a caller that needs an order calls `publish`, or fences.
         self.word(offset).store(value, Ordering::Relaxed);
@@ -119,17 +119,17 @@ impl OwnMem {
 }
 
 impl PeerMem {
-    /// The length of the memory in bytes.
+    /// The length in bytes of the memory that the reader sees.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the length of the memory is 0.
+    /// Whether the length of the memory that the reader sees is 0.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The part of `len` bytes from `offset`.
+    /// Returns the part of `len` bytes from `offset` on.
     pub fn part(&self, offset: u64, len: u64) -> Option<Self> {
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
         if offset > self.len || len > self.len - offset {
@@ -149,7 +149,7 @@ impl PeerMem {
         value
     }
 
-    /// Loads the word at byte `offset` and orders nothing.
+    /// Loads the word at byte `offset`, without ordering other loads.
     pub fn peek(&self, offset: usize) -> u64 {
         assert!(offset % 8 == 0 && offset < self.len);
         // ORDER: Relaxed, as in mem.rs: `load` adds the fence.

@@ -58,8 +58,8 @@ impl Sleeper {
         let flag = if quiet { QUIET } else { 0 };
         self.word.store(0, self.epoch | flag);
         // ORDER: the sleeper's fence, step A2 of the protocol in the module documentation. Pairs
-        // with the fence in `Waker::check`: either the peer's check sees the word stored above, or
-        // the caller's next poll sees what the peer published.
+        // with the fence in `Waker::check`: either the peer's check sees the epoch that `arm` has
+        // stored, or the caller's next poll sees what the peer published.
         if !seeded_fault("no_sleeper_fence") {
             fence(Ordering::SeqCst);
         }
@@ -105,9 +105,9 @@ pub enum Wake {
 /// Reads one sleeper word of the peer, and remembers the epoch in which it last notified the peer.
 #[derive(Debug)]
 pub struct Waker {
-    /// The peer's control page, which contains the sleeper word.
+    /// The peer's control page, which contains the peer's sleeper word.
     peer: PeerMem,
-    /// Offset in bytes of the sleeper word in `peer`.
+    /// Offset in bytes of the peer's sleeper word in `peer`, the peer's control page.
     offset: usize,
     /// The epoch in which the peer was last notified. The value is private memory, which threads of
     /// this process share.
@@ -128,8 +128,8 @@ impl Waker {
     #[must_use]
     pub fn check(&self) -> Wake {
         // ORDER: the waker's fence, step B2 of the protocol in the module documentation. Pairs with
-        // the fence in `Sleeper::arm`: either the load below sees the sleeper's word, or the poll
-        // after the sleeper's fence sees what this caller published.
+        // the fence in `Sleeper::arm`: either the load in this function sees the sleeper's epoch,
+        // or the poll after the sleeper's fence sees what this caller published.
         if !seeded_fault("no_waker_fence") {
             fence(Ordering::SeqCst);
         }
@@ -148,8 +148,9 @@ impl Waker {
         if word == 0 { Wake::No } else { self.decide(word) }
     }
 
-    /// Like [`check`](Self::check), but also returns [`Wake::Notify`] for a peer that sleeps and
-    /// asked not to be notified of each commit. The caller is about to wait for that peer.
+    /// Returns whether to notify the peer, for a caller that is about to wait for the peer. In
+    /// contrast to [`check`](Self::check), a sleeping peer is notified even if it asked not to be
+    /// notified of each commit.
     #[must_use]
     pub fn check_before_wait(&self) -> Wake {
         match self.check() {

@@ -64,7 +64,7 @@ pub struct Producer {
     consumed: Position,
     /// Position at which the open batch begins: every record before it is visible to the consumer.
     published: Position,
-    /// Position at which the next record is appended.
+    /// Position in the ring at which the next record is appended.
     tail: Position,
     /// `word0` of the open batch's first record, which is stored last; 0 if the batch is empty.
     first_word: u64,
@@ -103,7 +103,7 @@ impl Producer {
             first_word: 0,
             held_words: Vec::new(),
             fetched: Position(0),
-            // New memory is zero, so no slot of the first lap needs zeroing.
+            // The memory of a new ring is all zeros, so no slot of the first lap needs zeroing.
             clean: Position(size.bytes()),
         }
     }
@@ -165,7 +165,7 @@ impl Producer {
         self.size
     }
 
-    /// The position after the last published record.
+    /// The position in the ring after the last published record.
     #[must_use]
     pub const fn published(&self) -> Position {
         self.published
@@ -212,10 +212,11 @@ impl Producer {
         Ok(())
     }
 
-    /// Like [`append`](Self::append), at the position `begin` that [`place`](Self::place) returned,
-    /// with room, for a payload of this length. The batch must be within its limit, and no other
-    /// call may come between `place` and `append_placed`. None of these conditions is checked
-    /// again; if one does not hold, unread records may be overwritten.
+    /// Appends a record with a copy of `payload` at the position `begin`. The caller has just
+    /// called [`place`](Self::place) for a payload of this length, which returned `begin` and that
+    /// there is room. The batch must be within its limit, and no other call may come between
+    /// `place` and `append_placed`. None of these conditions is checked again; if one does not
+    /// hold, unread records may be overwritten.
     ///
     /// # Panics
     /// With debug assertions, if `begin` is not the next position, or there is no room.
@@ -234,7 +235,7 @@ impl Producer {
         self.ring.write(at, payload);
     }
 
-    /// Like [`append`](Self::append), with a payload that is the concatenation of `parts`.
+    /// Appends a record to the open batch; its payload is a copy of the concatenated `parts`.
     ///
     /// # Errors
     /// The errors of [`append`](Self::append).
@@ -316,7 +317,8 @@ impl Producer {
         if !self.has_room(len)? {
             return Err(AppendError::Full);
         }
-        // The payload begins after the first two words of its slot and may fill the slots after it.
+        // The payload of the next record begins after the first two words of its slot, and may fill
+        // later slots. So only the slot at the tail still counts as zeroed.
         self.clean = self.clean.min(self.tail.plus(SLOT_BYTES));
         #[expect(clippy::cast_possible_truncation, reason = "16")]
         let at = self.offset(self.next_position(len)) + HEADER_BYTES as usize;
@@ -402,7 +404,7 @@ impl Producer {
         self.clean = slot;
     }
 
-    /// Drops the open batch: the consumer never sees it.
+    /// Drops the open batch, whose records the consumer then never sees.
     #[inline]
     pub fn abort(&mut self) {
         if self.tail != self.published {
@@ -424,16 +426,16 @@ impl Producer {
     pub fn close(&mut self, kind: Kind, stream: u32) {
         assert!(self.tail == self.published, "a batch is open");
         assert!(self.fits(2 * SLOT_BYTES), "the ring was closed before");
-        // Invariant 3 keeps two slots free: one for this record, one for the zero after the record.
-        // A record of one slot never needs a PAD.
+        // Invariant 3 of this file keeps two slots of the ring free: one for the closing record,
+        // one for the zero after it. A record of one slot never needs a PAD.
         let start = self.tail;
         self.put(start, kind, stream, 0);
         self.tail = start.plus(SLOT_BYTES);
         self.publish();
     }
 
-    /// Writes the header of a record at the tail, if the record fits; returns the offset of its
-    /// payload in the ring.
+    /// Writes the header of a record at the tail of the ring, if the record fits; returns the
+    /// offset of its payload in the ring.
     #[inline]
     fn begin(&mut self, kind: Kind, stream: u32, len: usize) -> Result<usize, AppendError> {
         let taken = footprint(len as u64);

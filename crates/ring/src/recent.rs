@@ -59,8 +59,9 @@ impl Recent {
         Some(chunk)
     }
 
-    /// Adds the returned `chunk` of `units` units of 64 bytes to the cache. Returns the chunks that
-    /// the caller must free: an evicted one, and `chunk` itself if the bucket has no place for it.
+    /// Adds `chunk`, a returned chunk of `units` units of 64 bytes to the cache. Returns the chunks
+    /// that the caller must free: an evicted one, and `chunk` itself if the bucket has no place for
+    /// it.
     #[inline]
     pub(crate) fn insert(&mut self, units: u64, chunk: u32) -> [Option<u32>; 2] {
         let bucket = &mut self.buckets[index(units)];
@@ -82,7 +83,8 @@ impl Recent {
         [evicted, None]
     }
 
-    /// Takes any chunk, whatever its size, out of the cache of returned chunks.
+    /// Takes any chunk, whatever its size, out of the cache of returned chunks, if the cache has
+    /// one.
     pub(crate) fn take_any(&mut self) -> Option<u32> {
         if self.count == 0 {
             return None;

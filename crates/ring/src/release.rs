@@ -62,7 +62,7 @@ pub struct Reclaimer {
     ring: PeerMem,
     /// The peer's control page, which contains the word `released`.
     peer: PeerMem,
-    /// Offset in bytes of the word `released` in `peer`.
+    /// Offset in bytes of the word `released` in `peer`, the peer's control page.
     offset: usize,
     /// Number of release ring entries that the sender has taken so far.
     taken: u64,
@@ -85,8 +85,8 @@ impl Reclaimer {
         Self { ring, peer, offset, taken: 0, seen: 0, entries }
     }
 
-    /// The next returned block id. `in_flight` is the number of blocks in flight: the peer cannot
-    /// return more.
+    /// Takes the next block id from the release ring, if the peer has returned a further block.
+    /// `in_flight` is the number of blocks in flight: the peer cannot return more.
     ///
     /// # Errors
     /// [`Violation::Released`] if the peer's count of entries is impossible. The slab checks the
@@ -95,7 +95,8 @@ impl Reclaimer {
     pub fn next(&mut self, in_flight: u64) -> Result<Option<u64>, Violation> {
         if self.taken == self.seen {
             let found = self.peer.load(self.offset);
-            // The count is loaded once, into `found`, then checked, then used.
+            // The peer's count of entries is loaded once, into `found`; it is checked before it is
+            // used.
             if found < self.seen || found - self.taken > in_flight.min(self.entries) {
                 return Err(Violation::Released {
                     found,

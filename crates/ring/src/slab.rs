@@ -26,7 +26,7 @@ use partywall_layout::Violation;
 use partywall_layout::record_ring::SLOT_BYTES;
 use partywall_layout::seeded_fault;
 
-/// The unit of allocation in bytes: one cache line.
+/// The unit in which the slab allocates, in bytes: one cache line.
 const UNIT: usize = 64;
 const _: () = assert!(UNIT as u64 == SLOT_BYTES);
 
@@ -51,7 +51,7 @@ struct Segment {
     bytes: u64,
     /// Index in `Slab::chunks` of the chunk at offset 0 of the segment.
     first: u32,
-    /// Number of bytes of the segment that are reserved or in flight.
+    /// Number of bytes of the segment that are reserved for a message or in flight to the peer.
     used: u64,
 }
 
@@ -85,7 +85,7 @@ pub struct Place {
     pub id: u64,
     /// The number of the segment in which the block lies.
     pub segment: u32,
-    /// Offset of the block in its segment, in bytes.
+    /// Offset in bytes of the block in its segment.
     pub offset: u64,
     /// Length in bytes of the message in the block.
     pub length: u64,
@@ -304,7 +304,7 @@ impl Slab {
         self.segments.iter().flatten().any(|segment| segment.number != 0 && segment.used == 0)
     }
 
-    /// Number of blocks of the slab in flight.
+    /// Number of blocks of the slab that are in flight to the peer.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         (self.tickets.len() - self.idle.len()) as u64
@@ -389,7 +389,7 @@ impl Slab {
         }
     }
 
-    /// Frees `chunk` and joins it with adjacent free chunks.
+    /// Frees `chunk`, and joins it with adjacent chunks that are free.
     fn join(&mut self, chunk: u32) {
         self.chunks[chunk as usize].is_free = true;
         let (before, after) =
@@ -472,13 +472,13 @@ impl Block {
         self.mem.write(offset, bytes);
     }
 
-    /// Length in bytes of the message in the block.
+    /// Length in bytes of the message that the block holds.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the message in the block has length 0.
+    /// Whether the message that the block holds has length 0.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

@@ -656,7 +656,8 @@ mod tests {
         let roomy = classes(&[(half, 100)]).share_memory_buffer_cap(33_554_516);
         assert_eq!(roomy.verify(), Ok(()));
         assert!(refused(&roomy.share_memory_buffer_cap(33_554_515)).contains("33554516"));
-        // No region has room for two slices of nearly 4 GiB.
+        // A region has less than 4 GiB, so none has room for the two slices of nearly 4 GiB that
+        // the class needs.
         let advice = refused(&classes(&[(u32::MAX - 3, 100)]));
         assert!(advice.ends_with("choose smaller ones, or more percent"), "{advice}");
         // A region of 32 MiB, less headers of 8 and 36 bytes, has room for two slices of 16,777,172
@@ -705,7 +706,8 @@ mod tests {
         );
         let long = Config::default().share_memory_path_prefix("x".repeat(180));
         assert!(refused(&long).contains("choose a shorter share_memory_path_prefix"));
-        // The text of the error and those of its sources together state the fault only once.
+        // Expected: the text of the error and the texts of its sources together name the fault only
+        // once.
         let error = long.verify().unwrap_err();
         assert!(std::error::Error::source(&error).is_none(), "{error}");
         assert_eq!(

@@ -117,8 +117,8 @@ impl Connections {
     pub(crate) async fn over(&self, awaited: u64) -> HandoverState {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // From now on this task misses no notification of `changed`, so the state is read after
-            // this call.
+            // The task registers with `changed` here, and reads the state only afterwards. So it
+            // misses no notification.
             changed.as_mut().enable();
             let state = self.poll(Instant::now());
             let is_pending =
@@ -126,8 +126,8 @@ impl Connections {
             if !is_pending {
                 return state;
             }
-            // If there is no deadline, the handover has ended since the call of `poll` above. The
-            // next call of `poll` returns how it ended.
+            // `next_deadline` returns `None` only if the handover has ended since the call of
+            // `poll` above. The next iteration's `poll` returns how it ended.
             let Some(next) = self.lock().next_deadline() else { continue };
             let _ = tokio::time::timeout_at(next.into(), changed).await;
         }

@@ -360,7 +360,8 @@ impl fmt::Display for Report {
 
 struct ReportDisplay<'a> {
     report: &'a Report,
-    /// How the text explains slices that are neither free nor part of a pending message.
+    /// The phrase by which the report's text explains slices that are neither free nor part of a
+    /// pending message.
     unaccounted: &'static str,
 }
 
@@ -445,13 +446,13 @@ fn write_rest(f: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
     if count > LISTED_MAX { writeln!(f, "  … and {} more", count - LISTED_MAX) } else { Ok(()) }
 }
 
-/// How the text explains slices that are neither free nor in a pending message, if a process has
+/// Phrase of the report for slices that are neither free nor in a pending message, if a process has
 /// the region mapped.
 const HELD: &str = "held by a process, or kept by it for reuse";
-/// How the text explains slices that are neither free nor in a pending message, if no process has
-/// the region mapped.
+/// Phrase of the report for slices that are neither free nor in a pending message, if no process
+/// has the region mapped.
 const LEAKED: &str = "leaked";
-/// How the text explains slices that are neither free nor in a pending message, if it is unknown
+/// Phrase of the report for slices that are neither free nor in a pending message, if it is unknown
 /// whether a process has the region mapped.
 const HELD_OR_LEAKED: &str = "held or leaked";
 /// Upper bound of the items of one kind, such as slices or elements, that the text lists.

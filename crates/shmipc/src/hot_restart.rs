@@ -115,7 +115,7 @@ pub enum HandoverError {
     /// The epoch is that of the last handover: sessions could not distinguish the two handovers.
     #[error("the last hot restart was {epoch} as well: choose another epoch each time")]
     Repeated {
-        /// The epoch of the last handover and of the refused one.
+        /// The epoch of the refused handover, which is also that of the last handover.
         epoch: u64,
     },
 }

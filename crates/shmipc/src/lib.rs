@@ -74,7 +74,8 @@ pub mod wire {
     pub use crate::transport::metrics::{Count, Counters};
 }
 
-/// The examples of the guide, compiled and run as documentation tests only.
+/// Compiles and runs the examples of the guide's page on shmipc as documentation tests; no other
+/// build contains this type.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/src/shmipc.md")]
 struct Migrating;

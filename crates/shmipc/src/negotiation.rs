@@ -173,8 +173,8 @@ impl Negotiation for ClientNegotiation {
                         }
                     }
                     Step::Done { version } => return self.done(version),
-                    // These steps belong to a server: the state machine of a client's handshake
-                    // never returns them.
+                    // The steps `MapDescriptors` and `MapPaths` belong to a server: the state
+                    // machine of a client's handshake never returns them.
                     Step::MapDescriptors { .. } | Step::MapPaths { .. } => {}
                 }
             }
@@ -281,8 +281,8 @@ impl Negotiation for ServerNegotiation {
                             Established { region, queue, backing, is_client: false, is_memfd };
                         return self.socket.establish(version, made);
                     }
-                    // This step belongs to a client: the state machine of a server's handshake
-                    // never returns it.
+                    // The step `SendDescriptors` belongs to a client: the state machine of a
+                    // server's handshake never returns it.
                     Step::SendDescriptors { .. } => {}
                 }
             }

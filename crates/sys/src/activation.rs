@@ -44,7 +44,7 @@ fn number_of(name: &str, count: usize, names: &str) -> Option<RawFd> {
     Some(FIRST + RawFd::try_from(index).ok()?)
 }
 
-/// Number of the first descriptor that a service manager passes.
+/// Number of the first descriptor that a service manager passes to a process.
 const FIRST: RawFd = 3;
 
 /// Upper bound of the passed descriptors among which a name is searched, whatever number

@@ -24,7 +24,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags, RecvMsg, recvmsg};
 use crate::peer::Credentials;
 use crate::socket::FDS_MAX;
 
-/// The ancillary data of one message.
+/// The ancillary data of one message: credentials, descriptors and a pidfd.
 #[derive(Debug, Default)]
 pub(crate) struct Ancillary {
     pub(crate) fds: Vec<OwnedFd>,
@@ -44,12 +44,12 @@ pub(crate) fn receive(
     let mut space = Space([MaybeUninit::new(0); SPACE_SIZE]);
     let mut control = RecvAncillaryBuffer::new(&mut space.0);
     let received = recvmsg(socket, bytes, &mut control, flags);
-    // Dropping `control` would parse the buffer and close the descriptors that the code below takes
-    // over.
+    // The buffer `control` is forgotten, because dropping it would close the received descriptors,
+    // which this function takes over.
     mem::forget(control);
     let received = received?;
-    // SAFETY: every byte was initialised with zero above, and the kernel stores only initialised
-    // bytes.
+    // SAFETY: this function has initialised every byte with zero, and the kernel stores only
+    // initialised bytes.
     let space = space.0.map(|byte| unsafe { byte.assume_init() });
     let mut ancillary = Ancillary::default();
     for message in messages(&space) {
@@ -62,7 +62,8 @@ impl Ancillary {
     fn take(&mut self, message: Message<'_>) {
         match message {
             Message::Credentials(credentials) => self.credentials = Some(credentials),
-            // The kernel could not make the pidfd: the negative number is its error.
+            // The kernel could not make the pidfd of the sender: the negative number is the
+            // kernel's error.
             Message::Process(number) if number < 0 => {}
             Message::Process(number) => {
                 // SAFETY: the kernel has just installed this descriptor for this process, and no
@@ -93,8 +94,8 @@ enum Message<'a> {
     Process(i32),
 }
 
-/// Iterates over the control messages in a buffer, up to its end or the first message of an
-/// impossible length.
+/// Iterates over the control messages in a buffer of ancillary data, up to its end or the first
+/// message of an impossible length.
 fn messages(mut rest: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         loop {
@@ -121,12 +122,12 @@ fn messages(mut rest: &[u8]) -> impl Iterator<Item = Message<'_>> {
     })
 }
 
-/// The C `int` at the start of `bytes`, which has at least four bytes.
+/// Reads the C `int` at the start of `bytes`, which has at least four bytes.
 fn int(bytes: &[u8]) -> i32 {
     i32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// The C `unsigned int` at the start of `bytes`, which has at least four bytes.
+/// Reads the C `unsigned int` at the start of `bytes`, which has at least four bytes.
 fn unsigned(bytes: &[u8]) -> u32 {
     u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
@@ -140,14 +141,14 @@ const HEADER_SIZE: usize = size_of::<usize>() + 8;
 const FD_SIZE: usize = 4;
 const CREDENTIALS_SIZE: usize = 12;
 
-/// Size in bytes of the buffer: room for the sender's credentials, its pidfd and [`FDS_MAX`]
-/// descriptors. The kernel drops what does not fit and sets `MSG_CTRUNC`.
+/// Size in bytes of the buffer for ancillary data: it has room for the sender's credentials, its
+/// pidfd and [`FDS_MAX`] descriptors. The kernel drops what does not fit and sets `MSG_CTRUNC`.
 const SPACE_SIZE: usize = (HEADER_SIZE + CREDENTIALS_SIZE).next_multiple_of(ALIGNMENT)
     + (HEADER_SIZE + FD_SIZE).next_multiple_of(ALIGNMENT)
     + (HEADER_SIZE + FD_SIZE * FDS_MAX).next_multiple_of(ALIGNMENT);
 
-// The values are those of <linux/socket.h> and <asm-generic/socket.h>. On MIPS, PA-RISC, SPARC and
-// Alpha SOL_SOCKET has another value.
+// The values of these socket constants are those of <linux/socket.h> and <asm-generic/socket.h>. On
+// MIPS, PA-RISC, SPARC and Alpha SOL_SOCKET has another value.
 const SOL_SOCKET: i32 = 1;
 const SCM_RIGHTS: i32 = 1;
 const SCM_CREDENTIALS: i32 = 2;

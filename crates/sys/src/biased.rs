@@ -82,7 +82,7 @@ struct Habits {
     slots: Slots,
     last: u64,
     in_a_row: u32,
-    /// Number of acquisitions in a row after which the thread becomes favoured.
+    /// Number of acquisitions of the mutex in a row after which the thread becomes favoured.
     needed: u32,
     /// Set while a thread revokes the bias. The flag stays set if the barrier panics, because the
     /// favoured thread may then still use the value.
@@ -109,7 +109,7 @@ pub struct BiasedGuard<'a, T> {
     lock: &'a Biased<T>,
     /// `Some` if the thread entered as the favoured one; `None` if the thread holds the mutex.
     inside: Option<Inside>,
-    /// A raw pointer, so that the compiler makes the guard neither `Send` nor `Sync`.
+    /// This raw pointer keeps the compiler from making the guard `Send` or `Sync`.
     marker: PhantomData<*mut T>,
 }
 
@@ -144,8 +144,8 @@ impl<T> Biased<T> {
         }
     }
 
-    /// Like [`lock`](Self::lock), for a caller that may then call [`wait`](BiasedGuard::wait). No
-    /// thread is favoured afterwards.
+    /// Locks the mutex as [`lock`](Self::lock) does; the returned guard allows
+    /// [`wait`](BiasedGuard::wait). No thread is favoured afterwards.
     pub fn lock_to_wait(&self) -> BiasedGuard<'_, T> {
         self.hold(self.lock_mutex())
     }
@@ -162,8 +162,8 @@ impl<T> Biased<T> {
     }
 
     fn lock_mutex(&self) -> MutexGuard<'_, Habits> {
-        // A destructor that runs during a panic may lock even within `locking_nothing`: a second
-        // panic would abort.
+        // A destructor that runs during a panic may lock even within `locking_nothing`, because a
+        // second panic would abort the process.
         let may_lock = thread_number() != LOCKS_NOTHING || thread::panicking();
         assert!(
             may_lock,
@@ -191,8 +191,8 @@ impl<T> Biased<T> {
 
     /// Makes the guard for a thread that holds the mutex and has revoked the bias.
     fn hold<'a>(&'a self, habits: MutexGuard<'a, Habits>) -> BiasedGuard<'a, T> {
-        // SAFETY: the cast changes only the lifetime. Only the guard made here takes the value out,
-        // and that guard borrows the lock for `'a`.
+        // SAFETY: the cast changes only the lifetime of the mutex's guard. Only the `BiasedGuard`
+        // made here takes the mutex's guard out, and the `BiasedGuard` borrows the lock for `'a`.
         let habits =
             unsafe { transmute::<MutexGuard<'a, Habits>, MutexGuard<'static, Habits>>(habits) };
         // SAFETY: this thread holds the mutex, and `held` is empty, because unlocking takes its
@@ -208,7 +208,8 @@ impl<T> Biased<T> {
     /// The caller is a guard that `hold` made. The guard calls this function once, on the thread
     /// that called `hold`.
     unsafe fn take_held(&self) -> MutexGuard<'_, Habits> {
-        // SAFETY: this thread has held the mutex since `hold`.
+        // SAFETY: this thread has held the mutex since it called `hold`, so no other thread uses
+        // `held`.
         let held = unsafe { &*self.held.get() };
         // SAFETY: `hold` has initialised `held`, and the caller takes its content once.
         unsafe { held.assume_init_read() }
@@ -273,7 +274,7 @@ impl<'a, T> BiasedGuard<'a, T> {
     pub fn wait(self, changed: &Condvar, timeout: Option<Duration>) -> Self {
         let lock = self.lock;
         assert!(self.inside.is_none(), "only a guard of lock_to_wait can wait");
-        // Forgetting the guard prevents its drop, which would unlock a second time.
+        // The guard is forgotten, because dropping it would unlock the value a second time.
         std::mem::forget(self);
         // SAFETY: the guard's `inside` is `None` (asserted), so `hold` made the guard, on this
         // thread. The guard is never dropped, so its content is taken once.
@@ -369,7 +370,7 @@ fn thread_number() -> u64 {
     static NUMBERS: AtomicU64 = AtomicU64::new(1);
     NUMBER.with(|number| {
         if number.get() == 0 {
-            // ORDER: Relaxed: only the uniqueness of the numbers matters.
+            // ORDER: Relaxed: the counter only has to give each thread another number.
             number.set(NUMBERS.fetch_add(1, Ordering::Relaxed));
         }
         number.get()
@@ -401,10 +402,10 @@ const NEEDED_MIN: u32 = 16;
 /// Largest value of `Habits::needed`, in acquisitions. A thread without competition needs some
 /// milliseconds for so many.
 const NEEDED_MAX: u32 = 1 << 16;
-/// Number of checks after which a waiting thread assumes that the favoured thread is not running,
-/// and yields.
+/// Number of checks after which a thread that waits for the favoured thread assumes that it is not
+/// running, and yields the processor.
 const SPINS: u32 = 256;
-/// Number of checks after which a waiting thread assumes that the favoured thread will not run for
-/// long, and sleeps.
+/// Number of checks after which a thread that waits for the favoured thread assumes that it will
+/// not run for long, and sleeps.
 const YIELDS: u32 = SPINS + 64;
 const NAP: Duration = Duration::from_micros(50);

@@ -19,8 +19,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Takes the lock of byte `offset`; `false` if another description holds the lock. The call never
-/// blocks.
+/// Takes the lock of the file's byte `offset`. Returns `false` if another open file description
+/// holds the lock. The call never blocks.
 ///
 /// # Errors
 ///
@@ -29,8 +29,8 @@ use std::os::fd::{AsFd, AsRawFd};
 pub fn try_lock(file: impl AsFd, offset: u64) -> io::Result<bool> {
     match control(&file, libc::F_OFD_SETLK, libc::F_WRLCK, offset) {
         Ok(_) => Ok(true),
-        // If another description holds the lock, POSIX allows EACCES or EAGAIN; Linux returns
-        // EAGAIN.
+        // POSIX allows two errors for a lock that another open file description holds, EACCES and
+        // EAGAIN; Linux returns EAGAIN.
         Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
             Ok(false)
         }
@@ -38,7 +38,8 @@ pub fn try_lock(file: impl AsFd, offset: u64) -> io::Result<bool> {
     }
 }
 
-/// Releases the lock of byte `offset`, if the description of `file` holds the lock.
+/// Releases the lock of the file's byte `offset`, if the open file description of `file` holds the
+/// lock.
 ///
 /// # Errors
 ///
@@ -47,7 +48,7 @@ pub fn unlock(file: impl AsFd, offset: u64) -> io::Result<()> {
     control(&file, libc::F_OFD_SETLK, libc::F_UNLCK, offset).map(|_| ())
 }
 
-/// Whether another description holds the lock of byte `offset` at this moment.
+/// Whether another open file description holds the lock of the file's byte `offset` at this moment.
 ///
 /// # Errors
 ///
@@ -86,7 +87,7 @@ fn control(
     Err(io::ErrorKind::Interrupted.into())
 }
 
-/// The value of `SEEK_SET`: offsets count from the start of the file.
+/// The value of `SEEK_SET` in a lock request: offsets count from the start of the file.
 const WHENCE_START: libc::c_short = 0;
 
 /// Upper bound of the attempts to call fcntl, if signals interrupt them; the caller then gets the

@@ -72,8 +72,9 @@ impl Groups {
         Some(Self { groups, mounts: read_text("/proc/self/mountinfo").ok()? })
     }
 
-    /// The directories of this process's control group and of its parents, innermost first. An
-    /// empty `controller` selects version 2.
+    /// The directories of this process's control group and of its parents, innermost first. They
+    /// are those of the hierarchy of `controller`, such as `memory`; an empty `controller` selects
+    /// version 2.
     fn levels(&self, controller: &str) -> Vec<PathBuf> {
         let Some(group) = group_of(&self.groups, controller) else { return Vec::new() };
         let Some((root, mount)) = mount_of(&self.mounts, controller) else { return Vec::new() };

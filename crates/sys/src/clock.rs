@@ -17,7 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// ```
 #[inline]
 pub fn coarse() -> Duration {
-    // The clock counts up from boot, so the conversion cannot fail.
+    // The monotonic clock counts up from boot, so the conversion cannot fail.
     Duration::try_from(clock_gettime(ClockId::MonotonicCoarse)).unwrap_or_default()
 }
 
@@ -30,7 +30,7 @@ pub fn coarse() -> Duration {
 /// ```
 #[inline]
 pub fn monotonic() -> Duration {
-    // The clock counts up from boot, so the conversion cannot fail.
+    // The monotonic clock counts up from boot, so the conversion cannot fail.
     Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }
 

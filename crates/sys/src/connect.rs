@@ -51,7 +51,8 @@ pub fn connect_unix_path(
     let to = format!("unix:{}", path.display());
     let address = SocketAddrUnix::new(path).map_err(|e| explain(&to, e))?;
     connect_unix(&address, &to, deadline).map_err(|errno| match other_file(path) {
-        // The kernel reports a connection to a file that is not a socket as refused.
+        // The kernel reports a connection to a file that is not a socket with the same error as a
+        // refused connection.
         Some(kind) if errno == Errno::CONNREFUSED => ConnectError::NotASocket { to, kind },
         _ => explain(&to, errno),
     })
@@ -132,7 +133,7 @@ pub fn begin_tcp(address: SocketAddr) -> Result<Begun, ConnectError> {
     Ok(Begun { socket: Socket::labelled(fd, Family::Tcp, &to), to, is_connected })
 }
 
-/// A connection that may not be established yet.
+/// A connection that a `begin_…` function has begun, and that may not be established yet.
 #[derive(Debug)]
 pub struct Begun {
     socket: Socket,
@@ -213,7 +214,8 @@ fn connect_unix(
     Ok(Socket::labelled(fd, Family::Unix, to))
 }
 
-/// Connects `fd`, a socket in blocking mode, to a listener whose backlog is full.
+/// Connects `fd`, a socket in blocking mode, to a listener whose backlog is full, and waits until
+/// the backlog has room.
 fn wait_for_backlog(
     fd: &OwnedFd,
     address: &SocketAddrUnix,
@@ -244,7 +246,8 @@ fn connect_tcp_fd(address: SocketAddr, deadline: Option<Instant>) -> Result<Owne
     let fd = socket_with(internet_family(address), SocketType::STREAM, flags, None)?;
     match rustix::net::connect(&fd, &address) {
         Ok(()) => {}
-        // An interrupted connect continues in the background, like a non-blocking connect.
+        // A connect that a signal has interrupted continues in the background, like a non-blocking
+        // connect.
         Err(Errno::INPROGRESS | Errno::INTR) => {
             let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
             let ready = poll::wait(&mut fds, deadline)
@@ -297,28 +300,28 @@ fn explain(to: &str, errno: Errno) -> ConnectError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The deadline passed before the listener took the connection.
+    /// The deadline passed before the listener accepted the connection.
     #[error("timed out while connecting to {to}: it is overloaded, stopped or unreachable")]
     TimedOut {
-        /// The address that the attempt was made to, in readable form.
+        /// The address to which the attempt to connect was made, in readable form.
         to: String,
     },
-    /// The path of the address does not exist.
+    /// The path of the address does not exist in the file system.
     #[error("{to} does not exist: is the server running, and is the path the same on both sides?")]
     NotFound {
-        /// The address that the attempt was made to, in readable form.
+        /// The address to which the attempt to connect was made, in readable form.
         to: String,
     },
     /// No socket listens on the address.
     #[error("no server listens on {to}: start it")]
     Refused {
-        /// The address that the attempt was made to, in readable form.
+        /// The address to which the attempt to connect was made, in readable form.
         to: String,
     },
     /// The path of the address is a file of another kind, not a socket.
     #[error("{to} is {kind}, not a socket: is the path right?")]
     NotASocket {
-        /// The address that the attempt was made to, in readable form.
+        /// The address to which the attempt to connect was made, in readable form.
         to: String,
         /// The kind of file that the path names.
         kind: &'static str,
@@ -328,7 +331,7 @@ pub enum ConnectError {
         "no permission to connect to {to}: the socket file and its directories must admit this user"
     )]
     Denied {
-        /// The address that the attempt was made to, in readable form.
+        /// The address to which the attempt to connect was made, in readable form.
         to: String,
     },
     /// The path or name is too long for a socket address.
@@ -336,7 +339,7 @@ pub enum ConnectError {
         "{to} is too long for a socket address: a path may have 108 bytes, an abstract name 107"
     )]
     NameTooLong {
-        /// The address that the attempt was made to, in readable form.
+        /// The address to which the attempt to connect was made, in readable form.
         to: String,
     },
     /// No file descriptor is left, in this process or in the system.
@@ -348,7 +351,7 @@ pub enum ConnectError {
     /// The attempt failed for another reason, mostly an error of the network.
     #[error("connecting to {to} failed: {source}")]
     Other {
-        /// The address that the attempt was made to, in readable form.
+        /// The address to which the attempt to connect was made, in readable form.
         to: String,
         /// The error that the kernel returned.
         source: io::Error,
@@ -356,7 +359,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// The number of the error (SPEC 17).
+    /// The number of this error in the specification's table of errors (SPEC 17).
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {

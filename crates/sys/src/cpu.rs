@@ -61,7 +61,7 @@ pub fn thread_cpu_time() -> Duration {
 }
 
 fn clock(id: ClockId) -> Duration {
-    // A CPU clock counts up from zero, so the conversion cannot fail.
+    // The clocks that measure CPU time count up from zero, so the conversion cannot fail.
     Duration::try_from(clock_gettime(id)).unwrap_or_default()
 }
 

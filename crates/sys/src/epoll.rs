@@ -37,14 +37,14 @@ pub struct EpollSet {
 /// A descriptor of the set that is ready, identified by its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// The token that the descriptor was added with.
+    /// The token that the caller chose when it added the descriptor to the set.
     pub token: u64,
     /// The events that the descriptor is ready for; `ERR` and `HUP` are always reported.
     pub flags: EventFlags,
 }
 
 impl EpollSet {
-    /// Creates an empty set.
+    /// Creates a set without descriptors.
     ///
     /// # Errors
     ///
@@ -53,7 +53,8 @@ impl EpollSet {
         Ok(EpollSet { fd: epoll::create(epoll::CreateFlags::CLOEXEC)? })
     }
 
-    /// Watches `source` for the events `interest`; a wait reports them with the token `token`.
+    /// Adds the descriptor `source` to the set, to watch it for the events `interest`; a wait
+    /// reports them with the token `token`.
     ///
     /// # Errors
     ///
@@ -63,7 +64,8 @@ impl EpollSet {
         Ok(epoll::add(&self.fd, source, epoll::EventData::new_u64(token), interest)?)
     }
 
-    /// Changes the events for which the set watches `source`, and the token that a wait reports.
+    /// Changes the events for which the set watches the descriptor `source`, and the token that a
+    /// wait reports.
     ///
     /// # Errors
     ///
@@ -72,7 +74,7 @@ impl EpollSet {
         Ok(epoll::modify(&self.fd, source, epoll::EventData::new_u64(token), interest)?)
     }
 
-    /// Stops watching `source` for events.
+    /// Removes the descriptor `source` from the set, which no longer watches it.
     ///
     /// # Errors
     ///
@@ -99,9 +101,9 @@ impl EpollSet {
         Ok(ready.len())
     }
 
-    /// Like [`wait`](Self::wait), for a set of few descriptors whose tokens are below 64. In the
-    /// result, bit `t` is set if the descriptor with token `t` is ready. The call allocates no
-    /// memory.
+    /// Waits as [`wait`](Self::wait) does, but returns the tokens as bits, for a set of few
+    /// descriptors whose tokens are less than 64. In the result, bit `t` is set if the descriptor
+    /// with token `t` is ready. The call allocates no memory.
     ///
     /// # Errors
     ///
@@ -140,10 +142,10 @@ impl AsFd for EpollSet {
 /// Upper bound of the descriptors that one wait reports; the next wait reports the rest.
 pub const READY_MAX: usize = 64;
 
-/// Number of entries in the event buffer of [`EpollSet::wait_tokens`], and so of the descriptors
-/// that one call reports; the next call reports the rest.
+/// Maximum number of descriptors that one call of [`EpollSet::wait_tokens`] reports; the next call
+/// reports the rest.
 const FEW: usize = 4;
 
-/// Initial content of each entry of an event buffer; the kernel replaces it by an event.
+/// Initial content of each entry in the buffer to which the kernel writes events.
 const NO_EVENT: epoll::Event =
     epoll::Event { flags: EventFlags::empty(), data: epoll::EventData::new_u64(0) };

@@ -76,15 +76,16 @@ impl Doorbell {
     /// None on a valid eventfd.
     pub fn notify(&self) -> io::Result<()> {
         match retry_on_intr(|| write(&self.fd, &1u64.to_ne_bytes())) {
-            // EAGAIN: the counter is full, so a notification is pending already.
+            // The error EAGAIN means that the counter of the eventfd is full, so a notification is
+            // pending already.
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
 
     /// Notifies a waiter of this process that reacts to edges and never drains the doorbell. A
-    /// trusted peer can fill the counter, and then a further notification makes no edge, so the
-    /// counter is cleared first then.
+    /// trusted peer can fill the counter, and then a further notification makes no edge, so in that
+    /// case the counter is cleared first.
     ///
     /// # Errors
     ///
@@ -130,14 +131,14 @@ pub fn blocking_counter() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC)?)
 }
 
-/// Why a descriptor was rejected as a doorbell.
+/// Why a descriptor that a peer sent was rejected as a doorbell.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DoorbellError {
-    /// The descriptor is not an eventfd.
+    /// The descriptor that the peer sent is not an eventfd.
     #[error("the peer's doorbell is not an eventfd")]
     NotEventfd,
-    /// The eventfd was created with EFD_SEMAPHORE.
+    /// The eventfd that the peer sent was created with EFD_SEMAPHORE.
     #[error("the peer's doorbell is a semaphore eventfd")]
     Semaphore,
     /// The eventfd lacks O_NONBLOCK, so a notification could block this process.

@@ -54,9 +54,9 @@ impl ForkGuard {
         if ptr::eq(word, &NEVER_WIPED) {
             return ForkGuard { word, value: asked_pid() };
         }
-        // ORDER: Relaxed, here and in `is_child`: the word guards no other memory. Within one
-        // process the word changes only from 0, before the first guard exists; across fork() the
-        // kernel orders the change.
+        // ORDER: Relaxed, in `current` and in `is_child`: the word guards no other memory. Within
+        // one process the word changes only from 0, before the first guard exists; across fork()
+        // the kernel orders the change.
         let seen = word.load(Ordering::Relaxed);
         if seen != 0 {
             return ForkGuard { word, value: seen };
@@ -102,8 +102,8 @@ impl ForkGuard {
 
     #[cold]
     fn is_child_slow(&self) -> bool {
-        // If there is no page that the kernel wipes, `word` is `NEVER_WIPED`, which stays 0 and
-        // equals no pid. So every check reaches this line and compares process ids.
+        // If the kernel can wipe no page, `word` refers to `NEVER_WIPED`, which stays 0 and equals
+        // no process id. So in every check this function compares process ids.
         !ptr::eq(self.word, &NEVER_WIPED) || asked_pid() != self.value
     }
 }
@@ -124,10 +124,11 @@ fn wiped_page() -> Option<&'static AtomicU64> {
     // SAFETY: the mapping is new and anonymous, at an address that the kernel chooses, so it
     // overlaps nothing.
     let page = unsafe { mmap_anonymous(ptr::null_mut(), PAGE_SIZE, read_write, private) }.ok()?;
-    // SAFETY: the page was mapped above, and nothing in this process refers to its memory yet.
+    // SAFETY: this function has just mapped the page, and nothing in this process refers to its
+    // memory yet.
     if unsafe { madvise(page, PAGE_SIZE, Advice::LinuxWipeOnFork) }.is_err() {
-        // SAFETY: the page was mapped above and no reference to it will ever exist; if the call
-        // fails, the page is leaked.
+        // SAFETY: this function has just mapped the page, and no reference to it will ever exist;
+        // if the call fails, the page is leaked.
         let _ = unsafe { munmap(page, PAGE_SIZE) };
         return None;
     }
@@ -148,7 +149,7 @@ fn generation() -> u64 {
     asked_pid() << 32 | micros & u64::from(u32::MAX)
 }
 
-/// The process id of this process, by a system call.
+/// Asks the kernel for the process id of this process, by a system call.
 fn asked_pid() -> u64 {
     u64::from(std::process::id())
 }

@@ -28,11 +28,11 @@ use crate::procfs;
 /// The numbers that identify one process, across restarts of its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// Process id of the process.
+    /// Process id of the identified process.
     pub pid: u32,
-    /// Start time of the process, in clock ticks since boot.
+    /// Start time of the identified process, in clock ticks since boot.
     pub start_ticks: u64,
-    /// Boot id of the kernel that runs the process.
+    /// Boot id of the kernel that runs the identified process.
     pub boot_id: [u8; 16],
     /// The pid namespace in which `pid` counts, by inode number.
     pub pid_namespace: u64,
@@ -40,14 +40,14 @@ pub struct Instance {
     pub time_namespace: u64,
 }
 
-/// Result of [`Instance::liveness`]: whether a process lives.
+/// Result of [`Instance::liveness`]: whether a process is alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
     /// The process exists, or no observation shows that it has ended.
     Alive,
     /// The process has ended and will not come back.
     Dead,
-    /// The calling process cannot observe the process.
+    /// The calling process cannot observe the process, and so does not know whether it lives.
     Unknown,
 }
 
@@ -87,8 +87,8 @@ impl Instance {
         if one_process(pid).is_ok_and(|pid| test_kill_process(pid) == Err(Errno::SRCH)) {
             return Liveness::Dead;
         }
-        // Ticks of another time namespace count from another moment, so start times cannot be
-        // compared.
+        // The ticks of start times in another time namespace count from another moment, so start
+        // times cannot be compared.
         let is_comparable = namespace("time").unwrap_or(0) == self.time_namespace;
         match start_ticks(self.pid) {
             Some(ticks) if is_comparable && ticks != self.start_ticks => Liveness::Dead,
@@ -98,8 +98,8 @@ impl Instance {
     }
 }
 
-/// The start time in ticks: field 22 of `/proc/PID/stat`. Field 2, the command's name, may contain
-/// any characters.
+/// The start time of a process in clock ticks: field 22 of `/proc/PID/stat`. Field 2, the command's
+/// name, may contain any characters.
 fn start_ticks(pid: u32) -> Option<u64> {
     let text = procfs::read_text(format!("/proc/{pid}/stat")).ok()?;
     let (_, behind) = text.rsplit_once(')')?;

@@ -13,10 +13,11 @@ use rustix::system::uname;
 
 use crate::procfs::{field, read_number, read_text};
 
-/// A resource limit of this process: the value in force and its maximum; `None` means unlimited.
+/// A resource limit of this process (`getrlimit`): the value in force and its maximum; `None` means
+/// unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// The limit in force.
+    /// The value of the limit that is in force.
     pub soft: Option<u64>,
     /// The maximum to which this process may raise the limit in force.
     pub hard: Option<u64>,
@@ -25,11 +26,11 @@ pub struct Limit {
 /// The version of the running kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelVersion {
-    /// Major version: the 6 of `6.1.0-13-amd64`.
+    /// Major version of the kernel: the 6 of `6.1.0-13-amd64`.
     pub major: u32,
-    /// Minor version: the 1 of `6.1.0-13-amd64`.
+    /// Minor version of the kernel: the 1 of `6.1.0-13-amd64`.
     pub minor: u32,
-    /// The whole release string, such as `6.1.0-13-amd64`.
+    /// The whole release string of the kernel, such as `6.1.0-13-amd64`.
     pub release: String,
 }
 
@@ -144,13 +145,14 @@ fn memory_info(name: &str) -> Option<u64> {
     kibibytes.checked_mul(1024)
 }
 
-/// The chosen option of a setting: the word in brackets in `always within_size [advise] never`.
+/// The chosen option in the text of a kernel setting: the word in brackets in `always within_size
+/// [advise] never`.
 fn chosen(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once('[')?;
     Some(rest.split_once(']')?.0)
 }
 
-/// Parses a release string such as `6.1.0-13-amd64`; missing numbers are 0.
+/// Parses the release string of a kernel, such as `6.1.0-13-amd64`; missing numbers are 0.
 fn parse_release(release: &str) -> KernelVersion {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
     let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));

@@ -45,10 +45,10 @@ pub struct Listener {
     path: Option<SocketPath>,
     fd: OwnedFd,
     family: Family,
-    /// Whether another process made the listening socket. Pending connections may then be older
+    /// Whether another process made the listening socket. If so, pending connections may be older
     /// than the options that this module sets on the socket.
     is_adopted: bool,
-    /// The address that the socket is bound to, in readable form.
+    /// The address in readable form to which the listening socket is bound.
     label: Option<String>,
 }
 
@@ -155,7 +155,8 @@ impl Listener {
                     let label = self.label_of_peer(address.and_then(label));
                     let socket = Socket::labelled(fd, self.family, &label);
                     if self.is_adopted && self.family == Family::Unix {
-                        // A connection that was made before `adopt` has not inherited SO_PASSCRED.
+                        // A connection that the listener queued before `adopt` has not inherited
+                        // SO_PASSCRED from it.
                         sockopt::set_socket_passcred(&socket, true)
                             .map_err(|errno| AcceptError::Other { source: errno.into() })?;
                     }
@@ -190,7 +191,8 @@ impl Listener {
         self.family
     }
 
-    /// The bound address with its actual port; `None` on Unix sockets.
+    /// The internet address to which the listener is bound, with its actual port; `None` on Unix
+    /// sockets.
     ///
     /// # Errors
     ///
@@ -199,7 +201,7 @@ impl Listener {
         Ok(SocketAddr::try_from(getsockname(&self.fd)?).ok())
     }
 
-    /// The bound address in readable form, such as `unix:/run/app.sock`.
+    /// The address in readable form to which the listener is bound, such as `unix:/run/app.sock`.
     pub fn label(&self) -> String {
         self.label.clone().unwrap_or_else(|| "unnamed".to_owned())
     }
@@ -236,8 +238,8 @@ fn unix_label(path: &Path) -> String {
     format!("unix:{}", path.display())
 }
 
-/// Whether an error of `accept` concerns only the connection that `accept` would have returned, not
-/// the listener.
+/// Whether the error `errno` of `accept` concerns only the connection that `accept` would have
+/// returned, not the listener.
 fn is_of_one_connection(errno: Errno) -> bool {
     // These errors are the list in accept(2): Linux reports pending network errors of the new
     // connection through `accept`.
@@ -276,7 +278,8 @@ pub enum BindError {
         /// The address to listen on, in readable form.
         to: String,
     },
-    /// The path names another kind of file; the listener replaces only stale sockets.
+    /// The path names a file of another kind, which the listener does not replace: it replaces only
+    /// stale sockets.
     #[error("{} exists and is not a socket: move it away, or choose another path", path.display())]
     NotASocket {
         /// The path of the socket file to listen on.
@@ -318,7 +321,7 @@ pub enum BindError {
         /// The error that the kernel returned.
         source: io::Error,
     },
-    /// Listening failed with an error that is not listed above.
+    /// Listening failed with an error that no other variant names.
     #[error("listening on {to} failed: {source}")]
     Other {
         /// The address to listen on, in readable form.
@@ -329,7 +332,7 @@ pub enum BindError {
 }
 
 impl BindError {
-    /// The number of the error (SPEC 17).
+    /// The number of this error in the specification's table of errors (SPEC 17).
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {
@@ -367,13 +370,13 @@ pub enum AcceptError {
         /// The error that the kernel returned.
         source: io::Error,
     },
-    /// The kernel has no memory for the connection.
+    /// The kernel has no memory for the pending connection.
     #[error("no memory to accept a connection: {source}")]
     OutOfMemory {
         /// The error that the kernel returned.
         source: io::Error,
     },
-    /// Accepting failed with an error that is not listed above.
+    /// Accepting failed with an error that no other variant names.
     #[error("accepting a connection failed unexpectedly: {source}")]
     Other {
         /// The error that the kernel returned.
@@ -382,7 +385,7 @@ pub enum AcceptError {
 }
 
 impl AcceptError {
-    /// The number of the error (SPEC 17).
+    /// The number of this error in the specification's table of errors (SPEC 17).
     #[must_use]
     pub const fn code(&self) -> u32 {
         match self {

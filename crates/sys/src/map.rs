@@ -96,7 +96,7 @@ fn check_kind(fd: BorrowedFd<'_>) -> Result<(), MapError> {
     Ok(())
 }
 
-/// Whether a file lies on tmpfs.
+/// Whether the file behind `fd` lies on tmpfs.
 pub(crate) fn is_tmpfs(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(filesystem(fd)? == TMPFS_MAGIC)
 }
@@ -121,7 +121,8 @@ fn check_size(fd: BorrowedFd<'_>, announced: u64, limit: u64) -> Result<(), MapE
     if actual != announced {
         return Err(MapError::SizeMismatch { announced, actual });
     }
-    // The first access to a hole would allocate memory for it, charged to this process.
+    // The first access to a hole in the memory would allocate a page for it, charged to this
+    // process.
     let allocated = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(STAT_BLOCK_SIZE);
     if allocated < actual {
         return Err(MapError::Sparse { size: actual, allocated });
@@ -144,10 +145,10 @@ fn names(seals: SealFlags) -> String {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MapError {
-    /// The descriptor is of a kind that has no seals.
+    /// The descriptor that the peer sent is of a kind that has no seals, so it is no memfd.
     #[error("the peer sent a descriptor that is not a memfd ({source})")]
     NotMemfd {
-        /// The kernel's error for F_GET_SEALS.
+        /// The kernel's error for F_GET_SEALS, the request for the seals of a descriptor.
         source: io::Error,
     },
     /// The memory lacks a required seal, so the peer could still resize it, or let others write it.
@@ -162,7 +163,7 @@ pub enum MapError {
         /// The number of the memory's file system type, as statfs returned it.
         filesystem: u64,
     },
-    /// The announced size exceeds the largest size that this process accepts.
+    /// The size that the peer announced exceeds the largest size that this process accepts.
     #[error(
         "the peer announced {announced} bytes, the limit here is {limit}: raise it or ask for less"
     )]
@@ -172,21 +173,21 @@ pub enum MapError {
         /// The largest size that this process accepts, in bytes.
         limit: u64,
     },
-    /// The announced size is not a nonzero multiple of [`SIZE_GRANULE`].
+    /// The size that the peer announced is not a nonzero multiple of [`SIZE_GRANULE`].
     #[error("the peer announced {announced} bytes, which is not a nonzero multiple of 65536")]
     BadSize {
         /// The size that the peer announced, in bytes.
         announced: u64,
     },
-    /// The file's size differs from the announced size.
+    /// The size of the peer's memory differs from the size that the peer announced.
     #[error("the peer announced {announced} bytes, its memory has {actual}")]
     SizeMismatch {
         /// The size that the peer announced, in bytes.
         announced: u64,
-        /// Size of the file in bytes, from fstat.
+        /// Size of the peer's memory in bytes, from fstat.
         actual: u64,
     },
-    /// The memory has holes. A read of a hole would allocate memory that is charged to this
+    /// The peer's memory has holes. A read of a hole would allocate memory that is charged to this
     /// process.
     #[error("the peer's memory has {size} bytes, of which only {allocated} are allocated")]
     Sparse {
@@ -195,13 +196,13 @@ pub enum MapError {
         /// Size of the allocated part of the peer's memory, in bytes.
         allocated: u64,
     },
-    /// The descriptor was not opened for reading, so it cannot be mapped.
+    /// The descriptor of the peer's memory was not opened for reading, so it cannot be mapped.
     #[error("the peer's memory cannot be mapped for reading ({source})")]
     Unreadable {
-        /// The kernel's error for mmap.
+        /// The kernel's error for mmap, the system call that maps memory.
         source: io::Error,
     },
-    /// This process cannot map the memory: its address space or its number of mappings is
+    /// This process cannot map the peer's memory: its address space or its number of mappings is
     /// exhausted.
     #[error(
         "no room to map {size} bytes of the peer's memory ({source}): look at RLIMIT_AS and \
@@ -213,10 +214,10 @@ pub enum MapError {
         /// The error that the kernel returned.
         source: io::Error,
     },
-    /// A system call failed that cannot fail on a valid descriptor.
+    /// A system call failed on the peer's memory that cannot fail on a valid descriptor.
     #[error("{what} failed on the peer's memory: {source}")]
     Local {
-        /// The system call that failed.
+        /// The name of the system call that failed.
         what: &'static str,
         /// The error that the kernel returned.
         source: io::Error,

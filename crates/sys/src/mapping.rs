@@ -42,7 +42,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps the first `len` bytes of `fd`, readable only.
+    /// Maps the first `len` bytes of `fd`, for reading only.
     pub(crate) fn read_only(fd: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
         Mapping::shared(fd, len, ProtFlags::READ)
     }
@@ -58,8 +58,9 @@ impl Mapping {
             len,
             owner: None,
         };
-        // A huge page would charge 2 MiB for a few used bytes. A mapping that is smaller than a
-        // huge page gets none. A kernel without huge pages returns EINVAL, which is ignored.
+        // Huge pages are switched off, because one of them would charge 2 MiB to this process for a
+        // few used bytes. A mapping that is smaller than a huge page gets none. A kernel without
+        // huge pages returns EINVAL, which is ignored.
         if len >= HUGE_PAGE_SIZE_MIN {
             let _ = mapping.advise(Advice::LinuxNoHugepage);
         }
@@ -67,8 +68,8 @@ impl Mapping {
     }
 
     fn advise(&self, advice: Advice) -> io::Result<()> {
-        // SAFETY: the range is mapped (invariant), and none of the advice values used here changes
-        // its content.
+        // SAFETY: the range is mapped (invariant of this file), and none of the advice values used
+        // here changes its content.
         unsafe { madvise(self.address(), self.len, advice) }
     }
 

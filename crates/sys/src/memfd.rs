@@ -44,7 +44,8 @@ use crate::{cgroup, limits};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct OwnMap {
-    // The mapping is dropped before the descriptor of its memory; the kernel allows either order.
+    // The fields are dropped in this order: the mapping, then the descriptor of its memory; the
+    // kernel allows either order.
     mapping: Mapping,
     fd: Arc<OwnedFd>,
 }
@@ -209,7 +210,7 @@ pub enum MemfdError {
          sandbox that allows memfd_create and file seals. The socket transport works without"
     )]
     Unsupported {
-        /// The step that failed while the region was created, such as a system call.
+        /// The step in which creating the region failed, such as the name of a system call.
         what: &'static str,
         /// The error that the kernel returned.
         source: io::Error,
@@ -241,10 +242,10 @@ pub enum MemfdError {
         /// The kernel's error: EMFILE for the process, ENFILE for the system.
         source: io::Error,
     },
-    /// Creating the region failed with an error that is not listed above.
+    /// Creating the region failed with an error that no other variant names.
     #[error("{what} failed unexpectedly while making shared memory: {source}")]
     Other {
-        /// The step of the creation that failed.
+        /// The step in which creating the region failed.
         what: &'static str,
         /// The error that the kernel returned.
         source: io::Error,

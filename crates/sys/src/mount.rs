@@ -21,12 +21,13 @@ use rustix::fs::{MemfdFlags, Mode, OFlags, fstat, major, memfd_create, minor, op
 use crate::process::{MappedRange, open_to_read};
 use crate::procfs::{fdinfo, field, read_text};
 
-/// The mounts of a process whose file systems are the kernel's own.
+/// The mounts that a process sees and whose file systems the kernel itself serves, so that reading
+/// from them never waits for another process.
 #[derive(Debug)]
 pub struct KernelMounts {
-    /// The mount of all memfds, which no process lists.
+    /// The mount id of the kernel's own mount that holds all memfds; no list of mounts contains it.
     memory: u64,
-    /// Major and minor number of the file system of all memfds.
+    /// Major and minor device number of the file system that holds all memfds.
     memory_device: (u32, u32),
     listed: HashSet<u64>,
 }
@@ -51,14 +52,14 @@ impl KernelMounts {
         })
     }
 
-    /// Whether a mapping is one of a memfd: no process serves its pages.
+    /// Whether a mapping is that of a memfd, so that the kernel alone serves its pages.
     #[must_use]
     pub fn is_memory(&self, range: &MappedRange) -> bool {
         range.device == self.memory_device
     }
 
-    /// Opens a descriptor of the process for reading; `path` is that of the descriptor in `/proc`.
-    /// The call never blocks.
+    /// Opens for reading the file behind a descriptor of the process; `path` is the path of that
+    /// descriptor in `/proc`. The call never blocks.
     ///
     /// # Errors
     ///
@@ -71,7 +72,8 @@ impl KernelMounts {
             let why = "a process may serve its file system (FUSE), and never answer";
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
-        // The descriptor keeps the checked file, whatever the process does with its own.
+        // The `O_PATH` descriptor `found` keeps the checked file, whatever the inspected process
+        // does with its own descriptor.
         open_to_read(format!("/proc/thread-self/fd/{}", found.as_raw_fd()).as_ref())
     }
 }
@@ -82,7 +84,8 @@ fn mount_id(fd: impl AsFd) -> io::Result<u64> {
     id.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// The mount id in a line of `mountinfo`, unless a process may serve its file system.
+/// Returns the mount id in a line of `mountinfo`; `None` if a process may serve that mount's file
+/// system.
 fn kernel_mount(line: &str) -> Option<u64> {
     let (mount, file_system) = line.split_once(" - ")?;
     let kind = file_system.split(' ').next()?;

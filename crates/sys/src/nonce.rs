@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random bytes that identify connections and files.
+//! Random bytes by which connections and files are identified.
 
 use std::fs::File;
 use std::io::Read;

@@ -25,7 +25,7 @@ pub(crate) fn set(socket: BorrowedFd<'_>, is_on: bool) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-// From `<asm-generic/socket.h>`; PA-RISC and SPARC have other numbers for this constant (see
-// `ancillary`).
+// The number of SOL_SOCKET, from `<asm-generic/socket.h>`; PA-RISC and SPARC have another number
+// for it (see `ancillary`).
 const SOL_SOCKET: libc::c_int = 1;
 const SO_PASSPIDFD: libc::c_int = 76;

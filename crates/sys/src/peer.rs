@@ -134,13 +134,13 @@ fn check_fdinfo(info: &str, expected: i32) -> Result<(), PidFdError> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PidFdError {
-    /// The descriptor is not a pidfd.
+    /// The descriptor that the peer sent is not a pidfd.
     #[error("the peer sent a descriptor that is not a pidfd")]
     NotPidFd,
     /// The pidfd refers to another process than the peer's credentials name.
     #[error("the peer, process {expected}, sent the descriptor of process {actual}")]
     OtherProcess {
-        /// The pid from the peer's credentials.
+        /// The process id in the peer's credentials, which the kernel verified.
         expected: i32,
         /// The pid that the pidfd refers to; 0 if that process is not visible in the pid namespace
         /// of this process.
@@ -170,7 +170,8 @@ impl PidFdError {
 /// The namespaces of a process, compared with those of the calling process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Namespaces {
-    /// The process lives in the user namespace and in the pid namespace of the calling process.
+    /// The process lives in the user namespace and in the pid namespace of the calling process,
+    /// too.
     Same,
     /// The process lives in another pid namespace. It may also live in another user namespace,
     /// which is unknown if the process is not visible to the calling process.
@@ -202,8 +203,9 @@ pub fn namespaces(pid: i32) -> Namespaces {
     }
 }
 
-/// Reads what [`namespaces`] and [`overflow_uid`] need to know of this process, unless it was read
-/// before. A connector does so while it waits for its peer anyway.
+/// Reads the namespaces of this process and its overflow uid, unless they were read before. A
+/// connector calls `prepare` while it waits for its peer anyway, so that checking the peer later
+/// takes less time.
 pub fn prepare() {
     overflow_uid();
     if procfs::is_our_own() {
@@ -261,8 +263,8 @@ mod tests {
         assert!(matches!(check_fdinfo("Pid:\t-1\n", 42), Err(PidFdError::Dead)));
         let other = check_fdinfo("Pid:\t43\nNSpid:\t43\n", 42);
         assert!(matches!(other, Err(PidFdError::OtherProcess { expected: 42, actual: 43 })));
-        // The pidfd's process and the peer are both invisible, and both numbered 0. Two zeros do
-        // not prove that they are one process.
+        // The process of the pidfd and the peer are both invisible, so both have the number 0. Two
+        // zeros do not prove that they are one process.
         assert!(matches!(check_fdinfo("Pid:\t0\n", 0), Err(PidFdError::OtherProcess { .. })));
         assert!(matches!(check_fdinfo("Pid:\t42\nNSpid:\t9\n", 42), Err(PidFdError::NotPidFd)));
     }

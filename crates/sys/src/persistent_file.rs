@@ -47,13 +47,13 @@ pub struct PersistentDirectory {
 /// Owner, mode and size of a file or directory, which the caller checks before it uses a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStat {
-    /// User id of the file's owner.
+    /// User id of the owner of the file or directory.
     pub owner: u32,
-    /// Permission bits of the file.
+    /// Permission bits of the file or directory.
     pub mode: u32,
-    /// Whether the descriptor refers to a regular file.
+    /// Whether the file is a regular file, and not a directory or device.
     pub is_regular: bool,
-    /// Size of the file in bytes.
+    /// Size of the file or directory in bytes.
     pub size: u64,
 }
 
@@ -79,8 +79,8 @@ impl FileStat {
 pub enum MakeError {
     /// The file system, a quota, or a limit of this process has no room for the file.
     NoSpace {
-        /// Free space in bytes that the user of this process may use, if the file system reports
-        /// it.
+        /// Free space of the file system in bytes that the user of this process may use; `None` if
+        /// the file system does not report it.
         available: Option<u64>,
         /// The error that the system returned.
         source: io::Error,
@@ -92,9 +92,9 @@ pub enum MakeError {
         /// The error that the system returned.
         source: io::Error,
     },
-    /// Creating the file failed with an error that is not listed above.
+    /// Creating the file failed with an error that no other variant names.
     System {
-        /// The system call that failed.
+        /// The name of the system call that failed.
         what: &'static str,
         /// The error that the system returned.
         source: io::Error,
@@ -113,7 +113,7 @@ impl PersistentDirectory {
         Ok(PersistentDirectory { fd, path: path.to_owned() })
     }
 
-    /// The path by which the directory was opened.
+    /// The path of this directory, as it was given to `open`.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -249,7 +249,8 @@ pub struct UnnamedFile {
 }
 
 impl UnnamedFile {
-    /// The open file. The process that made it writes its content before the file gets a name.
+    /// The open file. The process that made the file writes its content before the file gets a
+    /// name.
     pub fn file(&self) -> &File {
         &self.file
     }
@@ -270,7 +271,7 @@ impl FileMap {
         Ok(FileMap { mapping: Mapping::writable(file, size)? })
     }
 
-    /// The mapped bytes.
+    /// The bytes of the mapped file.
     ///
     /// # Panics
     ///
@@ -348,7 +349,7 @@ impl FileView {
         self.guard.as_ref().map_or(&UNDAMAGED, Guarded::damage)
     }
 
-    /// The mapped bytes. The file's owner may change any of them at any time.
+    /// The bytes of the mapped file. The file's owner may change any of them at any time.
     pub fn cells(&self) -> &[UnsafeCell<u8>] {
         self.mapping.cells()
     }
@@ -360,5 +361,5 @@ impl fmt::Debug for FileView {
     }
 }
 
-/// The bits of a mode that are permissions.
+/// The bits of a file's mode that are permissions; the other bits state the kind of file.
 const PERMISSIONS: u32 = 0o7777;

@@ -46,7 +46,7 @@ pub fn wait(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<usi
     }
 }
 
-/// The time to `deadline`, at most [`WAIT_MAX`]; `None` without a deadline.
+/// The time from now to `deadline`, but at most [`WAIT_MAX`]; `None` without a deadline.
 pub(crate) fn time_left(deadline: Option<Instant>) -> Option<Timespec> {
     let left = deadline?.saturating_duration_since(Instant::now()).min(WAIT_MAX);
     Some(timespec(left))

@@ -26,7 +26,7 @@ pub enum Feature {
     FutureWriteSeal,
     /// A complete region, created by the steps that a connection takes; required.
     Region,
-    /// Descriptors of processes (pidfds), which report the death of a process; from Linux 5.3.
+    /// Pidfds (descriptors of processes), which report the death of a process; from Linux 5.3.
     /// Without pidfds a forked child can hide the death of its parent, and no peer is trusted by
     /// default.
     PidFd,
@@ -37,7 +37,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// All features, in the order of their declaration.
+    /// All features that a probe can check, in the order of their declaration.
     pub const ALL: [Feature; 7] = [
         Feature::SealableMemfd,
         Feature::NoExecSeal,

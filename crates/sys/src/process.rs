@@ -16,7 +16,7 @@ use crate::procfs::{field, read_text};
 /// The process that a function of this file inspects: its descriptors, mappings or resident memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Process {
-    /// The calling process.
+    /// The process that calls the function.
     Own,
     /// The process with the given process id.
     Pid(i32),
@@ -26,9 +26,9 @@ pub enum Process {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MappedRange {
-    /// Address of the first byte of the mapping.
+    /// Address of the first byte of the mapped range.
     pub start: u64,
-    /// Length of the mapping in bytes.
+    /// Length of the mapped range in bytes.
     pub len: u64,
     /// Major and minor number of the file system of the mapped file; 0 and 0 if there is no file.
     pub device: (u32, u32),
@@ -65,8 +65,8 @@ pub fn open_descriptors(process: Process) -> io::Result<Vec<(i32, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory(process).join("fd"))? {
         let entry = entry?;
-        // If the link cannot be read, the process closed the descriptor after the directory was
-        // read.
+        // The link of a descriptor cannot be read if the process has closed the descriptor since
+        // the directory was read.
         let Ok(target) = fs::read_link(entry.path()) else { continue };
         if process == Process::Own && target == this {
             continue;

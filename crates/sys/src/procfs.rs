@@ -42,7 +42,7 @@ pub(crate) fn fdinfo(fd: impl AsFd) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&text[..size]).into_owned())
 }
 
-/// The status flags in a text that [`fdinfo`] returned.
+/// Parses the status flags of a descriptor in a text that [`fdinfo`] returned.
 pub(crate) fn flags(info: &str) -> Option<OFlags> {
     let flags = u32::from_str_radix(field(info, "flags")?, 8).ok()?;
     Some(OFlags::from_bits_retain(flags))
@@ -89,9 +89,9 @@ struct OwnProcess {
     namespaces: Option<[PathBuf; 2]>,
 }
 
-/// The values that this process has read from `/proc`. A child may be forked while another thread
-/// holds the lock. So no thread ever blocks on the lock: a thread that does not get the lock reads
-/// the value again.
+/// The values that this process has read from `/proc`, protected by a lock. A child may be forked
+/// while another thread holds the lock. So no thread ever blocks on the lock: a thread that does
+/// not get the lock reads the value again.
 struct OwnValues(RwLock<OwnProcess>);
 
 static OWN: OwnValues =

@@ -205,7 +205,7 @@ impl SharedMap {
     fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
         self.check(offset, len);
         let base = NonNull::from(self.mapping.cells()).cast::<u8>();
-        // SAFETY: `offset` is within the mapping or just past its end, as checked above.
+        // SAFETY: `offset` is within the mapping or just past its end, as this function checks.
         unsafe { base.add(offset) }
     }
 
@@ -243,7 +243,7 @@ pub fn full_fence() {
     fence(Ordering::SeqCst);
 }
 
-/// The location of the pieces of an area in a mapping.
+/// The place of an area of pieces in a mapping, and the size of the pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Area {
     /// Offset of the first piece in the mapping, in bytes.
@@ -262,8 +262,8 @@ pub struct Area {
 pub struct Pieces {
     map: Arc<SharedMap>,
     area: Area,
-    /// Number of this area in the process, which distinguishes its pieces from those of another
-    /// area.
+    /// Number of this area, unique in the process. It distinguishes the pieces of this area from
+    /// those of other areas.
     number: u64,
     claimed: Box<[AtomicBool]>,
 }
@@ -278,7 +278,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// The index of the piece in its area, from 0.
+    /// The index of this piece in its area, from 0.
     #[inline]
     pub fn index(&self) -> u32 {
         self.index
@@ -297,7 +297,7 @@ impl Pieces {
             return None;
         }
         let claimed = (0..area.count).map(|_| AtomicBool::new(false)).collect();
-        // ORDER: Relaxed: only the uniqueness of the numbers matters.
+        // ORDER: Relaxed: the counter only has to give each area another number.
         let number = NEXT_AREA.fetch_add(1, Ordering::Relaxed);
         Some(Pieces { map, area, number, claimed })
     }
@@ -322,14 +322,14 @@ impl Pieces {
         self.flag(&piece).store(false, Ordering::Release);
     }
 
-    /// Whether this process has claimed piece `index`.
+    /// Whether a caller in this process has claimed piece `index`.
     pub fn is_claimed(&self, index: u32) -> bool {
         // ORDER: Relaxed: another thread may claim or release the piece at any time, so no order
         // could make the answer last.
         self.claimed.get(index as usize).is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 
-    /// Number of pieces that this process has claimed.
+    /// Number of pieces of the area that callers in this process have claimed.
     pub fn claimed(&self) -> usize {
         // ORDER: Relaxed: other threads may claim or release pieces during the call, so no order
         // could make the count exact.

@@ -57,13 +57,14 @@ pub struct FileIdentity {
 /// policy before it accepts a file of the peer.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedFileStat {
-    /// The file's identity, valid while any process has the file open or mapped.
+    /// Device and inode number of the file; they identify it while any process has the file open or
+    /// mapped.
     pub identity: FileIdentity,
-    /// Size of the file in bytes.
+    /// Size of the open file in bytes.
     pub size: u64,
-    /// User id of the file's owner.
+    /// User id of the open file's owner.
     pub owner: u32,
-    /// Whether the file is a regular file.
+    /// Whether the open file is a regular file.
     pub is_regular: bool,
     /// Whether the file's pages cannot vanish: seals prevent shrinking, and the file is on tmpfs.
     /// (Huge pages may be missing at the first access even if sealed.)
@@ -167,17 +168,17 @@ impl CreatedFile {
         Ok(file)
     }
 
-    /// The descriptor of the file.
+    /// The descriptor of the created file.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// The identity of the file.
+    /// The identity of the created file: device and inode number.
     pub fn identity(&self) -> FileIdentity {
         self.identity
     }
 
-    /// The path of the file.
+    /// The path at which the file was created.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -192,16 +193,16 @@ impl CreatedFile {
 impl Drop for CreatedFile {
     fn drop(&mut self) {
         if !self.maker.is_child() && self.is_in_place() {
-            // Another process may remove the file between the check and this removal; the result is
-            // the same.
+            // Another process may remove the file after `is_in_place` has found it and before the
+            // call of `unlink`; the result is the same.
             let _ = unlink(&self.path);
         }
     }
 }
 
-/// Removes the file of a [`CreatedFile`] if its process, `pid`, was killed. Returns whether this
-/// call removed the file. The file stays while its process lives, in this pid namespace or (as the
-/// lock shows) in another one.
+/// Removes the file at `path`, which a [`CreatedFile`] of process `pid` made, if that process was
+/// killed. Returns whether this call removed the file. The file stays while its process lives, in
+/// this pid namespace or (as the lock shows) in another one.
 pub fn remove_abandoned(path: &Path, pid: u32) -> bool {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
     if test_kill_process(pid) != Err(Errno::SRCH) {
@@ -304,10 +305,10 @@ fn step(at: &OwnedFd, name: &OsStr, flags: OFlags) -> Result<OwnedFd, Errno> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SharedFileError {
-    /// The path is not within the allowed directory.
+    /// The peer named a path that is not within the allowed directory.
     #[error("{} does not lie beneath {}", path.display(), directory.display())]
     Outside {
-        /// The path, as the peer named it.
+        /// The path of the file, as the peer named it.
         path: PathBuf,
         /// The directory in which the peer's files must lie.
         directory: PathBuf,
@@ -320,7 +321,7 @@ pub enum SharedFileError {
         directory.display()
     )]
     OtherMount {
-        /// The path, as the peer named it.
+        /// The path of the file, as the peer named it.
         path: PathBuf,
         /// The directory in which the peer's files must lie.
         directory: PathBuf,
@@ -328,7 +329,7 @@ pub enum SharedFileError {
     /// The system call that opens the file failed.
     #[error("{} cannot be opened: {source}", path.display())]
     System {
-        /// The path, as the peer named it.
+        /// The path of the file, as the peer named it.
         path: PathBuf,
         /// The system's error; `ELOOP` for a symbolic link.
         source: io::Error,

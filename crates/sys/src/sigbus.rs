@@ -61,13 +61,15 @@ impl Guarded {
         Err(TableFull { source: None })
     }
 
-    /// The flag that is set once a fault occurred in the range. It belongs to this range as long as
-    /// the value lives. The flag serves a caller that cannot afford even a function call.
+    /// The flag that the SIGBUS handler sets once a fault has occurred in the guarded range. It
+    /// belongs to this range as long as the value lives. The flag serves a caller that cannot
+    /// afford even a function call.
     pub(crate) fn damage(&self) -> &'static AtomicBool {
         &TABLE[self.entry].is_damaged
     }
 
-    /// Whether a fault occurred in the range, after which zeros replaced the memory of the range.
+    /// Whether a fault has occurred in the guarded range; if so, zeros have replaced the memory of
+    /// the range.
     #[inline]
     pub(crate) fn is_damaged(&self) -> bool {
         // ORDER: Acquire pairs with the Release in the handler, which may have run on another
@@ -118,7 +120,7 @@ const FREE: Entry = Entry {
 
 static TABLE: [Entry; RANGES_MAX] = [FREE; RANGES_MAX];
 
-/// The flag of a mapping that is not guarded; no code sets it.
+/// The flag that a mapping without a guard shows as its damage; no code sets it.
 pub(crate) static UNDAMAGED: AtomicBool = AtomicBool::new(false);
 
 /// The previous handler of SIGBUS; it is set before this file's handler can run for a registered
@@ -176,7 +178,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     unsafe { pass_on(signal, code, info, context) };
 }
 
-/// The code and the address of a fault.
+/// The code of a signal, and the address of the fault for which the kernel sent it.
 ///
 /// # Safety
 ///

@@ -63,8 +63,8 @@ fn is_stopped(pid: i32) -> io::Result<bool> {
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         let stat = match procfs::read_text(thread?.path().join("stat")) {
             Ok(stat) => stat,
-            // This error means that the thread ended after the directory was read. Only the other
-            // threads count.
+            // The error ESRCH means that the thread has ended since the list of threads was read,
+            // so the thread is left out.
             Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => continue,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),

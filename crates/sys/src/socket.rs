@@ -51,7 +51,7 @@ pub enum Family {
     /// A Unix stream socket: both ends are on one machine, and the socket carries descriptors and
     /// credentials.
     Unix,
-    /// TCP over IPv4 or IPv6.
+    /// A TCP socket, over IPv4 or IPv6.
     Tcp,
 }
 
@@ -59,9 +59,9 @@ pub enum Family {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Received {
-    /// Number of bytes received; 0 means the end of the stream.
+    /// Number of bytes that were received; 0 means the end of the stream.
     pub bytes: usize,
-    /// The descriptors received, at most [`FDS_MAX`].
+    /// The descriptors that were received with the bytes, at most [`FDS_MAX`].
     pub fds: Vec<OwnedFd>,
     /// The credentials of the sender, as the kernel verified them; `None` over TCP.
     pub credentials: Option<Credentials>,
@@ -100,7 +100,8 @@ impl Socket {
             return Err(rustix::io::Errno::INVAL.into());
         }
         rustix::net::getpeername(&fd)?;
-        // The peer may have turned the option off.
+        // The peer may have turned SO_PASSCRED off before it sent this end of the pair, so it is
+        // turned on again.
         sockopt::set_socket_passcred(&fd, true)?;
         Ok(Socket::labelled(fd, Family::Unix, "a socket pair"))
     }
@@ -109,13 +110,13 @@ impl Socket {
         Socket { fd, family, label: None }
     }
 
-    /// Creates a socket like `new`, for a peer whose label is known. So no system call has to find
-    /// the label.
+    /// Makes a socket from a descriptor, with `label` as the readable address of its peer. So no
+    /// system call has to find that address.
     pub(crate) fn labelled(fd: OwnedFd, family: Family, label: &str) -> Socket {
         Socket { fd, family, label: Some(label.into()) }
     }
 
-    /// The address family of this socket.
+    /// The address family of this socket, Unix or TCP.
     pub fn family(&self) -> Family {
         self.family
     }
@@ -355,7 +356,7 @@ impl Socket {
         Ok(Socket { fd: self.fd.try_clone()?, family, label })
     }
 
-    /// Converts the socket into its descriptor.
+    /// Converts the socket into its descriptor, which the caller then owns.
     pub fn into_fd(self) -> OwnedFd {
         self.fd
     }
@@ -395,7 +396,8 @@ pub(crate) fn label(address: SocketAddrAny) -> Option<String> {
     if let Some(path) = unix.path_bytes() {
         return Some(format!("unix:{}", String::from_utf8_lossy(path)));
     }
-    // A socket that was not bound has no name. The kernel reports it with an empty abstract name.
+    // A Unix socket that was not bound has no name; the kernel reports an empty abstract name for
+    // it.
     let name = unix.abstract_name().filter(|name| !name.is_empty())?;
     Some(format!("unix:@{}", String::from_utf8_lossy(name)))
 }
@@ -413,5 +415,5 @@ const PROBES: u32 = 5;
 /// Longest silence of a peer that the kernel's settings for TCP can express.
 const DEAD_AFTER_MAX: Duration = Duration::from_secs(32_000);
 
-/// Upper bound of the descriptors that one message carries.
+/// Upper bound of the descriptors that one message on a socket carries.
 pub const FDS_MAX: usize = 8;

@@ -47,7 +47,7 @@ pub(crate) struct SocketPath {
 }
 
 impl SocketPath {
-    /// Binds `fd` to `path` with permission bits `mode` and makes the socket listen.
+    /// Binds the socket `fd` to `path` with permission bits `mode`, and makes the socket listen.
     pub(crate) fn listen(
         fd: &OwnedFd,
         path: &Path,
@@ -81,8 +81,8 @@ impl SocketPath {
     /// must still have the listening socket open.
     pub(crate) fn remove(&self) {
         if self.owner.is_owner() && lstat(&self.path).is_ok_and(|stat| self.is_same(&stat)) {
-            // If the removal fails, the next listener finds that the socket file is stale and
-            // replaces it.
+            // An error of the removal is ignored, because the next listener finds that the socket
+            // file is stale, and replaces it.
             let _ = unlink(&self.path);
         }
     }
@@ -147,8 +147,9 @@ fn occupant(path: &Path, address: &SocketAddrUnix) -> Result<Occupant, Errno> {
         Err(Errno::CONNREFUSED) => Ok(Occupant::StaleSocket),
         Err(Errno::NOENT) => Ok(Occupant::Nobody),
         Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => Err(errno),
-        // The result of connecting is a connection, or an error that only a live socket returns:
-        // backlog full (EAGAIN), another socket type (EPROTOTYPE), no permission (EACCES).
+        // The socket at the path is live: connecting to it succeeded, or failed with an error that
+        // only a live socket returns: backlog full (EAGAIN), another socket type (EPROTOTYPE), no
+        // permission (EACCES).
         _ => Ok(Occupant::Listener),
     }
 }
@@ -157,7 +158,8 @@ fn occupant(path: &Path, address: &SocketAddrUnix) -> Result<Occupant, Errno> {
 enum Lock {
     /// This process holds the lock of the directory until the value is dropped.
     Held(#[expect(dead_code, reason = "closing it unlocks")] OwnedFd),
-    /// The directory is not readable, so no process with the same rights can lock it either.
+    /// The directory of the socket file is not readable, so no process with the same rights can
+    /// lock it either.
     Impossible,
     /// Another process has held the lock of the directory for longer than this process waits.
     Busy,

@@ -30,16 +30,16 @@ impl Timer {
         Ok(Timer { fd: timerfd_create(TimerfdClockId::Monotonic, flags)? })
     }
 
-    /// Sets the time at which the timer fires (`None`: never). The call discards a time that was
-    /// set before, and an expiry that was not drained.
+    /// Sets the time at which the timer fires next, once (`None`: never). The call discards a time
+    /// that was set before, and an expiry that was not drained.
     ///
     /// # Errors
     ///
     /// None on a valid timer.
     pub fn set(&self, deadline: Option<Instant>) -> io::Result<()> {
         let left = match deadline {
-            // To the kernel a time of zero means never. So for a deadline in the past the timer is
-            // set to the shortest time.
+            // To the kernel a timer set to zero never fires. So for a deadline in the past the
+            // timer is set to the shortest time that is not zero.
             Some(time) => time.saturating_duration_since(Instant::now()).max(NOW),
             None => Duration::ZERO,
         };

@@ -23,7 +23,7 @@ pub fn within(limit: Duration) -> Instant {
     Instant::now() + limit
 }
 
-/// A duration of `count` milliseconds.
+/// Returns a duration of `count` milliseconds.
 pub const fn millis(count: u64) -> Duration {
     Duration::from_millis(count)
 }
@@ -46,8 +46,8 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts to watch the test. If the value is not dropped within `limit`, the process prints
-    /// `what` and aborts.
+    /// Starts a watchdog for a test. If the returned value is not dropped within `limit`, the
+    /// process prints `what` and aborts.
     pub fn new(what: &'static str, limit: Duration) -> Self {
         let (alive, ended) = channel();
         std::thread::spawn(move || {

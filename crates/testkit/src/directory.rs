@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 pub struct Directory(tempfile::TempDir);
 
 impl Directory {
-    /// Makes an empty directory.
+    /// Makes an empty temporary directory for one test.
     #[allow(clippy::new_without_default, reason = "it makes something outside the process")]
     pub fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// The path of the directory.
+    /// The path of the temporary directory itself.
     pub fn own_path(&self) -> &Path {
         self.0.path()
     }
@@ -29,7 +29,7 @@ impl Directory {
         format!("unix:{}", self.path(name).display())
     }
 
-    /// The names of the files in the directory.
+    /// The names of the files that are in the directory now.
     pub fn files(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.path()).unwrap();
         entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A server in one thread over a [`Loop`], which sends back every message of its channels and
-//! streams. A thread waits in the loop itself, or in an epoll set above it.
+//! streams. Its thread waits in the event loop itself, or in an epoll set that contains the
+//! descriptor of the loop.
 
 use crate::deadline::soon;
 use partywall::event::{Channel, ChannelListener, Event, Listener, Loop, Session, Stream};
@@ -13,26 +14,28 @@ use partywall_sys::epoll::EventFlags;
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// How the thread of a loop waits for events.
+/// The place in which the thread of an event loop waits for events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drive {
-    /// In the loop.
+    /// The thread waits in the event loop itself.
     Wait,
-    /// In a level-triggered epoll set, with one poll of the loop after each event of the set.
+    /// The thread waits in a level-triggered epoll set, and polls the event loop once after each
+    /// event of the set.
     Level,
-    /// In an edge-triggered epoll set, with one poll of the loop after each edge.
+    /// The thread waits in an edge-triggered epoll set, and polls the event loop once after each
+    /// edge.
     Edge,
 }
 
 impl Drive {
-    /// All three ways.
+    /// All places in which a thread can wait for the events of a loop.
     pub const ALL: [Self; 3] = [Self::Wait, Self::Level, Self::Edge];
 }
 
-/// A loop, and the epoll set above it.
+/// An event loop, and the epoll set that contains the descriptor of the loop.
 #[derive(Debug)]
 pub struct Driven {
-    /// The loop.
+    /// The event loop of the library.
     pub events: Loop,
     drive: Drive,
     above: EpollSet,
@@ -40,7 +43,7 @@ pub struct Driven {
 }
 
 impl Driven {
-    /// Makes a loop whose thread waits as `drive` says.
+    /// Makes an event loop whose thread waits in the place that `drive` names.
     pub fn new(drive: Drive) -> Self {
         let (events, above) = (Loop::new().unwrap(), EpollSet::new().unwrap());
         match drive {
@@ -51,8 +54,8 @@ impl Driven {
         Self { events, drive, above, edges: Vec::new() }
     }
 
-    /// Waits once, at most until `deadline`, and replaces the content of `ready` by the events.
-    /// Returns false at the deadline.
+    /// Waits once for events of the loop, at most until `deadline`, and replaces the content of
+    /// `ready` by these events. Returns false if no event comes before the deadline.
     pub fn turn_until(&mut self, ready: &mut Vec<Event>, deadline: Instant) -> bool {
         if self.drive == Drive::Wait {
             return self.events.wait(ready, Some(deadline)).unwrap() > 0;
@@ -64,26 +67,28 @@ impl Driven {
         has_come
     }
 
-    /// Waits once, and replaces the content of `ready` by the events.
+    /// Waits once for events of the loop, and replaces the content of `ready` by these events.
     ///
     /// # Panics
-    /// If nothing comes in time.
+    /// If no event comes in time.
     pub fn turn(&mut self, ready: &mut Vec<Event>) {
         assert!(self.turn_until(ready, soon()), "{:?}: nothing comes", self.drive);
     }
 }
 
-/// A server that sends back every message.
+/// A server that sends back every message of its channels and streams, in the thread of an event
+/// loop.
 #[derive(Debug)]
 pub struct EchoLoop {
-    /// The loop of the server.
+    /// The event loop of the server.
     pub driven: Driven,
     members: HashMap<u64, Member>,
     next_tag: u64,
-    /// Most messages of one source that the server takes after one event.
+    /// Maximum number of messages that the server receives from one channel or stream after one
+    /// event.
     taken_max: usize,
     ready: Vec<Event>,
-    /// Number of messages that were sent back.
+    /// Number of messages that the server has sent back.
     pub echoed: u64,
     /// Number of channels, sessions and streams that have ended.
     pub ended: u64,
@@ -99,7 +104,8 @@ enum Member {
     Stream(Stream, Echo),
 }
 
-/// A message that is not sent back yet, and whether the peer has finished.
+/// The echo state of one channel or stream: a message that is not sent back yet, and whether the
+/// peer has finished.
 #[derive(Debug, Default)]
 struct Echo {
     pending: Option<Message>,
@@ -107,7 +113,8 @@ struct Echo {
 }
 
 impl EchoLoop {
-    /// Makes a server that takes at most `taken_max` messages of a source after one event.
+    /// Makes a server that receives at most `taken_max` messages from one channel or stream after
+    /// one event.
     pub fn new(drive: Drive, taken_max: usize) -> Self {
         Self {
             driven: Driven::new(drive),
@@ -120,7 +127,7 @@ impl EchoLoop {
         }
     }
 
-    /// Listens for channels. Returns the address.
+    /// Makes the server listen for channels; returns the address at which it listens.
     pub fn listen(&mut self, address: &str, config: &Config) -> String {
         let listener = partywall::Listener::bind_with(address, config).unwrap();
         let tag = self.tag();
@@ -130,7 +137,7 @@ impl EchoLoop {
         bound
     }
 
-    /// Listens for sessions. Returns the address.
+    /// Makes the server listen for sessions; returns the address at which it listens.
     pub fn listen_for_sessions(&mut self, address: &str, config: &Config) -> String {
         let tag = self.tag();
         let listener = self.driven.events.bind(address, config, tag).unwrap();
@@ -139,12 +146,13 @@ impl EchoLoop {
         bound
     }
 
-    /// Number of channels, sessions and streams that the server holds.
+    /// Number of listeners, channels, sessions and streams that the server holds.
     pub fn members(&self) -> usize {
         self.members.len()
     }
 
-    /// Waits once and serves what has events. Returns the tags that are not the server's.
+    /// Waits once for events, and serves the channels, sessions and streams that have events.
+    /// Returns the tags of events that belong to none of them.
     pub fn turn(&mut self) -> Vec<u64> {
         let mut ready = std::mem::take(&mut self.ready);
         self.driven.turn(&mut ready);
@@ -161,7 +169,8 @@ impl EchoLoop {
             }
         }
         self.ready = ready;
-        // Tags of sources that the server has dropped are its own.
+        // The server's own tags are left out: an event may name a channel or stream that the server
+        // has dropped since.
         others.retain(|tag| *tag < 1 << 32);
         others
     }
@@ -171,7 +180,8 @@ impl EchoLoop {
         self.next_tag
     }
 
-    /// Serves a source. Returns false if it has ended.
+    /// Serves one listener, channel, session or stream that has events. Returns false if it has
+    /// ended.
     fn serve(&mut self, member: &mut Member) -> bool {
         match member {
             Member::Channels(listener) => match listener.try_accept() {

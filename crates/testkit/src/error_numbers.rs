@@ -31,7 +31,7 @@ impl NumberTable {
         Self { rows: rows(heading, rest), met: BTreeSet::new() }
     }
 
-    /// A table with one row: one number and its name.
+    /// Makes a table with a single row: one number and its name.
     #[must_use]
     pub fn of_row(number: u32, name: &str) -> Self {
         Self { rows: BTreeMap::from([(number, name.to_owned())]), met: BTreeSet::new() }
@@ -49,8 +49,8 @@ impl NumberTable {
         assert_eq!(found.len(), self.rows.len(), "the document has numbers that SPEC.md has not");
     }
 
-    /// Adds the numbers of the table `other`: each number raised by `base`, each name after
-    /// `prefix`.
+    /// Adds the rows of the table `other`. In each row `base` is added to the number, and `prefix`
+    /// is put before the name.
     #[must_use]
     pub fn with(mut self, base: u32, prefix: &str, other: &Self) -> Self {
         for (number, name) in &other.rows {
@@ -123,5 +123,5 @@ macro_rules! walk_variants {
     }};
 }
 
-/// The text of the specification.
+/// The text of the specification, from which the tables are read.
 const SPEC: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/SPEC.md"));

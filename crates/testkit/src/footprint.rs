@@ -11,16 +11,16 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// to find leaks.
 #[derive(Clone, Copy, Debug)]
 pub struct Footprint {
-    /// Number of open descriptors.
+    /// Number of descriptors that this process has open.
     pub descriptors: usize,
-    /// Number of mappings of memfds.
+    /// Number of mappings of memfds in this process.
     pub shared_mappings: usize,
-    /// Resident memory of the process in bytes.
+    /// Resident memory of this process in bytes.
     pub resident_bytes: u64,
 }
 
 impl Footprint {
-    /// Counts the present descriptors and memory.
+    /// Counts the descriptors and the memory that this process has now.
     pub fn now() -> Self {
         let maps = mappings(Process::Own).unwrap();
         Self {

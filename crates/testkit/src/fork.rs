@@ -4,9 +4,9 @@
 #![allow(unsafe_code, reason = "there is no safe way to fork")]
 
 unsafe extern "C" {
-    /// The C library's fork(2).
+    /// The function fork(2) of the C library.
     pub safe fn fork() -> i32;
-    /// The C library's _exit(2).
+    /// The function _exit(2) of the C library.
     pub safe fn _exit(code: i32) -> !;
     safe fn waitpid(pid: i32, status: Option<&mut i32>, options: i32) -> i32;
 }

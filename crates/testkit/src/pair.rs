@@ -37,21 +37,22 @@ pub async fn session_pair(kind: Kind, adapt: impl Fn(Config) -> Config) -> (Sess
 /// trust each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Shared memory between ends that trust each other, and so read payloads in place.
+    /// Shared memory between ends that trust each other, and therefore read payloads in place.
     SharedMemory,
     /// Shared memory between ends that do not trust each other, and so copy payloads before reading
     /// them.
     Untrusted,
     /// A Unix socket, from which the connection moves to shared memory while it runs.
     Moving,
-    /// A Unix socket.
+    /// A Unix socket, which carries all records.
     Unix,
-    /// A TCP connection.
+    /// A TCP connection, which carries all records.
     Tcp,
 }
 
 impl Kind {
-    /// All five kinds.
+    /// All kinds of transport between two ends: each test over every transport walks through this
+    /// list.
     pub const ALL: [Self; 5] =
         [Self::SharedMemory, Self::Untrusted, Self::Moving, Self::Unix, Self::Tcp];
 
@@ -66,14 +67,14 @@ impl Kind {
         }
     }
 
-    /// The kind of transport whose `name` is `name`.
+    /// Returns the kind of transport with the name `name`.
     pub fn from_name(name: &str) -> Self {
         Self::ALL.into_iter().find(|kind| kind.name() == name).unwrap()
     }
 
     /// An address that no other test uses.
     pub fn address(self) -> String {
-        // ORDER: Relaxed: only the uniqueness of the number matters.
+        // ORDER: Relaxed: the counter only has to give each address another number.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         match self {

@@ -41,7 +41,7 @@ impl Second {
         poll::wait(&mut descriptors, Some(Instant::now() + time)).unwrap() > 0
     }
 
-    /// Waits until the second process has ended; fails after [`TIMEOUT`].
+    /// Waits until the second process has ended; panics after [`TIMEOUT`].
     pub fn wait(&mut self) -> ExitStatus {
         assert!(self.ends_within(TIMEOUT), "the second process does not end");
         self.0.wait().unwrap()

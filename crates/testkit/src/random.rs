@@ -9,31 +9,31 @@ use std::time::Duration;
 pub struct Random(u64);
 
 impl Random {
-    /// A generator of the sequence that belongs to `seed`.
+    /// Makes a generator of the sequence of random numbers that belongs to `seed`.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next random number.
+    /// Returns the next random number of the sequence.
     #[allow(clippy::should_implement_trait, reason = "it never ends")]
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(STEP);
         mix(self.0)
     }
 
-    /// A random number below `bound`.
+    /// Returns a random number less than `bound`.
     pub const fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// A random number from 0 to `max`; every order of magnitude is equally likely.
+    /// Returns a random number from 0 to `max`; every order of magnitude is equally likely.
     pub fn size(&mut self, max: u64) -> usize {
         let exponent = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
         let size = ((max + 2) as f64).powf(exponent) as u64;
         usize::try_from(size.min(max + 1) - 1).unwrap()
     }
 
-    /// A random wait strategy; half of the results are adaptive.
+    /// Returns a random wait strategy; half of the results are adaptive.
     pub const fn wait(&mut self) -> Wait {
         match self.below(8) {
             0 => Wait::Spin,

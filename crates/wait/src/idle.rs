@@ -29,7 +29,7 @@ pub struct IdlePolicy {
 /// The next step of a driver after a poll that found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleStep {
-    /// The driver lets other tasks run and then polls again.
+    /// The driver lets other tasks of its thread run, and then polls again.
     Poll,
     /// The driver blocks until another thread wakes it.
     Block,
@@ -39,13 +39,14 @@ pub enum IdleStep {
 }
 
 impl IdlePolicy {
-    /// A policy that polls for at most `spin_budget` under [`Wait::Adaptive`].
+    /// An idle policy for the strategy `wait`. Under [`Wait::Adaptive`] the driver polls for at
+    /// most `spin_budget` before it blocks.
     #[must_use]
     pub fn new(wait: Wait, spin_budget: Duration) -> Self {
         Self { wait, budget: SpinBudget::new(spin_budget), spin_until: None }
     }
 
-    /// Records that a poll found something.
+    /// Records that the driver's last poll found something to do.
     #[inline]
     pub fn busy(&mut self) {
         if self.spin_until.take().is_some() {
@@ -53,7 +54,8 @@ impl IdlePolicy {
         }
     }
 
-    /// Records that a poll found nothing; returns what the driver does next.
+    /// Records that the driver's last poll found nothing to do; returns the next step of the
+    /// driver.
     pub fn idle(&mut self) -> IdleStep {
         match self.wait {
             Wait::Spin => IdleStep::Poll,

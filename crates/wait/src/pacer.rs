@@ -28,7 +28,7 @@ pub struct Pacer {
     /// Number of polls that the last wait took. If there were few of them, the next wait may begin
     /// with a pause.
     polls: u32,
-    /// Number of waits until the receiver tries a pause again.
+    /// Number of waits without a pause until the receiver tries a pause again.
     waits_held_off: u32,
     /// Value from which `waits_held_off` last counted down; it doubles whenever a pause does not
     /// pay off.
@@ -66,7 +66,7 @@ impl Pacer {
         self.records = self.records.saturating_add(records);
     }
 
-    /// Counts one received record.
+    /// Counts one received record; from the count the pacer computes the rate of records.
     #[inline]
     pub const fn count_record(&mut self) {
         self.records = self.records.saturating_add(1);
@@ -79,26 +79,27 @@ impl Pacer {
         self.records >= RECORDS_BEHIND
     }
 
-    /// Whether the next wait will begin with a pause.
+    /// Whether the receiver's next wait will begin with a pause.
     #[inline]
     pub const fn will_pause(&self) -> bool {
         self.pause_hints > 0 || self.waits_held_off == 0 && self.came_fast()
     }
 
-    /// Whether the last wait took few polls and yielded a record.
+    /// Whether the receiver's last wait took few polls and yielded a record.
     #[inline]
     const fn came_fast(&self) -> bool {
         self.records > 0 && self.polls <= POLLS_FAST
     }
 
-    /// Counts one poll, and returns `is_ready` unchanged.
+    /// Counts one poll of the waiting receiver. Returns `is_ready`, the result of that poll,
+    /// unchanged.
     #[inline]
     pub const fn count_poll(&mut self, is_ready: bool) -> bool {
         self.polls = self.polls.saturating_add(1);
         is_ready
     }
 
-    /// Counts `polls` polls that found nothing.
+    /// Counts `polls` polls of the waiting receiver, which all found nothing.
     #[inline]
     pub const fn count_misses(&mut self, polls: u32) {
         self.polls = self.polls.saturating_add(polls);
@@ -132,7 +133,7 @@ impl Pacer {
 }
 
 impl Pause {
-    /// Executes the pause in the calling thread.
+    /// Executes the pause, as spin-loop hints, in the calling thread.
     #[inline]
     pub fn pause(self) {
         for _ in 0..self.0 {

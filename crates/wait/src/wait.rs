@@ -35,12 +35,12 @@ pub enum Wait {
     Poll(Duration),
 }
 
-/// The result of [`Spinner::spin`].
+/// The result of [`Spinner::spin`]: why the thread has stopped polling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpinOutcome {
-    /// A poll found what the thread waits for.
+    /// A poll found the record or the room that the thread waits for.
     Ready,
-    /// The spin budget is used up: the caller blocks.
+    /// The spin budget is used up, so the caller blocks.
     Exhausted,
     /// A periodic check is due: the caller checks its deadline and whether the peer lives, then
     /// calls [`Spinner::spin`] again.
@@ -59,7 +59,7 @@ pub struct Spinner {
 pub struct SpinBudget {
     time: Duration,
     time_max: Duration,
-    /// Number of further waits that block without polling first.
+    /// Number of the next waits that block without polling first.
     skip: u32,
     /// Value from which `skip` last counted down; it doubles with each failure of polling.
     skipped: u32,
@@ -83,7 +83,8 @@ const POLLS_PER_CLOCK_READ_MAX: u32 = 32;
 const POLLS_PER_BUDGET_US: u32 = 2;
 
 impl Spinner {
-    /// A spinner that polls for at most `budget_max` under [`Wait::Adaptive`].
+    /// A spinner for one waiting thread, which polls for at most `budget_max` under
+    /// [`Wait::Adaptive`].
     #[must_use]
     pub fn new(budget_max: Duration) -> Self {
         Self { budget: SpinBudget::new(budget_max) }
@@ -120,8 +121,9 @@ impl Spinner {
 }
 
 impl SpinBudget {
-    /// A budget that starts at `time_max` and never exceeds it. The budget is zero where this
-    /// process has found spinning to be futile: on one CPU, or under a CPU quota.
+    /// A spin budget (the time for which a waiting thread polls) that starts at `time_max` and
+    /// never exceeds it. The budget is zero where this process has found spinning to be futile: on
+    /// one CPU, or under a CPU quota.
     #[must_use]
     pub fn new(time_max: Duration) -> Self {
         let known = FUTILE.get().copied();
@@ -142,14 +144,16 @@ impl SpinBudget {
         (self.time >= BUDGET_MIN).then_some(self.time)
     }
 
-    /// Records that polling found what the thread waits for, within the budget.
+    /// Records that a wait ended in time: polling found what the thread waits for, within the
+    /// budget.
     #[inline]
     pub fn hit(&mut self) {
         self.skipped = 0;
         self.time = self.time_max.min(self.time.saturating_mul(2));
     }
 
-    /// Records that the budget was used up before polling found anything.
+    /// Records that a wait did not end in time: the budget was used up before polling found
+    /// anything.
     pub fn miss(&mut self) {
         if self.is_unchecked {
             if let Some(is_futile) = futile_after_misses() {

@@ -24,7 +24,7 @@ use super::iceoryx::{node, service_name, spin_until, word_count};
 
 type Loaned = SampleMut<ipc::Service, [u64], ()>;
 
-/// The transport `iceoryx2-0.10-pubsub`.
+/// The transport `iceoryx2-0.10-pubsub`, which measures publish-subscribe of the crate `iceoryx2`.
 pub struct Pubsub;
 
 /// The child's end of the connection, from `bind` until `accept` returns it. The child's ports

@@ -30,7 +30,7 @@ type Pending = PendingResponse<ipc::Service, [u64], (), [u64], ()>;
 type Active = ActiveRequest<ipc::Service, [u64], (), [u64], ()>;
 type Services = PortFactory<ipc::Service, [u64], (), [u64], ()>;
 
-/// The transport `iceoryx2-0.10-reqres`.
+/// The transport `iceoryx2-0.10-reqres`, which measures request-response of the crate `iceoryx2`.
 pub struct Reqres;
 
 /// The child's end of the connection, from `bind` until `accept` returns it. The child's port
@@ -39,9 +39,9 @@ pub struct ReqresAcceptor(Option<ReqresServer>);
 
 /// One end of the connection: that of the parent or that of the child.
 pub enum ReqresEndpoint {
-    /// The end of the parent, which sends requests.
+    /// The end of the parent process, which sends requests.
     Client(ReqresClient),
-    /// The end of the child, which sends responses.
+    /// The end of the child process, which sends responses.
     Server(ReqresServer),
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Adapters from other libraries to the transport interface of the benchmark
+//! Adapters, which connect other IPC libraries to the transport interface of the benchmark
 //! (`partywall_bench::transport`).
 
 pub mod announced;

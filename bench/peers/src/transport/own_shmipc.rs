@@ -41,9 +41,9 @@ pub struct MixedServer(ShmipcServer);
 /// One end of a stream between a Partywall client and a server of the crate `shmipc`.
 #[expect(clippy::large_enum_variant, reason = "a few hundred values, and a box would add a load")]
 pub enum MixedStream {
-    /// The client's end, which is Partywall's.
+    /// The client's end of the stream, which belongs to Partywall.
     Own(ShmStream),
-    /// The server's end, which is that of the crate `shmipc`.
+    /// The server's end of the stream, which belongs to the crate `shmipc`.
     Peer(ShmipcStream),
 }
 

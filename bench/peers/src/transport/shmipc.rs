@@ -47,10 +47,10 @@ pub struct V3;
 /// Version 4 of the protocol, the latest of the crate `shmipc`, with wake-ups by eventfd.
 pub struct V4Eventfd;
 
-/// The transport `shmipc-0.2.1-v3`.
+/// The transport `shmipc-0.2.1-v3`: the crate `shmipc` with version 3 of its protocol.
 pub type ShmipcV3 = Shmipc<V3>;
 
-/// The transport `shmipc-0.2.1-v4-eventfd`.
+/// The transport `shmipc-0.2.1-v4-eventfd`: the crate `shmipc` with version 4 of its protocol.
 pub type ShmipcV4Eventfd = Shmipc<V4Eventfd>;
 
 /// The transport over the crate `shmipc` with the protocol version `P`.
@@ -63,7 +63,7 @@ pub struct ShmipcServer {
     address: String,
 }
 
-/// The client: its single session, which carries all streams.
+/// The client of a measurement: its single session, which carries all streams.
 pub struct ShmipcClient {
     sessions: SessionManager<DefaultUnixConnect>,
 }
@@ -212,7 +212,7 @@ impl ShmipcStream {
     }
 }
 
-/// Claims slices of `buffer` for a message, and fills them.
+/// Claims slices of `buffer` for a message, and writes the message's bytes into them.
 fn place(buffer: &mut LinkedBuffer, payload: Payload) -> Result<()> {
     let size = payload.size;
     let mut placed = 0;

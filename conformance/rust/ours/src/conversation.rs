@@ -12,28 +12,29 @@ use partywall_shmipc::{HandoverState, PooledIo, SessionManager, SessionMetrics, 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
-/// A stream of `partywall-shmipc` that carries the traffic. It is a stream of bytes if the option
-/// `--put-back` returns it to the stream pool after use; otherwise it is a stream of messages.
+/// A stream of `partywall-shmipc` that carries the traffic of a conformance test. It is a stream of
+/// bytes if the option `--put-back` returns it to the stream pool after use; otherwise it is a
+/// stream of messages.
 pub enum Talk {
-    /// A stream of messages, which is closed after use.
+    /// A stream of messages of `partywall-shmipc`, which is closed after use.
     Messages(SendStream, RecvStream),
     /// A stream of bytes, which goes back to the session manager's stream pool after use.
     Bytes(Box<PooledIo>),
 }
 
-/// The writing half of a [`Talk`].
+/// The writing half of a [`Talk`], a stream of the conformance traffic.
 pub enum Writing {
-    /// The writing half of a stream of messages.
+    /// The writing half of a stream that carries messages.
     Messages(SendStream),
-    /// The writing half of a stream of bytes.
+    /// The writing half of a stream that carries bytes.
     Bytes(WriteHalf<Box<PooledIo>>),
 }
 
-/// The reading half of a [`Talk`].
+/// The reading half of a [`Talk`], a stream of the conformance traffic.
 pub enum Reading {
     /// The reading half of a stream of messages, with the rest of a message that was read in part.
     Messages(RecvStream, Option<(Message, usize)>),
-    /// The reading half of a stream of bytes.
+    /// The reading half of a stream that carries bytes.
     Bytes(ReadHalf<Box<PooledIo>>),
 }
 
@@ -180,7 +181,7 @@ pub struct Accepting {
 }
 
 impl Accepting {
-    /// Makes the server from a listener that is already bound.
+    /// Makes the server of the traffic from a listener that is already bound.
     pub fn new(listener: Listener, protocol: Arc<Shmipc>) -> Self {
         let (accepting, accepted) = mpsc::channel(16);
         tokio::spawn(async move {

@@ -21,7 +21,7 @@ pub struct Talk {
 /// The writing half of a stream: one of two handles to one stream of the published crate.
 pub struct Writing(Stream);
 
-/// The reading half of a stream: the other of the two handles to the stream.
+/// The reading half of a stream: the other of two handles to one stream of the published crate.
 pub struct Reading(Stream);
 
 impl Conversation for Talk {
@@ -139,7 +139,7 @@ pub struct Accepting {
 }
 
 impl Accepting {
-    /// Makes the server from a listener that is already bound.
+    /// Makes the server of the traffic from a listener that is already bound.
     pub fn new(listener: Listener) -> Self {
         Self { listener }
     }

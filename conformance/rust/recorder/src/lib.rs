@@ -30,13 +30,13 @@ use rustix::net::{
 /// The side of a recorded connection that sent bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
-    /// The client, which connected to the proxy.
+    /// The client of the recorded connection, which connected to the proxy.
     Client,
-    /// The server, to which the proxy connected.
+    /// The server of the recorded connection, to which the proxy connected.
     Server,
 }
 
-/// The result of one `recvmsg`, which the proxy passed on.
+/// The bytes and descriptors that one `recvmsg` of the proxy returned, and that it passed on.
 #[derive(Clone, Debug)]
 pub struct Passed {
     /// The number of the connection over which the bytes passed; the first connection has number 0.

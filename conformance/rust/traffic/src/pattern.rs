@@ -27,7 +27,7 @@ impl Pattern {
         Self { state, word: [0; 8], used: 8 }
     }
 
-    /// Writes the next bytes of the request into `out`.
+    /// Writes the next bytes of the request's pattern into `out`.
     pub fn fill(&mut self, mut out: &mut [u8]) {
         while !out.is_empty() {
             self.refill();

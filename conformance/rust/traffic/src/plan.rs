@@ -28,26 +28,26 @@ pub enum Mode {
     Report,
 }
 
-/// The requests that follow in a stream, as a plan announces them.
+/// The requests that a plan announces, and which follow the plan in its stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The direction in which the requests are sent.
     pub mode: Mode,
     /// The seed from which both programs compute the bytes of the requests.
     pub seed: u64,
-    /// Number of requests that follow the plan.
+    /// Number of requests that follow the plan in its stream.
     pub requests: u64,
-    /// Sizes of the requests in bytes; they are used in turn.
+    /// Sizes of the planned requests in bytes; they are used in turn.
     pub sizes: Vec<usize>,
 }
 
 impl Plan {
-    /// The size of request number `request`, in bytes.
+    /// The size in bytes of the planned request with number `request`.
     pub fn size(&self, request: u64) -> usize {
         self.sizes[(request % self.sizes.len() as u64) as usize]
     }
 
-    /// Encodes the plan as the message that is sent before its requests.
+    /// Encodes the plan as a message, which is sent before the requests that it announces.
     pub fn encode(&self) -> Vec<u8> {
         let mut message = MAGIC.to_vec();
         let words = [self.mode as u64, self.seed, self.requests, self.sizes.len() as u64];

@@ -26,9 +26,9 @@ pub struct Report {
     pub uploads_whole: u64,
     /// Number of uploads whose stream ended before all requests had arrived.
     pub uploads_cut: u64,
-    /// Number of streams on which a fault was found.
+    /// Number of streams on which the program found a fault.
     pub failed: u64,
-    /// Texts of the first faults that were found.
+    /// Texts of the first faults that the program found.
     pub errors: Vec<String>,
     /// The counters of the library under test, each under the library's own name for it.
     pub metrics: BTreeMap<String, u64>,
@@ -47,14 +47,14 @@ impl SharedReport {
         Self { report: Arc::new(Mutex::new(report)) }
     }
 
-    /// Calls `change`, which may change or read the report.
+    /// Calls `change` with the locked report, which `change` may read or change.
     pub fn with<T>(&self, change: impl FnOnce(&mut Report) -> T) -> T {
         // A task that panicked while it counted leaves no inconsistent report, so poisoning is
         // ignored.
         change(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts a request of `size` bytes, each of which was correct.
+    /// Counts one correct request, of `size` bytes, in the report.
     pub fn request(&self, size: usize) {
         self.with(|report| {
             report.requests += 1;
@@ -62,7 +62,7 @@ impl SharedReport {
         });
     }
 
-    /// Counts a stream with a fault, which `error` describes.
+    /// Counts one stream with a fault, which `error` describes, in the report.
     pub fn fail(&self, error: &anyhow::Error) {
         self.with(|report| {
             report.failed += 1;

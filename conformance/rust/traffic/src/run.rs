@@ -326,7 +326,8 @@ impl Leases {
         state.print_if_renewed();
     }
 
-    /// Records that `lane` has ended, so that "renewed" does not wait for it.
+    /// Records that the lane (a concurrent user of the stream pool) has ended, so that "renewed"
+    /// does not wait for it.
     fn end(&self, lane: usize) {
         self.begin(lane, u64::MAX);
     }

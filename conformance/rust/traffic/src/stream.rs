@@ -23,7 +23,7 @@ pub trait Receiver: Send + 'static {
         out: &mut Vec<u8>,
     ) -> impl Future<Output = Result<usize>> + Send;
 
-    /// Appends exactly `size` received bytes.
+    /// Appends exactly `size` received bytes to the given buffer.
     fn receive_exact(
         &mut self,
         size: usize,
@@ -41,11 +41,11 @@ pub trait Receiver: Send + 'static {
     }
 }
 
-/// A stream in both directions, as the traffic uses it.
+/// A stream with a writing and a reading half, as the conformance traffic uses it.
 pub trait Conversation: Send + Sized + 'static {
-    /// The writing half of a stream.
+    /// The type of the stream's writing half.
     type Sender: Sender;
-    /// The reading half of a stream.
+    /// The type of the stream's reading half.
     type Receiver: Receiver;
 
     /// Splits the stream, for a task that sends and a task that receives.
@@ -61,7 +61,7 @@ pub trait Conversation: Send + Sized + 'static {
 
 /// The client of the traffic: connected sessions with a pool of their streams.
 pub trait Client: Send + Sync + 'static {
-    /// The type of the pool's streams.
+    /// The type of the streams in the client's pool.
     type Stream: Conversation;
 
     /// Takes an idle stream from the pool, or opens a new one if the pool has none.
@@ -79,7 +79,7 @@ pub trait Server: Send + 'static {
     /// The type of the streams that the server accepts.
     type Stream: Conversation;
 
-    /// Accepts the next stream of any session.
+    /// Accepts the next stream, which a client has opened on any of the server's sessions.
     fn accept(&mut self) -> impl Future<Output = Result<Self::Stream>> + Send;
 
     /// Sends the clients to the server that has taken over this server's address, if the library

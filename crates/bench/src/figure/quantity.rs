@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-/// A size such as 64k, 8m or 1g: binary multiples, at least 1.
+/// Parses a size such as 64k, 8m or 1g, with binary multiples; the size is at least 1.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let (number, unit) =
         split_unit(text).ok_or_else(|| format!("{text:?} is no size; write 64k, 8m or 1g"))?;
@@ -28,7 +28,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A count such as 500, 10k or 1m: decimal multiples, at least 1.
+/// Parses a count such as 500, 10k or 1m, with decimal multiples; the count is at least 1.
 pub fn parse_count(text: &str) -> Result<u64, String> {
     let (number, unit) =
         split_unit(text).ok_or_else(|| format!("{text:?} is no count; write 500, 10k or 1m"))?;
@@ -54,7 +54,7 @@ fn split_unit(text: &str) -> Option<(u64, String)> {
     Some((digits.parse().ok()?, unit.trim().to_owned()))
 }
 
-/// A time such as 250ms, 5s or 2min.
+/// Parses a time such as 250ms, 5s or 2min.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -80,7 +80,7 @@ pub fn time_name(time: Duration) -> String {
     ns_name(time.as_secs_f64() * 1e9)
 }
 
-/// Formats a number of nanoseconds like [`time_name`].
+/// Formats a number of nanoseconds as a time, such as `7.15 µs` or `2.10 s`.
 pub fn ns_name(ns: f64) -> String {
     scaled(ns, &[("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)])
 }
@@ -111,7 +111,7 @@ pub fn size_name(bytes: u64) -> String {
     bytes_name(bytes as f64)
 }
 
-/// Formats a mean number of bytes like [`size_name`].
+/// Formats a mean number of bytes with three digits, such as `12.0 KiB`.
 pub fn bytes_name(bytes: f64) -> String {
     scaled(bytes, &SIZE_UNITS)
 }

@@ -4,14 +4,14 @@
 
 use serde::Serialize;
 
-/// A median and the smallest and largest value around it.
+/// The median of several measured values, with the smallest and the largest of them.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Spread {
     /// The median of the values; of an even number of values, the mean of the two middle ones.
     pub median: f64,
-    /// The smallest of the values.
+    /// The smallest of the measured values.
     pub min: f64,
-    /// The largest of the values.
+    /// The largest of the measured values.
     pub max: f64,
 }
 

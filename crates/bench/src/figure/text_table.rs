@@ -6,7 +6,7 @@
 
 use super::spread::Spread;
 
-/// A table of text with aligned columns.
+/// A table whose cells are text, in aligned columns.
 #[derive(Clone, Debug, Default)]
 pub struct TextTable {
     rows: Vec<Vec<String>>,
@@ -19,12 +19,13 @@ impl TextTable {
         Self { rows: vec![headings.iter().map(|&heading| heading.to_owned()).collect()] }
     }
 
-    /// Adds a row at the end of the table.
+    /// Adds a row of text at the end of the table.
     pub fn push(&mut self, row: Vec<String>) {
         self.rows.push(row);
     }
 
-    /// Removes each column that has only dashes, and those with a heading in `left_out`.
+    /// Removes from the table each column that has only dashes, and each column with a heading in
+    /// `left_out`.
     pub fn drop_columns(&mut self, left_out: &[&str]) {
         let Some(headings) = self.rows.first() else { return };
         let is_kept = |column: usize, heading: &str| {
@@ -39,12 +40,12 @@ impl TextTable {
         }
     }
 
-    /// All rows, the headings first.
+    /// All rows of the table, of which the first has the headings.
     pub fn rows(&self) -> &[Vec<String>] {
         &self.rows
     }
 
-    /// The table as text with a rule under the headings.
+    /// The table as lines of text, with a rule under the headings.
     pub fn to_text(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let widths: Vec<usize> = (0..columns).map(|column| self.width(column)).collect();

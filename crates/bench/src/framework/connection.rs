@@ -25,22 +25,22 @@ use crate::transport::uds::Uds;
 
 /// A transport whose connections are asynchronous byte streams.
 pub trait ByteTransport: 'static {
-    /// One end of one connection of the transport.
+    /// One end of one connection of this transport of byte streams.
     type Connection: AsyncRead
         + AsyncWrite
         + Connected<ConnectInfo: Clone + Send + Sync>
         + Unpin
         + Send
         + 'static;
-    /// The client's end, which opens connections.
+    /// The type of the transport's client, which opens connections.
     type Client: ByteClient<Connection = Self::Connection>;
-    /// The server's end, which accepts connections.
+    /// The type of the transport's server, which accepts connections.
     type Server: ByteServer<Connection = Self::Connection>;
 
-    /// Binds an address that no other listener uses.
+    /// Makes a server of the transport at an address that no other listener uses.
     fn bind(setup: &Setup) -> impl Future<Output = Result<Self::Server>> + Send;
 
-    /// Connects to the server at `address`.
+    /// Makes a client of the transport for the server at `address`.
     fn connect(setup: &Setup, address: &str) -> impl Future<Output = Result<Self::Client>> + Send;
 }
 
@@ -61,7 +61,7 @@ pub trait ByteServer: Send + 'static {
     /// The address that the client connects to.
     fn address(&self) -> String;
 
-    /// Waits for the next connection of the client.
+    /// Waits for the next connection that the client opens to this server.
     fn accept(&mut self) -> impl Future<Output = Result<Self::Connection>> + Send;
 }
 
@@ -108,7 +108,7 @@ impl ByteServer for ShmServer {
     }
 }
 
-/// The server's end over Unix sockets: a bound socket file.
+/// The server's end of the transport `uds`: a bound socket file.
 pub struct UdsServer {
     listener: UnixListener,
     path: PathBuf,

@@ -24,7 +24,7 @@ use super::connection::{ByteClient, ByteServer};
 use super::{Requester, Verifier, payload};
 use crate::harness::cell::Cell;
 
-/// The body of a request: one payload, or a stream of them.
+/// The body of an HTTP request: one payload, or a stream of messages.
 type RequestBody = Either<Full<Bytes>, Messages>;
 
 /// Makes the requesters of a measurement, one for each request in flight, each with a connection of

@@ -182,27 +182,28 @@ struct Count {
     complete: Notify,
 }
 
-/// Numbers of messages that were verified since the last complete batch, and that a batch has.
+/// How many messages of the present batch were verified, and how many messages the batch has.
 #[derive(Debug, Default)]
 struct Numbers {
     verified: u64,
-    /// `None` while no thread waits.
+    /// Number of messages of the batch; `None` while no thread waits for the end of the batch.
     expected: Option<u64>,
 }
 
 impl Count {
-    /// Counts one message.
+    /// Counts one verified message of the batch.
     fn add(&self) {
         self.change(|numbers| numbers.verified += 1);
     }
 
-    /// Returns once `expected` messages were counted since the last call returned.
+    /// Waits until `expected` messages have been counted since the end of the last batch.
     async fn wait(&self, expected: u64) {
         self.change(|numbers| numbers.expected = Some(expected));
         self.complete.notified().await;
     }
 
-    /// Changes the numbers, and notifies the waiting thread if they complete the batch.
+    /// Changes the numbers of the batch with `change`, and notifies the waiting thread if the batch
+    /// is then complete.
     fn change(&self, change: impl FnOnce(&mut Numbers)) {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut numbers);
@@ -215,7 +216,7 @@ impl Count {
 }
 
 impl Verifier {
-    /// Verifies a request, and returns the payload of the reply.
+    /// Verifies the payload of a request, and returns the payload of the reply.
     fn reply(&self, request: &[u8]) -> Result<Vec<u8>> {
         let sequence = head(request)?;
         verify(self.cell.touch, request, self.cell.size, sequence)?;
@@ -224,8 +225,8 @@ impl Verifier {
         Ok(reply)
     }
 
-    /// Verifies one message of a stream. Its number must follow `previous`, the number of the
-    /// message before it.
+    /// Verifies one message of a request that streams messages. Its number must follow `previous`,
+    /// the number of the message before it.
     fn next(&self, message: &[u8], previous: &mut Option<u64>) -> Result<()> {
         let sequence = head(message)?;
         let expected = previous.map_or(sequence, |previous| previous + 1);

@@ -20,21 +20,24 @@ use crate::figure::quantity::exact_size_name;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scenario {
-    /// One message is in flight; it is sent there and back.
+    /// Scenario `ping`: one message is in flight; it is sent there and back.
     Ping,
-    /// Messages go in one direction, as fast as back-pressure allows.
+    /// Scenario `throughput`: messages go in one direction, as fast as back-pressure allows.
     Throughput,
-    /// Messages go in both directions at once, as fast as possible.
+    /// Scenario `duplex`: messages go in both directions at once, as fast as possible.
     Duplex,
-    /// Messages go in one direction at a fixed rate; latencies count from the intended send time.
+    /// Scenario `rate`: messages go in one direction at a fixed rate; latencies count from the
+    /// intended send time.
     Rate,
-    /// More pairs of threads exchange messages at once than the machine has cores.
+    /// Scenario `oversubscribe`: more pairs of threads exchange messages at once than the machine
+    /// has cores.
     Oversubscribe,
-    /// Many streams of one session carry messages at once, on tokio.
+    /// Scenario `parallel`: many streams of one session carry messages at once, on tokio.
     Parallel,
-    /// Sessions are opened, used once and closed.
+    /// Scenario `connect`: sessions are opened, used once and closed.
     Connect,
-    /// Sessions carry no messages; the CPU time and wake-ups of blocked receivers are measured.
+    /// Scenario `idle`: sessions carry no messages; the CPU time and wake-ups of blocked receivers
+    /// are measured.
     Idle,
     /// Unary calls of gRPC over byte streams, with tonic.
     Grpc,
@@ -70,7 +73,7 @@ pub enum WaitName {
 pub enum Processes {
     /// Both ends run in the parent, which is not pinned (`parallel` only).
     One,
-    /// Each process runs one end.
+    /// Parent and child process each run one end of every connection.
     Two,
     /// Each process runs one end, and both are pinned to the child's CPU (`ping` only): a wake-up
     /// then costs only system calls.
@@ -88,19 +91,19 @@ pub struct Cell {
     pub transport: TransportName,
     /// The way in which Partywall waits for a message; `None` for all other transports.
     pub wait: Option<WaitName>,
-    /// The length of a message in bytes.
+    /// The length of each message of the measurement in bytes.
     pub size: usize,
     /// Number of pairs or streams at once (1 except in `oversubscribe` and `parallel`); in `idle`,
     /// number of sessions; in `grpc` and `http`, number of calls in flight.
     pub streams: usize,
-    /// Number of further streams on which the sender never stops and the receiver never reads
-    /// (`parallel` only).
+    /// Number of additional streams on which the sender never stops sending and the receiver never
+    /// reads (`parallel` only).
     pub unread: usize,
     /// The processes in which the two ends run.
     pub processes: Processes,
     /// Number of threads in each process that only burn CPU (`oversubscribe` only).
     pub busy: usize,
-    /// Messages per second (`rate` only).
+    /// Number of messages per second that the sender sends (`rate` only).
     pub rate: Option<u64>,
     /// Number of messages that the client sends on each connection (1 except in `connect`).
     pub messages: u64,
@@ -146,7 +149,7 @@ impl Cell {
         Self { processes: Processes::TwoOnOneCpu, ..self }
     }
 
-    /// Whether both processes share one CPU.
+    /// Whether parent and child process share one CPU.
     pub fn is_on_one_cpu(&self) -> bool {
         self.processes == Processes::TwoOnOneCpu
     }
@@ -174,7 +177,7 @@ impl Cell {
 }
 
 impl Scenario {
-    /// The scenario's name on the command line and in JSON.
+    /// The name of this scenario on the command line and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ping => "ping",
@@ -202,37 +205,39 @@ impl Scenario {
         cfg!(feature = "frameworks") || !self.is_of_frameworks()
     }
 
-    /// Whether only the client sends messages, and is answered once.
+    /// Whether only the client of this scenario sends messages, and is answered once.
     pub const fn is_one_way(self) -> bool {
         matches!(self, Self::GrpcStream | Self::HttpStream)
     }
 }
 
 impl TransportName {
-    /// Partywall over shared memory.
+    /// The transport `shm`: Partywall over shared memory.
     pub const SHM: Self = Self("shm");
-    /// Partywall, from its first messages on a Unix socket to shared memory.
+    /// The transport `shm-move`: Partywall on connections that begin on a Unix socket and move to
+    /// shared memory.
     pub const SHM_MOVE: Self = Self("shm-move");
-    /// A link (stored messages with acknowledgement) whose two ends are connected by shared memory.
+    /// The transport `link-shm`: a link (stored messages with acknowledgement) whose two ends are
+    /// connected by shared memory.
     pub const LINK_SHM: Self = Self("link-shm");
-    /// A link whose two ends are connected by TCP on loopback.
+    /// The transport `link-tcp`: a link whose two ends are connected by TCP on loopback.
     pub const LINK_TCP: Self = Self("link-tcp");
-    /// A link whose two ends are connected by a Unix socket.
+    /// The transport `link-uds`: a link whose two ends are connected by a Unix socket.
     pub const LINK_UDS: Self = Self("link-uds");
-    /// A Unix stream socket.
+    /// The transport `uds`: a Unix stream socket.
     pub const UDS: Self = Self("uds");
-    /// TCP on loopback.
+    /// The transport `tcp`: TCP on loopback.
     pub const TCP: Self = Self("tcp");
-    /// Two pipes, one for each direction.
+    /// The transport `pipe`: two pipes, one for each direction.
     pub const PIPE: Self = Self("pipe");
-    /// Plain shared memory with one flag word, on which both ends spin: the lower bound for any
-    /// shared-memory transport.
+    /// The transport `baseline-spin`: plain shared memory with one flag word, on which both ends
+    /// spin: the lower bound for any shared-memory transport.
     pub const BASELINE_SPIN: Self = Self("baseline-spin");
-    /// A bare eventfd without payload: the lower bound for any transport that wakes a sleeping
-    /// process.
+    /// The transport `baseline-eventfd`: a bare eventfd without payload, the lower bound for any
+    /// transport that wakes a sleeping process.
     pub const BASELINE_EVENTFD: Self = Self("baseline-eventfd");
 
-    /// The transport's name in tables and in flags.
+    /// The name of this transport in tables and in flags.
     pub const fn name(self) -> &'static str {
         self.0
     }
@@ -249,7 +254,7 @@ impl Processes {
 }
 
 impl WaitName {
-    /// The wait strategy's name on the command line and in JSON.
+    /// The name of this wait strategy on the command line and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",

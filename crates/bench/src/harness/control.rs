@@ -36,7 +36,7 @@ use super::clock::process_cpu_ns;
 use super::round::{Carrier, SessionCost};
 use super::workspace::{self, Setup};
 
-/// A request of the parent to the child.
+/// A request that the parent process sends to the child process over the control pipe.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Request {
@@ -78,7 +78,7 @@ pub enum Request {
     Close,
 }
 
-/// A reply of the child to the parent.
+/// A reply that the child process sends to the parent process over the control pipe.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reply {
@@ -89,11 +89,11 @@ pub enum Reply {
     },
     /// The client of one connection has received the answer to its last message.
     Connected(Connected),
-    /// The child is ready, so the parent may begin the batch.
+    /// The child is ready for the batch, so the parent may begin it.
     Ready,
     /// The child has finished its part of the batch of operations, and reports these measurements.
     Done(Done),
-    /// The child has failed, and exits.
+    /// The child has failed to measure, and exits.
     Failed {
         /// The reason of the child's failure, on one line.
         why: String,
@@ -120,7 +120,7 @@ pub struct Connected {
     pub latency_ns: u64,
     /// CPU time of the client's process in that time, in nanoseconds.
     pub cpu_ns: u64,
-    /// The transport of the last message, as the connection reports it.
+    /// The transport of the connection's last message, as the connection reports it.
     pub carrier: Option<Carrier>,
 }
 
@@ -176,7 +176,8 @@ impl Child {
         }
     }
 
-    /// Begins a batch by sending `request`; returns once the child has replied that it is ready.
+    /// Begins a batch of operations by sending `request` to the child; returns once the child has
+    /// replied that it is ready.
     pub fn begin(&mut self, request: &Request) -> Result<()> {
         self.send(request)?;
         match self.next_reply()? {
@@ -185,7 +186,8 @@ impl Child {
         }
     }
 
-    /// Waits until the child has finished its part of the batch; returns the child's measurements.
+    /// Waits until the child has finished its part of the batch of operations; returns the child's
+    /// measurements.
     pub fn finish(&mut self) -> Result<Done> {
         match self.next_reply()? {
             Reply::Done(done) => Ok(done),
@@ -255,7 +257,7 @@ impl Control {
         self.requests.recv().context("the parent process has gone")
     }
 
-    /// Sends a reply from the child to the parent.
+    /// Sends a reply from the child process to the parent process.
     pub fn reply(&self, reply: &Reply) -> Result<()> {
         write_line(&mut std::io::stdout().lock(), reply).context("writing to the parent process")
     }

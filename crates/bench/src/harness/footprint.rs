@@ -27,7 +27,8 @@ pub struct Footprint {
 /// The scheduler's counters of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Activity {
-    /// Number of times the thread went to sleep: at least once for each system call that blocks.
+    /// Number of times that the thread went to sleep: at least once for each system call that
+    /// blocks.
     pub sleeps: u64,
     /// CPU time of the thread in nanoseconds. If this number does not grow, the thread made no
     /// system call.
@@ -39,7 +40,7 @@ pub struct Activity {
 pub struct ThreadFiles(PathBuf);
 
 impl Footprint {
-    /// Reads the present footprint of this process.
+    /// Reads the memory and the descriptors that this process has now.
     pub fn now() -> Result<Self> {
         Ok(Self {
             resident_bytes: resident_bytes(Process::Own).context("asking for resident memory")?,
@@ -67,19 +68,19 @@ impl Footprint {
 }
 
 impl ThreadFiles {
-    /// The directory in `/proc` of the calling thread.
+    /// Finds the directory in `/proc` of the calling thread.
     pub fn of_this_thread() -> Result<Self> {
         let relative = fs::read_link("/proc/thread-self").context("asking which thread this is")?;
         Ok(Self(Path::new("/proc").join(relative)))
     }
 
-    /// Whether the thread sleeps; false if it was merely preempted.
+    /// Whether the observed thread sleeps; false if it was merely preempted.
     pub fn is_asleep(&self) -> Result<bool> {
         let status = read(self.0.join("status"))?;
         Ok(status.lines().any(|line| line.starts_with("State:\tS")))
     }
 
-    /// Reads the present counters of the thread from `/proc`.
+    /// Reads the present counters of the observed thread from `/proc`.
     pub fn activity(&self) -> Result<Activity> {
         let status = read(self.0.join("status"))?;
         let schedule = read(self.0.join("schedstat"))?;

@@ -23,7 +23,7 @@ pub struct Pair {
     pub watchdog: Watchdog,
 }
 
-/// The results of one batch of operations, from both processes.
+/// The results of one batch of operations, as both processes measured them.
 pub struct Batch<R> {
     /// The value that the parent's part of the batch, a closure, returned.
     pub value: R,
@@ -84,8 +84,8 @@ impl Pair {
     }
 }
 
-/// Runs a batch in which the child takes no part: calls `body` in this process, and measures its
-/// elapsed time and CPU time.
+/// Runs a batch of operations in which the child process takes no part: calls `body` in this
+/// process, and measures its elapsed time and CPU time.
 pub fn alone<R>(body: impl FnOnce() -> Result<R>) -> Result<Batch<R>> {
     let cpu_before_ns = process_cpu_ns();
     let start = Instant::now();
@@ -118,7 +118,7 @@ pub fn calibrate(
 /// wanted duration if that is shorter.
 const CALIBRATION_MAX: Duration = Duration::from_millis(20);
 
-/// Bounds on the number of operations of one batch. The caller may set another minimum.
+/// Minimum and maximum number of operations of one batch. The caller may set another minimum.
 const OPS_MIN: u64 = 8;
 const OPS_MAX: u64 = 1 << 28;
 

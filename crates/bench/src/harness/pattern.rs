@@ -48,7 +48,8 @@ impl fmt::Display for Corrupted {
 impl std::error::Error for Corrupted {}
 
 impl Touch {
-    /// Writes into `payload` the bytes that belong to message number `sequence`.
+    /// Writes into `payload` the bytes that belong to message number `sequence`, for the receiver
+    /// to verify.
     #[inline]
     pub fn fill(self, payload: &mut [u8], sequence: u64) {
         if self == Self::All {
@@ -134,8 +135,8 @@ fn fill_words(payload: &mut [u8], seed: u64) {
     tail.copy_from_slice(&word.to_le_bytes()[..size]);
 }
 
-/// The bitwise or of the differences between `payload` and the pattern: 0 if and only if each byte
-/// is correct.
+/// Compares `payload` with the expected pattern. Returns the bitwise or of all differences, which
+/// is 0 if and only if each byte is correct.
 #[inline]
 fn differences(payload: &[u8], seed: u64) -> u64 {
     let mut word = seed;

@@ -15,17 +15,17 @@ use serde::{Deserialize, Serialize};
 /// The measurements of one combination of scenario, transport and size in one round of a run.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// Latencies of the round's operations, in nanoseconds.
+    /// Latencies of the operations of this round, in nanoseconds.
     pub latency: Histogram<u64>,
-    /// Number of operations that were measured.
+    /// Number of operations that were measured in this round.
     pub ops: u64,
-    /// Elapsed time of all operations together, in nanoseconds.
+    /// Elapsed time of all operations of this round together, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Payload bytes that crossed between the processes, both directions.
+    /// Payload bytes that crossed between the processes in this round, both directions together.
     pub bytes: u64,
-    /// CPU time of the parent (the sender), in nanoseconds.
+    /// CPU time of the parent process (the sender) in this round, in nanoseconds.
     pub cpu_parent_ns: u64,
-    /// CPU time of the child (the receiver), in nanoseconds.
+    /// CPU time of the child process (the receiver) in this round, in nanoseconds.
     pub cpu_child_ns: u64,
     /// Memory, descriptors and CPU time that an open session without messages costs (`connect` and
     /// `idle` only).
@@ -43,19 +43,19 @@ pub struct Round {
 /// The transport that carried a message, read from the connection and not from its configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Carrier {
-    /// Memory that both processes map.
+    /// The message was in memory that both processes map.
     #[serde(rename = "shm")]
     SharedMemory,
-    /// A Unix or TCP socket.
+    /// A Unix or TCP socket carried the message.
     #[serde(rename = "socket")]
     Socket,
-    /// Shared memory for some connections, a socket for others.
+    /// Shared memory carried the messages of some connections, and a socket those of others.
     #[serde(rename = "mixed")]
     Mixed,
 }
 
 impl Carrier {
-    /// The carrier of two groups of connections together, of which one may be empty.
+    /// Returns the carrier of two groups of connections together, of which one group may be empty.
     pub fn of_both(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         match (one, other) {
             (Some(one), Some(other)) if one != other => Some(Self::Mixed),
@@ -63,7 +63,7 @@ impl Carrier {
         }
     }
 
-    /// The carrier in words, for tables.
+    /// The carrier of a message in words, for tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::SharedMemory => "shm",
@@ -78,7 +78,7 @@ impl Carrier {
 pub struct StreamMemory {
     /// Size of the session's shared memory for large messages, in bytes.
     pub memory_bytes: u64,
-    /// The configured maximum of `memory_bytes`.
+    /// The configured maximum of `memory_bytes`, the shared memory for large messages.
     pub memory_bytes_max: u64,
     /// Growth of `memory_bytes` while the clock ran; if it is not 0, the time of growing is part of
     /// the measured time.
@@ -139,7 +139,7 @@ impl SessionCost {
 }
 
 impl Round {
-    /// CPU time of both processes per operation, in nanoseconds.
+    /// CPU time of both processes per operation of the round, in nanoseconds.
     pub fn cpu_per_op(&self) -> f64 {
         ratio(self.cpu_parent_ns + self.cpu_child_ns, self.ops)
     }
@@ -190,7 +190,7 @@ pub fn pack(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
     histogram.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect()
 }
 
-/// Makes the histogram again from which [`pack`] made `buckets`.
+/// Makes a histogram from `buckets`, its form for the control pipe, which [`pack`] made.
 pub fn unpack(buckets: &[(u64, u64)]) -> Result<Histogram<u64>> {
     let mut histogram = histogram()?;
     for &(value, count) in buckets {
@@ -199,7 +199,7 @@ pub fn unpack(buckets: &[(u64, u64)]) -> Result<Histogram<u64>> {
     Ok(histogram)
 }
 
-/// `a / b` as a float; 0 if `b` is 0.
+/// Divides `a` by `b` as floats; the result is 0 if `b` is 0.
 #[expect(clippy::cast_precision_loss, reason = "52 bits exceed the precision of any measurement")]
 pub fn ratio(a: u64, b: u64) -> f64 {
     if b == 0 { 0.0 } else { a as f64 / b as f64 }

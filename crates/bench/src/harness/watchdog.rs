@@ -75,7 +75,7 @@ async fn watch(program: &str, deadline: &Mutex<Option<Instant>>) -> i32 {
     }
 }
 
-/// Time between two checks whether the deadline has passed.
+/// Time between two checks of the watchdog whether the deadline has passed.
 const CHECK_PERIOD: Duration = Duration::from_secs(1);
 
 /// The exit code of the program if the watchdog ended it because a measurement hung.

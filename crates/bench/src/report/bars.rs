@@ -8,27 +8,28 @@
 
 use std::fmt;
 
-/// One target of the table.
+/// One target of this project: a number that the benchmark measures, and the bounds that it has to
+/// meet.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Bar {
     /// The program that prints the target: `bench` or `bench-peers`.
     pub program: &'static str,
-    /// The words for the measured number.
+    /// The name of the target, which describes the measured number.
     pub name: &'static str,
-    /// The bound that the number must meet.
+    /// The bound that the measured number must meet.
     pub bar: Limit,
-    /// The bound that the number should meet, if there is one.
+    /// The stricter bound that the measured number should meet, if there is one.
     pub aim: Option<Limit>,
     /// The reason why the program does not measure the number; `None` if it does.
     pub obstacle: Option<&'static str>,
 }
 
-/// A bound for a number.
+/// A bound for the measured number of a target.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Limit {
-    /// The number must not exceed this value.
+    /// The measured number must not exceed this value.
     AtMost(f64),
-    /// The number must not fall below this value.
+    /// The measured number must not fall below this value.
     AtLeast(f64),
 }
 
@@ -49,7 +50,7 @@ impl Bar {
 }
 
 impl Limit {
-    /// Whether `number` meets the bound.
+    /// Whether the measured number `number` meets this bound.
     pub fn holds(self, number: f64) -> bool {
         match self {
             Self::AtMost(limit) => number <= limit,
@@ -77,7 +78,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// The lines of the table, without comments.
+/// The lines of `targets.tsv`, the table of targets, without its comments.
 fn rows() -> impl Iterator<Item = &'static str> {
     TABLE.lines().filter(|line| !line.starts_with('#'))
 }

@@ -18,7 +18,7 @@ use crate::harness::round::ratio;
 use crate::outcome::{Metric, Outcome};
 use crate::plan::TINY;
 
-/// All plots, each with the name of its file without extension.
+/// Makes all plots of a report, each with the name of its file without extension.
 pub fn all(outcomes: &[Outcome]) -> Vec<(&'static str, LineChart)> {
     let charts = [
         ("ping-by-size", ping_by_size(outcomes)),

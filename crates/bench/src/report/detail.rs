@@ -8,7 +8,8 @@ use crate::harness::cell::{Cell, Scenario, TransportName};
 use crate::harness::round::{Round, StreamMemory, ratio};
 use crate::outcome::{Metric, Outcome, find, percentile};
 
-/// The table of all outcomes except those of `idle`, for which no column has a value.
+/// Makes the result table: one row for each outcome except those of `idle`, for which no column has
+/// a value.
 pub fn table(outcomes: &[Outcome]) -> TextTable {
     let is_connect = |outcome: &Outcome| outcome.cell.scenario == Scenario::Connect;
     let has_connect = outcomes.iter().any(is_connect);
@@ -30,7 +31,7 @@ pub fn table(outcomes: &[Outcome]) -> TextTable {
     table
 }
 
-/// The text that explains the columns of the table.
+/// The text that explains the columns of the result table.
 pub const LEGEND: &str = "\
 Percentiles are of all rounds together. Ratios are medians over the rounds [smallest–largest] of p50, or of
 time/op where that is given. ÷ base: over the round trip of baseline-spin at that size. ÷ socket: over the Unix

@@ -64,7 +64,7 @@ pub struct Line {
     parallel: Option<Parallel>,
 }
 
-/// The keys that only results of `connect` have.
+/// The JSON keys that only results of `connect` have.
 #[derive(Clone, Debug, Serialize)]
 struct Connect {
     messages: u64,
@@ -72,7 +72,7 @@ struct Connect {
     last_message_over: Option<Carrier>,
 }
 
-/// The keys that only results of `parallel` have.
+/// The JSON keys that only results of `parallel` have.
 #[derive(Clone, Debug, Serialize)]
 struct Parallel {
     ns_per_op: Option<Spread>,

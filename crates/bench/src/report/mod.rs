@@ -29,7 +29,7 @@ use crate::machine::Machine;
 use crate::outcome::Outcome;
 use json::Line;
 
-/// The table of a run and the text below it.
+/// The table of a run's results, and the text that follows the table.
 pub struct Output {
     /// The table of the run's results.
     pub table: TextTable,
@@ -47,7 +47,7 @@ pub fn prepare(directory: &Path) -> Result<()> {
         .with_context(|| format!("no file can be written to {}", directory.display()))
 }
 
-/// Writes the report to `directory`, which [`prepare`] has made.
+/// Writes the report of a run to `directory`, which [`prepare`] has made.
 pub fn write(
     directory: &Path,
     machine: &Machine,
@@ -67,7 +67,7 @@ pub fn write(
     save(directory, "report.html", &page(machine, outcomes, output, &plots))
 }
 
-/// The content of `results.json`.
+/// The content of the file `results.json`.
 #[derive(Serialize)]
 struct Results<'a> {
     machine: &'a Machine,

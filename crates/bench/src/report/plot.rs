@@ -26,10 +26,10 @@ pub struct LineChart {
     pub series: Vec<Series>,
 }
 
-/// A line of the plot with its points.
+/// A line of the chart, with its points.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// The name of the line in the chart's legend.
+    /// The name of the line, for the legend of the chart.
     pub name: String,
     /// The points of the line from left to right. Only points with positive numbers are drawn.
     pub points: Vec<(f64, f64)>,

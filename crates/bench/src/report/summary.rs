@@ -24,7 +24,7 @@ struct Row {
     has_baseline: bool,
 }
 
-/// The table of the summary as text.
+/// Makes the summary table of a run from its outcomes.
 pub fn table(outcomes: &[Outcome]) -> TextTable {
     let mut table = TextTable::new(&HEADINGS);
     for row in rows() {

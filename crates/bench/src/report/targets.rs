@@ -28,15 +28,15 @@ use crate::table::TRANSPORTS;
 
 /// How the number of one target is measured.
 pub struct Measurement {
-    /// The name of the target in the table.
+    /// The name of the target in the table of targets.
     pub name: String,
-    /// The number that is compared with the bar.
+    /// The number that is compared with the target's bar.
     pub number: Number,
     /// The CPUs for which the target holds.
     pub cpus: Cpus,
 }
 
-/// The number that a target compares with its bar.
+/// The number that a target compares with its bar, and the cells in which it is measured.
 #[derive(Clone, Copy)]
 pub enum Number {
     /// The ratio of a metric of one measured cell to a metric of another measured cell, formed
@@ -51,18 +51,18 @@ pub enum Number {
 /// The CPUs of the two processes for which a target holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cpus {
-    /// Any two CPUs.
+    /// The target holds on any two CPUs.
     Any,
-    /// Two cores, as far as the kernel shows.
+    /// The target holds only if the two CPUs are separate cores, as far as the kernel shows.
     Cores,
-    /// Two hyperthreads of one core.
+    /// The target holds only if the two CPUs are hyperthreads of one core.
     Hyperthreads,
 }
 
 /// The targets of one program: the rows of the table, each with its measurement.
 pub struct Targets(Vec<(Bar, Option<Measurement>)>);
 
-/// The verdict on one target.
+/// The verdict on one target: whether the measured number meets its bar.
 pub struct Verdict {
     /// One row of the table of targets.
     pub line: Vec<String>,
@@ -71,12 +71,12 @@ pub struct Verdict {
 }
 
 impl Targets {
-    /// The targets of `bench`.
+    /// The targets of `partywall bench`, each with its measurement.
     pub fn own() -> Self {
         Self::of("bench", measurements())
     }
 
-    /// The targets of `program`, measured by `measurements`.
+    /// Makes the targets of `program` from the rows of the table and `measurements`.
     pub fn of(program: &str, mut measurements: Vec<Measurement>) -> Self {
         let row = |bar: Bar| {
             let found = measurements.iter().position(|measurement| measurement.name == bar.name);
@@ -101,7 +101,8 @@ impl Targets {
         measurements.flat_map(|measurement| measurement.number.cells()).collect()
     }
 
-    /// The verdicts on all targets, measured on the CPUs `pin`.
+    /// Compares the outcomes with all targets, and returns the verdicts. `pin` says on which CPUs
+    /// they were measured.
     pub fn judge(&self, outcomes: &[Outcome], pin: Pin) -> Vec<Verdict> {
         let judge = |(bar, measurement): &(Bar, Option<Measurement>)| {
             Verdict::on(bar, measurement.as_ref(), outcomes, pin)
@@ -126,7 +127,7 @@ pub fn without_row(program: &str, measurements: &[Measurement]) -> Vec<String> {
     names.filter(|name| !has_row(name)).collect()
 }
 
-/// The verdicts as a table.
+/// Makes a table of the verdicts on all targets.
 pub fn table(verdicts: &[Verdict]) -> TextTable {
     let mut table = TextTable::new(&["target", "bar", "aim", "median", "spread", "verdict"]);
     for verdict in verdicts {
@@ -352,7 +353,7 @@ impl Number {
         }
     }
 
-    /// Whether this build has the scenarios with which the number is measured.
+    /// Whether this build of the program has the scenarios with which the number is measured.
     fn is_built(self) -> bool {
         self.cells().iter().all(|cell| cell.scenario.is_built())
     }

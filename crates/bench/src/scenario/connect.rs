@@ -116,13 +116,13 @@ pub fn connect_once<E: Endpoint>(
     Ok(Connected { latency_ns, cpu_ns, carrier: endpoint.carrier() })
 }
 
-/// Runs the child's part of `connect`.
+/// Runs the child's part of the scenario `connect`.
 pub fn serve<A: Acceptor>(cell: Cell, acceptor: &mut A, control: &Control) -> Result<()> {
     let mut held = Vec::new();
     control.serve(|request| match request {
         Request::Run { amount } => {
             for sequence in 0..amount {
-                // The only connection of a fresh client is its first.
+                // A fresh client opens only one connection, and that has number 0.
                 let sequence = if cell.is_fresh { 0 } else { sequence };
                 let mut endpoint = acceptor.accept()?;
                 answer(cell, &mut endpoint, sequence)?;
@@ -169,7 +169,7 @@ fn sequences(cell: Cell, connection: u64) -> std::ops::Range<u64> {
     connection * cell.messages..(connection + 1) * cell.messages
 }
 
-/// Payload bytes of `ops` connections, in both directions.
+/// Payload bytes that `ops` connections carry, in both directions together.
 const fn bytes(cell: Cell, ops: u64) -> u64 {
     ops * (cell.messages + 1) * cell.size as u64
 }

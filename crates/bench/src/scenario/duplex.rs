@@ -36,7 +36,7 @@ pub fn measure(
     Ok(batch.round(ops, 2 * ops * cell.size as u64, histogram()?))
 }
 
-/// Runs the child's part of `duplex`.
+/// Runs the child's part of the scenario `duplex`.
 pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Result<()> {
     let mut next = 0;
     control.serve(|request| {

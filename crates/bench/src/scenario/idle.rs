@@ -56,7 +56,7 @@ pub fn measure<E: Endpoint + Send + 'static>(
     })
 }
 
-/// Runs the child's part of `idle`.
+/// Runs the child's part of the scenario `idle`.
 pub fn serve<A: Acceptor<Endpoint: Send + 'static>>(
     cell: Cell,
     acceptor: &mut A,

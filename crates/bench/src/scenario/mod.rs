@@ -34,7 +34,7 @@ use crate::harness::round::Round;
 use crate::harness::workspace::Setup;
 use crate::transport::{Acceptor, ChannelTransport, StreamTransport};
 
-/// The parts of a measurement on one transport.
+/// The functions that measure on one transport, in the parent, the child and a further process.
 #[derive(Clone, Copy)]
 pub struct Runner {
     /// The parent's part: measures the given cell once, for about the given duration.

@@ -42,7 +42,7 @@ pub fn measure<E: Endpoint + Send + 'static>(
     Ok(Round { cpu_parent_ns: round.cpu_parent_ns.saturating_sub(*busy_cpu_ns), ..round })
 }
 
-/// Runs the child's part of `oversubscribe`.
+/// Runs the child's part of the scenario `oversubscribe`.
 pub fn serve<A: Acceptor<Endpoint: Send + 'static>>(
     cell: Cell,
     acceptor: &mut A,

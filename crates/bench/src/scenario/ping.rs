@@ -38,7 +38,7 @@ pub fn measure(
     Ok(batch.round(ops, 2 * ops * cell.size as u64, latency))
 }
 
-/// Runs the child's part of `ping`.
+/// Runs the child's part of the scenario `ping`.
 pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Result<()> {
     let mut next = 0;
     control.serve(|request| {

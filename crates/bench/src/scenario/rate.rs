@@ -43,7 +43,7 @@ pub fn measure(
     Ok(batch.round(ops, ops * cell.size as u64, unpack(&batch.done.latency)?))
 }
 
-/// Runs the child's part of `rate`.
+/// Runs the child's part of the scenario `rate`.
 pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Result<()> {
     let mut next = 0;
     control.serve(|request| {

@@ -27,11 +27,11 @@ use crate::harness::control::Request;
 use crate::harness::pattern::REPLY;
 use crate::transport::{AsyncEndpoint, Payload};
 
-/// The ends of all streams on one side.
+/// One side of the scenario `parallel`: its ends of all streams, and their state.
 pub struct Side<E> {
     cell: Cell,
     endpoints: Vec<E>,
-    /// The number of the next operation; it is the same on each stream.
+    /// The number of the next operation on each stream; it is the same on all streams.
     next: u64,
 }
 
@@ -86,7 +86,7 @@ impl<E: AsyncEndpoint> Side<E> {
         Ok(())
     }
 
-    /// Ends all streams on this side.
+    /// Ends all streams of the measurement on this side.
     pub async fn close(self) -> Result<()> {
         for endpoint in self.endpoints {
             endpoint.close().await?;
@@ -200,8 +200,8 @@ async fn reply<E: AsyncEndpoint>(
     Ok((endpoint, Vec::new()))
 }
 
-/// Number of bits of a sequence number that hold the operation; the stream is above them. The
-/// highest bit marks replies.
+/// Number of bits of a sequence number that hold the number of the operation. The higher bits hold
+/// the number of the stream. The highest bit marks replies.
 const STREAM_SHIFT: u32 = 40;
 
 /// Message size in bytes from which on each operation is timed: such an operation takes so long

@@ -34,7 +34,7 @@ pub fn measure(
     Ok(batch.round(ops, ops * cell.size as u64, unpack(&batch.done.latency)?))
 }
 
-/// Runs the child's part of `throughput`.
+/// Runs the child's part of the scenario `throughput`.
 pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Result<()> {
     let Cell { size, touch, .. } = cell;
     let mut next = 0;

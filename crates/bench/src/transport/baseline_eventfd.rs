@@ -23,7 +23,8 @@ pub struct BaselineEventfd;
 /// The end of the child process, which waits for the two eventfds that the parent process sends.
 pub struct EventfdAcceptor(HandoverListener);
 
-/// One end: the eventfd that it writes to, and the eventfd that it reads from.
+/// One end of a connection: the eventfd that this process writes to, and the eventfd that it reads
+/// from.
 pub struct EventfdEndpoint {
     outgoing: File,
     incoming: File,

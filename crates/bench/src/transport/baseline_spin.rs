@@ -27,7 +27,7 @@ use super::handover::{self, HandoverListener};
 use super::{Acceptor, ChannelTransport, Endpoint};
 use crate::harness::workspace::Setup;
 
-/// Makes channels of the transport `baseline-spin`.
+/// The transport `baseline-spin`, as the benchmark's interface to it.
 pub struct BaselineSpin;
 
 /// The end of the child process, which receives the descriptor of the parent's buffer and sends
@@ -37,7 +37,8 @@ pub struct SpinAcceptor {
     size: usize,
 }
 
-/// One end: the buffer that this process writes, and the buffer that the peer writes.
+/// One end of a connection: the buffer that this process writes, and the buffer that the peer
+/// writes.
 pub struct SpinEndpoint {
     own: OwnMem,
     peer: PeerMem,
@@ -115,8 +116,8 @@ impl Endpoint for SpinEndpoint {
     }
 }
 
-/// The offset of the flag in the buffer, in bytes: the first multiple of 8 after the payload. A
-/// short payload and its flag thereby share a cache line.
+/// The offset of the flag word in a buffer for a payload of `size` bytes: the first multiple of 8
+/// after the payload. A short payload and its flag thereby share a cache line.
 const fn flag_offset(size: usize) -> usize {
     size.next_multiple_of(FLAG_SIZE)
 }

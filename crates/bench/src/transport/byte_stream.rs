@@ -22,12 +22,13 @@ pub struct ByteStreamEndpoint<S> {
 }
 
 impl<S> ByteStreamEndpoint<S> {
-    /// Wraps `stream` with buffers of `size` bytes.
+    /// Makes an endpoint of `stream` for messages of `size` bytes, with buffers of that size.
     pub fn new(stream: S, size: usize) -> Self {
         Self { stream, outgoing: vec![0; size], incoming: vec![0; size], carrier: None }
     }
 
-    /// Wraps `stream`, a socket, with buffers of `size` bytes.
+    /// Makes an endpoint of the socket `stream` for messages of `size` bytes, with buffers of that
+    /// size.
     pub fn over_socket(stream: S, size: usize) -> Self {
         Self { carrier: Some(Carrier::Socket), ..Self::new(stream, size) }
     }

@@ -21,7 +21,7 @@ pub struct FramedStream<S> {
 }
 
 impl<S> FramedStream<S> {
-    /// Wraps `stream` for messages of `size` bytes.
+    /// Makes an endpoint of the byte stream `stream` for messages of `size` bytes.
     pub fn new(stream: S, size: usize) -> Result<Self> {
         let length = u32::try_from(size).context("messages of 4 GiB do not fit a frame")?;
         let mut frame = vec![0; LENGTH_SIZE + size];

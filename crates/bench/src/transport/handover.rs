@@ -20,19 +20,19 @@ pub struct HandoverListener {
 }
 
 impl HandoverListener {
-    /// Binds a socket file that only this measurement uses.
+    /// Binds a socket file for the handover that no other measurement uses.
     pub fn bind(setup: &Setup) -> Result<Self> {
         let path = setup.path("handover");
         let listener = Listener::listen_unix_path(&path, 0o600, BACKLOG)?;
         Ok(Self { listener, path })
     }
 
-    /// The path of the socket file, to which the parent connects.
+    /// The path of the bound socket file, to which the parent process connects.
     pub fn address(&self) -> String {
         self.path.display().to_string()
     }
 
-    /// Waits until the parent process connects.
+    /// Waits until the parent process connects to the socket file.
     pub fn accept(&self) -> Result<Socket> {
         let deadline = Instant::now() + ACCEPT_TIMEOUT;
         loop {
@@ -52,13 +52,13 @@ pub fn connect(address: &str) -> Result<Socket> {
     Ok(connect_unix_path(address, Some(Instant::now() + ACCEPT_TIMEOUT))?)
 }
 
-/// Sends copies of `descriptors` to the other process.
+/// Sends duplicates of `descriptors` to the other process, over the socket.
 pub fn send(socket: &Socket, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
     let sent = socket.send(&[IoSlice::new(&[0])], descriptors, false, false);
     sent.map(drop).context("sending descriptors")
 }
 
-/// Receives exactly `N` descriptors from the other process.
+/// Receives exactly `N` descriptors that the other process sends over the socket.
 pub fn receive<const N: usize>(socket: &Socket) -> Result<[OwnedFd; N]> {
     let received = socket.receive(&mut [0], false).context("receiving descriptors")?.fds;
     let count = received.len();

@@ -29,11 +29,11 @@ use crate::harness::workspace::Setup;
 /// Unix socket or TCP.
 pub struct LinkOver<C>(PhantomData<C>);
 
-/// Makes channels of the transport `link-shm`.
+/// The transport `link-shm`: a link over shared memory.
 pub type LinkShm = LinkOver<SharedMemory>;
-/// Makes channels of the transport `link-tcp`.
+/// The transport `link-tcp`: a link over TCP.
 pub type LinkTcp = LinkOver<Tcp>;
-/// Makes channels of the transport `link-uds`.
+/// The transport `link-uds`: a link over a Unix socket.
 pub type LinkUds = LinkOver<Uds>;
 
 /// The kind of connection that carries a link's records between its two ends.
@@ -71,7 +71,8 @@ impl Carrier for Tcp {
     }
 }
 
-/// A server of links, at which the child waits for the parent's link.
+/// The child's end of a link transport: a server of links, at which the child waits for the
+/// parent's link.
 pub struct LinkAcceptor {
     server: Server,
     address: String,

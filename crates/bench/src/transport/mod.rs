@@ -46,14 +46,14 @@ pub trait ChannelTransport {
     /// The end of the child process, which listens and accepts connections.
     type Acceptor: Acceptor<Endpoint = Self::Endpoint>;
 
-    /// Binds an address that no other listener uses.
+    /// Makes an acceptor at an address that no other listener uses.
     fn bind(setup: &Setup) -> Result<Self::Acceptor>;
 
     /// Connects to the listener at `address`.
     fn connect(setup: &Setup, address: &str) -> Result<Self::Endpoint>;
 }
 
-/// A listener that has bound an address.
+/// The child's end of a transport: a listener that has bound an address.
 pub trait Acceptor {
     /// The end of a connection that the listener returns when it accepts one.
     type Endpoint: Endpoint;
@@ -89,17 +89,17 @@ pub trait Endpoint {
 
 /// A transport of asynchronous streams.
 pub trait StreamTransport: 'static {
-    /// One end of one stream of the transport.
+    /// One end of one stream of this transport.
     type Endpoint: AsyncEndpoint;
-    /// The client's end of the transport, which opens streams.
+    /// The type of the transport's client, which opens streams.
     type Client: Client<Endpoint = Self::Endpoint>;
-    /// The server's end of the transport, which accepts streams.
+    /// The type of the transport's server, which accepts streams.
     type Server: Server<Endpoint = Self::Endpoint>;
 
-    /// Binds an address that no other listener uses.
+    /// Makes a server of the transport at an address that no other listener uses.
     fn bind(cell: Cell, setup: &Setup) -> impl Future<Output = Result<Self::Server>> + Send;
 
-    /// Connects to the listener at `address`.
+    /// Makes a client of the transport for the server at `address`.
     fn connect(
         cell: Cell,
         setup: &Setup,
@@ -172,7 +172,7 @@ pub trait AsyncEndpoint: Send + 'static {
     /// Releases the memory of a message from [`receive_and_hold`](Self::receive_and_hold).
     fn release(&mut self) {}
 
-    /// Ends the stream of this endpoint.
+    /// Ends the stream whose end this endpoint is.
     fn close(self) -> impl Future<Output = Result<()>> + Send
     where
         Self: Sized,
@@ -184,7 +184,7 @@ pub trait AsyncEndpoint: Send + 'static {
 /// The content of one message, from which both ends compute its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Payload {
-    /// Length of the message in bytes.
+    /// Length in bytes of the message with this payload.
     pub size: usize,
     /// Whether the sender writes the payload and the receiver verifies it.
     pub touch: Touch,
@@ -193,7 +193,7 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// Writes the whole payload into `message`.
+    /// Writes the bytes of the whole payload into `message`.
     #[inline]
     pub fn fill(self, message: &mut [u8]) {
         self.touch.fill(message, self.sequence);
@@ -206,7 +206,7 @@ impl Payload {
     }
 }
 
-/// Shared memory of a session for large messages.
+/// The shared memory that a session has for large messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
     /// Number of bytes that the session has allocated.
@@ -215,6 +215,6 @@ pub struct Memory {
     pub bytes_max: u64,
     /// Number of large messages that the receiver has not released.
     pub blocks_in_flight: u64,
-    /// Maximum number of unread bytes of one stream.
+    /// Maximum number of unread bytes on one stream of the session.
     pub unread_bytes_max: u64,
 }

@@ -18,7 +18,7 @@ use super::handover::{self, HandoverListener};
 use super::{Acceptor, ChannelTransport};
 use crate::harness::workspace::Setup;
 
-/// Makes channels of the transport `pipe`.
+/// The transport `pipe`, as the benchmark's interface to it.
 pub struct Pipe;
 
 /// The end of the child process, which waits for the pipe ends that the parent process sends.
@@ -27,7 +27,7 @@ pub struct PipeAcceptor {
     size: usize,
 }
 
-/// One end: the reading end of one pipe and the writing end of the other pipe.
+/// One end of a connection: the reading end of one pipe and the writing end of the other pipe.
 pub struct PipeEnds {
     reader: File,
     writer: File,

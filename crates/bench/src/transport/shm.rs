@@ -25,19 +25,19 @@ use crate::harness::cell::{Cell, WaitName};
 use crate::harness::round::Carrier;
 use crate::harness::workspace::Setup;
 
-/// Makes channels of the transport `shm`.
+/// The transport `shm`, as the benchmark's interface to it.
 pub struct Shm;
 
 /// Makes channels of the transport `shm-move`: they begin on the socket, and move to shared memory.
 pub struct ShmMove;
 
-/// A listener for channels at a socket file.
+/// The child's end of the transport `shm`: a listener for channels at a socket file.
 pub struct ShmAcceptor {
     listener: Listener,
     address: String,
 }
 
-/// One end of a channel.
+/// One end of a channel over shared memory, as an endpoint of the benchmark.
 pub struct ShmEndpoint(Channel);
 
 impl ChannelTransport for Shm {
@@ -105,28 +105,29 @@ impl Endpoint for ShmEndpoint {
     }
 }
 
-/// The server's end: a listener at a socket file, and the single session once it is accepted.
+/// The server's end of the transport `shm` with streams: a listener at a socket file, and the
+/// single session once it is accepted.
 pub struct ShmServer {
     listener: asynchronous::Listener,
     session: Option<asynchronous::Session>,
     address: String,
 }
 
-/// The client's end: the session that carries all streams.
+/// The client's end of the transport `shm` with streams: the session that carries all streams.
 pub struct ShmClient {
     session: asynchronous::Session,
     memory_max: u64,
     unread_bytes_max: u64,
 }
 
-/// One end of one stream of the session.
+/// One end of one stream of the session, as an endpoint of the benchmark.
 pub struct ShmStream {
     stream: asynchronous::Stream,
     held: Option<Message>,
 }
 
 impl ShmServer {
-    /// Listens at `address` for the client of the streams.
+    /// Makes the server's end, which listens at `address` for the client of the streams.
     pub fn bind(address: String, config: &Config) -> Result<Self> {
         let listener = asynchronous::Listener::bind_with(&address, config)?;
         Ok(Self { listener, session: None, address })
@@ -139,13 +140,14 @@ impl ShmServer {
 }
 
 impl ShmClient {
-    /// Opens the session at `address`.
+    /// Makes the client's end: connects the session to the server at `address`.
     pub async fn connect(address: &str, config: &Config) -> Result<Self> {
         let session = asynchronous::connect_with(address, config).await?;
         Ok(Self { session, memory_max: MEMORY_MIN, unread_bytes_max: STREAM_WINDOW })
     }
 
-    /// Opens the session at `address` in the protocol `protocol`.
+    /// Makes the client's end: connects the session to the server at `address`, in the protocol
+    /// `protocol`.
     pub async fn connect_with_protocol(
         address: &str,
         config: &Config,
@@ -304,7 +306,7 @@ pub const fn wait_strategy(wait: Option<WaitName>) -> Wait {
 /// The pause between two polls under the wait strategy `poll`.
 const POLL_PERIOD: Duration = Duration::from_micros(100);
 
-/// Number of large messages that `throughput` may have in flight.
+/// Number of large messages that may be in flight at once in `throughput`.
 const MESSAGES_IN_FLIGHT: u64 = 8;
 
 /// Minimum of the configured shared memory in bytes. It is set explicitly, so that a changed

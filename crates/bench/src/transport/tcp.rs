@@ -13,10 +13,10 @@ use super::{Acceptor, ChannelTransport, Client, Server, StreamTransport};
 use crate::harness::cell::Cell;
 use crate::harness::workspace::Setup;
 
-/// Makes channels of the transport `tcp`.
+/// The transport `tcp`, as the benchmark's interface to it.
 pub struct Tcp;
 
-/// The child's end: a listener at a port of loopback.
+/// The child's end of the transport `tcp`: a listener at a port of loopback.
 pub struct TcpAcceptor {
     listener: TcpListener,
     address: SocketAddr,
@@ -57,14 +57,15 @@ fn endpoint(stream: TcpStream, size: usize) -> Result<ByteStreamEndpoint<TcpStre
     Ok(ByteStreamEndpoint::over_socket(stream, size))
 }
 
-/// The server's end: a listener at a port of loopback.
+/// The server's end of the transport `tcp` with streams: a listener at a port of loopback.
 pub struct TcpServer {
     listener: asynchronous::TcpListener,
     address: SocketAddr,
     size: usize,
 }
 
-/// The client's end: the address to which it connects each stream.
+/// The client's end of the transport `tcp` with streams: the address to which it connects each
+/// stream.
 pub struct TcpClient {
     address: SocketAddr,
     size: usize,

@@ -17,10 +17,11 @@ use super::{Acceptor, ChannelTransport, Client, Server, StreamTransport};
 use crate::harness::cell::Cell;
 use crate::harness::workspace::Setup;
 
-/// Makes channels of the transport `uds`.
+/// The transport `uds`, as the benchmark's interface to it.
 pub struct Uds;
 
-/// The child's end: a bound socket file, at which the child accepts connections.
+/// The child's end of the transport `uds`: a bound socket file, at which the child accepts
+/// connections.
 pub struct UdsAcceptor {
     listener: UnixListener,
     path: PathBuf,
@@ -66,14 +67,16 @@ impl Drop for UdsAcceptor {
     }
 }
 
-/// The server's end: a bound socket file, at which connections are accepted on tokio.
+/// The server's end of the transport `uds` with streams: a bound socket file, at which connections
+/// are accepted on tokio.
 pub struct UdsServer {
     listener: asynchronous::UnixListener,
     path: PathBuf,
     size: usize,
 }
 
-/// The client's end: the socket file to which it connects each stream.
+/// The client's end of the transport `uds` with streams: the socket file to which it connects each
+/// stream.
 pub struct UdsClient {
     path: PathBuf,
     size: usize,

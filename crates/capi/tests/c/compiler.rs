@@ -28,25 +28,14 @@ impl Program {
     pub fn build_as(standard: &str, source: &str, sanitizers: Sanitizers) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("program");
-        let language = if standard.starts_with("c++") { "cpp" } else { "c" };
-        let mut command = Command::new(if language == "cpp" { "c++" } else { "cc" });
-        command.arg(format!("-std={standard}")).args(WARNINGS).args(["-g", "-pthread"]);
-        command.arg("-I").arg(include()).arg("-I").arg(bindings().join("../cpp/include"));
+        let mut command = compiler(standard);
+        command.args(["-g", "-pthread"]);
         if sanitizers == Sanitizers::On {
             command.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
         }
-        let source = bindings().join("..").join(language).join(source);
-        command.arg(source).arg(library()).args(LIBRARIES);
+        command.arg(bindings(standard).join(source)).arg(library()).args(LIBRARIES);
         run(command.arg("-o").arg(&path));
         Self { path, directory }
-    }
-
-    /// Builds a C program from one source file.
-    ///
-    /// # Panics
-    /// As [`build_as`](Self::build_as).
-    pub fn build(source: &str, sanitizers: Sanitizers) -> Self {
-        Self::build_as("c11", source, sanitizers)
     }
 
     /// Runs the program, whose first argument is an empty directory of its own.
@@ -101,10 +90,22 @@ impl Drop for Running {
 ///
 /// # Panics
 /// The compiler is missing, or reports a warning.
-pub fn compiles(compiler: &str, standard: &str, source: &Path) {
-    let mut command = Command::new(compiler);
-    command.arg(format!("-std={standard}")).args(WARNINGS).arg("-I").arg(include());
-    run(command.args(["-fsyntax-only"]).arg(source));
+pub fn compiles(standard: &str, source: &Path) {
+    run(compiler(standard).args(["-fsyntax-only"]).arg(source));
+}
+
+/// Returns a command of the compiler for the given standard, which finds the headers.
+fn compiler(standard: &str) -> Command {
+    let mut command = Command::new(if is_cpp(standard) { "c++" } else { "cc" });
+    command.arg(format!("-std={standard}")).args(WARNINGS);
+    for standard in ["c11", "c++17"] {
+        command.arg("-I").arg(bindings(standard).join("include"));
+    }
+    command
+}
+
+fn is_cpp(standard: &str) -> bool {
+    standard.starts_with("c++")
 }
 
 fn run(command: &mut Command) {
@@ -133,12 +134,10 @@ fn library() -> PathBuf {
     newest.expect("the archive of the library").path()
 }
 
-fn bindings() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/c")
-}
-
-fn include() -> PathBuf {
-    bindings().join("include")
+/// Returns the directory with the headers and programs of the standard's language.
+fn bindings(standard: &str) -> PathBuf {
+    let language = if is_cpp(standard) { "cpp" } else { "c" };
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings").join(language)
 }
 
 const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];

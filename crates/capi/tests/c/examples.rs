@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 #[test]
 fn echo_answers() {
-    let program = Program::build("examples/echo.c", Sanitizers::On);
+    let program = Program::build_as("c11", "examples/echo.c", Sanitizers::On);
     let address = format!("unix:{}/app.sock", program.directory().display());
     let server = program.start(&["serve", &address], Stdio::null(), Stdio::inherit());
     let until = Instant::now() + LIMIT;
@@ -38,7 +38,7 @@ fn receive(program: &Program, directory: &str, address: &str) -> Running {
 
 #[test]
 fn link_survives_a_kill_of_either_side() {
-    let program = Program::build("examples/link.c", Sanitizers::Off);
+    let program = Program::build_as("c11", "examples/link.c", Sanitizers::Off);
     let path = |name: &str| program.directory().join(name).display().to_string();
     let address = format!("unix:{}", path("link.sock"));
     for name in ["alice", "bob"] {

@@ -12,7 +12,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Starts the peer, which does as `act` says, and returns it with the channel to it. The program
 /// deletes its directory when it is dropped.
 fn peer(act: &str) -> (Program, Running, Channel) {
-    let program = Program::build("tests/peer.c", Sanitizers::Off);
+    let program = Program::build_as("c11", "tests/peer.c", Sanitizers::Off);
     let address = format!("unix:{}/app.sock", program.directory().display());
     let mut listener = Listener::bind(&address).unwrap();
     let running = program.start(&["-", act, &address], Stdio::null(), Stdio::inherit());

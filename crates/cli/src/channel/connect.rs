@@ -31,7 +31,8 @@ pub struct Arguments {
     retry: Option<Duration>,
 }
 
-/// Connects, and carries bytes until both directions have ended.
+/// Runs `partywall connect`: connects to the listener, and carries bytes until both directions have
+/// ended.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     arguments.pipe.check(&arguments.channel)?;
     match connect_with_retry(&arguments.address, &arguments.channel.config(), arguments.retry) {
@@ -88,7 +89,7 @@ pub fn is_ahead(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|deadline| Instant::now() < deadline)
 }
 
-/// Pause between two attempts to connect.
+/// Pause between two attempts to connect to the listener.
 pub const RETRY_PERIOD: Duration = Duration::from_millis(20);
 
 const EXAMPLES: &str = "\

@@ -16,13 +16,13 @@ use partywall::Peer;
 use partywall_sys::PidFd;
 use partywall_sys::poll::{self, PollFd, PollFlags};
 
-/// Stdin, and the peer's process that receives its bytes.
+/// The stdin of a command, and the peer's process to which the command sends its bytes.
 pub struct Input {
     file: File,
     peer: Option<PidFd>,
 }
 
-/// The reason why [`Input::wait`] returned: stdin can be read, or the peer is dead.
+/// The reason why [`Input::wait`] returned: stdin can be read, or the peer's process is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Stdin has bytes, or has ended.
@@ -32,7 +32,7 @@ pub enum Next {
 }
 
 impl Input {
-    /// An input that reads `file`, whose bytes are sent to `peer`.
+    /// Makes an input that reads `file`, whose bytes are sent to `peer`.
     pub fn new(file: File, peer: &Peer) -> Self {
         // The peer may have died, and its pid may belong to another process by now. A later result
         // `Dead`, about the other process, is true all the same, because the peer is dead.

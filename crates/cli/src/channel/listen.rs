@@ -36,12 +36,14 @@ pub struct Arguments {
     quiet: bool,
 }
 
-/// Accepts one connection, and carries bytes until both directions have ended.
+/// Runs `partywall listen`: accepts one connection, and carries bytes until both directions have
+/// ended.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     arguments.pipe.check(&arguments.channel)?;
     let caught = Caught::catch().context("catching signals failed")?;
     let accepted = accept(arguments, &caught);
-    // The socket file is removed by now, so a signal may end the process without further work.
+    // The listener is closed by now and its socket file is removed, so a signal may end the process
+    // without further work.
     if let Some(code) = caught.release() {
         return Ok(code);
     }

@@ -90,7 +90,8 @@ struct Counters {
     received: Mutex<ReceiverStats>,
 }
 
-/// The event that a thread reports when its direction has ended: which direction, and how it ended.
+/// The event that a thread of the command reports when its direction has ended: which direction,
+/// and how it ended.
 struct Ended {
     is_input: bool,
     how: Result<(), Broken>,
@@ -123,7 +124,7 @@ impl Joined {
         Ok(Self { events, counters })
     }
 
-    /// Waits until both directions have ended, or one is broken.
+    /// Waits until both directions of the channel have ended, or one of them is broken.
     fn wait(&self) -> Exit {
         let mut broken: Option<Broken> = None;
         for _ in 0..2 {
@@ -149,7 +150,7 @@ impl Joined {
     }
 }
 
-/// Sends all of `input`, one message per read, and closes the direction.
+/// Sends all of `input`, one message per read of it, and closes the sending direction.
 fn send_all(
     mut sender: Sender,
     mut input: Input,
@@ -158,8 +159,8 @@ fn send_all(
 ) -> Result<(), Broken> {
     let ended = send_blocks(&mut sender, &mut input, block, counted);
     if ended.as_ref().is_err_and(|broken| broken.exit == Exit::Failure) {
-        // The sender is not dropped, because a close in good order would present the sent part as
-        // the whole.
+        // After a failure of this process the sender is not dropped, because a close in good order
+        // would present the sent part as the whole.
         mem::forget(sender);
     }
     ended

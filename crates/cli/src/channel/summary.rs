@@ -16,7 +16,7 @@ use partywall::{Channel, Peer, ReceiverStats, SenderStats, Transport};
 
 use partywall_bench::figure::quantity::{bandwidth_name, counted, size_name, time_name};
 
-/// The statistics of one connection.
+/// The statistics of one connection, which `--stats` prints.
 pub struct Summary {
     /// The peer's process, as text for the operator.
     peer: String,
@@ -29,7 +29,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// A summary of `channel` with all counters at 0.
+    /// Makes a summary of `channel` whose counters are all 0.
     pub fn new(channel: &Channel) -> Self {
         Self {
             peer: channel.peer().to_string(),
@@ -40,7 +40,7 @@ impl Summary {
         }
     }
 
-    /// The statistics as lines of text, with rates over `time`.
+    /// The statistics of the connection as lines of text, with rates over `time`.
     pub fn text(&self, time: Duration) -> String {
         let (sent, received) = (&self.sent, &self.received);
         let mut text = String::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why this process may not inspect another one, in words that say what to do.
+//! Explains why this process may not inspect another process, in words that say what to do.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -40,7 +40,8 @@ fn missing_right(status: &str) -> &'static str {
     }
 }
 
-/// The capability to inspect other processes: bit 19 of the effective capabilities.
+/// The capability CAP_SYS_PTRACE, which allows a process to inspect others: bit 19 of the effective
+/// capabilities.
 const CAP_SYS_PTRACE: u64 = 1 << 19;
 
 #[cfg(test)]
@@ -53,7 +54,7 @@ mod tests {
             missing_right(&format!("Name:\tx\nUid:\t1\t{user}\t1\t1\nCapEff:\t{bits}\n"))
         };
         assert_eq!(status(1000, "0000000000000000"), "run this as its user, or as root");
-        // The bits are the capabilities that docker gives to root, without `CAP_SYS_PTRACE`.
+        // The test's bits are the capabilities that docker gives to root, without `CAP_SYS_PTRACE`.
         assert!(status(0, "00000000a80425fb").contains("--cap-add SYS_PTRACE"));
         assert!(status(0, "000001ffffffffff").contains("a security module"));
         assert!(status(1000, "0000000000080000").contains("a security module"));

@@ -15,25 +15,25 @@ use partywall_bench::UsageError;
 pub enum Exit {
     /// The command did all of its work, and each direction ended in good order.
     Done = 0,
-    /// This process or machine failed.
+    /// This process or machine failed, and not the peer.
     Failure = 1,
-    /// The arguments were wrong.
+    /// The arguments of the command were wrong.
     Usage = 2,
-    /// The address could not be bound or reached.
+    /// The address on the command line could not be bound or reached.
     NoConnection = 3,
-    /// The peer died, or left before it had received everything.
+    /// The peer died, or left before it had received all bytes or messages.
     PeerDied = 4,
     /// The peer broke the protocol, or returned other bytes than it was sent.
     Protocol = 5,
-    /// The reader of the output closed it, or the output could not be written.
+    /// The reader of the command's output closed it, or the output could not be written.
     OutputClosed = 6,
-    /// Another process has taken over this end of a link.
+    /// Another process has taken over this end of a link, which this process owned before.
     Fenced = 7,
     /// The file of the link was not closed before a reboot, or is missing since, and was refused.
     OtherBoot = 8,
-    /// All that is left was delivered, but other messages are lost, or may be.
+    /// The command delivered all messages that are left, but other messages are lost, or may be.
     LossPossible = 9,
-    /// All was delivered, but messages may have come again.
+    /// The command delivered all messages, but some may have come again.
     RepeatPossible = 10,
 }
 

@@ -36,7 +36,8 @@ pub fn conclude(inspected: Result<ExitCode>, is_json: bool) -> ExitCode {
 /// `error`.
 pub fn print_failure(error: &str) {
     let failure = Failure { version: partywall_bench::VERSION, error };
-    // If stdout cannot be written, stderr has the error.
+    // The result of printing on stdout is ignored: if stdout cannot be written, stderr has the
+    // error.
     let _ = serde_json::to_string(&failure).is_ok_and(|text| print(&escaped(&text)).is_ok());
 }
 
@@ -46,7 +47,7 @@ struct Failure<'a> {
     error: &'a str,
 }
 
-/// A name or a reason as a part of one line: control characters are escaped, because a terminal
+/// Makes a name or a reason a part of one line: control characters are escaped, because a terminal
 /// executes some of them.
 pub fn line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
@@ -79,7 +80,8 @@ pub fn json(whole: &impl Serialize) -> Result<String> {
     Ok(escaped(&serde_json::to_string_pretty(whole).context("writing JSON")?))
 }
 
-/// Escapes the control characters in the text of JSON, and ends it with a newline.
+/// Escapes the control characters in `written`, the text of a JSON object, and ends the text with a
+/// newline.
 fn escaped(written: &str) -> String {
     let mut text = String::with_capacity(written.len() + 1);
     for character in written.chars() {
@@ -94,12 +96,12 @@ fn escaped(written: &str) -> String {
     text
 }
 
-/// An id as hexadecimal digits.
+/// Formats an id of 16 bytes as hexadecimal digits.
 pub fn hex(bytes: [u8; 16]) -> String {
     format!("{:032x}", u128::from_be_bytes(bytes))
 }
 
-/// The time since `moment` in words, such as `12 s ago`.
+/// Writes the time that has passed since `moment` in words, such as `12 s ago`.
 pub fn ago(moment: SystemTime) -> String {
     let seconds = moment.elapsed().unwrap_or(Duration::ZERO).as_secs();
     match seconds {

@@ -19,7 +19,7 @@ use partywall_sys::poll::{self, PollFd, PollFlags};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
-/// SIGINT and SIGTERM, caught until [`release`](Self::release).
+/// SIGINT and SIGTERM, which this process catches until [`release`](Self::release).
 pub struct Caught {
     pipes: [UnixStream; SIGNALS.len()],
     is_released: Arc<AtomicBool>,
@@ -49,7 +49,7 @@ impl Caught {
         self.pipes.each_ref().map(|pipe| PollFd::new(pipe, PollFlags::IN))
     }
 
-    /// Waits until one of the signals has arrived.
+    /// Waits until SIGINT or SIGTERM has arrived.
     pub fn wait(&self) -> io::Result<()> {
         poll::wait(&mut self.descriptors(), None).map(|_| ())
     }

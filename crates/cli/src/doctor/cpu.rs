@@ -36,8 +36,8 @@ fn quota_of(quota: Option<f64>) -> Finding {
     }
 }
 
-/// The finding on whether the library spins under `Wait::Adaptive`. It does not with a single CPU,
-/// which the peer needs, nor under a CPU quota, which spinning would use up.
+/// The finding on whether the library spins under `Wait::Adaptive`. The library does not spin with
+/// a single CPU, which the peer needs, nor under a CPU quota, which spinning would use up.
 fn spinning(allowed: usize, quota: Option<f64>) -> Finding {
     let subject = "spinning";
     match (allowed, quota) {

@@ -3,21 +3,21 @@
 
 use serde::Serialize;
 
-/// The severity of a finding.
+/// The severity of a finding, the result of one check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// The checked property is in order.
+    /// The checked property of the machine is in order.
     Ok,
-    /// The operator may want to know the state of the property.
+    /// The operator may want to know the state of the checked property.
     Note,
-    /// Shared memory works, but the state of the property limits some programs.
+    /// Shared memory works, but the state of the checked property limits some programs.
     Warn,
-    /// Shared memory cannot be used.
+    /// Because of the state of the checked property, shared memory cannot be used.
     Fail,
 }
 
-/// The result of one check.
+/// The result of one check of `partywall doctor`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     /// How much the finding matters to a user of Partywall.
@@ -26,17 +26,17 @@ pub struct Finding {
     pub subject: &'static str,
     /// The state of the checked property, as text.
     pub state: String,
-    /// Advice for the operator, if there is any.
+    /// Advice on the checked property for the operator, if there is any.
     pub advice: Option<String>,
 }
 
 impl Finding {
-    /// A finding that the property `subject` is in order.
+    /// Makes a finding that the property `subject` is in order.
     pub fn ok(subject: &'static str, state: impl Into<String>) -> Self {
         Self { severity: Severity::Ok, subject, state: state.into(), advice: None }
     }
 
-    /// A finding that the property `subject` has a state of the given severity, with advice.
+    /// Makes a finding that the property `subject` has a state of the given severity, with advice.
     pub fn new(
         severity: Severity,
         subject: &'static str,

@@ -137,7 +137,7 @@ fn remove_ipc(removes: Option<bool>) -> Finding {
     }
 }
 
-/// The default of `Config::memory_max`, in bytes.
+/// The default of the setting `Config::memory_max`, in bytes.
 const MEMORY_DEFAULT: u64 = 64 << 20;
 
 /// Memory that both sides of one channel may take together by default, in bytes. If less is free,

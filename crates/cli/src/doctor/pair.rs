@@ -20,7 +20,7 @@ use super::finding::{Finding, Severity};
 use crate::channel::summary::trust_of;
 use partywall_bench::figure::quantity::time_name;
 
-/// Creates a channel within this process and checks it.
+/// Creates a channel with both ends in this process, and checks it.
 pub fn check() -> Vec<Finding> {
     let directory = match Directory::make() {
         Ok(directory) => directory,
@@ -133,7 +133,8 @@ fn maps(cost: Held) -> Finding {
 fn make(directory: &Path) -> Result<(Channel, Channel), String> {
     let address = format!("unix:{}", directory.join("doctor.sock").display());
     let mut listener = Listener::bind(&address).map_err(|error| error.to_string())?;
-    // What is checked is whether memory can be shared, and what a channel over it costs.
+    // The channel begins in shared memory, because `doctor` checks whether memory can be shared and
+    // what a channel costs there.
     let config = Config::default().begin(Begin::SharedMemory);
     thread::scope(|scope| {
         let client = scope.spawn(|| partywall::connect_with(&address, &config));
@@ -167,7 +168,7 @@ struct Held {
 impl Held {
     fn now() -> Self {
         let descriptors = open_descriptors(Process::Own).map_or(0, |open| open.len() as u64);
-        // Only mappings of memfds are counted, because those of the heap change at any time.
+        // Only mappings of memfds are counted, because mappings of the heap change at any time.
         let shared = |maps: Vec<_>| maps.iter().filter(is_memfd).count() as u64;
         Self { descriptors, mappings: mappings(Process::Own).map_or(0, shared) }
     }
@@ -184,7 +185,7 @@ fn is_memfd(range: &&partywall_sys::process::MappedRange) -> bool {
     range.name.contains("memfd:")
 }
 
-/// A private directory, which is removed on drop.
+/// A private temporary directory, which is removed with its content on drop.
 struct Directory(PathBuf);
 
 impl Directory {

@@ -27,17 +27,17 @@ use crate::command::exit::Exit;
 
 /// The sending direction of a client's connection to an echo server.
 pub enum EchoSender {
-    /// Sends on a Partywall channel.
+    /// The messages are sent on a Partywall channel.
     Channel(Box<Sender>),
-    /// Sends on a plain socket.
+    /// The messages are sent on a plain socket.
     Plain(Box<dyn Write + Send>),
 }
 
 /// The receiving direction of a client's connection to an echo server.
 pub enum EchoReceiver {
-    /// Receives from a Partywall channel.
+    /// The echoes are received from a Partywall channel.
     Channel(Box<Receiver>),
-    /// Receives from a plain socket into a buffer for one line.
+    /// The echoes are received from a plain socket, into a buffer for one line.
     Plain(Box<dyn Read + Send>, Vec<u8>),
 }
 
@@ -54,7 +54,7 @@ pub struct Connection {
 /// The reason why sending messages to an echo server, or receiving the echoes, failed.
 #[derive(Debug)]
 pub struct EchoError {
-    /// The exit code with which the command ends.
+    /// The exit code with which the command ends because of this error.
     pub exit: Exit,
     /// The text of the error that the command prints.
     pub reason: String,
@@ -150,7 +150,7 @@ impl EchoReceiver {
     }
 }
 
-/// Writes all bytes of `parts` with vectored writes.
+/// Writes all bytes of both `parts` to the socket, with vectored writes.
 fn write_all(stream: &mut dyn Write, parts: &[&[u8]; 2]) -> io::Result<()> {
     let mut slices = parts.map(IoSlice::new);
     let mut rest = &mut slices[..];
@@ -165,7 +165,7 @@ fn write_all(stream: &mut dyn Write, parts: &[&[u8]; 2]) -> io::Result<()> {
     Ok(())
 }
 
-/// The two directions of a plain socket, in which each call waits for at most `timeout`.
+/// Returns the two directions of a plain socket, in which each call waits for at most `timeout`.
 fn streams(
     socket: Socket,
     timeout: Duration,
@@ -228,8 +228,8 @@ fn no_echo(exit: Exit, reason: &dyn fmt::Display) -> EchoError {
     EchoError { exit, reason: format!("no echo was received: {reason}") }
 }
 
-/// Returns the exit code if a peer did not echo. A peer that is late (`is_late`) counts as dead;
-/// for any other failure the code is `other`.
+/// Returns the exit code of a command whose peer did not echo. A peer that is late (`is_late`)
+/// counts as dead; for any other failure the code is `other`.
 const fn late_or(is_late: bool, other: Exit) -> Exit {
     if is_late { Exit::PeerDied } else { other }
 }

@@ -15,7 +15,7 @@ use partywall_sys::{Family, Socket};
 use super::endpoint::Endpoint;
 use crate::command::advice::InFlags;
 
-/// A listener for Partywall channels or for plain sockets.
+/// The listener of an echo server, for Partywall channels or for plain sockets.
 pub struct EchoListener {
     endpoint: String,
     kind: Kind,
@@ -26,7 +26,7 @@ enum Kind {
     Plain(partywall_sys::Listener),
 }
 
-/// A client that the listener has accepted.
+/// A client of the echo server that the listener has accepted.
 pub enum Client {
     /// A client with a Partywall channel.
     Channel(Box<Channel>),
@@ -114,8 +114,8 @@ impl PlainClient {
         })
     }
 
-    /// Echoes until the client closes, or `counted` returns true. `counted` gets the number of
-    /// messages and bytes of each echo.
+    /// Echoes the bytes of this plain client until the client closes its socket, or `counted`
+    /// returns true. `counted` gets the number of messages and bytes of each echo.
     pub fn echo(mut self, counted: impl Fn(u64, u64) -> bool) -> Result<(), String> {
         let mut buffer = vec![0; BUFFER_BYTES];
         loop {

@@ -17,7 +17,7 @@ pub struct Outcome {
     pub endpoint: Endpoint,
     /// The transport of the connection, and the reason for it.
     pub transport: String,
-    /// Number of messages that were sent.
+    /// Number of messages that were sent to the endpoint.
     pub sent: u64,
     /// Number of echoes that were received and verified.
     pub received: u64,
@@ -30,7 +30,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The outcome as a paragraph of text.
+    /// The outcome of one endpoint as a paragraph of text.
     pub fn text(&self) -> String {
         let bytes = self.received * self.size as u64;
         format!(
@@ -55,7 +55,7 @@ impl Outcome {
         )
     }
 
-    /// Number of received echoes per second.
+    /// Number of echoes that were received per second.
     fn rate(&self) -> f64 {
         per_second(self.received, self.time)
     }

@@ -14,9 +14,10 @@ use crate::command::exit::usage;
 /// The payloads of all messages that `echo run` sends.
 #[derive(Clone, Debug)]
 pub enum Payload {
-    /// Each message has this text.
+    /// The payload of each message is this text.
     Text(Vec<u8>),
-    /// Each message has this many bytes, and begins with as many digits of its number as fit.
+    /// The payload of each message has this many bytes, and begins with as many digits of the
+    /// message's number as fit.
     Numbered(usize),
 }
 
@@ -42,7 +43,8 @@ impl Payload {
         }
     }
 
-    /// A buffer with a payload, into which [`number`](Self::number) writes a message's number.
+    /// Makes a buffer with a payload, into which [`number`](Self::number) writes the number of each
+    /// message.
     pub fn template(&self) -> Vec<u8> {
         match self {
             Self::Text(text) => text.clone(),

@@ -123,11 +123,11 @@ struct Experiment {
     timeout: Duration,
 }
 
-/// Number of sent messages, and the time of each round trip.
+/// The result of a measurement: number of sent messages, and the time of each round trip.
 type Measured = (u64, Histogram<u64>);
 
 impl Experiment {
-    /// Sends one message at a time, and waits for its echo.
+    /// Measures with one message in flight: sends each message, and waits for its echo.
     fn ping(
         &self,
         mut sender: EchoSender,
@@ -147,8 +147,8 @@ impl Experiment {
         Ok((sent, round_trips))
     }
 
-    /// Sends with up to `window` messages in flight. The sending thread puts the send time of each
-    /// message into a queue of `window` entries, and waits while the queue is full.
+    /// Sends messages, of which up to `window` are in flight. The sending thread puts the send time
+    /// of each message into a queue of `window` entries, and waits while the queue is full.
     fn stream(
         &self,
         mut sender: EchoSender,
@@ -165,8 +165,8 @@ impl Experiment {
                     if send_times.send(sent_at).is_err() {
                         return Ok(index); // the receiver has failed, and reports the reason
                     }
-                    // The send time is taken after the wait for the window. The wait therefore
-                    // counts for the total time, but not for the round trip.
+                    // The send time of a message is taken after the wait for a place in the window.
+                    // The wait therefore counts for the total time, but not for the round trip.
                     sender.send(&message, Instant::now() + self.timeout)?;
                 }
                 Ok(self.count)
@@ -198,7 +198,7 @@ impl Experiment {
     }
 }
 
-/// An empty histogram of round trips, with three significant digits.
+/// Makes an empty histogram for the times of round trips, with three significant digits.
 fn histogram() -> Result<Histogram<u64>, EchoError> {
     Histogram::new_with_max(ROUND_TRIP_MAX_NS, 3)
         .map_err(|error| EchoError::failure(&error.to_string()))

@@ -101,7 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(interrupted.unwrap_or(Exit::Done.into()))
 }
 
-/// Starts a thread that ends the service on a signal.
+/// Starts a thread that ends the service when SIGINT or SIGTERM arrives.
 fn end_on_signal(caught: &Arc<Caught>, service: &Arc<Service>) -> Result<()> {
     let (caught, service) = (Arc::clone(caught), Arc::clone(service));
     let watch = move || {
@@ -134,7 +134,8 @@ impl Acceptor {
         Ok(Self { doorbell, thread })
     }
 
-    /// Ends the acceptor thread, which drops its listener and removes the socket file.
+    /// Ends the acceptor's thread; the thread then drops its listener, which removes the socket
+    /// file.
     fn stop(self) {
         if self.doorbell.notify().is_ok() {
             let _ = self.thread.join();
@@ -179,7 +180,7 @@ fn accept_all(mut listener: EchoListener, doorbell: &Doorbell, service: &Arc<Ser
     }
 }
 
-/// Echoes the messages of one client until it has closed.
+/// Echoes the messages of one client until that client has closed its connection.
 fn serve(client: Client, service: &Service) -> Result<(), String> {
     match client {
         Client::Channel(channel) => serve_channel(*channel, service),
@@ -226,7 +227,8 @@ struct Counters {
 }
 
 impl Service {
-    /// Counts echoed messages; returns whether the service ends.
+    /// Adds `messages` and `bytes` to the counts of echoed messages and bytes; returns whether the
+    /// service ends.
     fn count(&self, messages: u64, bytes: u64) -> bool {
         let mut counters = self.counters();
         counters.messages += messages;

@@ -29,7 +29,7 @@ impl Connection<'_> {
         sender.sending(sending::TAIL).checked_sub(reader.word(CONSUMED))
     }
 
-    /// Writes the connection as text, followed by an empty line.
+    /// Appends the connection to `text` as lines of text, followed by an empty line.
     pub fn write(&self, text: &mut String) -> fmt::Result {
         writeln!(text, "connection {}", hex(self.own.session_id()))?;
         self.write_side(text, "own ", &self.own)?;
@@ -83,7 +83,7 @@ impl Connection<'_> {
     }
 }
 
-/// Returns the kind of a region as text; `number` is the field in the region's header.
+/// Returns the kind of a region as text; `number` is the kind in the region's header.
 pub fn kind(number: u32) -> String {
     match number {
         REGION_CONNECTION => "connection".to_owned(),
@@ -91,7 +91,8 @@ pub fn kind(number: u32) -> String {
     }
 }
 
-/// Returns the role of a region's owner, connector or acceptor, as text.
+/// Returns the role of a region's owner, connector or acceptor, as text; `number` is the role in
+/// the header.
 pub fn role(number: u32) -> String {
     match number {
         ROLE_CONNECTOR => "connector".to_owned(),
@@ -136,7 +137,7 @@ pub fn sleep(region: &RegionIdentity<'_>) -> &'static str {
     }
 }
 
-/// Returns the time that is `ns` nanoseconds after the start of 1970.
+/// Returns the time that is `ns` nanoseconds after the start of the year 1970.
 pub fn moment(ns: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_nanos(ns)
 }

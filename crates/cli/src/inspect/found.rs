@@ -24,19 +24,20 @@ use crate::command::access;
 /// used.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// The process id, if a process was inspected.
+    /// The id of the inspected process; `None` if a file was inspected.
     pub pid: Option<u32>,
-    /// Regions that the process owns.
+    /// Regions that the inspected process owns.
     pub own: Vec<Region>,
-    /// Regions of other processes that the process maps.
+    /// Regions of other processes that the inspected process maps.
     pub mapped: Vec<Region>,
-    /// Links whose file or memory the process has open.
+    /// Links whose file or memory the inspected process has open.
     pub links: Vec<Link>,
-    /// Regions and links that the process has open and does not map, which it inherited by fork.
+    /// Regions and links that the inspected process has open and does not map, because it inherited
+    /// them by fork.
     pub inherited: Vec<String>,
-    /// Memory that is named like a region or link but is none, each with the reason.
+    /// Names of memory that is named like a region or link but is none, each with the reason.
     pub damaged: Vec<(String, String)>,
-    /// Memory that could not be read, each with the reason.
+    /// Names of memory that could not be read, each with the reason.
     pub unreadable: Vec<(String, String)>,
 }
 
@@ -49,11 +50,12 @@ pub struct Region {
 /// The names of a link and the time when its file was made, from the header of the file.
 #[derive(Debug)]
 pub struct Link {
-    /// The path of the link's file. For a link in memory without a path, that of its descriptor.
+    /// The path of the link's file; for a link in memory, which has no file, the path of its
+    /// descriptor in `/proc`.
     pub source: String,
     /// The name of the local end, the name of the remote end, and the name of the link.
     pub names: [String; 3],
-    /// When the file was made, in nanoseconds since 1970.
+    /// When the link's file was made, in nanoseconds since 1970.
     pub created_ns: u64,
 }
 
@@ -68,24 +70,27 @@ impl Memory {
     /// Whether the process maps the file for writing, as the owner of a region or link does.
     /// `target` is the file's name in `/proc`.
     fn is_written(&self, metadata: &fs::Metadata, target: &str) -> bool {
-        // An overlay file system may show two inodes of one file, but only one path.
+        // An overlay file system may show two inodes of one file, but only one path, so paths are
+        // compared as well.
         self.written.contains_key(&metadata.ino())
             || (target.ends_with(LINK_FILE) && self.written.values().any(|name| name == target))
     }
 }
 
 impl Region {
-    /// The identity in the region's pages, which were checked when they were copied.
+    /// The identity of the region's owner. The pages with the identity were checked when they were
+    /// copied.
     pub fn identity(&self) -> Option<RegionIdentity<'_>> {
         RegionIdentity::read(&self.pages).ok()
     }
 }
 
 impl Found {
-    /// Reads the regions and links of a process.
+    /// Reads the regions and links of the process `pid`.
     ///
     /// # Errors
-    /// If there is no such process, this process may not inspect it, or it has neither.
+    /// If there is no such process, this process may not inspect it, or the process has neither
+    /// regions nor links.
     pub fn of_process(pid: u32) -> Result<Self> {
         Self::up_to(pid, FOUND_MAX)
     }
@@ -111,8 +116,8 @@ impl Found {
             found.add_descriptor(&memory, &format!("/proc/{pid}/fd/{number}"), target);
         }
         let of_peers = |range: &&MappedRange| {
-            // Only files of memory are read. Another file may have the name of a region and lie on
-            // a file system whose server never answers.
+            // Only mappings of memfds are read. Another file may have the name of a region and lie
+            // on a file system whose server never answers.
             range.name == REGION && range.permissions == "r--s" && memory.mounts.is_memory(range)
         };
         let mut peers = ranges.iter().filter(of_peers);
@@ -131,7 +136,7 @@ impl Found {
         Ok(found)
     }
 
-    /// Reads a copy of a region, from its start.
+    /// Reads the file at `path`, which holds a copy of a region's first pages.
     ///
     /// # Errors
     /// If the file cannot be read or is no region.
@@ -153,10 +158,12 @@ impl Found {
         Ok(Self { own: vec![Region { pages }], ..Self::default() })
     }
 
-    /// The connections: for each own region, the peer's region of the same session if it was found.
+    /// The connections of the inspected process: each of its own regions, with the peer's region of
+    /// the same session if that was found.
     pub fn connections(&self) -> impl Iterator<Item = Connection<'_>> {
-        // Of each session, two regions are enough: the first one, and the first one of another
-        // role. A search for each region would take quadratic time in a hostile process.
+        // Of each session, two regions are kept: the first region found, and the first one whose
+        // owner has another role. A search for each region would take quadratic time in a hostile
+        // process.
         let mut sessions: HashMap<[u8; 16], Vec<RegionIdentity<'_>>> = HashMap::new();
         for identity in self.mapped.iter().chain(&self.own).filter_map(Region::identity) {
             let sides = sessions.entry(identity.session_id()).or_default();
@@ -205,7 +212,8 @@ impl Found {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
             Err(error) => self.unreadable.push((path.to_owned(), error.to_string())),
             Ok((_, metadata)) if !memory.is_written(&metadata, &target) => {
-                // The path names a link with a file, so that several descriptors of it count once.
+                // A link with a file is named by the file's path, so that several descriptors of
+                // the file count once.
                 let source =
                     if target == LINK_MEMORY || is_region { path.to_owned() } else { target };
                 if !self.inherited.contains(&source) {
@@ -227,7 +235,8 @@ impl Found {
     }
 
     fn add_region(&mut self, source: String, pages: Vec<u8>, is_own: bool) {
-        // A listener makes a region in advance, which is empty until a connection takes it.
+        // A listener makes a region in advance, whose pages are all zeros until a connection takes
+        // it. Such a region is left out.
         if pages.len() == IDENTITY_BYTES && pages.iter().all(|byte| *byte == 0) {
             return;
         }
@@ -255,7 +264,7 @@ impl Found {
     }
 }
 
-/// Reads up to `length` bytes from `offset` on; fewer if the file ends before.
+/// Reads up to `length` bytes of the file from `offset` on; fewer if the file ends before.
 fn read_at(file: &fs::File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; length];
     let mut read = 0;
@@ -275,11 +284,11 @@ fn read_at(file: &fs::File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
 /// process can have a million descriptors of one region, and each costs a copy of 8 KiB.
 const FOUND_MAX: usize = 1 << 15;
 
-/// Name of a region's memory in `/proc`.
+/// Name in `/proc` of the memory that holds a region.
 const REGION: &str = "/memfd:partywall-region (deleted)";
 /// Name in `/proc` of the memory of a link that has no file.
 const LINK_MEMORY: &str = "/memfd:partywall-link (deleted)";
-/// End of the name of a link's file.
+/// The ending of the name of each link's file.
 const LINK_FILE: &str = ".link";
 /// Length of the header of a link's file in bytes.
 const LINK_HEADER_BYTES: usize = size_of::<link::LinkHeader>();

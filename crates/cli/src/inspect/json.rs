@@ -45,8 +45,8 @@ struct Whole<'a> {
     pid: Option<u32>,
     connections: Vec<ConnectionJson>,
     links: Vec<LinkJson<'a>>,
-    /// Regions and links that the inspected process has open and does not map, because it inherited
-    /// them by fork.
+    /// The regions and links that the inspected process has open and does not map, because it
+    /// inherited them by fork.
     inherited: &'a [String],
     damaged: Vec<Unusable>,
     unreadable: Vec<Unusable>,
@@ -56,7 +56,7 @@ struct Whole<'a> {
 struct ConnectionJson {
     session: String,
     own: Side,
-    /// `null` if the peer's region was not found or could not be read.
+    /// The region of the peer; `null` if it was not found or could not be read.
     peer: Option<Side>,
 }
 
@@ -75,7 +75,8 @@ struct Side {
     region_bytes: u64,
     sent_messages: u64,
     sent_bytes: u64,
-    /// `null` if the peer's region was not found, or if the two regions contradict each other.
+    /// Bytes of the ring that the peer has not read; `null` if the peer's region was not found, or
+    /// if the two regions contradict each other.
     unread_ring_bytes: Option<u64>,
     received_messages: u64,
     received_bytes: u64,

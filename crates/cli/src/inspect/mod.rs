@@ -55,7 +55,7 @@ fn inspect_and_print(arguments: &Arguments) -> Result<ExitCode> {
 
 fn text(found: &Found) -> String {
     let mut text = String::new();
-    // Errors are ignored, because writing to a string cannot fail.
+    // The results of the writes are ignored, because writing to a string cannot fail.
     for connection in found.connections() {
         let _ = connection.write(&mut text);
     }

@@ -19,7 +19,7 @@ use super::options::is_same;
 
 use crate::command::exit::usage;
 
-/// The rules by which one receiver admits senders.
+/// The rules by which one `link recv` admits senders.
 #[derive(Clone)]
 pub struct Admission {
     link: String,
@@ -30,7 +30,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// The rules by which a receiver at `address` admits senders.
+    /// Makes the rules by which a receiver at `address` admits senders.
     pub fn new(
         address: &Address,
         link: &str,
@@ -54,9 +54,10 @@ impl Admission {
         Ok(Self { link: link.to_owned(), peer: Arc::new(known), secret, allows_anonymous })
     }
 
-    /// Admits only senders with the name `peer` from now on.
+    /// Restricts the admission to senders with the name `peer` from now on.
     pub fn restrict_to(&self, peer: &str) {
-        // If a name is set already, it equals `peer`, because no other peer was admitted.
+        // An error of `set` is ignored: a name that is set already equals `peer`, because no other
+        // peer was admitted.
         let _ = self.peer.set(peer.to_owned());
     }
 

@@ -122,7 +122,7 @@ impl Identity {
         Ok(Self { device: metadata.dev(), inode: metadata.ino(), prefix, crc })
     }
 
-    /// Whether `file` is the file with this identity.
+    /// Whether `file` is the input or output file with this identity.
     fn is_of(&self, file: &File) -> Result<bool> {
         let metadata = file.metadata()?;
         let is_same = metadata.dev() == self.device && metadata.ino() == self.inode;
@@ -186,12 +186,12 @@ impl Checkpoint {
         Ok(Self { path: path.to_owned(), file, sequence: 1, entry, epoch })
     }
 
-    /// The newest entry of the checkpoint.
+    /// The newest entry of this checkpoint.
     pub fn entry(&self) -> Entry {
         self.entry
     }
 
-    /// The epoch in which the checkpoint was created.
+    /// The epoch of the link in which the checkpoint was created.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -211,7 +211,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Writes the checkpoint and its name to the disk.
+    /// Writes the checkpoint file and its name to the disk.
     pub fn sync(&self) -> Result<()> {
         let directory = self.path.parent().context("a checkpoint without a directory")?;
         let synced = self.file.sync_all().and_then(|()| File::open(directory)?.sync_all());
@@ -219,7 +219,7 @@ impl Checkpoint {
     }
 }
 
-/// Advice for the operator if a checkpoint cannot be used.
+/// Advice for the operator if the checkpoint of this kind cannot be used.
 pub fn advice(kind: Kind) -> &'static str {
     match kind {
         Kind::In => "remove it to begin with the first message of the input",
@@ -280,8 +280,8 @@ fn read(file: &File, kind: Kind) -> Result<(Identity, u64, u64, Entry)> {
     Ok((Identity { device, inode, prefix, crc }, epoch, sequence, entry))
 }
 
-/// Returns the newer entry of two slots; `None` if damage makes it uncertain which entry is newer
-/// (SPEC 13.2).
+/// Returns the newer of the entries in the two slots of a checkpoint; `None` if damage makes it
+/// uncertain which entry is newer (SPEC 13.2).
 fn in_force(slots: &[[u8; SLOT_BYTES]; 2]) -> Option<(u64, Entry)> {
     let checked = [0, 1].map(|index| {
         let [sequence, stream, position, first, second, stored] = words(&slots[index]);

@@ -31,7 +31,8 @@ impl Framing {
                 into.push(LINE_END);
             }
             Self::Length => {
-                // A message is at most 1 GiB long, like the slab of a peer, so its length fits.
+                // A message is at most 1 GiB long, like the slab of a peer, so its length fits into
+                // 32 bits.
                 let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
                 into.extend_from_slice(&len.to_le_bytes());
                 into.extend_from_slice(message);
@@ -44,12 +45,13 @@ impl Framing {
 pub struct Splitter {
     framing: Framing,
     buffer: Vec<u8>,
-    /// Number of bytes of `buffer` in use.
+    /// Number of bytes at the start of `buffer` that hold input.
     filled: usize,
     taken: usize,
     /// Offset in the input of the byte at index `taken` of `buffer`.
     offset: u64,
-    /// Index in `buffer` up to which the bytes from index `taken` on have no newline.
+    /// Index in `buffer` up to which a newline was sought: the bytes from index `taken` up to it
+    /// have none.
     searched: usize,
     message_max: usize,
     is_ended: bool,
@@ -58,7 +60,7 @@ pub struct Splitter {
 /// The reason why bytes of the input are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// The message exceeds the limit of the link.
+    /// A message in the input exceeds the longest length that the link accepts.
     TooLong {
         /// Offset in the input of the message's first byte.
         offset: u64,
@@ -108,13 +110,13 @@ impl Splitter {
         self.offset
     }
 
-    /// Whether all of the input has been read.
+    /// Whether all of the input has been read into the buffer.
     pub fn is_ended(&self) -> bool {
         self.is_ended
     }
 
-    /// Free space for more input. After the call, earlier results of [`bytes`](Self::bytes) are no
-    /// longer valid.
+    /// Returns the free space of the buffer, into which the caller reads more input. After the
+    /// call, earlier results of [`bytes`](Self::bytes) are no longer valid.
     pub fn free_space(&mut self) -> &mut [u8] {
         self.buffer.copy_within(self.taken..self.filled, 0);
         self.filled -= self.taken;
@@ -154,12 +156,14 @@ impl Splitter {
         }
     }
 
-    /// The bytes of the message at `range`, valid until the next [`free_space`](Self::free_space).
+    /// The bytes of the message at `range` of the buffer, valid until the next
+    /// [`free_space`](Self::free_space).
     pub fn bytes(&self, range: &Range<usize>) -> &[u8] {
         &self.buffer[range.clone()]
     }
 
-    /// The range of the next line, and the index of the byte after its newline.
+    /// Finds the next line in the buffer. Returns the range of the line, and the index of the byte
+    /// after its newline.
     fn line(&mut self) -> Option<(Range<usize>, usize)> {
         let from = self.searched.max(self.taken);
         let found = self.buffer[from..self.filled].iter().position(|byte| *byte == LINE_END);

@@ -61,8 +61,8 @@ fn inspect_and_print(arguments: &Arguments) -> Result<ExitCode> {
         found.inspection.as_ref().map_or(true, |inspection| arguments.matches(inspection))
     });
     if arguments.has_filter() {
-        // The directory's list has only file names, so a filter by the names of links cannot tell
-        // whether a missing file belongs to the link that is sought.
+        // The list of links that a directory keeps has only file names, so a filter by the names of
+        // links cannot tell whether a missing file belongs to the link that is sought.
         missing.clear();
         if found.is_empty() {
             bail!("there is no such link: without --name, --peer and --link, all are listed");
@@ -104,7 +104,7 @@ fn text(inspected: &Inspected) -> String {
     if found.is_empty() {
         text.push_str("no link has a file here\n");
     }
-    // Errors are ignored, because writing to a string cannot fail.
+    // The results of the writes are ignored, because writing to a string cannot fail.
     for one in found {
         let _ = match &one.inspection {
             Ok(inspection) => link(&mut text, one, inspection),
@@ -121,7 +121,7 @@ fn text(inspected: &Inspected) -> String {
     text
 }
 
-/// A path as a part of one line.
+/// Makes a path a part of one line of text, without control characters.
 fn line(path: &Path) -> String {
     report::line(&path.display().to_string())
 }

@@ -77,7 +77,8 @@ struct Owner {
 
 #[derive(Serialize)]
 struct Sending {
-    /// The id of the stream that this end of the link sends; `null` if there is none yet.
+    /// The id of the stream that this end of the link sends, as text; `null` if there is no stream
+    /// yet.
     stream: Option<String>,
     base_bytes: u64,
     acked_bytes: u64,
@@ -85,7 +86,8 @@ struct Sending {
 
 #[derive(Serialize)]
 struct Receiving {
-    /// The id of the stream that this end of the link receives; `null` if there is none yet.
+    /// The id of the stream that this end of the link receives, as text; `null` if there is no
+    /// stream yet.
     stream: Option<String>,
     consumed_bytes: u64,
 }
@@ -194,7 +196,7 @@ fn report(report: &partywall_link::ReportSnapshot) -> Report {
     }
 }
 
-/// The id of a stream as text; `None` if there is no stream.
+/// Formats the id of a stream as text; `None` if there is no stream.
 fn stream(id: u64) -> Option<String> {
     (id != 0).then(|| format!("{id:016x}"))
 }

@@ -28,7 +28,7 @@ pub struct Ended {
     pub reason: String,
 }
 
-/// The state of one command's connections, and its time limits.
+/// The state of the connections of one `link send` or `link recv`, and its time limits.
 pub struct Monitor {
     group: Group,
     is_quiet: bool,
@@ -58,7 +58,7 @@ impl Ended {
         Self { exit: Exit::Failure, reason: reason.into() }
     }
 
-    /// Prints the reason on stderr, and returns the exit code.
+    /// Prints the reason for the command's end on stderr, and returns the exit code.
     pub fn print(self) -> Exit {
         eprintln!("partywall: {}", self.reason);
         self.exit
@@ -107,7 +107,7 @@ impl From<Stopped> for Ended {
 }
 
 impl Monitor {
-    /// A monitor for a link that has not connected yet.
+    /// Makes a monitor for a link that has not connected so far.
     pub fn new(group: Group, is_quiet: bool, timeout: Option<Duration>) -> Self {
         Self {
             group,
@@ -140,8 +140,8 @@ impl Monitor {
         self.has_left
     }
 
-    /// The exit code of a command that has delivered everything. `adopted` is the code if the file
-    /// of the link was adopted after a reboot.
+    /// The exit code of a command that has delivered all messages. `adopted` is the code for the
+    /// case that the file of the link was adopted after a reboot.
     pub fn exit(&self, adopted: Exit) -> Exit {
         match (self.has_lost, self.is_adopted) {
             (true, _) => Exit::LossPossible,
@@ -215,7 +215,7 @@ impl Monitor {
     fn timed_out(&self, timeout: Duration) -> Ended {
         let exit = if self.was_attached { Exit::PeerDied } else { Exit::NoConnection };
         let last = match &*self.last_reason {
-            // Without --quiet, the reason was printed on stderr before.
+            // Without --quiet, the monitor has already printed the reason on stderr.
             _ if !self.is_quiet => String::new(),
             "" => String::new(),
             last => format!("; the last attempt to attach: {last}"),

@@ -101,7 +101,7 @@ impl EndOptions {
         }
     }
 
-    /// The secret from the file of --token-file, if that flag is given.
+    /// The secret of both ends, read from the file of --token-file; `None` without that flag.
     pub fn secret(&self) -> Result<Option<Vec<u8>>> {
         self.token_file.as_deref().map(secret_in).transpose()
     }
@@ -113,7 +113,7 @@ fn secret_in(path: &Path) -> Result<Vec<u8>> {
     let mode = file.metadata().with_context(name)?.mode() & 0o777;
     ensure!(mode & 0o077 == 0, "{}: other users can read it (mode {mode:03o}): chmod 600", name());
     let mut secret = Vec::new();
-    // One byte more than the limit is read, to detect a longer file.
+    // One byte more than the longest secret is read from the file, to detect a longer one.
     file.take(SECRET_MAX + 1).read_to_end(&mut secret).with_context(name)?;
     while secret.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
         secret.pop();

@@ -21,7 +21,7 @@ use crate::command::exit::Exit;
 /// The file, or stdout, to which received messages are written.
 pub struct Output {
     file: File,
-    /// Length of the file in bytes: the offset of the next batch.
+    /// Length of the output file in bytes: the offset of the next batch.
     length: u64,
 }
 
@@ -46,12 +46,12 @@ impl Output {
         Ok(Self { file, length })
     }
 
-    /// The open file, from which the checkpoint takes its identity.
+    /// The output's open file, from which the checkpoint takes its identity.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Length of the file in bytes.
+    /// Length of the output file in bytes.
     pub fn len(&self) -> u64 {
         self.length
     }
@@ -77,7 +77,7 @@ impl Output {
         Ok(())
     }
 
-    /// Truncates the file to its first `length` bytes.
+    /// Truncates the output file to its first `length` bytes.
     pub fn truncate_to(&mut self, length: u64) -> Result<()> {
         self.file.set_len(length).context("truncating --out")?;
         self.length = self.file.seek(SeekFrom::End(0)).context("truncating --out")?;
@@ -90,7 +90,7 @@ impl Output {
         self.file.metadata().is_ok_and(|metadata| metadata.is_file())
     }
 
-    /// Writes the content of a regular file to the disk.
+    /// Writes the content of the output to the disk, if the output is a regular file.
     pub fn sync(&self) -> Result<(), Ended> {
         let synced = if self.is_regular() { self.file.sync_all() } else { Ok(()) };
         synced.map_err(|error| Ended {
@@ -99,7 +99,7 @@ impl Output {
         })
     }
 
-    /// Appends all of `bytes` to the file.
+    /// Appends all of `bytes` to the output.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Ended> {
         let written = self.file.write_all(bytes);
         self.length += bytes.len() as u64;

@@ -129,8 +129,9 @@ fn receive(
     if arguments.end.stats {
         eprint!("{}", totals("received", &link.stats(), started.elapsed()));
     }
-    // The errors are ignored: the peer receives the last acknowledgement now, or with the next
-    // connection; a file that was not written to the disk is refused after a reboot.
+    // Errors of closing or detaching the link are ignored: the peer receives the last
+    // acknowledgement now, or with the next connection; a file that was not written to the disk is
+    // refused after a reboot.
     match &ended {
         Ok(()) => drop(link.close(Instant::now() + CLOSE_TIMEOUT)),
         Err(_) if is_synced => drop(link.detach()),
@@ -269,8 +270,8 @@ impl<'a> Receiving<'a> {
         }
     }
 
-    /// Writes the output, the checkpoint and the record of the sender to the disk. The link's file
-    /// is closed after that, so it never says that a message was written which the output lacks.
+    /// Writes the output, the checkpoint and the sender record to the disk. The link's file is
+    /// closed later, so it never says that a message was written which the output lacks.
     fn sync(&self) -> Result<(), Ended> {
         self.output.sync()?;
         self.checkpoint.as_ref().map_or(Ok(()), Checkpoint::sync)?;
@@ -317,7 +318,7 @@ impl<'a> Receiving<'a> {
         Ok(())
     }
 
-    /// Writes the batch to the output, and then acknowledges it.
+    /// Writes the gathered batch to the output, and then acknowledges its messages.
     fn deliver(&mut self) -> Result<(), Ended> {
         let Some(last) = self.batch.last().map(Message::token) else { return Ok(()) };
         let before = self.output.len();
@@ -332,8 +333,8 @@ impl<'a> Receiving<'a> {
         match self.link.ack_to(last) {
             Ok(()) => Ok(()),
             Err(AckError::Stopped(stopped)) => Err(stopped.into()),
-            // The acknowledgement failed. The batch is removed from the output, because the sender
-            // sends it again.
+            // The acknowledgement of the batch failed. So the batch is removed from the output,
+            // because the sender sends it again.
             Err(_) if self.checkpoint.is_some() => Ok(self.output.truncate_to(before)?),
             Err(_) => Ok(()),
         }
@@ -374,9 +375,9 @@ fn open_checkpoint(path: &Path, link: &Link, output: &mut Output) -> Result<Chec
         Some(at) if at.stream == stream && at.position < position => bail!(
             "the file of the link is older than the output: it was restored from a copy; see `partywall link inspect`"
         ),
-        // The entry is about another stream than the acknowledged position, so no batch has to be
-        // removed. Another stream comes only with a connection, which never begins while a batch is
-        // partly written.
+        // The entry of the checkpoint is about another stream than the acknowledged position, so no
+        // batch has to be removed. Another stream comes only with a connection, which never begins
+        // while a batch is partly written.
         Some(_) => {}
         None if stream == 0 || epoch != link.epoch()? => {}
         None => bail!(

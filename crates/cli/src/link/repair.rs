@@ -83,7 +83,7 @@ pub fn run_reset(arguments: &ResetArguments) -> ExitCode {
 }
 
 impl Which {
-    /// The directory of the link, and the names of the end.
+    /// The directory of the link's file, and the three names that identify this end of the link.
     fn end(&self) -> Result<(PathBuf, Key)> {
         if let Some(file) = &self.file {
             let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
@@ -159,7 +159,8 @@ fn adopted_text(adopted: &Adopted, is_done: bool) -> String {
     text
 }
 
-/// Adds what a file of another boot proves, and the consequences of adopting it.
+/// Appends to `text` the state that a file from another boot proves, and the consequences of
+/// adopting the file.
 fn proven_text(text: &mut String, evidence: &Evidence, is_done: bool) {
     let Evidence { messages, from, to, consumed, .. } = evidence;
     let (is, are) = if is_done { ("is", "are") } else { ("would be", "would be") };

@@ -63,7 +63,7 @@ pub struct Arguments {
     slab: u64,
 }
 
-/// Sends the input until all of it is acknowledged.
+/// Runs `partywall link send`: sends the input until all of it is acknowledged.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let place = arguments.end.place(("--in", arguments.input.is_some()))?;
     let secret = arguments.end.secret()?;
@@ -83,7 +83,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(sent.unwrap_or_else(Ended::print).into())
 }
 
-/// Sends the input, and closes the link. Returns the exit code if all of the input is acknowledged.
+/// Sends the input into the link, waits until it is acknowledged, and closes the link. Returns the
+/// exit code if all of the input is acknowledged.
 fn send_all(
     arguments: &Arguments,
     link: Link,
@@ -136,7 +137,7 @@ struct Sending<'a> {
     epoch: u64,
     /// Upper bound of the bytes in a batch; it is halved each time that a batch exceeds the ring.
     batch_max: usize,
-    /// Offset in the input, in bytes. The messages before this offset are in the link.
+    /// Offset in the input, in bytes, up to which the messages are in the link.
     sent_to: u64,
     is_durable: bool,
 }
@@ -190,7 +191,7 @@ impl<'a> Sending<'a> {
         })
     }
 
-    /// Adds to the reason of an error how much of the input the link keeps.
+    /// Adds to the reason for which the command fails how much of the input the link keeps.
     fn with_kept_input(&self, Ended { exit, reason }: Ended) -> Ended {
         let is_acked = self.link.unacked_bytes().is_ok_and(|bytes| bytes == 0);
         let note = match (is_acked, self.is_durable) {
@@ -362,7 +363,7 @@ impl<'a> Sending<'a> {
     }
 }
 
-/// Opens or creates the checkpoint of the input.
+/// Opens or creates the checkpoint of the input, in which `--exactly-once` records offsets.
 fn open_checkpoint(path: &Path, link: &Link, input: &File, epoch: u64) -> Result<Checkpoint> {
     let at = link.sent_position()?;
     let found = match Checkpoint::open(path, Kind::In, input) {
@@ -418,7 +419,7 @@ fn not_sent(error: SendError) -> Ended {
     }
 }
 
-/// Upper bound of the messages in a batch.
+/// Upper bound of the messages that are sent in one batch.
 const BATCH_MESSAGES: usize = 64;
 /// Upper bound of the bytes in a batch, except for a single longer message.
 const BATCH_BYTES: usize = 64 << 10;

@@ -19,14 +19,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The last known state of a sender, and the file that stores it.
+/// The last known state of a link's sender, and the file that stores this state.
 #[derive(Debug)]
 pub struct SenderRecord {
     path: Option<PathBuf>,
     state: SenderState,
 }
 
-/// The last known state of a sender.
+/// The last known state of a link's sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SenderState {
     /// The sender has never attached, or the file is missing.
@@ -52,22 +52,22 @@ impl SenderRecord {
         Ok(Self { path, state })
     }
 
-    /// The last known state of the sender.
+    /// The last known state of the sender, from this record.
     pub fn state(&self) -> SenderState {
         self.state
     }
 
-    /// Writes to the file that the sender has attached.
+    /// Writes to the sender record that the sender has attached.
     pub fn record_attached(&mut self) -> Result<()> {
         self.record(SenderState::Attached, ATTACHED)
     }
 
-    /// Writes to the file that the sender has finished.
+    /// Writes to the sender record that the sender has finished.
     pub fn record_finished(&mut self) -> Result<()> {
         self.record(SenderState::Finished, FINISHED)
     }
 
-    /// Writes the record and its name to the disk, if there is one.
+    /// Writes the sender record and its name to the disk, if the record has a file.
     pub fn sync(&self) -> Result<()> {
         let Some(path) = self.path.as_deref().filter(|_| self.state != SenderState::Unknown) else {
             return Ok(());

@@ -24,7 +24,7 @@ impl Chunk {
         self.step.checked_sub(1).map(|index| LONG_BYTES[index])
     }
 
-    /// Derives the size of the next read from the last read, which had `count` bytes.
+    /// Sets the size of the next read after a read that returned `count` bytes.
     pub fn record(&mut self, count: usize) {
         let room = self.long().unwrap_or(SHORT_BYTES);
         if count >= room {

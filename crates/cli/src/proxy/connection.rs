@@ -25,7 +25,7 @@ use super::shared::Shared;
 use super::{ENDING, LATE, READS_NO_MORE, RESET, UNREACHABLE, reset_reason};
 use super::{to_plain, to_stream};
 
-/// Carries bytes in both directions until both have ended, or the proxy ends.
+/// Carries the bytes of one connection in both directions until both have ended, or the proxy ends.
 pub async fn carry(plain: Plain, stream: Stream, shared: &Shared) {
     let (counters, stages) = (&shared.counters, &shared.stages);
     let (send, recv) = stream.into_split();
@@ -56,8 +56,8 @@ struct Joined {
 
 impl Drop for Joined {
     fn drop(&mut self) {
-        // The reset below affects only directions that are still open. A direction that has ended
-        // in good order stays so.
+        // The reset of the stream affects only directions that are still open. A direction that has
+        // ended in good order stays so.
         if let Some(code) = self.reset_code {
             self.send.reset(code);
             self.plain.reset_on_close();
@@ -69,11 +69,11 @@ impl Drop for Joined {
 /// How a connection of the proxy ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// Both directions were closed in good order.
+    /// Both directions of the connection were closed in good order.
     InOrder,
-    /// The plain socket failed, or its program reset it.
+    /// The plain socket of the connection failed, or its program reset it.
     PlainReset,
-    /// The other proxy reset the stream, with this code.
+    /// The other proxy reset the stream of the connection, with this code.
     PeerReset(u32),
     /// The session has ended, or the proxy ends; the code states which of the two.
     CutOff(u32),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use partywall_bench::figure::quantity::{bandwidth_name, counted, size_name, time_name};
 
-/// The counters of one proxy.
+/// The counters of one proxy, and the time of its start.
 #[derive(Debug)]
 pub struct Counters {
     started: Instant,
@@ -41,17 +41,17 @@ pub struct Values {
 }
 
 impl Counters {
-    /// Counters of a proxy that starts now, all at 0.
+    /// Makes the counters of a proxy that starts now: all are 0.
     pub fn new() -> Self {
         Self { started: Instant::now(), values: Mutex::default() }
     }
 
-    /// Locks the values for an update.
+    /// Locks the values of the counters, so that the caller can change them.
     pub fn lock(&self) -> MutexGuard<'_, Values> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts the begin of a connection.
+    /// Counts the beginning of one connection of the proxy.
     pub fn begin(&self) {
         let mut values = self.lock();
         values.connections += 1;
@@ -59,12 +59,12 @@ impl Counters {
         values.open_max = values.open_max.max(values.open);
     }
 
-    /// Counts the end of a connection.
+    /// Counts the end of one connection of the proxy.
     pub fn end(&self) {
         self.lock().open -= 1;
     }
 
-    /// The counters as one line, for `--stats-every`.
+    /// Writes the counters as one line of text, for `--stats-every`.
     pub fn line(&self) -> String {
         let now = *self.lock();
         format!(
@@ -78,7 +78,7 @@ impl Counters {
         )
     }
 
-    /// The counters as a table, for `--stats`.
+    /// Writes the counters as a table of text, for `--stats`.
     pub fn table(&self) -> String {
         table(&self.lock(), self.started.elapsed())
     }

@@ -20,7 +20,7 @@ use super::plain::{Plain, PlainListener};
 use super::session::SharedSession;
 use super::shared::Shared;
 
-/// Accepts plain sockets until the proxy drains.
+/// Runs the entry proxy: accepts plain sockets until the proxy drains.
 pub async fn serve(listener: PlainListener, session: SharedSession, shared: Arc<Shared>) {
     select! {
         () = accept_all(&listener, &session, &shared) => {}
@@ -30,7 +30,7 @@ pub async fn serve(listener: PlainListener, session: SharedSession, shared: Arc<
 
 async fn accept_all(listener: &PlainListener, session: &SharedSession, shared: &Arc<Shared>) {
     loop {
-        // No code closes the semaphore of permits, so acquiring a permit cannot fail.
+        // Acquiring a permit fails only if the semaphore of permits is closed, which no code does.
         let Ok(permit) = Arc::clone(&shared.places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok(plain) => {
@@ -38,8 +38,8 @@ async fn accept_all(listener: &PlainListener, session: &SharedSession, shared: &
                 tokio::spawn(async move {
                     connect(plain, &session, &shared).await;
                     drop(open);
-                    // The permit is moved into the task, so that it is released even if the task
-                    // panics.
+                    // The permit of the connection is moved into its task, so that the permit is
+                    // released even if the task panics.
                     drop(permit);
                 });
             }

@@ -20,7 +20,7 @@ use super::plain::Plain;
 use super::shared::Shared;
 use super::{ENDING, LATE, UNREACHABLE};
 
-/// Accepts sessions until the proxy drains.
+/// Runs the exit proxy: accepts sessions until the proxy drains.
 pub async fn serve(mut listener: Listener, target: Address, shared: Arc<Shared>) {
     let target = Arc::new(target);
     select! {
@@ -32,7 +32,7 @@ pub async fn serve(mut listener: Listener, target: Address, shared: Arc<Shared>)
 async fn accept_all(listener: &mut Listener, target: &Arc<Address>, shared: &Arc<Shared>) {
     let sessions = Arc::new(Semaphore::new(SESSIONS_MAX));
     loop {
-        // No code closes the semaphore of permits, so acquiring a permit cannot fail.
+        // Acquiring a permit fails only if the semaphore of permits is closed, which no code does.
         let Ok(permit) = Arc::clone(&sessions).acquire_owned().await else { return };
         match listener.accept().await {
             Ok(session) => {
@@ -126,7 +126,7 @@ async fn reach<'a>(
     target: &Address,
     shared: &'a Shared,
 ) -> std::io::Result<(Plain, Option<tokio::sync::SemaphorePermit<'a>>)> {
-    // No code closes the semaphore of permits, so acquiring a permit cannot fail.
+    // Acquiring a permit fails only if the semaphore of permits is closed, which no code does.
     let permit = shared.places.acquire().await.ok();
     Ok((Plain::connect(target).await?, permit))
 }

@@ -36,7 +36,7 @@ struct Lines {
     waiting: VecDeque<String>,
     /// Number of lines that were dropped, because the queue was full, since a line was last queued.
     missing: u64,
-    /// The last printed line, which `print` does not repeat.
+    /// The last printed line; `print` does not print an equal line again.
     last: String,
     is_closed: bool,
     /// Whether all lines are written and no more will be queued, because `finish` was called.
@@ -52,7 +52,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Prints a line, unless it equals the last printed line.
+    /// Prints a line on the log, unless it equals the last printed line.
     pub fn print(&self, line: &str) {
         let mut lines = self.0.lines();
         if lines.last != line {
@@ -62,7 +62,8 @@ impl Log {
         }
     }
 
-    /// Prints a line even if it equals the last printed line, as the counters at intervals may.
+    /// Prints a line even if it equals the last printed line. The caller prints the counters at
+    /// intervals by this method, and they may be equal.
     pub fn report(&self, line: &str) {
         self.0.lines().add(line);
         self.0.changed.notify_all();
@@ -132,7 +133,8 @@ impl Queue {
             if let Some(mut line) = lines.next() {
                 drop(lines);
                 line.push('\n');
-                // The error is ignored, because a failed write must not affect the connections.
+                // An error of the write is ignored, because a failed write to stderr must not
+                // affect the connections.
                 let _ = out.write_all(line.as_bytes());
                 lines = self.lines();
             } else if lines.is_closed {

@@ -96,7 +96,7 @@ pub struct Arguments {
     quiet: bool,
 }
 
-/// Carries connections until a signal ends the proxy.
+/// Runs `partywall proxy`: carries connections until a signal ends the proxy.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let route = match Route::decide(&arguments.listen, &arguments.to) {
         Ok(route) => route,
@@ -141,7 +141,8 @@ async fn proxy(arguments: &Arguments, route: Route) -> Result<ExitCode> {
     let _first = signals.next().await;
     shared.print(&format!("stopping: waiting up to {:?} for open connections", arguments.drain));
     stage.send_replace(Stage::Draining);
-    // The accepting task removes the socket file when the task ends.
+    // The result is ignored. The accepting task, for which this line waits, removes the socket file
+    // at its end.
     let _ = serving.await;
     drop(alive);
     let second = select! {
@@ -220,7 +221,7 @@ fn config(arguments: &Arguments) -> Config {
         .streams_max(arguments.connections)
 }
 
-/// Prints a line of counters at each interval.
+/// Prints a line with the proxy's counters at each interval `every`.
 async fn report(every: Duration, shared: Arc<Shared>) {
     let mut ticks = interval(every);
     loop {
@@ -260,7 +261,7 @@ Exit codes:
   3  could not listen
   130, 143  a second signal ended it";
 
-// Codes of the RESET by which a proxy gives up a stream (SPEC 11.3).
+// The codes of the RESET by which a proxy gives up a stream (SPEC 11.3).
 
 /// RESET code: the plain socket was reset by its program, or failed.
 const RESET: u32 = 1;

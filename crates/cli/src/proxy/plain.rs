@@ -20,9 +20,9 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, tcp, unix};
 /// A plain socket to a program that does not use Partywall.
 #[derive(Debug)]
 pub enum Plain {
-    /// A TCP socket with `TCP_NODELAY`.
+    /// The plain socket is a TCP socket with `TCP_NODELAY`.
     Tcp(TcpStream),
-    /// A Unix socket, which has no resets.
+    /// The plain socket is a Unix socket, which has no resets.
     Unix(UnixStream),
 }
 
@@ -83,19 +83,20 @@ impl Plain {
     }
 }
 
-/// The reading direction of a plain socket: bytes from the program to the proxy.
+/// The reading direction of a plain socket, which yields the bytes that the program sends to the
+/// proxy.
 pub enum PlainReader<'a> {
     Tcp(tcp::ReadHalf<'a>),
     Unix(unix::ReadHalf<'a>),
 }
 
-/// The writing direction of a plain socket: bytes from the proxy to the program.
+/// The writing direction of a plain socket, to which the proxy writes bytes for the program.
 pub enum PlainWriter<'a> {
     Tcp(tcp::WriteHalf<'a>),
     Unix(unix::WriteHalf<'a>),
 }
 
-/// Calls the same method on either kind of plain socket.
+/// Calls the same method on a plain socket of either kind, TCP or Unix.
 macro_rules! on {
     ($socket:expr, $half:ident => $call:expr) => {
         match $socket {
@@ -111,7 +112,7 @@ impl PlainReader<'_> {
         on!(self, half => half.readable().await)
     }
 
-    /// Waits until the socket has an error or was reset.
+    /// Waits until the plain socket has an error or was reset.
     pub async fn broken(&self) {
         let _ = on!(self, half => half.ready(Interest::ERROR).await);
     }
@@ -138,7 +139,7 @@ impl AsyncRead for PlainReader<'_> {
 }
 
 impl PlainWriter<'_> {
-    /// Waits until the socket has an error or was reset.
+    /// Waits until the plain socket has an error or was reset.
     pub async fn broken(&self) {
         let _ = on!(self, half => half.ready(Interest::ERROR).await);
     }
@@ -195,7 +196,8 @@ enum Accepting {
 }
 
 impl PlainListener {
-    /// Binds the address; an address other than loopback is refused without `allow_remote`.
+    /// Binds a listener for plain sockets to the address; an address other than loopback is refused
+    /// without `allow_remote`.
     pub fn bind(address: &Address, mode: u32, allow_remote: bool) -> Result<Self, String> {
         let listener = match address {
             Address::Path(path) => partywall_sys::Listener::listen_unix_path(path, mode, BACKLOG),
@@ -217,7 +219,7 @@ impl PlainListener {
         Ok(Self { listener, accepting })
     }
 
-    /// The bound address, with the chosen port if port 0 was requested.
+    /// The address to which the listener is bound, with the chosen port if port 0 was requested.
     pub fn local_address(&self, requested: &Address) -> Address {
         let bound = self.listener.local_addr().ok().flatten();
         bound.map_or_else(|| requested.clone(), Address::from)

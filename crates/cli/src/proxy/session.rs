@@ -36,7 +36,8 @@ pub struct Supervisor {
 }
 
 impl SharedSession {
-    /// A supervisor and a handle of its session, which is connected once [`Supervisor::run`] runs.
+    /// Makes a supervisor, and a handle of the session that the supervisor connects once
+    /// [`Supervisor::run`] runs.
     pub fn new(target: Address, config: Config) -> (Supervisor, Self) {
         let (current, session) = watch::channel(None);
         (Supervisor { target, config, current }, Self(session))

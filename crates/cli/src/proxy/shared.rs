@@ -31,7 +31,7 @@ pub struct Shared {
     alive: mpsc::WeakSender<()>,
 }
 
-/// A connection that counts as open until it is dropped.
+/// A handle of one connection, which counts as open until the handle is dropped.
 #[derive(Debug)]
 pub struct Open {
     shared: Arc<Shared>,
@@ -39,7 +39,7 @@ pub struct Open {
 }
 
 impl Shared {
-    /// The state of a proxy with at most `connections` connections.
+    /// Makes the shared state of a proxy that carries at most `connections` connections at once.
     pub fn new(
         stages: Stages,
         connections: usize,

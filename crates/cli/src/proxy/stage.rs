@@ -46,7 +46,8 @@ impl Stages {
     }
 
     async fn reached(&self, stage: Stage) {
-        // The error is ignored: a dropped sender means that the proxy ends.
+        // The result is ignored: an error means that the sender of stages was dropped, and so that
+        // the proxy ends.
         let _ = self.0.clone().wait_for(|now| *now >= stage).await;
     }
 }
@@ -67,7 +68,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next signal; returns its number.
+    /// Waits for the next SIGINT or SIGTERM; returns the number of the signal.
     pub async fn next(&mut self) -> u8 {
         select! {
             _ = self.interrupt.recv() => 2,

@@ -23,13 +23,13 @@ pub enum Ended {
     /// The other proxy has finished its direction of the stream; the plain socket is shut down for
     /// writing.
     Finished,
-    /// The plain socket has failed or was reset.
+    /// The plain socket has failed or was reset, so no more bytes can be written to it.
     Broken,
     /// The program at the plain socket reads no more, but may still write.
     ReadsNoMore,
-    /// The peer reset the stream, with this code.
+    /// The other proxy reset the stream, with the code in this variant.
     Reset(u32),
-    /// The session of the stream has ended.
+    /// The session that carries the stream has ended.
     Over,
 }
 
@@ -42,7 +42,7 @@ pub async fn copy(
     match copy_all(writer, recv, counters).await {
         Err(Ended::Finished) => match writer.shutdown().await {
             Ok(()) => Ended::Finished,
-            // The program has closed the socket already.
+            // The program has closed its socket already, so shutting the socket down has no effect.
             Err(error) if error.kind() == ErrorKind::NotConnected => Ended::Finished,
             Err(_) => Ended::Broken,
         },

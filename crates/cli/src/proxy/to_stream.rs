@@ -29,11 +29,11 @@ pub enum Ended {
     /// The program has shut down its writing direction; the caller finishes the stream's sending
     /// direction.
     Finished,
-    /// The plain socket has failed or was reset.
+    /// The plain socket has failed or was reset, so no more bytes can be read from it.
     Broken,
-    /// The other proxy receives no more of this stream; the value is its code.
+    /// The other proxy receives no more of this stream; the variant holds the code that it sent.
     Stopped(u32),
-    /// The session of the stream has ended.
+    /// The session that carries the stream has ended.
     Over,
 }
 
@@ -101,8 +101,8 @@ async fn copy_long(
             reserved.truncate(count);
             unless_broken(reader, reserved.commit()).await?;
         } else if count > 0 {
-            // A few bytes must not occupy a large block of shared memory. So the proxy copies the
-            // bytes, frees the block, and sends the copy.
+            // The few bytes of a short read must not occupy a large block of shared memory. So the
+            // proxy copies the bytes, frees the block, and sends the copy.
             let little = reserved[..count].to_vec();
             drop(reserved);
             unless_broken(reader, send.send(&little)).await?;
@@ -111,7 +111,7 @@ async fn copy_long(
     }
 }
 
-/// Reads without waiting; `None` if the socket has no bytes.
+/// Reads from the plain socket without waiting; `None` if the socket has no bytes now.
 async fn read_now(reader: &mut PlainReader<'_>, into: &mut [u8]) -> Option<io::Result<usize>> {
     poll_fn(|context| {
         let mut buffer = ReadBuf::new(into);

@@ -39,9 +39,9 @@ pub struct Arguments {
 
 /// Copies of shared memory, and the reports on their content.
 pub struct Dump {
-    /// The groups of regions that belong together, each with its report.
+    /// The groups of regions that belong to one connection, each with the report on it.
     pub groups: Vec<(Group, Report)>,
-    /// Memory that has the name of a region but is no region, each with the reason.
+    /// Copies of memory that has the name of a region but is no region, each with the reason.
     pub unrecognised: Vec<(Memory, String)>,
     /// Names of memory that could not be copied, each with the reason.
     pub unreadable: Vec<(String, String)>,
@@ -143,7 +143,7 @@ impl Dump {
         if self.is_live() { 0 } else { report.unaccounted().count() }
     }
 
-    /// Whether no region is broken and no slice has leaked.
+    /// Whether the dump found no broken region and no leaked slice.
     pub fn is_sound(&self) -> bool {
         !self.is_broken() && self.groups.iter().all(|(_, report)| self.leaked(report) == 0)
     }

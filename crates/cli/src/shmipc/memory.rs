@@ -12,14 +12,14 @@
 
 use partywall_shmipc::regions::{Queue, QueueLayout, inspect};
 
-/// A copy of a file or memfd.
+/// A copy of a file or memfd that may hold a region of shmipc.
 #[derive(Clone, Debug)]
 pub struct Memory {
     /// Path of the file, or name of the memfd.
     pub name: String,
     /// The file, process or mapping from which the bytes were copied.
     pub source: String,
-    /// The bytes of the memory at the time of the copy.
+    /// The bytes of the file or memfd at the time of the copy.
     pub bytes: Vec<u8>,
 }
 
@@ -63,7 +63,7 @@ impl Memory {
         Some(u32::from_ne_bytes(*self.bytes.get(at..)?.first_chunk()?))
     }
 
-    /// The kind of region that the bytes hold.
+    /// Decides from the bytes of the copy which kind of region they are.
     pub fn kind(&self) -> Kind {
         match inspect(&self.bytes, &[], LAYOUT) {
             Ok(_) => Kind::Buffers,
@@ -83,7 +83,8 @@ impl Memory {
             && self.capacity(size / 2) == Some(entries)
     }
 
-    /// The common part of the names of the regions of one connection.
+    /// The family of the memory's name: the part that the names of all regions of one connection
+    /// have in common.
     pub fn family(&self) -> &str {
         family(&self.name)
     }
@@ -96,8 +97,8 @@ fn sizes(entries: u32) -> (u64, u64) {
     (least, Queue::size_bytes(entries).map_or(0, |bytes| bytes as u64))
 }
 
-/// The common part of the names of the regions of one connection; the whole name for a file that is
-/// not named like a region.
+/// Returns the family of a region's name, which the names of all regions of one connection have in
+/// common; the whole name for a file that is not named like a region.
 pub fn family(name: &str) -> &str {
     if let Some(family) = name.strip_suffix("_buffer") {
         return family;

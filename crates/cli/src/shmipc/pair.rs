@@ -13,10 +13,10 @@ use anyhow::{Context, Result};
 use partywall_shmipc::regions::{Backing, BufferRegion, Class, Report, inspect, read_memory};
 use std::os::fd::AsRawFd;
 
-/// A buffer region with its queues.
+/// A buffer region of shmipc with the queue regions that refer to it.
 #[derive(Clone, Debug, Default)]
 pub struct Group {
-    /// The buffer region, if it was found.
+    /// The buffer region of the group, if it was found.
     pub buffers: Option<Memory>,
     /// The queue regions whose elements refer to the buffer region.
     pub queues: Vec<Memory>,
@@ -62,7 +62,7 @@ impl Group {
         report.with_context(|| format!("{} is damaged", buffers.name))
     }
 
-    /// All memory of the group, the buffer region first.
+    /// All copied regions of the group, the buffer region first.
     pub fn memories(&self) -> impl Iterator<Item = &Memory> {
         self.buffers.iter().chain(&self.queues)
     }

@@ -24,13 +24,13 @@ pub type Identity = (u64, u64);
 /// The shared memory that a process has open or mapped.
 #[derive(Debug, Default)]
 pub struct Owned {
-    /// Copies of all memory that could be read.
+    /// Copies of all memory of the process that could be read.
     pub memories: Vec<Memory>,
     /// Names of memory that could not be copied, each with the reason.
     pub unreadable: Vec<(String, String)>,
 }
 
-/// The identity of a file, from its metadata.
+/// Returns the identity of a file, from its metadata.
 pub fn identity(metadata: &Metadata) -> Identity {
     (metadata.dev(), metadata.ino())
 }
@@ -139,7 +139,8 @@ fn mappings(maps: &str) -> Vec<Mapping<'_>> {
         let Some((start, end, offset, identity, path)) = fields(line) else { continue };
         let before = found.last_mut();
         match before.filter(|before| before.end == start && before.identity == identity) {
-            // The line continues the mapping of the line before, perhaps with other permissions.
+            // The line of `/proc/PID/maps` continues the mapping of the line before it, perhaps
+            // with other permissions.
             Some(before) if offset == before.end - before.start => before.end = end,
             _ if offset == 0 => found.push(Mapping { start, end, identity, path }),
             _ => {}
@@ -155,7 +156,8 @@ fn fields(line: &str) -> Option<(u64, u64, u64, Identity, &str)> {
     let hexadecimal = |text| u64::from_str_radix(text, 16).ok();
     let (major, minor) = device.split_once(':')?;
     let (major, minor) = (hexadecimal(major)?, hexadecimal(minor)?);
-    // The major and minor device numbers are packed into one number as the C library does it.
+    // The major and minor device numbers of the mapped file are packed into one number, as the C
+    // library does it.
     let device =
         (major & 0xfff) << 8 | (major & !0xfff) << 32 | (minor & 0xff) | (minor & !0xff) << 12;
     let identity = (device, inode.parse().ok().filter(|inode| *inode != 0)?);
@@ -178,8 +180,8 @@ fn read_mapping(directory: &str, mapping: &Mapping<'_>) -> io::Result<Vec<u8>> {
             Ok(count) => read += count,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if read == 0 => return Err(error),
-            // The page that cannot be read lies after the end of the file. The file was truncated,
-            // or its size is no multiple of a page.
+            // The read fails at a page of the mapping after the end of the file: the file was
+            // truncated, or its size is no multiple of a page.
             Err(_) => break,
         }
     }

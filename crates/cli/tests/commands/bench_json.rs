@@ -183,7 +183,8 @@ fn parallel() {
     }
 }
 
-/// Each framework answers every call over both transports; payloads of any size arrive intact.
+/// Rule: gRPC and HTTP answer every call over both transports, shared memory and Unix sockets, and
+/// payloads of any size arrive intact.
 #[cfg(feature = "frameworks")]
 #[test]
 fn frameworks() {

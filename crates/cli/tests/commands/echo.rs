@@ -26,8 +26,8 @@ impl Serving {
         Self { process, stdout, addresses }
     }
 
-    /// Waits for the end of the server; returns the rest of its output, which has the counts of
-    /// echoed messages.
+    /// Waits for the end of `partywall echo serve`; returns the rest of its output, which has the
+    /// counts of echoed messages.
     fn verdict(mut self) -> String {
         let mut printed = String::new();
         self.stdout.read_to_string(&mut printed).unwrap();

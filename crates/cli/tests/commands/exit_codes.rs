@@ -95,8 +95,8 @@ fn unwritable_report_is_1_before_any_measurement() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     std::fs::write(&file, "kept").unwrap();
-    // The command must report the error before it measures: a measurement of 600 s would exceed the
-    // time limit of the test.
+    // `bench` must report the error of `--out` before it measures: a measurement of 600 s would
+    // exceed the time limit of the test.
     let long = ["bench", "ping", "--duration", "600s", "--out"];
     for out in [file.clone(), file.join("within")] {
         ends(&[&long[..], &[out.to_str().unwrap()]].concat(), FAILURE, out.to_str().unwrap());

@@ -10,7 +10,7 @@ use std::process::Stdio;
 
 use program::{Listening, Running, partywall, text, wait_until};
 
-/// For each transport, the address family and the value of `--transport`.
+/// The transports of the test, each as the family of the address and the value of `--transport`.
 const WIRES: [(&str, &str); 3] = [("unix", "shm"), ("unix", "socket"), ("tcp", "auto")];
 
 /// Calls `test` once for each transport, with its name and a running `listen` and `connect` whose

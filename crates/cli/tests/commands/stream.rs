@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 use partywall_testkit::{fill, is_pattern};
 use program::{Listening, Running, partywall};
 
-/// The transports: a name, the address family, and the value of `--transport`.
+/// The transports of the test, each as a name, the family of the address, and the value of
+/// `--transport`.
 const WIRES: [(&str, &str, &str); 3] =
     [("shm", "unix", "shm"), ("unix socket", "unix", "socket"), ("tcp", "tcp", "auto")];
 

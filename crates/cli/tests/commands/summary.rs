@@ -18,7 +18,8 @@ fn summaries(bytes: usize) -> [String; 2] {
     let mut command = partywall(&["connect", &listen.address, "--stats"]);
     let mut connect = Running::start(command.stdin(Stdio::piped()));
     let mut input = connect.0.stdin.take().unwrap();
-    // A socket, on which the channel begins, holds less than all bytes that are written here.
+    // The channel begins on a socket, which holds fewer bytes than the test writes. So a thread
+    // writes them.
     let writing = std::thread::spawn(move || input.write_all(&vec![7; bytes]).unwrap());
     let mut received = Vec::new();
     listen.stdout().read_to_end(&mut received).unwrap();

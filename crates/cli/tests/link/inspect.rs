@@ -79,7 +79,8 @@ fn one_file_is_inspected_whatever_its_name() {
     }
     let printed = text(&run(&["link", "inspect", copy.to_str().unwrap()]).stdout);
     assert!(printed.contains("of\\u{1b}a\\nreset.copy"), "{printed}");
-    // A directory instead of a file is inspected as with --dir.
+    // Input: `link inspect` gets a directory in place of a file. Expected: it inspects the
+    // directory, as with --dir.
     let output = run(&["link", "inspect", directory.path().to_str().unwrap()]);
     assert!(text(&output.stdout).contains("link \"orders\""));
     let missing = directory.path().join("missing.link");
@@ -91,7 +92,7 @@ fn one_file_is_inspected_whatever_its_name() {
 }
 
 /// Input: files whose names end in `.link`, which no link made, and a link's file that is removed.
-/// Expected: each is named.
+/// Expected: `link inspect` names each of these files.
 #[test]
 fn foreign_empty_and_missing_files_are_named() {
     let directory = directory();

@@ -46,7 +46,7 @@ fn reboot_list(ground: &Ground) {
     fs::write(list, other).unwrap();
 }
 
-/// Offset of `bytes` in the file at `path`, if they are in it.
+/// Finds `bytes` in the file at `path`; returns their offset, if the file has them.
 fn place_of(path: &Path, bytes: &str) -> Option<usize> {
     let image = fs::read(path).ok()?;
     image.windows(bytes.len()).position(|found| found == bytes.as_bytes())

@@ -19,8 +19,8 @@ fn quarantined() -> Ground {
     quarantined_keeping("")
 }
 
-/// Like [`quarantined`], but the older copy of the sender's file also holds the message `kept`,
-/// which the receiver had not received when the file was copied.
+/// A link in quarantine, as made by [`quarantined`]. The older copy of the sender's file also holds
+/// the message `kept`, which the receiver had not received when the file was copied.
 fn quarantined_keeping(kept: &str) -> Ground {
     let ground = Ground::new(false);
     let (file, copy) = (ground.file_of("alice", "link"), ground.path("copy"));

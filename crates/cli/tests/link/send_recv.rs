@@ -241,7 +241,8 @@ fn each_error_has_its_text_and_code() {
     let waiting = [&send[..], &["--volatile", "--timeout", "10ms", "--in", &input]].concat();
     let (code, printed) = fails(&waiting);
     assert!(code == 3 && printed.contains("no peer attached"), "{printed}");
-    // The reason of the last attempt is printed once: as its event, or with --quiet at the end.
+    // The reason for which the last attempt to connect failed is printed once: as an event, or with
+    // --quiet at the end.
     let nowhere = ["link", "send", "--name", "a", "--peer", "b", "--volatile", "unix:/nowhere/x"];
     for more in [&["--timeout", "50ms"][..], &["--timeout", "50ms", "--quiet"]] {
         let (code, printed) = fails(&[&nowhere[..], more].concat());

@@ -104,7 +104,7 @@ impl Ground {
 /// The result of one transfer from a sender to a receiver.
 #[derive(Debug)]
 pub struct Carried {
-    /// Exit codes of sender and receiver.
+    /// Exit codes of the sender's and the receiver's process.
     pub codes: (Option<i32>, Option<i32>),
     pub output: String,
     pub sender: String,

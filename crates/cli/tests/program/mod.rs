@@ -7,7 +7,7 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output,
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A command that runs `partywall` with these arguments.
+/// Makes a command that runs `partywall` with these arguments.
 pub fn partywall(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_partywall"));
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -28,7 +28,7 @@ impl Running {
         Self(command.spawn().expect("the program starts"))
     }
 
-    /// Waits for the end of the process; returns its exit status.
+    /// Waits for the end of the child process; returns its exit status.
     pub fn wait(&mut self) -> ExitStatus {
         let mut status = None;
         wait_until("the program ends", || {

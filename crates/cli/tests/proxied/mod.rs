@@ -70,15 +70,15 @@ impl Pair {
         Self { directory, entry, exit }
     }
 
-    /// Starts two proxies : clients connect to the Unix socket `front`, and the exit proxy connects
-    /// to the server at `back`.
+    /// Starts two proxies between Unix sockets: clients connect to the socket file `front`, and the
+    /// exit proxy connects to the server at `back`.
     pub fn unix(front: &Path, back: &Path, options: &[&str]) -> Self {
         let plain = |path: &Path| format!("plain:unix:{}", path.display());
         Self::start(&plain(front), &plain(back), options)
     }
 
-    /// Starts two proxies : clients connect over TCP, and the exit proxy connects to the TCP server
-    /// `to`.
+    /// Starts two proxies between TCP sockets: clients connect over TCP, and the exit proxy
+    /// connects to the TCP server `to`.
     pub fn tcp(to: &TcpListener, options: &[&str]) -> Self {
         Self::start("tcp:127.0.0.1:0", &address_of(to), options)
     }
@@ -94,7 +94,7 @@ pub fn connect(address: &str) -> TcpStream {
     with_timeouts(TcpStream::connect(address.strip_prefix("tcp:").expect("tcp:")).unwrap())
 }
 
-/// Accepts the next connection, with a time-out for each call.
+/// Accepts the next connection of the listener, with a time-out for each later call.
 pub fn accept(listener: &TcpListener) -> TcpStream {
     with_timeouts(listener.accept().unwrap().0)
 }

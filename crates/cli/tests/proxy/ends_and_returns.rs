@@ -21,7 +21,7 @@ fn killed_exit_ends_every_connection_and_a_new_one_takes_over() {
     for client in &mut clients {
         exchange(client, b"before");
     }
-    // Input: one connection has bytes in flight when the exit proxy is killed.
+    // Input: one of the connections has bytes in flight when the test kills the exit proxy.
     let mut busy = clients[0].try_clone().unwrap();
     let busy = thread::spawn(move || while busy.write_all(&[7; 65_536]).is_ok() {});
     pair.exit.process.0.kill().unwrap();

@@ -53,7 +53,8 @@ fn reset_of_a_blocked_connection_passes_through() {
     let mut client = pair.connect();
     let mut server_end = accept(&server);
     server_end.write_all(b"x").unwrap();
-    // The server does not read, so the client's writes fill all buffers until no more bytes fit.
+    // The server does not read. So the client's writes fill all buffers between client and server,
+    // until no more bytes fit.
     client.set_nonblocking(true).unwrap();
     let stuck = loop {
         match client.write(&[7; 65_536]) {

@@ -213,8 +213,8 @@ impl Shared {
         };
         let waiter = self.table().pending.answered(id)?;
         if let Some(waiter) = waiter {
-            // The error is ignored: it only means that the caller has dropped the call in the
-            // meantime.
+            // An error of this `send` is ignored: it only means that the caller has dropped its
+            // call in the meantime.
             let _ = waiter.answer.send(answer);
         }
         Ok(())

@@ -243,7 +243,8 @@ async fn closed_session_ends_every_call() {
     let pair = pair().await;
     let (serving, mut events) = serve_for_ever(pair.there, CallsConfig::default());
     let client = Client::with(pair.here, CallsConfig::default().in_flight_max(4));
-    // Four calls are in flight; the fifth waits for a slot.
+    // The client allows four calls in flight, and these four are never answered. The fifth call
+    // waits until fewer calls are in flight.
     let calls: Vec<_> = (0..5)
         .map(|_| {
             let client = client.clone();

@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn config() -> Config {
-    // A full ring is what makes a sender lose records.
+    // A sender loses records when its ring is full. So the tests share memory at once, and the ring
+    // has only 4096 bytes.
     Config::default().begin(Begin::SharedMemory).ring_bytes(4096).inline_max(512)
 }
 

@@ -35,7 +35,8 @@ pub fn sealed_header(position: Position, tag: u32, len: u32) -> [u8; HEADER] {
     header
 }
 
-/// The header of [`sealed_header`] as two words, for callers that store it word by word.
+/// Returns the header of a compact record as two words, with the tag of the record's stream in
+/// place of the crc. Callers use it that store the header word by word.
 #[inline]
 #[must_use]
 pub const fn sealed_words(position: Position, tag: u32, len: u32) -> [u64; 2] {
@@ -63,7 +64,8 @@ pub fn short_header(
     (is_compact && len <= len_max && fits).then_some((len, crc))
 }
 
-/// The crc of a compact record. `sealed` holds the record's [`sealed_header`] and then its message.
+/// Returns the crc of a compact record. `sealed` holds the record's [`sealed_header`] and then its
+/// message.
 #[inline]
 #[must_use]
 pub fn crc_of(sealed: &[u8]) -> u32 {
@@ -127,8 +129,8 @@ mod tests {
         let this = crc(Position(64), 0, &[b"hello"]);
         let mut other = 1_u32;
         for _ in 0..100_000 {
-            // `this` has tag 0 (a tag is made from the stream's id). The generator xorshift32 never
-            // yields 0, so the tag of `other` always differs.
+            // The crc `this` was computed with tag 0, which no stream has. The generator xorshift32
+            // never yields 0, so the tag `other` always differs.
             other ^= other << 13;
             other ^= other >> 17;
             other ^= other << 5;

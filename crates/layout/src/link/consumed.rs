@@ -48,9 +48,9 @@ pub struct ConsumedRecord {
     /// The record digest at the position `consumed`: the crc of the record that ends at that
     /// position.
     pub digest: U32,
-    /// A reserved field, always 0.
+    /// A reserved field of the consumed record, always 0.
     pub zero: U32,
-    /// The seal, which ends the slot; see [`Slot`].
+    /// The seal (a checksum) that ends the slot and is stored last; see [`Slot`].
     pub seal: U64,
 }
 

@@ -21,15 +21,15 @@ pub enum FileFault {
     },
     /// An older, unsupported version of this software made the file.
     Older {
-        /// The version of the format that the file's header states.
+        /// The version of the file format that the header of the older file states.
         version: u32,
     },
     /// A newer version of this software made the file.
     Newer {
-        /// The version of the format that the file's header states.
+        /// The version of the file format that the header of the newer file states.
         version: u32,
     },
-    /// The checksum of the header page is wrong.
+    /// The checksum of the file's header page is wrong.
     HeaderDamaged,
     /// The file states the version of this crate, but another layout hash: it was written by other
     /// rules for its layout.
@@ -39,7 +39,7 @@ pub enum FileFault {
     },
     /// The file is longer than the size in the file's own header.
     TooLong {
-        /// The size in the file's header, in bytes.
+        /// The size of the file in bytes, as its header states it.
         expected: u64,
         /// Actual size of the file in bytes.
         actual: u64,
@@ -68,9 +68,9 @@ pub enum FileFault {
     /// The owner, the state or the consumed position in the file has a correct checksum, but
     /// impossible content.
     Contradiction {
-        /// The rule that the content breaks.
+        /// The rule that the impossible content breaks, as text.
         what: &'static str,
-        /// The value that breaks the rule.
+        /// The value in the file that breaks the rule.
         found: u64,
     },
 }

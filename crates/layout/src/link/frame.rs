@@ -179,7 +179,7 @@ impl FrameHeader {
 pub enum FrameBody<'a> {
     /// The body of an ATTACH ([`FrameKind::Attach`]).
     Attach {
-        /// The fields of fixed size, with which the body begins.
+        /// The part of the body with fields of fixed size, with which the body begins.
         fields: &'a AttachFields,
         /// Names of the client, the server and the link.
         names: [&'a str; 3],
@@ -188,7 +188,7 @@ pub enum FrameBody<'a> {
     },
     /// The body of an ATTACHED ([`FrameKind::Attached`]).
     Attached {
-        /// The fields of fixed size, with which the body begins.
+        /// The part of the body with fields of fixed size, with which the body begins.
         fields: &'a AttachedFields,
         /// Login data from the server for the client's application.
         login: &'a [u8],
@@ -212,7 +212,7 @@ pub enum FrameBody<'a> {
     Share,
 }
 
-/// Checks a frame, in the order of SPEC 15.4.
+/// Checks a frame between the two ends of a link, in the order of SPEC 15.4, and returns its body.
 ///
 /// # Errors
 /// A [`FrameFault`], the first rule that the frame breaks.

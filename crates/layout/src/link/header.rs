@@ -74,7 +74,7 @@ pub struct LinkHeader {
     pub header_size: U32,
     /// The hash of the rules of the format, always [`LINK_LAYOUT_HASH`].
     pub layout_hash: U64,
-    /// Size of the file in bytes.
+    /// Size of the link's file in bytes.
     pub file_size: U64,
     /// Offset of the record ring in the file, in bytes.
     pub ring_offset: U64,
@@ -88,21 +88,21 @@ pub struct LinkHeader {
     pub peer_blocks_max: U64,
     /// Offset in bytes of the slab, the memory for messages too large for the ring.
     pub slab_offset: U64,
-    /// Size of the slab in bytes; may be 0.
+    /// Size of the slab in bytes; 0 if the file has no slab.
     pub slab_size: U64,
     /// The store id, a random number: a file that replaces a lost file has another store id.
     pub store_id: [u8; 16],
     /// When the file was made, in nanoseconds since 1970. The value is for an operator.
     pub created_ns: U64,
-    /// Length of each name in bytes, at least 1.
+    /// Length in bytes of each of the three names, at least 1.
     pub name_lengths: [u8; 3],
-    /// A reserved field, always 0.
+    /// A reserved field of the file header, always 0.
     pub zero: [u8; 5],
-    /// Local, remote and link name, each followed by zeros.
+    /// The local, the remote and the link name, each followed by zeros.
     pub names: [[u8; 256]; 3],
-    /// A reserved field, always 0.
+    /// A reserved field of the file header, always 0.
     pub zeros: [u8; 3212],
-    /// The crc32c of all bytes before this field.
+    /// The crc32c of all bytes of the header page before this field.
     pub crc: U32,
 }
 
@@ -170,7 +170,7 @@ impl LinkHeader {
         self
     }
 
-    /// The names of a checked header: local, remote, link.
+    /// The three names in a checked header of a link's file: local, remote and link name.
     #[must_use]
     pub fn names(&self) -> [&str; 3] {
         [0, 1, 2].map(|index| self.name(index).unwrap_or_default())
@@ -189,8 +189,8 @@ impl LinkHeader {
     }
 }
 
-/// Returns the header of a file of any layout of this version, if its checksum is right. The header
-/// page is the same in all of them, so the names can be read even if the file is refused.
+/// Returns the header of a link's file of any layout of this version, if its checksum is right. The
+/// header page is the same in all of them, so the names can be read even if the file is refused.
 #[must_use]
 pub fn of_any_layout(pages: &[u8]) -> Option<LinkHeader> {
     let (header, _) = LinkHeader::read_from_prefix(pages).ok()?;
@@ -200,8 +200,8 @@ pub fn of_any_layout(pages: &[u8]) -> Option<LinkHeader> {
     (is_ours && is_whole && is_named).then_some(header)
 }
 
-/// Checks the header of a file of `file_bytes` (SPEC 13.6). If `names` is given, the file must be
-/// that of the link with these names.
+/// Checks the header of a link's file, which is `file_bytes` bytes long (SPEC 13.6). If `names` is
+/// given, the file must be that of the link with these names.
 ///
 /// # Errors
 /// A [`FileFault`], the first rule that the header breaks.
@@ -268,13 +268,13 @@ pub struct LinkGeometry {
     pub peer_blocks_max: u64,
     /// Offset in bytes of the slab, the memory for messages too large for the ring.
     pub slab_offset: u64,
-    /// Size of the slab in bytes; may be 0.
+    /// Size of the slab in bytes; 0 if the file has no slab.
     pub slab_bytes: u64,
 }
 
 impl LinkGeometry {
-    /// Lays out a file with a record ring of `ring_bytes`, a release ring of `peer_blocks_max`
-    /// entries, and *at least* `slab_bytes` of slab.
+    /// Lays out a link's file with a record ring of `ring_bytes`, a release ring of
+    /// `peer_blocks_max` entries, and *at least* `slab_bytes` of slab.
     ///
     /// Returns `None` if a size is not within the bounds of SPEC 3.2.
     #[must_use]

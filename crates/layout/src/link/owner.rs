@@ -40,7 +40,7 @@ pub struct OwnerRecord {
     pub pid_namespace: U64,
     /// The time namespace in which `start_ticks` counts, by inode number; 0 if the kernel has none.
     pub time_namespace: U64,
-    /// Process id of the owner.
+    /// Process id of the owner's process.
     pub pid: U32,
     /// 1 once the owner has given up the file in order, otherwise 0.
     pub left: U32,
@@ -50,9 +50,9 @@ pub struct OwnerRecord {
     /// 1 if this owner, or one before it, continued after another boot with a file that had lost a
     /// part, and no application has been notified of that; otherwise 0.
     pub adopted: U32,
-    /// A reserved field, always 0.
+    /// A reserved field of the owner record, always 0.
     pub zero: U32,
-    /// The seal, which ends the slot; see [`Slot`].
+    /// The seal (a checksum) that ends the slot and is stored last; see [`Slot`].
     pub seal: U64,
 }
 
@@ -96,13 +96,13 @@ pub struct Closing {
     /// 1 if the owner closed the file, otherwise 0. If the field is 0, all other fields are 0 as
     /// well.
     pub closed: U32,
-    /// A reserved field, always 0.
+    /// A reserved field of the closing record, always 0.
     pub zero: U32,
 }
 
 impl Closing {
-    /// Whether this record says that the owner closed the file in order. An owner closes the file
-    /// only after everything that it stored has been synced to the disk.
+    /// Whether this owner record says that the owner closed the file in order. An owner closes the
+    /// file only after everything that it stored has been synced to the disk.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed.get() == 1
@@ -154,7 +154,7 @@ const _: () = {
 };
 
 impl OwnerRecord {
-    /// The record of a new file, which no process has owned yet.
+    /// The owner record of a new link file, which no process has owned yet.
     #[must_use]
     pub fn nobody() -> Self {
         let zero = U64::new(0);

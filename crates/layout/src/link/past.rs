@@ -25,8 +25,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct Previous {
-    /// 0 if there is no previous epoch; in that case all other fields are 0 as well. Otherwise
-    /// [`PREVIOUS_THERE`], possibly with [`PREVIOUS_SETTLED`].
+    /// Flags of this summary: 0 if there is no previous epoch; in that case all other fields are 0
+    /// as well. Otherwise [`PREVIOUS_THERE`], possibly with [`PREVIOUS_SETTLED`].
     pub flags: U64,
     /// The number of the previous epoch, lower than that of the current epoch.
     pub epoch: U64,
@@ -63,7 +63,8 @@ const _: () = {
 };
 
 impl Previous {
-    /// Whether there is a previous epoch, which the fields describe; otherwise all of them are 0.
+    /// Whether there is a previous epoch, which the fields of this summary describe; otherwise all
+    /// fields are 0.
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.flags.get() & PREVIOUS_THERE != 0

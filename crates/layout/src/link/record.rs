@@ -59,8 +59,8 @@ pub struct LinkPrefix {
     /// The record digest at the position `ack_pos`: the crc of the record that ends at that
     /// position.
     pub ack_digest: U32,
-    /// The [`tag`] of the acknowledged stream. If the sender of the record receives no stream, the
-    /// tag, `ack_pos` and `ack_digest` are 0.
+    /// The [`tag`] (a short id) of the acknowledged stream. If the sender of the record receives no
+    /// stream, the tag, `ack_pos` and `ack_digest` are 0.
     pub ack_tag: U32,
 }
 
@@ -78,7 +78,7 @@ pub struct LinkPrefix {
 pub struct LinkBlob {
     /// Offset of the message's bytes in the slab: a multiple of 64.
     pub offset: U64,
-    /// Length of the message in bytes; not 0.
+    /// Length in bytes of the message in the slab; not 0.
     pub length: U64,
 }
 
@@ -119,7 +119,7 @@ pub struct Ack {
     pub position: u64,
     /// The record digest at `position`: the crc of the record that ends at that position.
     pub digest: u32,
-    /// The [`tag`] of the acknowledged stream.
+    /// The [`tag`], a short id, of the acknowledged stream.
     pub tag: u32,
 }
 
@@ -162,7 +162,7 @@ impl LinkPrefix {
     }
 }
 
-/// The crc32c of a header and of the payload after the crc field.
+/// Returns the crc32c of a link's record: of its header, and of its payload after the crc field.
 fn seal((first, second): (u64, u64), prefix: &LinkPrefix, body: &[&[u8]]) -> u32 {
     let mut fixed = [0; FIXED];
     fixed[..HEADER / 2].copy_from_slice(&first.to_le_bytes());
@@ -181,14 +181,14 @@ const CRC_BYTES: usize = 4;
 /// A record of a link whose header, checksum and body have been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkRecord<'a> {
-    /// The header of the record.
+    /// The checked header of the record.
     pub header: RecordHeader,
     /// The record digest at the position where the record ends; 0 for a PAD, which has none.
     pub digest: u32,
     /// The acknowledgement that the record carries for the stream of the opposite direction; none
     /// in a compact record.
     pub ack: Ack,
-    /// The content of the record.
+    /// The content of the record, a message or its place.
     pub body: Body<'a>,
 }
 
@@ -200,11 +200,12 @@ pub enum Body<'a> {
     /// In a BLOB: the offset of the message's bytes in the sender's slab. On a socket these bytes
     /// follow the record.
     Blob {
-        /// Offset in the slab, a multiple of 64. The caller checks it against the size of the slab.
+        /// Offset in bytes of the message in the slab, a multiple of 64. The caller checks it
+        /// against the size of the slab.
         offset: u64,
-        /// Length of the message in bytes; not 0.
+        /// Length in bytes of the message in the slab; not 0.
         length: u64,
-        /// The crc32c of the message's bytes.
+        /// The crc32c of the message's bytes in the slab.
         crc: u32,
     },
     /// A PAD fills the ring up to its end and has no content. The next record is at the ring's
@@ -213,8 +214,8 @@ pub enum Body<'a> {
 }
 
 impl<'a> LinkRecord<'a> {
-    /// Checks the two words `first` and `second` of the header at `position`, in a ring of `size`
-    /// whose stream has this `tag`. Returns `Ok(None)` if no record was published there.
+    /// Checks `first` and `second`, the two words of the record header at `position`, in a ring of
+    /// `size` whose stream has this `tag`. Returns `Ok(None)` if no record was published there.
     ///
     /// # Errors
     ///
@@ -307,8 +308,8 @@ impl<'a> LinkRecord<'a> {
     }
 }
 
-/// Number of bytes that a record with this header takes on a socket: header and payload. A socket
-/// carries only the header of a PAD.
+/// Number of bytes that a link's record with this header takes on a socket: header and payload. A
+/// socket carries only the header of a PAD.
 #[must_use]
 #[inline]
 pub const fn wire_bytes(header: &RecordHeader) -> u64 {
@@ -369,26 +370,26 @@ pub enum RecordFault {
     /// The record has a kind that links do not have, or that is not allowed at the record's
     /// position.
     Kind {
-        /// The number of the record's kind.
+        /// The number of the kind that the record has.
         kind: u8,
     },
     /// The record belongs to another stream, or is a PAD whose tag is not 0.
     Tag {
-        /// The tag in the record's header.
+        /// The tag that the record's header holds.
         found: u32,
         /// The tag that the record should have: that of the stream, or 0 in a PAD.
         expected: u32,
     },
-    /// The length is invalid for the record's kind.
+    /// The length of the record's payload is invalid for the record's kind.
     Length {
-        /// The payload length in the record's header, in bytes.
+        /// Length of the record's payload in bytes, as its header states it.
         len: u32,
     },
-    /// The bytes given to the check end before the record does.
+    /// The bytes given to the check end within the record, so a part of the record is missing.
     Cut,
     /// The checksum is wrong: the record differs from the one that its sender wrote.
     Crc {
-        /// The crc that the record holds.
+        /// The crc that is stored in the record.
         found: u32,
         /// The crc computed from the record's bytes.
         expected: u32,

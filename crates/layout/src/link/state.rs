@@ -81,12 +81,12 @@ pub struct StateImage {
     pub reports_dropped: U64,
     /// The number of valid positions in `delivered`.
     pub delivered_count: U32,
-    /// A reserved field, always 0.
+    /// A reserved field of the state image, always 0.
     pub zero: U32,
     /// For each earlier owner, the position up to which it delivered the receiving stream to its
     /// application.
     pub delivered: [U64; DELIVERED_MAX],
-    /// A reserved field, always 0.
+    /// A reserved field of the state image, always 0.
     pub zeros: [u8; 1000],
     /// The seal, stored last: the checksum, and the low half of the sequence number; see [`Slot`].
     pub seal: U64,
@@ -108,7 +108,8 @@ pub struct Report {
     /// lost: the sender no longer had the stream. 3 undelivered: the epoch ended before. A range in
     /// quarantine has 4, 5 or 6 for the reason 1, 2 or 3 (see [`IMPOSSIBLE_MAX`]).
     pub kind: U32,
-    /// A union of [`REPORT_RECEIVING`], [`REPORT_INEXACT`] and [`REPORT_OPEN`].
+    /// Flags of the report: a union of [`REPORT_RECEIVING`], [`REPORT_INEXACT`] and
+    /// [`REPORT_OPEN`].
     pub flags: U32,
     /// The epoch to which the range belongs.
     pub epoch: U64,
@@ -176,22 +177,25 @@ impl StateImage {
         Self { sequence: U64::new(1), ..Self::new_zeroed() }.sealed()
     }
 
-    /// The first `report_count` entries of the field `reports`, which are the valid ones.
+    /// The valid reports of this state image: the first `report_count` entries of the field
+    /// `reports`.
     #[must_use]
     pub fn reports(&self) -> &[Report] {
         let count = usize::try_from(self.report_count.get()).unwrap_or(usize::MAX);
         &self.reports[..count.min(REPORTS_MAX)]
     }
 
-    /// The first `delivered_count` positions of the field `delivered`, which are the valid ones.
+    /// The valid delivered positions of this state image: the first `delivered_count` entries of
+    /// the field `delivered`.
     #[must_use]
     pub fn delivered(&self) -> &[U64] {
         let count = usize::try_from(self.delivered_count.get()).unwrap_or(usize::MAX);
         &self.delivered[..count.min(DELIVERED_MAX)]
     }
 
-    /// Checks that the fields do not contradict each other. Positions must be in order and
-    /// multiples of a slot, and no field may be set without the fields that it depends on.
+    /// Checks that the fields of this state image do not contradict each other. Positions must be
+    /// in order and multiples of a slot, and no field may be set without the fields that it depends
+    /// on.
     ///
     /// # Errors
     /// [`FileFault::Contradiction`], naming the broken rule.

@@ -50,7 +50,7 @@ impl Xorshift {
         }
     }
 
-    /// Changes a few random bytes in `bytes`, or truncates `bytes`.
+    /// Damages `bytes`: changes a few random bytes, or truncates `bytes` at a random place.
     fn damage(&mut self, bytes: &mut Vec<u8>) {
         for _ in 0..=self.below(3) {
             let at = self.below(bytes.len());

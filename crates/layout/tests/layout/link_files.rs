@@ -70,8 +70,8 @@ fn single_changed_byte_restores_no_older_image() {
         let mut pages = maker.bytes.clone();
         let mut refused = 0;
         for index in 0..pages.len() {
-            // The values to try for this byte: each bit flipped alone, all bits flipped, and the
-            // next lower and higher values.
+            // The values that the test stores in one byte of the file, one after the other: each
+            // bit flipped alone, all bits flipped, and the next lower and higher values.
             let byte = pages[index];
             let near = [byte.wrapping_add(1), byte.wrapping_sub(1), byte.wrapping_sub(2), 0, 0xff];
             let single = (0..8).map(|bit| byte ^ (1 << bit));

@@ -153,19 +153,19 @@ impl Script {
         self
     }
 
-    /// Sets the outcome: both sides use shared memory.
+    /// Sets the expected outcome of the handshake: both sides use shared memory.
     fn shm(self) -> Self {
         self.ends("shm")
     }
 
-    /// Sets the outcome: both sides use the socket, for the reason that the side under test
-    /// reports.
+    /// Sets the expected outcome of the handshake: both sides use the socket, for the reason that
+    /// the side under test reports.
     fn socket(self, reason: u32) -> Self {
         self.ends(&format!("socket\t{reason}"))
     }
 
-    /// Sets the outcome: the handshake fails with the number `error` of SPEC 17. The side under
-    /// test sends REJECT with the code `reject`, or no REJECT if that is 0, and closes the
+    /// Sets the expected outcome: the handshake fails with the number `error` of SPEC 17. The side
+    /// under test sends REJECT with the code `reject`, or no REJECT if that is 0, and closes the
     /// connection.
     fn fails(self, error: u32, reject: u32) -> Self {
         self.ends(&format!("fails\t{error}\t{reject}"))
@@ -176,7 +176,7 @@ impl Script {
         self
     }
 
-    /// The text of the transcript's file.
+    /// Returns the transcript as the text of its file.
     pub fn text(&self) -> String {
         let mut text = format!("# {}\n", self.about);
         for line in self.settings.iter().chain(&self.lines) {
@@ -202,8 +202,8 @@ fn hello() -> Hello {
     }
 }
 
-/// A HELLO like [`hello`], but with these feature bits and this reason for the fallback to the
-/// socket.
+/// Returns a HELLO with these feature bits and this reason for the fallback to the socket. Its
+/// other fields are those of [`hello`].
 fn hello_with(features: u64, reason: u32) -> Hello {
     Hello { features: U64::new(features), fallback_reason: reason.into(), ..hello() }
 }

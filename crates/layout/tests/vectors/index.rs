@@ -63,7 +63,7 @@ pub fn write(directory: &Path, preface: &str, images: &[Image]) -> io::Result<()
     fs::write(directory.join("INDEX.md"), text(preface, images))
 }
 
-/// The names of the image files in `directory`, sorted.
+/// Lists the names of the image files in `directory`, sorted.
 pub fn files(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());

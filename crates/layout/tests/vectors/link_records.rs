@@ -59,7 +59,7 @@ fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().map(|byte| u64::from(*byte)).sum()
 }
 
-/// Builds the bytes of one link record.
+/// A builder for the bytes of one link record.
 struct Maker {
     from: u64,
     kind: Kind,

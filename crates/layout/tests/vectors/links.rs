@@ -76,7 +76,7 @@ pub fn read(bytes: &[u8], file_bytes: u64) -> Result<String, FileFault> {
     ))
 }
 
-/// Builds the bytes of one link file.
+/// A builder for the bytes of one link file.
 #[derive(Clone)]
 pub struct Maker {
     pub header: LinkHeader,
@@ -207,8 +207,8 @@ fn good() -> Vec<Image> {
     let mut adopted = Maker::used();
     adopted.owner(OwnerRecord { adopted: 1.into(), ..owner(3, 1, 1) }.sealed());
     let mut torn = Maker::used();
-    // The image has three updates that were interrupted before their seal was stored: of the owner
-    // record, of the state and of the consumed record.
+    // The image of a link file has three updates that were interrupted before their seal was
+    // stored: of the owner record, of the state and of the consumed record.
     torn.put(OWNER_OFFSET, &owner(3, 2, 0).as_bytes()[..120]);
     let next = StateImage { sequence: 3.into(), epoch: 4.into(), ..state() };
     torn.put(STATE_OFFSET, &next.as_bytes()[..2040]);

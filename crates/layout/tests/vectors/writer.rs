@@ -12,7 +12,7 @@ use zerocopy::little_endian::{U32, U64};
 /// A ring that a sender fills by the rules of SPEC 4.5, and its open batch: records not yet
 /// published.
 pub struct RingWriter {
-    /// The bytes of the ring.
+    /// The bytes of the whole ring.
     pub image: Vec<u8>,
     size: RingSize,
     published: Position,
@@ -112,7 +112,7 @@ impl SocketWriter {
     }
 }
 
-/// Returns the body of a BLOB record with these fields.
+/// Makes the body of a BLOB record from these fields.
 pub fn blob(block: u64, segment: u32, offset: u64, length: u64) -> Vec<u8> {
     let (block, offset, length) = (U64::new(block), U64::new(offset), U64::new(length));
     let (segment, zero) = (U32::new(segment), U32::new(0));

@@ -188,6 +188,9 @@ impl Reactor {
         self.set.add(descriptor, interest, token)
     }
 
+    /// Changes to `interest` the events for which the epoll set watches `descriptor`, which is
+    /// registered under `token`.
+    ///
     /// # Errors
     /// Fails only if the epoll set does not contain `descriptor`.
     pub(crate) fn rewatch(
@@ -232,8 +235,8 @@ impl Reactor {
         let mut registry = self.registry();
         registry.unsettled.extend(source);
         if self.has_external_loop() {
-            // If no thread blocks on the group, only a turn of the application's event loop settles
-            // the source. So that loop is woken.
+            // If no thread blocks on the group, only the application's event loop can settle the
+            // source (do its postponed work), when it polls the group. So that loop is woken.
             self.notify_external_loop();
         }
         registry.is_asleep
@@ -249,8 +252,8 @@ impl Reactor {
         }
         registry.unarmed.push(source);
         if self.has_external_loop() {
-            // If no thread blocks on the group, only a turn of the application's event loop arms
-            // the source. So that loop is woken.
+            // If no thread blocks on the group, only the application's event loop can arm the
+            // source, when it polls the group. So that loop is woken.
             self.notify_external_loop();
         }
         false
@@ -302,7 +305,7 @@ impl Reactor {
     /// Wakes an external event loop that sleeps until the reactor's descriptor is ready.
     fn notify_external_loop(&self) {
         match self.external.get() {
-            // Notifying the reactor's own eventfd does not fail.
+            // Notifying the reactor's own eventfd does not fail, so the result is ignored.
             Some(Some(external)) => drop(external.doorbell.notify()),
             _ => self.notify(),
         }
@@ -314,7 +317,7 @@ impl Reactor {
 
     /// Wakes the leader, the thread that polls for the whole group, if it sleeps in `epoll_wait`.
     pub(super) fn notify(&self) {
-        // Notifying the reactor's own eventfd does not fail.
+        // Notifying the reactor's own eventfd does not fail, so the result is ignored.
         let _ = self.doorbell.notify();
     }
 
@@ -461,8 +464,8 @@ impl Leader<'_> {
         registry.is_turning = false;
         registry.is_asleep = true;
         registry.turns += 1;
-        // If one of the two lists is not empty, other threads have added sources since the last
-        // round, so the turn must not block.
+        // If the list `unsettled` or the list `unarmed` is not empty, other threads have added
+        // sources since the last round, so the turn must not block.
         let is_unsettled = !(registry.unsettled.is_empty() && registry.unarmed.is_empty());
         let at_once = is_unsettled.then(Instant::now);
         at_once.or_else(|| registry.timers.first().map(|(time, _)| *time))
@@ -470,7 +473,7 @@ impl Leader<'_> {
 
     fn handle(&self, event: Ready) {
         if event.token == DOORBELL {
-            // Draining the reactor's own eventfd does not fail.
+            // Draining the reactor's own eventfd does not fail, so the result is ignored.
             let _ = self.reactor.doorbell.drain();
             return;
         }

@@ -160,8 +160,8 @@ impl ConnectionDriver<'_> {
         if received.activated {
             self.activated(state, token);
         }
-        // The effects in `received` need no notification of their own: when the connection ends,
-        // all waiting threads are woken, and find them.
+        // The effects in `received` need no notification of their own: the end of the connection
+        // wakes all waiting threads, which then find these effects.
         state
             .connections
             .index(token)
@@ -330,8 +330,8 @@ impl Source for Endpoint {
                 self.connections().write(&mut state, index);
             }
             if flags.intersects(!EventFlags::OUT) {
-                // Writing may have ended the connection and removed it from the list, so it is
-                // looked up again.
+                // Writing may have ended the connection and removed it from the list, so its index
+                // is looked up again by the token.
                 state
                     .connections
                     .index(token)
@@ -353,7 +353,7 @@ impl Source for Endpoint {
             return;
         }
         let mut state = self.monitor.lock();
-        // The reactor has already removed this timer, because it is due.
+        // A timer that is due is no longer in the reactor, which has removed it before this call.
         state.connections.timer = None;
         let now = Instant::now();
         while let Some(index) = state.connections.wires.iter().position(|wire| wire.is_late(now)) {

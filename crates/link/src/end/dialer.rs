@@ -268,7 +268,8 @@ impl DialDriver<'_> {
             .may_share(&socket)
             .then(|| self.doorbells_of_client(state))
             .flatten();
-        // The transport is checked before the new connection can replace the present one.
+        // The transport is checked first. So a connection over a transport that the configuration
+        // does not allow never replaces the present one.
         self.end
             .config
             .judge_transport(doorbells.is_some())

@@ -104,9 +104,9 @@ impl Exchange<'_> {
 
     #[inline(never)]
     fn notify_later_as(&self, state: &mut Locked<'_>, due: NotifyDue) {
-        // This closure polls for the peer's next record. It is called only where its result
-        // matters: a poll takes the record's cache line from the peer, which may be about to write
-        // it.
+        // The closure `is_last` polls for the peer's next record. It is called only where its
+        // result matters: a poll takes the record's cache line from the peer, which may be about to
+        // write it.
         let is_last = |core: &LinkState| !core.has_next() && !core.is_pull_ready();
         match due {
             NotifyDue::Now => return self.notify(state),

@@ -22,7 +22,7 @@
 //!   nothing, and another owner may open the link file.
 //! - Locks are taken in this order: endpoint, then group, then reactor. The server's lock is never
 //!   taken while an endpoint is locked.
-//! - Only the fast path, the short code for sending or receiving one message, takes the lock
+//! - Only the fast path, the short code path that sends or receives one message, takes the lock
 //!   without the monitor. All other code locks the monitor, which closes the fast path first.
 //! - Before a thread releases the lock, it has notified all threads that may wait for its changes.
 
@@ -129,7 +129,7 @@ struct Claim {
 type Locked<'a> = MonitorGuard<'a, State>;
 
 /// The guard of the state's lock, taken without the monitor, so that the fast path (the short code
-/// for one message) stays open.
+/// path for one message) stays open.
 type FastLocked<'a> = BiasedGuard<'a, Monitored<State>>;
 
 /// A message that the fast path could not send, and the locked state with which the slow path goes
@@ -345,8 +345,8 @@ impl Endpoint {
         self.fork_word.load(Ordering::Relaxed) != self.fork_value
     }
 
-    /// Closes the fast path (the short code for one message), and turns the guard of the lock into
-    /// the guard of the monitor, without releasing the lock.
+    /// Closes the fast path (the short code path for one message), and turns the guard of the lock
+    /// into the guard of the monitor, without releasing the lock.
     #[inline(never)]
     fn leave_fast_path<'a>(&'a self, locked: FastLocked<'a>) -> Locked<'a> {
         let mut state = self.monitor.guard(locked);
@@ -585,8 +585,8 @@ impl Drop for Reading<'_> {
 }
 
 impl Entered for State {
-    /// Closes the fast path (the short code for one message) if it is open, and updates the state
-    /// with the messages that were sent and received there.
+    /// Closes the fast path (the short code path for one message) if it is open, and updates the
+    /// state with the messages that were sent and received there.
     #[inline]
     fn entered(&mut self) {
         if self.core.as_deref().is_some_and(FastPath::is_in_use) {
@@ -615,7 +615,7 @@ impl State {
         self.core.as_deref().is_some_and(FastPath::is_open)
     }
 
-    /// Opens the fast path, the short code for one message, if this end has no other work than
+    /// Opens the fast path, the short code path for one message, if this end has no other work than
     /// messages.
     #[inline]
     fn open_fast_path(&mut self, config: &Config) {
@@ -643,7 +643,7 @@ impl State {
     }
 
     /// Updates the state with the messages that were sent and received on the fast path, the short
-    /// code for one message. The path stays open.
+    /// code path for one message. The path stays open.
     fn settle_fast_path(&mut self) {
         let Some(core) = &mut self.core else { return };
         let traffic = FastPath::settle(core);

@@ -93,7 +93,7 @@ impl ReceiveDriver<'_> {
     }
 
     /// Waits for the next message until `deadline` and passes it to `read`, after the fast path
-    /// (the short code for one message) found none.
+    /// (the short code path for one message) found none.
     #[inline(never)]
     pub(super) fn recv_slow<R, F: FnOnce(&[u8], &MessageInfo) -> R>(
         &self,
@@ -164,8 +164,9 @@ impl ReceiveDriver<'_> {
         if found.is_some() {
             if self.end.wakeups().is_poll_due(&mut state, true) {
                 drop(state);
-                // An error of this turn is dropped, because returning it would lose the message.
-                // The next thread that blocks on the group gets the same error.
+                // An error of this turn, in which the reactor handles ready sockets, is dropped:
+                // returning it would lose the message. The next thread that blocks on the group
+                // gets the same error.
                 let _ = self.end.group.reactor.try_turn(Before::Polling);
             } else if T::ACKS {
                 state.open_fast_path(&self.end.config);

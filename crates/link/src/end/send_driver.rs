@@ -38,8 +38,8 @@ impl SendDriver<'_> {
         self.send_by(self.end.lock()?, load.amount(), deadline, load)
     }
 
-    /// Sends a message of `len` bytes that the fast path, the short code for one message, could not
-    /// send. If there is no room, waits for room until `deadline`.
+    /// Sends a message of `len` bytes that the fast path, the short code path for one message,
+    /// could not send. If there is no room, waits for room until `deadline`.
     #[inline(never)]
     pub(super) fn send_slow<F: FnOnce(&mut [u8])>(
         &self,

@@ -130,15 +130,15 @@ fn shared_pair(name: &str) -> (Server, crate::Link, crate::Link) {
     (server, link, served)
 }
 
-/// Whether the fast path (the short code for one message) of the end `link` is open. The check does
-/// not close the fast path.
+/// Whether the fast path (the short code path for one message) of the end `link` is open. The check
+/// does not close the fast path.
 fn is_fast(link: &crate::Link) -> bool {
     let locked = link.end().monitor.biased().lock();
     locked.value.is_fast_path_open()
 }
 
-/// Sends and receives messages until the fast path, the short code for one message, is open at both
-/// ends. Returns the number of these messages.
+/// Sends and receives messages until the fast path, the short code path for one message, is open at
+/// both ends. Returns the number of these messages.
 fn until_fast(link: &crate::Link, served: &crate::Link) -> u64 {
     let (deadline, mut messages) = (soon(), 0);
     while !(is_fast(link) && is_fast(served)) {

@@ -152,14 +152,15 @@ impl Waiter<'_> {
             }
             if found.is_some() {
                 // The spinner is returned to the state here, because this thread holds the lock
-                // already. Otherwise dropping `turn` would lock again.
+                // already. Otherwise dropping the guard `turn` would take the lock again.
                 state.pacing.spinner = turn.spinner.take();
             }
             state.pacing.checked(waits, found.is_some())
         };
         let mut turned = Ok(());
         while turned.is_ok() && !poll_for(SPIN_CHECK_EVERY, &mut check) && !has_passed(deadline) {
-            // This turn handles ready sockets of all links of the group, and due timers.
+            // A turn of the reactor handles the ready sockets of all links of the group, and due
+            // timers.
             turned = self.end.group.reactor.try_turn(Before::Polling);
         }
         turned?;

@@ -225,7 +225,7 @@ impl Wakeups {
     }
 
     /// Whether this end has more to do for a received message than to acknowledge it. The message
-    /// then cannot take the fast path, the short code for one message.
+    /// then cannot take the fast path, the short code path for one message.
     pub(super) fn are_pending_for_receiver(&self) -> bool {
         let is_armed_in_time = self.is_listed || self.is_declared();
         self.replying > 0 || !is_armed_in_time || !self.is_settled_in_time()

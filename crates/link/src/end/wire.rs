@@ -251,8 +251,8 @@ impl Wire {
 pub(crate) fn refuse(socket: &Socket, echo: Nonce, refusal: Refusal) {
     let mut bytes = Vec::new();
     codec::encode(&Frame::Refuse { echo, refusal }, &mut bytes);
-    // The frame fits into the socket's empty buffer. A client that does not receive the frame tries
-    // again.
+    // The frame fits into the socket's empty buffer, so the result of the write is ignored. A
+    // client that does not receive the frame tries again.
     let _ = socket.write(&[IoSlice::new(&bytes)], true);
     let _ = socket.shutdown_write();
 }

@@ -46,7 +46,8 @@ impl Source for ServerShared {
         }
         {
             let mut state = self.monitor.lock();
-            // The reactor has already removed this timer, because it is due.
+            // A timer that is due is no longer in the reactor, which has removed it before this
+            // call.
             state.timer = None;
             let now = Instant::now();
             state.resting_until = state.resting_until.filter(|until| *until > now);

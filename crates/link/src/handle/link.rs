@@ -109,7 +109,7 @@ impl Link {
     /// thread of the group waits; see [`wait_sent`](Self::wait_sent).
     ///
     /// # Errors
-    /// [`SendError`] lists the reasons. A lost connection is no reason.
+    /// [`SendError`] lists the reasons. A lost connection is not an error.
     pub fn send(&self, message: &[u8]) -> Result<(), SendError> {
         self.end().send_with(message.len(), |room| room.copy_from_slice(message), None)
     }
@@ -568,10 +568,11 @@ impl Link {
         self.end().stats()
     }
 
-    /// Ends this end without telling the peer that it has finished: the peer waits for it to come
-    /// back. Messages that the peer has not acknowledged stay in the file for the next owner. The
-    /// link file is written to the disk as [`close`](Self::close) does it. If it was adopted after
-    /// a reboot, the next owner gets those events again, whether this one has taken them or not.
+    /// Ends this end without telling the peer that it has finished: the peer waits for this end to
+    /// be opened again. Messages that the peer has not acknowledged stay in the file for the next
+    /// owner. The link file is written to the disk as [`close`](Self::close) does it. If the file
+    /// was adopted after a reboot, the next owner gets the events about the adoption again, whether
+    /// this owner's application has taken them or not.
     ///
     /// # Errors
     /// [`Stopped::System`]: the file could not be written to the disk. The link is closed even

@@ -266,7 +266,8 @@ impl ServerShared {
     /// Ends all listeners and handshakes, and returns the links, which stay open.
     fn stop(&self) -> Vec<Arc<Endpoint>> {
         let (listeners, greetings, links) = {
-            // A link that another thread is opening now is waited for, and closed with the others.
+            // If another thread is opening a link at the moment, this call waits for that thread.
+            // The new link is then closed with the others.
             let _none_opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
             let mut state = self.monitor.lock();
             state.is_stopped = true;

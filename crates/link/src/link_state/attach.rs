@@ -385,8 +385,9 @@ impl LinkState {
         }
         let own = self.attachment.connection_number;
         match &refusal {
-            // This end cannot have made so many connections, so the number is false. If the number
-            // were believed, no higher one might be left for later connections.
+            // This end cannot have made as many connections as the peer's refusal states, so the
+            // stated number is false. If this end believed it, no higher number might be left for
+            // later connections.
             Refusal::Stale(present) if present.0.saturating_sub(own.0) > STEP_MAX => {
                 return End::NotFresh;
             }
@@ -511,7 +512,7 @@ impl LinkState {
     fn flow(&mut self, conn: &mut Conn, answer: &Attach, mine: &Decision) {
         if let (Decision::Resume(_), Some(acked_offset)) = (mine, answer.receiving.consumed()) {
             // The decision to resume implies that the peer's acked offset belongs to our stream and
-            // is not beyond its tail. So this call does not fail.
+            // is not beyond its tail. So `acknowledged` does not fail here.
             let _ = self.retained.acknowledged(acked_offset.position);
         }
         // Acknowledgements in the peer's records are ignored until the peer says from which record

@@ -101,8 +101,9 @@ impl FastPath {
         if link.is_fenced() || link.is_quarantined() || !link.is_shared() || link.has_fault() {
             return false;
         }
-        // The fast path never sends an acknowledgement. In two cases this end has one to send: an
-        // open batch carries one, or bytes of the peer's slab were consumed.
+        // The fast path never sends an acknowledgement. In two cases this end has an
+        // acknowledgement to send, so messages are not sent on the fast path: an open batch carries
+        // one, or bytes of the peer's slab were consumed.
         let may_send = opening.may_send
             && link.attachment.acked_by_batch.is_none()
             && link.inbox.slab_unacked() == 0;
@@ -149,8 +150,9 @@ impl FastPath {
                 link.inbox.passed(position);
                 link.store.durable.acked_offset = Some(AckedOffset { stream, position, digest });
             }
-            // A caller that leaves the fast path open polls for the next record afterwards: the
-            // receiver has caught up with its sender.
+            // A caller that leaves the fast path open polls for the next record afterwards, because
+            // the receiver has caught up with its sender. So the receiver no longer counts as
+            // behind.
             reader.is_behind = false;
         }
         std::mem::take(&mut path.traffic)

@@ -274,8 +274,8 @@ impl Inbox {
         let checked = match LinkRecord::check(at, tag, size, input) {
             Err(RecordFault::Cut) => return Ok(Taken::Incomplete(needed(input))),
             Err(fault) => return Err(End::violation(fault)),
-            // `check` returns `None` only if bit 0 of the first word is clear, but the caller has
-            // found this bit set.
+            // `check` returns `None` only if bit 0 of the record's first word is clear, but the
+            // caller has found this bit set.
             Ok(None) => return Err(End::violation(Violation::OutOfPlace("nothing"))),
             Ok(Some(checked)) => checked,
         };

@@ -151,7 +151,7 @@ impl LinkState {
         });
         if let Some(outgoing) = &durable.outgoing {
             // `DurableState::read` has checked that the acknowledged position is not beyond the
-            // tail. So this call does not fail.
+            // tail. So `acknowledged` does not fail here.
             let _ = retained.acknowledged(outgoing.acked());
         }
         let inbox = Inbox::new(durable.acked_offset);
@@ -385,8 +385,8 @@ impl LinkState {
             AckCarrier::ConsumedRecord => (self.store.durable.acked_offset, true),
         };
         loop {
-            // If `may_be_compact`, the place may be that of a short compact record, too: trimming
-            // has made room for it.
+            // Trimming has freed room in the ring. If `may_be_compact`, the place found now may be
+            // that of a short compact record, too.
             match self.retained.place(len, may_be_compact) {
                 Ok(place) => {
                     let end = self.retained.append_placed(place, len, fill, ack);
@@ -1065,7 +1065,8 @@ impl LinkState {
     /// Takes the oldest event, such as a lost connection, that the application has not taken yet.
     pub(crate) fn take_event(&mut self) -> Option<Event> {
         let event = self.events.pop();
-        // `RepeatPossible` is pushed after `LossPossible`, so the application now has both.
+        // The events are queued as `LossPossible`, then `RepeatPossible`. An application that takes
+        // the second has both, so no later owner has to report them again.
         if event == Some(Event::RepeatPossible) {
             self.set_notified(true);
         }

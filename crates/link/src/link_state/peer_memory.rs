@@ -506,8 +506,9 @@ impl PeerMemory {
             (false, false) => return false,
             (true, false) => [self.records.check(), Wake::No],
             (false, true) => [Wake::No, self.room.check()],
-            // The first check has a fence before its load. The second check needs none, because the
-            // same fence precedes its load, too.
+            // `check` makes a fence before it loads the sleeper word for records. `check_early`
+            // needs no fence before it loads the sleeper word for room, because the same fence
+            // precedes that load, too.
             (true, true) => [self.records.check(), self.room.check_early()],
         };
         records == Wake::Notify || room == Wake::Notify

@@ -40,7 +40,7 @@ pub enum StorageError {
         path: PathBuf,
         /// The user id of the directory's owner.
         owner: u32,
-        /// The effective user of this process.
+        /// The effective user id of this process.
         user: u32,
     },
     /// Other users may write to the directory, and could replace the link files.
@@ -73,7 +73,7 @@ pub enum StorageError {
         path: PathBuf,
         /// The user id of the link file's owner.
         owner: u32,
-        /// The effective user of this process.
+        /// The effective user id of this process.
         user: u32,
     },
     /// Other users may read or write the link file.

@@ -183,13 +183,13 @@ impl fmt::Display for ReportSnapshot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemorySizes {
-    /// The size of the link file.
+    /// The size of the link file in bytes.
     pub file: u64,
-    /// The size of the file's record ring.
+    /// The size of the file's record ring in bytes.
     pub ring: u64,
-    /// The size of the file's release ring.
+    /// The size of the file's release ring in bytes.
     pub release_ring: u64,
-    /// The size of the file's slab.
+    /// The size of the file's slab in bytes.
     pub slab: u64,
 }
 
@@ -266,7 +266,8 @@ fn inspect_named(directory: &Directory, name: &str, key: Option<&Key>) -> Option
     Some(Found { path, key, inspection })
 }
 
-/// The names in the header of a file, whatever the layout of the rest.
+/// Reads the three names of a link from the header of a file, even if the layout of the rest of the
+/// file is unknown.
 fn key_of_any_layout(file: &std::fs::File, stat: FileStat) -> Option<Key> {
     let header = header::of_any_layout(&read_pages(file, stat.size).ok()?)?;
     let [local, remote, link] = header.names();

@@ -33,8 +33,8 @@ impl List {
     /// Reads the lines that were added to the list since the last call.
     pub(super) fn refresh(&mut self, file: &File) -> io::Result<()> {
         if file.metadata()?.len() < self.read_to {
-            // The list is shorter than what was read before, so an operator has replaced it: read
-            // it from its start.
+            // The list is shorter than the part that was read before, so an operator has replaced
+            // the file: it is read from its start again.
             *self = Self::default();
         }
         let mut bytes = [0; LINES_AT_ONCE * LINE_BYTES];

@@ -235,8 +235,8 @@ impl ExportedWords {
         let (room, rest) = rest.split_at(LINE / 2);
         let (stream, _) = rest.split_at(LINE / 2);
         let (mut records, mut room) = (Sleeper::new(records), Sleeper::new(room));
-        // An earlier owner that died may have left words in the control page that say that it
-        // sleeps, so both are reset.
+        // An earlier owner that died may have left sleeper words in the control page that say that
+        // it sleeps. So both words, for records and for room, are reset.
         records.disarm();
         room.disarm();
         Self { records, room, stream, source }

@@ -128,8 +128,8 @@ impl<W: Words> ConsumedSlots<W> {
         self.sequence += 1;
         (self.stream, self.start) = (stream, position);
         self.since = since_index(self.sequence);
-        // The word is zeroed before the seal puts the record in force, because its old value counts
-        // from the slot's previous record.
+        // The slot's word, which counts later acknowledged bytes, is zeroed before the seal puts
+        // the record in force: its old value counts from the slot's previous record.
         let is_late = seeded_fault("link_since_later");
         if !is_late {
             self.line.publish(self.since, 0);
@@ -157,8 +157,8 @@ impl<W: Words> ConsumedSlots<W> {
     #[inline(always)]
     pub fn note_delivered(&mut self, stream: u64, position: u64) {
         if self.line.load(index(DELIVERED_STREAM)) != stream {
-            // The position is zeroed first: if the process is killed between the stores, the
-            // position of the old stream must not stand beside the id of the new stream.
+            // The delivered position is zeroed first: if the process is killed between the stores,
+            // the id of the new stream must not come with the position of the old stream.
             self.forget_delivered();
             self.line.publish(index(DELIVERED_STREAM), stream);
         }

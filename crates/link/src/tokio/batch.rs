@@ -39,7 +39,7 @@ impl<'a> Batch<'a> {
         self.batch.is_empty()
     }
 
-    /// Sends all messages; waits until the link has room for all.
+    /// Sends all messages of the batch; waits until the link has room for all of them.
     ///
     /// Cancel-safe: if the future is dropped before it is ready, no message was sent.
     ///
@@ -54,7 +54,8 @@ impl<'a> Batch<'a> {
         self.notices.until_done(publish).await?
     }
 
-    /// Sends all messages if the link has room for all now; otherwise the batch stays unchanged.
+    /// Sends all messages of the batch if the link has room for all of them now; otherwise the
+    /// batch stays unchanged.
     ///
     /// # Errors
     /// [`TrySendError`] lists the reasons.

@@ -61,18 +61,18 @@ impl Link {
         (Sender::new(Arc::clone(&self.handle)), Receiver::new(self.handle))
     }
 
-    /// Sends a message; waits for room. When the future is ready, the message is in the link's
-    /// memory, and it stays there until the peer has acknowledged it.
+    /// Sends a message; waits until the link has room. When the future is ready, the message is in
+    /// the link's memory, and it stays there until the peer has acknowledged it.
     ///
     /// Cancel-safe: if the future is dropped before it is ready, nothing was sent.
     ///
     /// # Errors
-    /// [`SendError`] lists the reasons. A lost connection is none.
+    /// [`SendError`] lists the reasons. A lost connection is not an error.
     pub async fn send(&self, message: &[u8]) -> Result<(), SendError> {
         self.handle.send(message).await
     }
 
-    /// Sends a message if there is room now.
+    /// Sends a message if the link has room now.
     ///
     /// # Errors
     /// [`TrySendError`] lists the reasons.
@@ -97,7 +97,8 @@ impl Link {
         self.handle.send_with(len, fill).await
     }
 
-    /// Sends like [`send_with`](Self::send_with), if the link has room now.
+    /// Sends a message that `fill` writes, like [`send_with`](Self::send_with), but only if the
+    /// link has room now.
     ///
     /// # Errors
     /// [`TrySendError`] lists the reasons; `fill` was then not called.
@@ -169,7 +170,8 @@ impl Link {
         self.handle.recv_with(read).await
     }
 
-    /// Receives like [`recv_with`](Self::recv_with), if a message has arrived.
+    /// Passes the next message to `read`, like [`recv_with`](Self::recv_with), but only if one has
+    /// arrived.
     ///
     /// # Errors
     /// [`TryRecvError`] lists the reasons; `read` was then not called.
@@ -525,8 +527,8 @@ impl Handle {
         let seen = self.notices.observer.observe()?;
         let (is_attached, stopped) = (seen.snapshot.is_attached, seen.snapshot.stopped());
         if !is_attached && !seen.has_next && !seen.has_finished && stopped.is_none() {
-            // Without this check the call would make a turn of the whole group, which is the driver
-            // task's job.
+            // Without this check the receiving call would make a turn of the whole group (handle
+            // the events of all its links), which is the driver task's job.
             return Err(TryRecvError::Empty);
         }
         Ok(())

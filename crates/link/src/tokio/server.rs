@@ -20,8 +20,8 @@ use partywall::{Address, AddressError};
 /// It does not write to the disk: [`close`](Self::close) does.
 #[derive(Debug)]
 pub struct Server {
-    // This field is dropped before `hold`, so that the driver task still makes its last check after
-    // the server's links were closed.
+    // The field `server` is dropped before `hold`, which keeps the driver task running. So the task
+    // still makes its last check after the server's links were closed.
     server: crate::Server,
     hold: Hold,
 }
@@ -119,8 +119,9 @@ impl Server {
     /// # Errors
     /// The errors of [`accept`](Self::accept); [`AcceptError::TimedOut`] if no link is ready.
     pub fn try_accept(&self) -> Result<Link, AcceptError> {
-        // The server's own `try_accept` would make a turn of the group, which is the driver task's
-        // job.
+        // The blocking server's own `try_accept` would make a turn of the group (handle the events
+        // of all its links), which is the driver task's job. So this function calls
+        // `accept_deadline` with a deadline that has passed.
         let link = self.server.accept_deadline(Instant::now())?;
         Ok(Link::new(link, self.hold.clone()))
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One event loop with everything: a listener, 100 channels, 10 sessions of 100 streams each, and
-//! 10 links. Every message comes back once, however the loop is driven.
+//! Tests of one event loop that serves a listener, 100 channels, 10 sessions of 100 streams each,
+//! and 10 links. Every message is echoed once, in each way in which an application can drive the
+//! loop.
 
 use crate::support_ends::{Ground, Via, message, number, soon};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -17,9 +18,9 @@ const CHANNELS: u64 = 100;
 const SESSIONS: u64 = 10;
 const STREAMS: u64 = 100;
 const LINKS: u64 = 10;
-/// Number of messages of each channel, stream and link.
+/// Number of messages that are sent over each channel, stream and link.
 const MESSAGES: u64 = 20;
-/// Tag of the group of links in the server's loop.
+/// Tag under which the server's event loop reports the group of links.
 const GROUP: u64 = 1;
 
 /// The server's ends of the links, which send back every message.
@@ -107,8 +108,8 @@ impl Conversation<Stream> {
     }
 }
 
-/// The clients of all channels and sessions, in one loop. Once all messages are back, the loop
-/// waits until the channel `until` ends.
+/// Runs the clients of all channels and sessions in one event loop, until all their messages have
+/// come back. If the channel `until` is given, the loop then runs until that channel ends.
 fn clients(
     drive: Drive,
     channel_address: &str,
@@ -128,7 +129,8 @@ fn clients(
         let tag = 1000 + session;
         sessions.push(driven.events.connect(session_address, &config, tag).unwrap());
     }
-    // Streams have tags of their own; opening does not wait, as there is room for all.
+    // Each stream gets a tag of its own in the event loop. Opening a stream does not wait, because
+    // the session has room for the records of all of them.
     for (session, tags) in sessions.iter().zip((10_000..).step_by(1000)) {
         for tag in tags..tags + STREAMS {
             streams.insert(tag, Conversation::new(session.try_open(b"", tag).unwrap()));
@@ -153,7 +155,8 @@ fn clients(
     }
 }
 
-/// The client's ends of all links, each in a thread that blocks.
+/// Runs the client's end of each link in a thread of its own. Each thread blocks: it sends its
+/// messages, and then receives them back.
 fn converse(client: &Client, address: &partywall::Address) {
     let connect = |link: u64| client.connect(address, "bob", &link.to_string()).unwrap();
     let links: Vec<Link> = (0..LINKS).map(connect).collect();
@@ -173,7 +176,8 @@ fn converse(client: &Client, address: &partywall::Address) {
     });
 }
 
-/// Raises the number of descriptors that this process may open, as far as it may. Returns it.
+/// Raises the limit of descriptors that this process may open, at most to 12,000. Returns the
+/// limit.
 fn raise_descriptors() -> u64 {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     let raised = soft.max(12_000.min(hard));
@@ -208,7 +212,8 @@ fn one_loop_serves_a_listener_channels_sessions_and_links() {
                     links.serve();
                 }
             }
-            // The ends of all channels and sessions arrive, too; the links get their last acks.
+            // The server's loop runs on until it has received the end of every channel and session.
+            // Meanwhile the links get their last acknowledgements.
             while echo.ended < CHANNELS + SESSIONS * (STREAMS + 1) {
                 echo.turn().iter().for_each(|_| links.serve());
             }
@@ -219,15 +224,16 @@ fn one_loop_serves_a_listener_channels_sessions_and_links() {
     }
 }
 
-/// Returns how often the calling thread, or the thread with this number, has run (its number of
-/// time slices).
+/// Returns how often a thread of this process, `self` or the one with the given number, has run:
+/// its number of time slices.
 fn slices(thread: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap();
     text.split_whitespace().nth(2).unwrap().parse().unwrap()
 }
 
-/// Runs a server and its clients until they are idle, and then until `end` is dropped. Sends the
-/// numbers of both loops' threads to `threads` once every message is back.
+/// Runs a server and its clients, each in one event loop. Once every message is back, both loops
+/// are idle until the test drops the other ends of the channels `ends`. Sends the numbers of the
+/// two loops' threads to `threads`.
 fn idle_server(
     drive: Drive,
     ends: [partywall::Channel; 2],
@@ -255,7 +261,8 @@ fn idle_server(
             threads.send((drive, number())).unwrap();
             clients(drive, &channel_address, &session_address, Some(their_end));
         });
-        // The links stay open until the server ends.
+        // The client's ends of the links stay open until the server's loop has ended and drops
+        // `close`.
         let (close, closed) = std::sync::mpsc::channel::<()>();
         let (client, link_address) = (&client, &link_address);
         scope.spawn(move || {
@@ -283,7 +290,8 @@ fn idle_server(
 
 #[test]
 fn idle_loop_wakes_no_thread() {
-    // Both ends of all sources take about 2,200 descriptors.
+    // A server with its clients takes about 2,200 descriptors, for both ends of all channels,
+    // sessions and links. So the limit of descriptors decides how many servers run, at most three.
     let servers = (raise_descriptors() / 4000).clamp(1, 3) as usize;
     let (sender, threads) = std::sync::mpsc::channel();
     let mut ends = Vec::new();
@@ -297,7 +305,7 @@ fn idle_loop_wakes_no_thread() {
         }
         let threads: Vec<_> = threads.iter().take(2 * servers).collect();
         let counts = || threads.iter().map(|(_, thread)| slices(thread)).collect::<Vec<_>>();
-        // Both ends of everything have become idle when no thread runs for a while.
+        // The loops are idle once none of their threads has run for the time `SETTLING`.
         let deadline = soon();
         let mut before = counts();
         loop {

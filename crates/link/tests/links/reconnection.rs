@@ -113,9 +113,9 @@ fn peer_that_left_with_unsent_messages_has_not_finished() {
                 drained => break drained,
             }
         };
-        // After this the system has room again, and no thread uses the client. So if closing or
-        // dropping the client's end wrongly sends LEAVE, the frame that ends its stream, the server
-        // receives the frame.
+        // The server has now received everything that the system had buffered, so the system has
+        // room again, and no thread uses the client. If closing or dropping the client's end
+        // wrongly sends LEAVE, the frame that ends its stream, the server receives the frame.
         assert!(matches!(drain(), Err(RecvError::TimedOut)), "{via:?}: the client is there");
         if is_closed {
             let late = link.close(Instant::now());

@@ -211,7 +211,7 @@ impl From<SocketAddr> for Address {
     }
 }
 
-/// Why a text is not a usable address.
+/// The reason why a text is not a usable address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {

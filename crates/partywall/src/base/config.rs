@@ -160,8 +160,8 @@ impl Default for Config {
     }
 }
 
-/// Bytes that the default of `map_max` adds to `memory_max`: room for the peer's region without
-/// further segments.
+/// The default of `map_max` is `memory_max` plus this number of bytes. The addition lets this side
+/// map the peer's region as well as the peer's further segments.
 const REGION_ALLOWANCE: u64 = 1 << 20;
 
 impl Config {
@@ -199,9 +199,9 @@ impl Config {
     }
 
     /// Sets which processes may be the peer. Default: all processes that have access to the
-    /// address. An abstract address has no permissions, so there the default admits only processes
-    /// of the own user. A connecting side applies the rule to the listener as well, because any
-    /// process could have bound an abstract name.
+    /// address. An abstract address has no permissions, so its default admits only processes of the
+    /// own user. A connecting side applies the rule to the listener as well, because any process
+    /// could have bound an abstract name.
     ///
     /// TCP carries no credentials: a side with an admission rule refuses all TCP peers.
     #[must_use]
@@ -232,9 +232,9 @@ impl Config {
         self
     }
 
-    /// Sets for how many connections a listener drives the handshake at a time. Further connections
-    /// wait in the backlog; each replaces a connection whose peer has sent nothing for 100 ms.
-    /// Default: 64.
+    /// Sets for how many connections a listener drives the handshake at a time. Default: 64.
+    /// Further connections wait in the backlog. A waiting connection replaces one whose peer has
+    /// sent nothing for 100 ms.
     #[must_use]
     pub const fn handshakes_max(mut self, count: usize) -> Self {
         self.handshakes_max = count;
@@ -427,9 +427,9 @@ impl Config {
 /// Upper bound of `streams_max`: the session keeps one record in memory per possible stream.
 pub(crate) const STREAMS_MAX: u32 = 1 << 20;
 
-/// Smallest slab of a region, in bytes. If rounding the region up to 64 KiB adds bytes, the slab
-/// gets them. With the default sizes the whole region takes 128 KiB: allocating it is a large part
-/// of the time of opening a connection.
+/// Smallest slab of a region, in bytes. The size of a region is rounded up to 64 KiB, and the slab
+/// gets the added bytes. With the default sizes the whole region takes 128 KiB: allocating it is a
+/// large part of the time of opening a connection.
 const SLAB_BYTES_MIN: u64 = 48 << 10;
 
 impl fmt::Debug for Config {

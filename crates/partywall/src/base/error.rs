@@ -15,7 +15,7 @@ use partywall_layout::hello::{SERVICE_CHANNEL, SERVICE_LINK, SERVICE_SESSION};
 use partywall_layout::{FallbackReason, Refusal, Violation};
 use std::io;
 
-/// How the peer ended the channel.
+/// The way in which the peer ended the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Closed {
     /// The peer closed its end in good order. As the error of a `send`, the variant means that the
@@ -29,7 +29,7 @@ pub enum Closed {
 }
 
 impl Closed {
-    /// The stable number of this end (SPEC 17.1).
+    /// Returns the stable error number (SPEC 17.1) of the way in which the peer ended the channel.
     pub(crate) const fn number(self) -> u32 {
         match self {
             Self::Finished => 9,
@@ -92,11 +92,11 @@ impl Fault {
     }
 }
 
-/// Why `send` did not send its message.
+/// The reason why `send` did not send its message.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The peer is gone, so no message will be received.
+    /// The peer is gone, so it will not receive the message.
     #[error(transparent)]
     Closed(#[from] Closed),
     /// The deadline passed before the ring or the memory had room. The message was not sent.
@@ -117,7 +117,7 @@ pub enum SendError {
     Fault(#[from] Fault),
 }
 
-/// Why a `try_send` did not send its message.
+/// The reason why `try_send` did not send its message.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrySendError {
@@ -127,7 +127,7 @@ pub enum TrySendError {
     /// Another thread is sending through the same shared sender.
     #[error("another thread is sending at this moment")]
     Busy,
-    /// The peer is gone, so no message will be received.
+    /// The peer is gone, so it will not receive the message.
     #[error(transparent)]
     Closed(#[from] Closed),
     /// The message is longer than this channel can ever send.
@@ -183,7 +183,7 @@ pub enum Limit {
     Protocol,
 }
 
-/// Why a receiver returned no message.
+/// The reason why a receiver returned no message.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
@@ -198,7 +198,7 @@ pub enum RecvError {
     Fault(#[from] Fault),
 }
 
-/// Why a `try_recv` returned no message.
+/// The reason why `try_recv` returned no message.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TryRecvError {
@@ -217,15 +217,15 @@ pub enum TryRecvError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Config::{setting} is {found}, but must be {wanted}")]
 pub struct ConfigError {
-    /// The name of the setting.
+    /// The name of the setting that has the impossible value.
     pub setting: &'static str,
-    /// The value that the setting was given.
+    /// The impossible value that the setting was given.
     pub found: u64,
     /// The values that the setting may have, as text.
     pub wanted: &'static str,
 }
 
-/// Why no listener was bound.
+/// The reason why no listener was bound.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
@@ -241,7 +241,7 @@ pub enum BindError {
          bind a loopback address, or say Config::allow_remote(true)"
     )]
     NotLoopback {
-        /// The address as text.
+        /// The refused address, as text.
         address: String,
     },
     /// The operating system refused to bind the address.
@@ -252,7 +252,7 @@ pub enum BindError {
     Setup(io::Error),
 }
 
-/// Why no connection was accepted.
+/// The reason why the listener accepted no connection.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
@@ -272,7 +272,7 @@ pub enum AcceptError {
     Forked,
 }
 
-/// Why no connection was made.
+/// The reason why no connection to a listener was made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -290,7 +290,7 @@ pub enum ConnectError {
     Handshake(#[from] HandshakeError),
 }
 
-/// Why the handshake failed.
+/// The reason why the handshake of a new connection failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
@@ -355,7 +355,7 @@ pub enum HandshakeError {
     NotAdmitted {
         /// A description of the peer for error texts: process, user and address.
         peer: String,
-        /// The reason of the refusal.
+        /// Why this side's admission rule refuses the peer.
         reason: String,
     },
     /// The connector asks for another service than the listener serves: channels, sessions or
@@ -380,7 +380,7 @@ pub enum HandshakeError {
          the socket: give both TransportPolicy::Auto, or remove the obstacle"
     )]
     NoTransport {
-        /// Why shared memory is not available.
+        /// The reason why memory cannot be shared.
         reason: FallbackReason,
     },
     /// The peer broke a rule of the handshake.
@@ -443,7 +443,8 @@ impl HandshakeError {
     }
 }
 
-/// Why a protocol other than Partywall's own failed, on a connection or in its handshake.
+/// The reason why a protocol other than Partywall's own failed, on a connection or in its
+/// handshake.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {

@@ -151,7 +151,7 @@ pub(crate) trait BlockMemory: Send + Sync {
     /// mapped memory.
     fn slice(&self, offset: usize, len: usize) -> &[u8];
 
-    /// Returns a block to the peer.
+    /// Returns a block to the peer, which may then use its memory again.
     fn release(&self, block: u64);
 }
 

@@ -18,12 +18,12 @@ pub enum Trust {
     /// peer's memory. The peer cannot write this side's memory. The peer could change a message
     /// while this side reads it, as it could with a debugger.
     Trusted,
-    /// This side does not trust the peer: it copies every message to private memory before it
+    /// This side does not trust the peer. It copies every message to private memory before it
     /// checks and returns the message. The two sides notify each other over the socket.
     Untrusted,
 }
 
-/// Why a peer is not trusted.
+/// The reason why a peer is not trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Distrust {
@@ -74,7 +74,7 @@ pub struct Peer {
     pub credentials: Option<Credentials>,
     /// How far the peer is trusted.
     pub trust: Trust,
-    /// Why the peer is not trusted; `None` if the peer is trusted.
+    /// The reason why the peer is not trusted; `None` if the peer is trusted.
     pub distrust: Option<Distrust>,
     /// The peer's address, for people: `unix:/run/app.sock`, `client of unix:/run/app.sock` or
     /// `tcp:1.2.3.4:5`.
@@ -93,7 +93,8 @@ impl Peer {
         Self { credentials, trust, distrust, label }
     }
 
-    /// Makes a peer: trusted if `judged` is `Ok`, else not trusted for the contained reason.
+    /// Makes the description of a peer. The peer is trusted if `judged` is `Ok`; otherwise it is
+    /// not trusted, for the reason in the `Err`.
     pub(crate) const fn judged(
         credentials: Option<Credentials>,
         judged: Result<(), Distrust>,
@@ -107,14 +108,14 @@ impl Peer {
     }
 }
 
-/// The identity of a peer whose trust is judged when it is first needed: that takes several reads
-/// of `/proc`.
+/// The identity of a peer. How far the peer is trusted is decided when that is first needed,
+/// because the decision takes several reads of `/proc`.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerIdentity {
     credentials: Option<Credentials>,
     label: String,
     policy: TrustPolicy,
-    /// The peer's process, as long as the connection lives.
+    /// The pidfd of the peer's process, which exists as long as the connection lives.
     process: Weak<PidFd>,
     judged: Arc<OnceLock<Peer>>,
 }
@@ -132,7 +133,8 @@ impl PeerIdentity {
         Self { credentials, label, policy, process, judged: Arc::default() }
     }
 
-    /// Returns the peer, and judges first how far it is trusted unless that was done before.
+    /// Returns the peer. The first call decides how far this side trusts the peer; later calls
+    /// return the same decision.
     pub(crate) fn get(&self) -> &Peer {
         self.judged.get_or_init(|| {
             let process = self.process.upgrade();
@@ -141,13 +143,14 @@ impl PeerIdentity {
         })
     }
 
-    /// Takes over the judgement on the same peer from a later handshake of the same connection.
+    /// Stores the trust in the peer that a second handshake of the same connection decided.
     pub(crate) fn set(&self, peer: Peer) {
-        // The first judgement stays: a user may have seen it.
+        // If the trust was decided before, the earlier decision stays, because the application may
+        // have read it already.
         let _ = self.judged.set(peer);
     }
 
-    /// Returns the peer for texts, which do not show how far it is trusted.
+    /// Returns the peer for error texts, without deciding how far this side trusts it.
     pub(crate) fn unjudged(&self) -> Peer {
         Peer::new(self.credentials, Trust::Untrusted, self.label.clone())
     }
@@ -293,11 +296,11 @@ pub(crate) fn decide_trust(
     if process?.is_dead() { Err(Distrust::NoProcess) } else { Ok(()) }
 }
 
-/// Whether the acceptor may trust this connecting process, as far as `listener` shows: the
-/// credentials of the process that called `listen`. `policy` is that of this side.
+/// For a connector, guesses whether the acceptor will trust this process. `listener` has the
+/// credentials of the process that called `listen`, and `policy` is the trust policy of this side.
 ///
-/// The answer is a guess that decides how the handshake begins, and nothing else. Its purpose is to
-/// save a connector the round trip in which an acceptor of another user declines to move.
+/// The guess only decides how the handshake begins. It saves a connector the round trip in which an
+/// acceptor that runs as another user declines to move the connection to shared memory.
 pub(crate) fn may_be_trusted(policy: TrustPolicy, listener: Option<&Credentials>) -> bool {
     if policy == TrustPolicy::Trusted {
         return true;

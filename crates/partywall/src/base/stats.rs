@@ -2,7 +2,7 @@
 //! The counters of a channel's sending and receiving end. Over shared memory each side also writes
 //! its counters into its region, where other processes can read them.
 
-/// Counters of a sending end.
+/// Counters of the sending end of a channel or session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SenderStats {
@@ -10,11 +10,12 @@ pub struct SenderStats {
     pub messages: u64,
     /// Number of payload bytes that were sent.
     pub bytes: u64,
-    /// Number of messages that the receiver reads where the sender wrote them, without a copy.
+    /// Number of messages that the receiver reads in the memory where the sender wrote them,
+    /// without a copy.
     pub zero_copy: u64,
     /// Messages that were copied through the ring because all memory for large messages was in use.
     pub overflows: u64,
-    /// Times that the sender notified a sleeping receiver.
+    /// Number of times that the sender notified a sleeping receiver.
     pub wakeups_sent: u64,
     /// Times that the sender slept because the ring or the memory for large messages had no room.
     pub sleeps: u64,
@@ -48,7 +49,7 @@ pub struct SenderStats {
     pub blocks_in_flight: u64,
 }
 
-/// Counters of a receiving end.
+/// Counters of the receiving end of a channel or session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiverStats {
@@ -56,14 +57,14 @@ pub struct ReceiverStats {
     pub messages: u64,
     /// Number of payload bytes that were received.
     pub bytes: u64,
-    /// Messages received through blocks of shared memory. Messages of an untrusted peer are copied
-    /// out of their blocks, yet counted here.
+    /// Number of messages received through blocks of shared memory. It includes messages of an
+    /// untrusted peer, which are copied out of their blocks.
     pub zero_copy: u64,
     /// Times that the receiver notified a sleeping sender because the ring or the memory had room
     /// again.
     pub wakeups_sent: u64,
-    /// Times that the receiver slept because no message had arrived.
+    /// Number of times that the receiver slept because no message had arrived.
     pub sleeps: u64,
-    /// Times that a message arrived while the receiver was spinning.
+    /// Number of times that a message arrived while the receiver was spinning.
     pub spin_hits: u64,
 }

@@ -29,8 +29,8 @@ pub struct Session {
     handle: Handle,
     wait: Wait,
     spin_budget: Duration,
-    // Declared after `handle`, so that the handle is dropped first and ends the session; then
-    // `thread` waits for the session's thread.
+    // The field `thread` is declared after `handle`, so that the handle is dropped first, which
+    // ends the session. Dropping `thread` then waits for the session's thread.
     thread: Arc<ThreadHandle>,
 }
 

@@ -108,12 +108,12 @@ impl Stream {
         self.recv.half.shared.transport.get()
     }
 
-    /// Returns the sending direction.
+    /// Returns the sending direction of this stream.
     pub const fn sender(&mut self) -> &mut SendStream {
         &mut self.send
     }
 
-    /// Returns the receiving direction.
+    /// Returns the receiving direction of this stream.
     pub const fn receiver(&mut self) -> &mut RecvStream {
         &mut self.recv
     }
@@ -266,7 +266,7 @@ impl Stream {
         let used = respond(&request, &mut response);
         assert!(used <= len_max, "a response of {used} bytes in {len_max}");
         response.truncate(used);
-        // The request's memory returns to the peer before the response is sent.
+        // Dropping the request returns its memory to the peer before the response is sent.
         drop(request);
         response.commit_until(deadline).map_err(ReplyError::Send)?;
         Ok(true)
@@ -296,8 +296,8 @@ pub struct SendStream {
     half: SendHalf,
     wait: Wait,
     spinner: Spinner,
-    // Declared after `half`, so that `half`, a handle of the session, is dropped first and the
-    // session's thread can end.
+    // The field `_thread` is declared after `half`, which is a handle of the session. So `half` is
+    // dropped first, and the session's thread can end.
     _thread: Arc<ThreadHandle>,
 }
 
@@ -469,7 +469,8 @@ struct Guard<'a> {
 
 impl<'a> Guard<'a> {
     fn new(stream: &'a mut SendStream) -> Self {
-        // The caller may have leaked the previous reservation, so its resources are freed first.
+        // The caller may have leaked the previous reservation, so its memory and credit are freed
+        // first.
         stream.half.give_back();
         Self { stream }
     }
@@ -499,8 +500,8 @@ pub struct RecvStream {
     spinner: Spinner,
     /// Number of messages received on this stream.
     received: u64,
-    // Declared after `half`, so that `half`, a handle of the session, is dropped first and the
-    // session's thread can end.
+    // The field `_thread` is declared after `half`, which is a handle of the session. So `half` is
+    // dropped first, and the session's thread can end.
     _thread: Arc<ThreadHandle>,
 }
 

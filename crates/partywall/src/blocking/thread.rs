@@ -61,13 +61,14 @@ impl Drop for ThreadHandle {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         if self.guard.is_child() {
-            // In a forked child the thread does not exist, so nothing can join it: the thread runs
-            // in the parent.
+            // In a forked child, the session's thread does not exist, because it runs in the parent
+            // only. So the child cannot join it.
             std::mem::forget(thread);
             return;
         }
-        // The thread never joins itself: it has no session handle, and no waker that it calls drops
-        // one. A thread that panicked has closed the session while unwinding.
+        // The session's thread never joins itself: the thread owns no session handle, and calls no
+        // waker that drops a session handle. A thread that panicked has closed the session while
+        // unwinding.
         let _ = thread.join();
     }
 }
@@ -99,8 +100,8 @@ impl DriverThread {
     fn run(&mut self) {
         let waker = Waker::from(Arc::clone(&self.waker_target));
         loop {
-            // The waker is registered before the turn, so a user that calls it during the turn
-            // wakes the thread after the turn.
+            // The driver's waker is registered before the driver's turn. A user that calls the
+            // waker during the turn then causes another turn.
             self.driver.register(&waker);
             match self.driver.turn() {
                 Turn::Over => return,

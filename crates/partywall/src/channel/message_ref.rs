@@ -23,7 +23,8 @@ impl<'a> MessageRef<'a> {
         Self { receiver }
     }
 
-    /// Converts into an owned message. A short message is copied; a long one is not.
+    /// Converts the borrowed message into an owned message. A short message is copied out of the
+    /// ring; a long one stays in its block of the sender's memory.
     #[must_use]
     pub fn into_message(self) -> Message {
         self.receiver.end.take()

@@ -92,12 +92,12 @@ impl Channel {
         (self.sender, self.receiver)
     }
 
-    /// Returns the sending direction.
+    /// Returns the sending direction of this channel.
     pub const fn sender(&mut self) -> &mut Sender {
         &mut self.sender
     }
 
-    /// Returns the receiving direction.
+    /// Returns the receiving direction of this channel.
     pub const fn receiver(&mut self) -> &mut Receiver {
         &mut self.receiver
     }
@@ -108,7 +108,8 @@ impl Channel {
         self.peer.get()
     }
 
-    /// Returns the identity of the peer, and the transport as it is at any time.
+    /// Returns the identity of the peer, and an object that reports the channel's transport at any
+    /// later time.
     pub(crate) fn parties(&self) -> (PeerIdentity, LiveTransport) {
         (self.peer.clone(), self.transport.clone())
     }

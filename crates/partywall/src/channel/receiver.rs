@@ -32,10 +32,11 @@ pub struct Receiver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Readiness {
-    /// A message or space may be there now: call `try_recv` or `try_send` before polling the
-    /// descriptor.
+    /// A message, or space to send, may have come already: call `try_recv` or `try_send` before
+    /// polling the descriptor.
     Ready,
-    /// No message or space is there now. The descriptor becomes readable when one may be there.
+    /// Neither a message nor space to send has come. The descriptor becomes readable when a message
+    /// or space may have come.
     WillNotify,
 }
 
@@ -232,25 +233,27 @@ impl Receiver {
         }
     }
 
-    /// Makes the next message the current one if one has arrived. Returns false at the end of the
-    /// direction.
+    /// Makes the next message the receiver's current message if one has arrived. Returns false if
+    /// the peer has finished sending.
     #[inline]
     pub(crate) fn try_find(&mut self) -> Result<bool, TryRecvError> {
         Ok(self.try_recv_ref()?.map(std::mem::forget).is_some())
     }
 
-    /// Takes the current message.
+    /// Takes the receiver's current message as an owned message.
     pub(crate) fn take_found(&mut self) -> Message {
         self.end.take()
     }
 
-    /// Blocks until a message is the current one, or returns false at the end of the direction.
+    /// Blocks until a message has arrived, and makes it the receiver's current message. Returns
+    /// false if the peer has finished sending.
     #[inline]
     fn find_until(&mut self, deadline: Option<Instant>) -> Result<bool, RecvError> {
         Ok(self.recv_ref_until(deadline)?.map(std::mem::forget).is_some())
     }
 
-    /// Shows the current message until the next call that receives, if one was found.
+    /// Returns the bytes of the receiver's current message if `found` is true. The bytes stay valid
+    /// until the next call that receives.
     #[inline]
     pub(crate) fn view(&mut self, found: bool) -> Option<&[u8]> {
         if found {
@@ -342,8 +345,8 @@ impl AnyReceiver {
         }
     }
 
-    /// Continues in shared memory if the socket's receiver found that its direction has moved
-    /// there.
+    /// Replaces the socket's receiver by the receiver over shared memory, if the peer has moved
+    /// this direction of the connection to shared memory.
     #[cold]
     fn find_switched(&mut self, may_wait: bool) -> Result<Found, Fault> {
         let Self::Socket(end) = self else { return Ok(Found::Nothing) };

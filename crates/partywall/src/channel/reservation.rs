@@ -175,7 +175,7 @@ impl Drop for Batch<'_> {
     }
 }
 
-/// The sender from which a reservation has its memory, and through which it sends.
+/// The sender that made a reservation, and that sends the reserved message.
 #[derive(Debug)]
 pub(crate) enum Holder<'a> {
     Exclusive(&'a mut Sender),
@@ -183,7 +183,7 @@ pub(crate) enum Holder<'a> {
 }
 
 impl Holder<'_> {
-    /// Panics in a forked child, because shared memory is not mapped there.
+    /// Panics in a forked child, because the shared memory of the connection is not mapped in it.
     #[inline]
     fn assert_owner(&self) {
         let is_inherited = match self {
@@ -195,8 +195,11 @@ impl Holder<'_> {
 }
 
 impl AnySender {
-    /// Sends memory that was reserved from a socket. It is sent there, because shared memory may
-    /// have other limits, unless SWITCH was written meanwhile: no record follows it on the socket.
+    /// Sends a message whose memory was reserved while the channel sent on the socket. The message
+    /// goes over the socket, because shared memory may have other limits.
+    ///
+    /// If the sender has written the record SWITCH meanwhile, the message goes through shared
+    /// memory, because no record may follow SWITCH on the socket.
     #[cold]
     pub(super) fn commit_on_socket(
         &mut self,
@@ -207,8 +210,8 @@ impl AnySender {
         (**self).commit(memory, progress)
     }
 
-    /// Sends reserved memory as a whole, or nothing of it. A reservation in private memory is sent
-    /// by copying it.
+    /// Sends the message in reserved memory as a whole, or sends nothing of it. A message in
+    /// private memory is sent as a copy.
     pub(crate) fn commit_whole(&mut self, memory: &mut Option<Memory>) -> Result<(), NotSent> {
         self.finish_switch()?;
         match memory {
@@ -227,7 +230,8 @@ impl AnySender {
         }
     }
 
-    /// Continues in shared memory if SWITCH was written on the socket.
+    /// Replaces the socket's sender by the sender over shared memory, if the record SWITCH, after
+    /// which nothing may follow on the socket, was written.
     fn finish_switch(&mut self) -> Result<(), NotSent> {
         let Self::Socket(end) = self else { return Ok(()) };
         if let Some(end) = end.finish_switch()? {

@@ -38,9 +38,9 @@ pub struct Sender {
     wait: Wait,
     spinner: Spinner,
     pub(super) policy: BackPressure,
-    /// Whether a batch has messages that were neither committed nor aborted.
+    /// Whether the open batch has messages that were neither committed nor aborted.
     pub(super) batch_open: bool,
-    /// Identifies this sender to its owned reservations.
+    /// Identifies this sender, so that it can recognise its own owned reservations.
     owner: Arc<()>,
 }
 
@@ -315,13 +315,13 @@ impl Sender {
             end.note_hang_up();
             return Ok(Readiness::Ready);
         }
-        // Memory that was given back after the failed attempt may suffice. The call above has
-        // consumed its notification.
+        // Another thread may have dropped an owned reservation after the failed attempt, and its
+        // memory may suffice now. `sleep` above has consumed the notification of that drop.
         if end.take_back() && !seeded_fault("no_look_for_given_back") {
             return Ok(Readiness::Ready);
         }
-        // `seen` was taken *before* the failed attempt, so a new snapshot differs from `seen` if
-        // space was freed since then.
+        // The snapshot `seen` was taken *before* the failed attempt. So a new snapshot differs from
+        // `seen` if the receiver has freed space since then.
         if self.space.snapshot() == self.seen {
             Ok(Readiness::WillNotify)
         } else {
@@ -350,12 +350,12 @@ impl Sender {
         self.end.as_ref().map(|end| end.stats()).unwrap_or_default()
     }
 
-    /// Returns the home of reservations that this sender makes now.
+    /// Returns the `Home` of owned reservations, which says to which sender their memory belongs.
     fn home(&self) -> Home {
         Home::Channel { owner: Arc::clone(&self.owner), space: Arc::clone(&self.space) }
     }
 
-    /// Whether the kernel has not accepted all bytes of sent messages.
+    /// Whether there are bytes of sent messages that the kernel has not accepted yet.
     pub(crate) fn has_unsent(&self) -> bool {
         self.end.as_ref().is_some_and(|end| end.has_unsent())
     }
@@ -387,8 +387,8 @@ impl Sender {
     #[inline]
     fn send_until(&mut self, payload: &[u8], deadline: Option<Instant>) -> Result<(), SendError> {
         let mut progress = Progress::NONE;
-        // The first attempt to send is outside the loop of `drive`, because it nearly always
-        // succeeds.
+        // The first attempt to send comes before the loop of `drive`, because nearly every first
+        // attempt succeeds.
         match self.end()?.send_on(payload, &mut progress) {
             Ok(()) => return Ok(()),
             Err(NotSent::Full) => {}
@@ -479,7 +479,8 @@ pub(crate) enum AnySender {
 }
 
 impl AnySender {
-    /// Continues in shared memory, to which the direction of a socket's sender has moved.
+    /// Replaces the socket's sender by the sender over shared memory, because this direction of the
+    /// connection has moved to shared memory.
     #[cold]
     pub(super) fn replace(&mut self, end: ShmSender) -> &mut ShmSender {
         *self = Self::SharedMemory(end);

@@ -35,7 +35,8 @@ pub struct SharedSender {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    /// The home of owned reservations, the same as of the sender that was converted.
+    /// Says to which sender the memory of owned reservations belongs: the one that `Sender::shared`
+    /// converted.
     home: Home,
     space: Arc<dyn SpaceWaiter>,
     policy: BackPressure,
@@ -43,8 +44,8 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    /// The sending end. It is `None` only if `Sender::shared` was called on a sender that `shared`
-    /// had already converted.
+    /// The sending end of the transport. It is `None` only if `Sender::shared` was called on a
+    /// sender that `shared` had already converted.
     end: Option<AnySender>,
     wait: Wait,
     /// Spins before a thread blocks on the doorbell. `None` while a thread waits on the doorbell,
@@ -109,7 +110,8 @@ impl SharedSender {
     /// # Errors
     /// As [`Batch::send`](crate::Batch::send) and [`Batch::commit`](crate::Batch::commit).
     pub fn send_batch<P: AsRef<[u8]>>(&self, payloads: &[P]) -> Result<(), SendError> {
-        // `as_ref` is code of the caller, so it runs before the lock is taken.
+        // `as_ref` runs code of the caller, so it is called before the lock of the shared sender is
+        // taken.
         let payloads: Vec<&[u8]> = payloads.iter().map(AsRef::as_ref).collect();
         self.drive(None, &mut Progress::default(), |end, _| {
             let added = payloads.iter().try_for_each(|payload| end.add_to_batch(payload));
@@ -374,9 +376,9 @@ impl SharedSender {
                     let mut state = shared.lock();
                     let done = state.end.as_mut().map_or(Ok(()), |end| with(&mut **end));
                     if state.returned != returned {
-                        // Another thread freed memory after this thread's attempt. Arming consumed
-                        // the notification of the freed memory, so this thread repeats that
-                        // notification.
+                        // Another thread freed memory after this thread's attempt. Arming has
+                        // consumed the notification of that memory, so this thread notifies itself
+                        // and tries again.
                         shared.space.notify_self();
                     }
                     done

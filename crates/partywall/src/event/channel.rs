@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Channels in a loop: the same messages as of `partywall::Channel`, by calls that never block.
+//! Channels in an event loop: the same messages as of `partywall::Channel`, by calls that never
+//! block.
 //!
 //! ```text
 //!   try_recv: Empty ─▶ clear, arm, look again ─▶ Empty: the peer notifies the loop
@@ -18,7 +19,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A channel in a loop. Dropping it removes it from the loop, and ends both directions.
+/// A channel in an event loop. Dropping the channel removes it from the loop, and ends both
+/// directions.
 #[derive(Debug)]
 pub struct Channel {
     sender: Sender,
@@ -42,12 +44,12 @@ impl Channel {
         (self.sender, self.receiver)
     }
 
-    /// Returns the sending direction.
+    /// Returns the sending direction of this channel.
     pub const fn sender(&mut self) -> &mut Sender {
         &mut self.sender
     }
 
-    /// Returns the receiving direction.
+    /// Returns the receiving direction of this channel.
     pub const fn receiver(&mut self) -> &mut Receiver {
         &mut self.receiver
     }
@@ -104,7 +106,8 @@ impl Receiver {
         let records = Interest::new(Arc::clone(&registration), Purpose::Records);
         let mut receiver = Self { inner, records, registration };
         receiver.watch()?;
-        // Messages may have arrived before; the peer notifies only a receiver that is armed.
+        // The new receiver is marked as readable, because messages may have arrived before. The
+        // peer notifies only a receiver that is armed.
         receiver.registration.mark(Kinds::READABLE);
         Ok(receiver)
     }
@@ -155,8 +158,8 @@ impl Receiver {
         self.inner
     }
 
-    /// Finds the next message, and returns false at the end of the direction. If there is none, the
-    /// receiver is armed.
+    /// Finds the next message, and returns false at the end of the direction. If no message has
+    /// arrived, arms the receiver, so that the peer notifies the loop of the next one.
     fn find(&mut self) -> Result<bool, TryRecvError> {
         match self.inner.try_find() {
             Err(TryRecvError::Empty) => {}
@@ -177,12 +180,14 @@ impl Receiver {
                 }
             }
         }
-        // The peer sends bytes that are no whole message yet. The next turn goes on with them.
+        // The peer keeps sending bytes that do not complete a message. The loop reports the
+        // receiver again in its next turn, so that the application tries again.
         self.registration.mark(Kinds::READABLE);
         Err(TryRecvError::Empty)
     }
 
-    /// Removes a receiver that has ended from the loop, so that its end is reported once.
+    /// Removes a receiver whose direction has ended from the loop, so that the loop reports the end
+    /// only once.
     fn settle(&mut self, found: Result<bool, TryRecvError>) -> Result<bool, TryRecvError> {
         if !matches!(found, Ok(true)) {
             self.records.unwatch();
@@ -196,7 +201,7 @@ impl Receiver {
     }
 }
 
-/// The sending direction of a channel in a loop.
+/// The sending direction of a channel in an event loop.
 ///
 /// The loop reports its tag as writable once there may be room, after an attempt that found none.
 #[derive(Debug)]
@@ -290,7 +295,8 @@ impl Sender {
         self.inner
     }
 
-    /// Attempts to send. Without room, the sender is armed, and the attempt is made once more.
+    /// Attempts to send. If there is no room, arms the sender, so that the peer notifies the loop
+    /// of free room, and attempts once more.
     fn attempt<T>(
         &mut self,
         mut attempt: impl FnMut(&mut crate::Sender) -> Result<T, TrySendError>,
@@ -310,17 +316,20 @@ impl Sender {
                 return Err(TrySendError::Full);
             }
         }
-        // Space is freed again and again, but never enough. The next turn tries again.
+        // The receiver frees space again and again, but never enough for the message. The loop
+        // reports the sender again in its next turn, so that the application tries again.
         self.registration.mark(Kinds::WRITABLE);
         Err(TrySendError::Full)
     }
 
-    /// Watches for one notification of room.
+    /// Makes the loop's epoll set report the sender's descriptor once, when there may be room to
+    /// send.
     fn watch(&mut self) -> Result<(), crate::Fault> {
         let added = self.room.watch(&self.inner);
         added.map_err(crate::transport::waiting_failed)
     }
 }
 
-/// Most attempts of one call. Each finds that something came, but not enough.
+/// Most attempts to receive or to send that one call makes. Before each further attempt some bytes
+/// have come, or some space, but too little.
 const ATTEMPTS_MAX: u32 = 16;

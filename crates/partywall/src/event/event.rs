@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a loop reports: the tag of a source, and the kinds of events that the source may have.
+//! An event that a loop reports: the tag of a source, and the kinds of events that the source may
+//! have.
 
 use std::fmt;
 use std::ops::{BitAnd, BitOr, BitOrAssign, Not};
 
-/// One event of a loop: the tag of a source, and what the application should try.
+/// An event of a loop: the tag of a source, and what the application should try on that source.
 ///
 /// An event says what *may* be possible. The attempt may still return `Empty` or `Full`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,12 +16,12 @@ pub struct Event {
     pub kinds: Kinds,
 }
 
-/// A set of kinds of events.
+/// A set of kinds of events that a source of a loop may have.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Kinds(u8);
 
 impl Kinds {
-    /// No kind of event.
+    /// The set without any kind of event.
     pub const NONE: Self = Self(0);
     /// There may be a message to receive, a channel to accept, or a group of links with events.
     /// Each turn of the loop reports it again until an attempt finds nothing.
@@ -34,43 +35,44 @@ impl Kinds {
     /// unread messages can still be received.
     pub const ENDED: Self = Self(8);
 
-    /// Whether the set has at least one kind of `other`.
+    /// Whether this set has at least one of the kinds in `other`.
     #[must_use]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Whether the set has no kind.
+    /// Whether the set contains no kind of event.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether there may be something to receive.
+    /// Whether the source may have something to receive.
     #[must_use]
     pub const fn is_readable(self) -> bool {
         self.intersects(Self::READABLE)
     }
 
-    /// Whether there may be room to send.
+    /// Whether the source may have room to send.
     #[must_use]
     pub const fn is_writable(self) -> bool {
         self.intersects(Self::WRITABLE)
     }
 
-    /// Whether there may be a stream or a session to accept.
+    /// Whether the source may have a stream or a session to accept.
     #[must_use]
     pub const fn is_opened(self) -> bool {
         self.intersects(Self::OPENED)
     }
 
-    /// Whether the peer has ended the stream, or the session is over.
+    /// Whether the peer has ended the source, a stream, or the source's session is over.
     #[must_use]
     pub const fn is_ended(self) -> bool {
         self.intersects(Self::ENDED)
     }
 
-    /// The kinds that stay until an attempt finds nothing.
+    /// The kinds that each turn of the loop reports again, until an attempt of the application
+    /// finds nothing.
     pub(super) const LEVEL: Self = Self(Self::READABLE.0 | Self::OPENED.0);
 }
 

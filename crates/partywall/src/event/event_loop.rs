@@ -51,14 +51,15 @@ pub struct Loop {
     round: Mutex<Round>,
 }
 
-/// The state of the thread that runs a loop. It is kept between calls, so that its memory is used
-/// again.
+/// The state of the thread that runs a loop. The loop keeps this state between two calls, so that
+/// the allocated lists are used again.
 #[derive(Debug)]
 struct Round {
     tasks: Tasks,
-    /// Tasks that have to be armed before the thread waits.
+    /// Tasks that the loop has to arm before its thread waits; other tasks wait for an event or are
+    /// ready to run.
     unarmed: VecDeque<Key>,
-    /// Tasks that may have a timer.
+    /// Tasks that may need a turn at a certain time.
     timed: Vec<Key>,
     ready: Vec<Ready>,
     arrivals: Vec<Arrival>,
@@ -66,7 +67,7 @@ struct Round {
     /// Whether the thread polls instead of sleeping. Then tasks stay unarmed, so that their peers
     /// need not notify them.
     is_spinning: bool,
-    /// When the timer's descriptor becomes readable.
+    /// The time for which the timer's descriptor is set; `None` if the timer is not set.
     timer_set: Option<Instant>,
 }
 
@@ -113,11 +114,11 @@ impl Loop {
         Self { shared: Arc::new(shared), round: Mutex::new(round) }
     }
 
-    /// Blocks until a source has events, at most until `deadline`, and replaces the content of
-    /// `events` by them. Returns their number, which is 0 at the deadline.
+    /// Blocks until a source has events, or until `deadline`. Replaces the content of `events` by
+    /// the events, and returns their number, which is 0 at the deadline.
     ///
-    /// Each call reports a source at most once, and at most 256 sources; the next call goes on with
-    /// the others.
+    /// Each call reports a source at most once, and at most 256 sources. The next call reports the
+    /// sources that are left.
     ///
     /// # Errors
     /// Fails in a forked child, and with the error of epoll or of a [`Source`], which a sound
@@ -126,8 +127,9 @@ impl Loop {
         self.wait_up_to(events, EVENTS_MAX, deadline)
     }
 
-    /// Waits as [`wait`](Self::wait) does, for at most `max` events. The others stay in the loop,
-    /// which forgets those of a source that is dropped before the next call.
+    /// Waits as [`wait`](Self::wait) does, and returns at most `max` events. Further events stay in
+    /// the loop for the next call. The events of a source that is dropped before that call are
+    /// lost.
     ///
     /// # Errors
     /// The errors of [`wait`](Self::wait).
@@ -138,8 +140,8 @@ impl Loop {
         deadline: Option<Instant>,
     ) -> io::Result<usize> {
         let mut round = self.begin(events)?;
-        // Sources with events, which an application has not taken yet, must not keep the loop from
-        // those of the epoll set.
+        // The epoll set is polled first if some sources have events that the application has not
+        // taken yet. Otherwise those events would delay the descriptors in the set.
         let mut has_polled = !self.shared.list.is_idle();
         if has_polled {
             round.poll(&self.shared)?;
@@ -201,7 +203,7 @@ impl Loop {
         Receiver::new(&self.shared, receiver, tag)
     }
 
-    /// Adds the sending direction of a channel.
+    /// Adds the sending direction of a channel to the loop.
     #[must_use]
     pub fn add_sender(&self, sender: crate::Sender, tag: u64) -> Sender {
         Sender::new(&self.shared, sender, tag)
@@ -274,8 +276,8 @@ impl Loop {
     fn finish(&self, round: &mut Round, is_due: bool) -> io::Result<()> {
         let next = round.next_timer();
         self.shared.set_next_timer(next);
-        // A timer that fires too early costs one wake-up; setting it in each turn would cost a
-        // system call.
+        // The timer is only set again if the new time is earlier. A timer that fires too early
+        // costs one wake-up; setting the timer in each turn would cost a system call.
         let is_external = self.shared.list.end_turn(is_due);
         let is_earlier = next.is_some_and(|next| round.timer_set.is_none_or(|set| next < set));
         if is_external && is_earlier {
@@ -312,14 +314,16 @@ impl Round {
     /// Polls the epoll set without waiting, marks the sources that are ready, and runs each task
     /// that needs a turn once.
     fn poll(&mut self, shared: &Shared) -> io::Result<()> {
-        // The epoll set does not report the records of a task that is not armed.
+        // The epoll set does not report records for a task that is not armed, so each such task
+        // gets a turn.
         self.run_unarmed(shared)?;
         shared.set.wait(&mut self.ready, Some(Instant::now()))?;
         self.serve(shared)
     }
 
     fn serve(&mut self, shared: &Shared) -> io::Result<()> {
-        // Tasks that were added come first, so that no event of theirs is lost.
+        // New tasks are added to the table first, because an event for a task that is not in the
+        // table would be lost.
         self.admit(shared);
         if !self.ready.is_empty() {
             self.idle.busy();
@@ -356,14 +360,16 @@ impl Round {
         Ok(())
     }
 
-    /// Takes the tasks that were added, and drops those that were removed, since the last round.
+    /// Adds the tasks that other threads have added to the loop since its last turn, and drops the
+    /// tasks that they have removed.
     fn admit(&mut self, shared: &Shared) {
         shared.take_arrivals(&mut self.arrivals);
         for arrival in self.arrivals.drain(..) {
             match arrival {
                 Arrival::Add(key, task) => {
                     self.tasks.put(key, task);
-                    // A turn that was requested before the task was here has found no task.
+                    // A turn that was requested before the task was in the table had no effect, so
+                    // it is requested again.
                     shared.list.request_turn(key);
                 }
                 Arrival::Remove(key) => self.tasks.remove(key),
@@ -371,7 +377,7 @@ impl Round {
         }
     }
 
-    /// Runs a task once.
+    /// Gives one task a turn, unless the task was removed.
     fn run(&mut self, shared: &Shared, key: Key) -> io::Result<()> {
         let Some(place) = self.tasks.get(key) else { return Ok(()) };
         place.is_unarmed = false;
@@ -380,7 +386,8 @@ impl Round {
         Ok(())
     }
 
-    /// Runs the tasks that are not armed, of whose records no peer notifies the thread.
+    /// Gives each task that is not armed a turn, because no peer notifies the loop of records for
+    /// such a task.
     fn run_unarmed(&mut self, shared: &Shared) -> io::Result<()> {
         for _ in 0..self.unarmed.len() {
             let Some(key) = self.unarmed.pop_front() else { break };
@@ -389,7 +396,8 @@ impl Round {
         Ok(())
     }
 
-    /// Arms the tasks without work. A task that finds work needs another turn.
+    /// Arms every task that had no work in its last turn. A task that finds work while it is armed
+    /// gets another turn.
     fn arm(&mut self, shared: &Shared) {
         while !self.unarmed.is_empty() {
             self.arm_first(shared);
@@ -458,13 +466,14 @@ impl Round {
     }
 }
 
-/// The tasks of a loop, by the indices of their slots in the ready list.
+/// The tasks of a loop, in a table whose index is the slot of the task's source in the ready list.
 #[derive(Debug, Default)]
 struct Tasks {
     places: Vec<Option<Place>>,
 }
 
-/// A task, and the lists of the round in which it is.
+/// A task in the table of a loop. `is_unarmed` and `is_timed` say which lists of the loop contain
+/// the task.
 #[derive(Debug)]
 struct Place {
     key: Key,
@@ -506,7 +515,7 @@ impl AsFd for Loop {
 }
 
 impl Drop for Loop {
-    /// Ends the sessions whose drivers the loop runs.
+    /// Ends the sessions whose drivers the loop runs, because the loop is dropped.
     fn drop(&mut self) {
         let arrivals = self.shared.close();
         let round = self.round.get_mut().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Listeners in a loop: one for channels, one for sessions. Neither blocks, and the handshakes of
-//! all peers advance whenever the application tries to accept.
+//! Listeners in an event loop: `ChannelListener` for channels and `Listener` for sessions. Neither
+//! of them blocks. The handshakes of all peers advance whenever the application tries to accept.
 
 use super::event::Kinds;
 use super::registration::{Interest, Purpose, Registration, Shared};
@@ -15,13 +15,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A listener for channels in a loop.
+/// A listener for channels in an event loop.
 ///
 /// The loop reports its tag as readable while handshakes advance or channels are established.
 /// Dropping the listener removes it from the loop, and its socket file.
 #[derive(Debug)]
 pub struct ChannelListener {
-    // Declared before the listener, so that its descriptor is removed from the loop first.
+    // The descriptor of the listener in the loop's epoll set. `records` is declared before the
+    // listener, so that the descriptor leaves the set before the listener closes it.
     records: Interest,
     listener: crate::Listener,
     registration: Arc<Registration>,
@@ -36,7 +37,7 @@ impl ChannelListener {
         let registration = Registration::new(shared, tag);
         let mut records = Interest::new(Arc::clone(&registration), Purpose::Records);
         records.watch(&listener)?;
-        // Channels may be established already.
+        // The new listener is marked as readable, because connections may be waiting already.
         registration.mark(Kinds::READABLE);
         Ok(Self { records, listener, registration })
     }
@@ -68,7 +69,7 @@ impl ChannelListener {
     }
 }
 
-/// A listener for sessions in a loop, which runs the drivers of the sessions too.
+/// A listener for sessions in an event loop, which also runs the drivers of the sessions.
 ///
 /// The loop reports its tag as opened while handshakes advance or sessions are established.
 /// Dropping the listener removes it from the loop, and its socket file.
@@ -107,7 +108,7 @@ impl Listener {
     }
 
     /// Returns the next session if one is established now. Also drives the handshakes under way.
-    /// The session reports `tag`.
+    /// The loop reports events of the session with `tag`.
     ///
     /// # Errors
     /// [`AcceptError::TimedOut`] if no session is established now: the loop reports the tag of the
@@ -128,9 +129,9 @@ impl Listener {
     }
 }
 
-/// Notes that nothing is left to accept, and returns whether that is so; the caller then watches
-/// the listener again. The epoll set of the loop is level-triggered, so whatever came meanwhile
-/// marks the listener again.
+/// Clears the listener's event if no connection is left to accept, and returns whether that is so.
+/// The caller then watches the listener again: the loop's epoll set is level-triggered, so a
+/// connection that arrived meanwhile causes a new event.
 fn settle<T>(registration: &Registration, kinds: Kinds, accepted: &Result<T, AcceptError>) -> bool {
     let is_empty = matches!(accepted, Err(AcceptError::TimedOut));
     if is_empty {

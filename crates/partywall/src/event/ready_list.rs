@@ -27,7 +27,7 @@ use std::task::Poll;
 
 /// The object that wakes the thread of a loop.
 pub(super) trait LoopWaker {
-    /// Wakes the thread, or makes its next wait return at once.
+    /// Wakes the loop's thread, or makes the next wait of that thread return at once.
     fn wake(&self);
 }
 
@@ -51,22 +51,23 @@ pub(super) struct ReadyList<B = Doorbell> {
 struct State {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Slots with kinds, in the order in which `collect` reports them. Slots that lost their kinds
-    /// or their source are skipped.
+    /// Keys of the slots that have kinds of events, in the order in which `collect` reports them. A
+    /// slot that has lost its kinds or its source meanwhile is skipped.
     listed: VecDeque<Key>,
-    /// Sources that need a turn, oldest first.
+    /// Keys of the sources whose tasks need a turn of the loop's thread, oldest request first.
     turns: VecDeque<Key>,
-    /// Number of slots with kinds.
+    /// Number of slots that have at least one kind of event.
     live: usize,
-    /// Whether a thread waits, or may wait in an external event loop.
+    /// Whether the loop's thread sleeps, in the loop itself or in an external event loop. Only then
+    /// do new events notify the doorbell.
     is_waiting: bool,
-    /// Whether the doorbell was notified since the last turn began.
+    /// Whether the doorbell was notified since the last turn of the loop began.
     is_notified: bool,
     /// Whether an external event loop watches the descriptor of this loop.
     is_external: bool,
 }
 
-/// One source in the list.
+/// The entry of one source in the ready list.
 #[derive(Debug, Default)]
 struct Slot {
     generation: u32,
@@ -104,7 +105,7 @@ impl<B: LoopWaker> ReadyList<B> {
         &self.doorbell
     }
 
-    /// Adds a source without events.
+    /// Adds a source to the ready list, without events.
     pub(super) fn add(&self, tag: u64) -> Key {
         let mut state = self.lock();
         let index = state.free.pop().unwrap_or_else(|| {
@@ -118,7 +119,7 @@ impl<B: LoopWaker> ReadyList<B> {
         Key { index, generation: slot.generation }
     }
 
-    /// Removes a source. Its events are not reported any more.
+    /// Removes a source from the ready list. Its events are not reported any more.
     pub(super) fn remove(&self, key: Key) {
         let mut state = self.lock();
         let Some(slot) = state.slot(key) else { return };
@@ -129,7 +130,8 @@ impl<B: LoopWaker> ReadyList<B> {
         state.free.push(key.index);
     }
 
-    /// Notes that a source has events of these kinds. Wakes the thread that waits for the loop.
+    /// Notes that a source has events of the kinds `kinds`. Wakes the loop's thread if that thread
+    /// waits.
     pub(super) fn mark(&self, key: Key, kinds: Kinds) {
         let mut state = self.lock();
         let Some(slot) = state.slot(key) else { return };
@@ -143,8 +145,9 @@ impl<B: LoopWaker> ReadyList<B> {
         self.notify_if_waiting(state);
     }
 
-    /// Notes that an attempt of the application found nothing: the source has no events of these
-    /// kinds. The caller checks once more afterwards, and marks the source if it finds something.
+    /// Notes that an attempt of the application found nothing, so the source has no events of the
+    /// kinds `kinds`. The caller then attempts once more, and marks the source if it finds
+    /// something.
     pub(super) fn clear(&self, key: Key, kinds: Kinds) {
         let mut state = self.lock();
         let Some(slot) = state.slot(key) else { return };
@@ -154,9 +157,11 @@ impl<B: LoopWaker> ReadyList<B> {
         state.live -= usize::from(lost_kinds);
     }
 
-    /// Polls for something of a source. `poll` registers a waker, which marks the source, if there
-    /// is nothing. Then the source is cleared, and `poll` is called once more: the waker may have
-    /// marked the source before it was cleared.
+    /// Calls `poll`, an attempt of the application to receive or accept. If `poll` finds nothing,
+    /// it has registered a waker that marks the source.
+    ///
+    /// In that case the source's events are cleared, and `poll` is called once more, because the
+    /// waker may have marked the source just before the events were cleared.
     pub(super) fn attempt<T>(
         &self,
         key: Key,
@@ -178,7 +183,8 @@ impl<B: LoopWaker> ReadyList<B> {
         polled
     }
 
-    /// Notes that a source needs a turn of the loop's thread, and wakes that thread if it waits.
+    /// Notes that the task of a source needs a turn of the loop's thread, and wakes that thread if
+    /// it waits.
     pub(super) fn request_turn(&self, key: Key) {
         let mut state = self.lock();
         let Some(slot) = state.slot(key) else { return };
@@ -188,17 +194,18 @@ impl<B: LoopWaker> ReadyList<B> {
         self.notify_if_waiting(state);
     }
 
-    /// Wakes the thread that waits for the loop, for work that is in no list of this object.
+    /// Wakes the loop's thread if it waits, for work that the ready list does not contain, such as
+    /// the removal of a task.
     pub(super) fn wake(&self) {
         self.notify_if_waiting(self.lock());
     }
 
-    /// Returns the number of sources that need a turn.
+    /// Returns the number of sources whose tasks need a turn.
     pub(super) fn turns_due(&self) -> usize {
         self.lock().turns.len()
     }
 
-    /// Takes the source that has needed a turn for longest.
+    /// Takes the source whose task has needed a turn for the longest time.
     pub(super) fn next_turn(&self) -> Option<Key> {
         let mut state = self.lock();
         loop {
@@ -236,12 +243,13 @@ impl<B: LoopWaker> ReadyList<B> {
         }
     }
 
-    /// Whether no source has events and none needs a turn.
+    /// Whether no source has events, and no task needs a turn.
     pub(super) fn is_idle(&self) -> bool {
         self.lock().is_idle()
     }
 
-    /// Prepares for waiting. Returns false if there is something to do already.
+    /// Announces that the loop's thread is about to wait. Returns false if the thread must not
+    /// wait, because a source has events or a task needs a turn.
     pub(super) fn begin_wait(&self) -> bool {
         let mut state = self.lock();
         if !state.is_idle() && !seeded_fault("no_look_before_the_loop_waits") {
@@ -251,15 +259,16 @@ impl<B: LoopWaker> ReadyList<B> {
         true
     }
 
-    /// Begins a turn: the thread is awake, and will look at everything that was marked before.
+    /// Announces that the loop's thread is awake. The thread handles all events that were marked so
+    /// far, so no event needs to wake it.
     pub(super) fn begin_turn(&self) {
         let mut state = self.lock();
         (state.is_waiting, state.is_notified) = (false, false);
     }
 
-    /// Ends a turn after which the thread may wait in an external event loop. `is_due` is whether
-    /// that loop has to make another turn, even if nothing is marked. Returns whether there is such
-    /// a loop.
+    /// Ends a turn of a loop that an external event loop may watch, in which the thread may wait
+    /// now. `is_due` says that the external event loop has to run another turn in any case. Returns
+    /// whether such an external event loop exists.
     pub(super) fn end_turn(&self, is_due: bool) -> bool {
         let mut state = self.lock();
         if !state.is_external {
@@ -276,8 +285,8 @@ impl<B: LoopWaker> ReadyList<B> {
         true
     }
 
-    /// Notes that an external event loop watches this loop. The doorbell is notified the first
-    /// time, because sources may have events already.
+    /// Notes that an external event loop watches the descriptor of this loop. The first call
+    /// notifies the doorbell, because sources may have events already.
     pub(super) fn watch_externally(&self) {
         let mut state = self.lock();
         if std::mem::replace(&mut state.is_external, true) {
@@ -315,7 +324,8 @@ impl State {
 
 /// Most events that one turn reports.
 pub(super) const EVENTS_MAX: usize = 256;
-/// Greatest generation of a slot; a token of epoll has room for no greater one.
+/// Greatest generation of a slot. The token by which the epoll set names a source has 28 bits for
+/// the generation.
 pub(super) const GENERATION_MAX: u32 = (1 << 28) - 1;
 
 #[cfg(all(test, not(shuttle)))]
@@ -400,8 +410,8 @@ mod tests {
     }
 }
 
-/// Model of the loop's thread, of threads that mark sources, and of one that receives, under
-/// shuttle. A lost wake-up is a thread that waits for ever, which shuttle reports.
+/// Model of a loop under shuttle: the loop's thread, threads that mark sources, and a thread that
+/// receives. If a wake-up is lost, a thread waits for ever, which shuttle reports.
 #[cfg(all(test, shuttle))]
 mod model {
     use super::*;
@@ -414,7 +424,7 @@ mod model {
     const SOURCES: usize = 2;
     const MESSAGES: u32 = 3;
 
-    /// The descriptor of the loop: how often it was notified, and whether it is readable.
+    /// The modelled descriptor of the loop: how often it was notified, and whether it is readable.
     #[derive(Default)]
     struct Descriptor {
         state: Mutex<(u32, bool)>,
@@ -431,7 +441,7 @@ mod model {
     }
 
     impl Descriptor {
-        /// Waits until the descriptor is readable.
+        /// Waits, as a level-triggered event loop does, until the descriptor is readable.
         fn wait_level(&self) {
             let mut state = self.state.lock().unwrap();
             while !state.1 {
@@ -439,7 +449,7 @@ mod model {
             }
         }
 
-        /// Waits until the descriptor was notified again.
+        /// Waits, as an edge-triggered event loop does, until the descriptor was notified again.
         fn wait_edge(&self, seen: &mut u32) {
             let mut state = self.state.lock().unwrap();
             while state.0 == *seen {
@@ -453,13 +463,14 @@ mod model {
         }
     }
 
-    /// A stream: its messages, and whether its receiver's waker is registered.
+    /// A modelled stream: the numbers of its waiting messages, and whether a waker of its receiver
+    /// is registered.
     #[derive(Default)]
     struct Source {
         state: Mutex<(VecDeque<u32>, bool)>,
     }
 
-    /// How the loop's thread waits.
+    /// The way in which the modelled thread of the loop waits.
     #[derive(Clone, Copy, PartialEq)]
     enum Drive {
         Inside,
@@ -503,7 +514,7 @@ mod model {
             }
         }
 
-        /// Role of a user of a session: leaves work for the driver.
+        /// Role of a user of a session: requests turns of the session's driver.
         fn leave_work(&self) {
             for _ in 0..MESSAGES {
                 *self.work.lock().unwrap() += 1;
@@ -520,7 +531,7 @@ mod model {
             })
         }
 
-        /// Makes a turn of the loop, and returns the tags.
+        /// Runs one turn of the loop, and returns the reported events.
         fn turn(&self, seen: &mut u32, done: &mut u32) -> Vec<Event> {
             let (mut events, before) = (Vec::new(), *done);
             match self.drive {
@@ -555,7 +566,8 @@ mod model {
         }
     }
 
-    /// The loop's thread receives: everything, or one message after an event.
+    /// Model in which the loop's own thread receives. After an event the thread takes either all
+    /// messages of the source or one message.
     fn one_thread() {
         let drives = [Drive::Inside, Drive::Level, Drive::Edge];
         let model = Model::new(drives[thread_rng().gen_range(0..3)]);
@@ -584,7 +596,8 @@ mod model {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     }
 
-    /// Another thread receives; the loop's thread passes the events on to it.
+    /// Model in which another thread receives. The loop's thread only passes the events of the
+    /// source on to it.
     fn two_threads() {
         let drives = [Drive::Inside, Drive::Level, Drive::Edge];
         let model = Model::new(drives[thread_rng().gen_range(0..3)]);
@@ -606,7 +619,7 @@ mod model {
                     }
                 }
             }
-            // The last turn of the loop's thread is the one that this work requests.
+            // This work requests a turn, which is the last turn that the loop's thread runs.
             receiver.leave_work();
         });
         let (mut seen, mut done) = (0, 0);

@@ -22,27 +22,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Wake, Waker};
 use std::time::Instant;
 
-/// The part of a loop that its sources share with it.
+/// The part of an event loop that the loop shares with its sources.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub set: EpollSet,
     pub list: ReadyList,
-    /// Makes the descriptor of the loop readable when a timer is due.
+    /// A timer whose descriptor is in the epoll set, so that the descriptor of the loop becomes
+    /// readable when a task's timer is due.
     pub timer: Timer,
     pub guard: ForkGuard,
     arrivals: Mutex<Arrivals>,
     next_timer: Mutex<Option<Instant>>,
 }
 
-/// What other threads add to a loop or remove from it. The next turn takes it.
+/// Tasks that other threads have added to a loop, or want to have removed, since the loop's last
+/// turn.
 #[derive(Debug, Default)]
 struct Arrivals {
     waiting: Vec<Arrival>,
-    /// Whether the loop was dropped, so that no turn follows.
+    /// Whether the loop was dropped, so that no further turn takes these tasks.
     is_closed: bool,
 }
 
-/// A change of the tasks of a loop.
+/// One change of a loop's tasks: a task to add, or a task to remove.
 #[derive(Debug)]
 pub(super) enum Arrival {
     Add(Key, Task),
@@ -64,8 +66,8 @@ impl Shared {
         Ok(Self { set, list, timer, guard, arrivals, next_timer })
     }
 
-    /// Adds a task to the loop. Its first turn follows soon. A task for a loop that was dropped is
-    /// dropped.
+    /// Adds a task to the loop, and requests its first turn. If the loop was dropped, the task is
+    /// dropped as well.
     pub(super) fn add_task(&self, key: Key, task: Task) {
         self.arrive(Arrival::Add(key, task));
         self.list.request_turn(key);
@@ -81,13 +83,14 @@ impl Shared {
         }
     }
 
-    /// Takes the changes since the last call. `into` is empty, and its memory is used again.
+    /// Moves the changes since the last call into the empty list `into`, whose memory is used for
+    /// later changes.
     pub(super) fn take_arrivals(&self, into: &mut Vec<Arrival>) {
         let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut arrivals.waiting, into);
     }
 
-    /// Notes that no turn follows, and returns the changes that no turn has taken.
+    /// Notes that the loop was dropped, and returns the changes that no turn has taken.
     pub(super) fn close(&self) -> Vec<Arrival> {
         let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
         arrivals.is_closed = true;
@@ -103,7 +106,8 @@ impl Shared {
     }
 }
 
-/// A source of a loop. Dropping the registration removes the source.
+/// A source in the ready list of a loop. Dropping the registration removes the source from the
+/// list.
 #[derive(Debug)]
 pub(super) struct Registration {
     shared: Arc<Shared>,
@@ -131,18 +135,18 @@ impl Registration {
         self.shared.list.clear(self.key, kinds);
     }
 
-    /// Polls for something of this source, as [`ReadyList::attempt`] does.
+    /// Attempts to receive or accept on this source, as [`ReadyList::attempt`] does.
     pub(super) fn attempt<T>(&self, kinds: Kinds, poll: impl FnMut() -> Poll<T>) -> Poll<T> {
         self.shared.list.attempt(self.key, kinds, poll)
     }
 
-    /// Removes the task of this source from the loop, in its next turn.
+    /// Asks the loop to drop the task of this source in its next turn.
     pub(super) fn remove_task(&self) {
         self.shared.arrive(Arrival::Remove(self.key));
         self.shared.list.wake();
     }
 
-    /// Returns a waker that marks this source.
+    /// Returns a waker that gives this source events of the kinds `kinds`.
     pub(super) fn waker(self: &Arc<Self>, kinds: Kinds) -> Waker {
         Waker::from(Arc::new(MarkWaker { shared: Arc::clone(&self.shared), key: self.key, kinds }))
     }
@@ -154,7 +158,7 @@ impl Drop for Registration {
     }
 }
 
-/// A waker that marks a source. It keeps no source alive.
+/// A waker that gives a source events of some kinds. The waker does not keep the source alive.
 struct MarkWaker {
     shared: Arc<Shared>,
     key: Key,
@@ -171,30 +175,34 @@ impl Wake for MarkWaker {
     }
 }
 
-/// A descriptor of a source in the epoll set of the loop, until this value is dropped.
+/// The registration of one descriptor of a source in the epoll set of the loop. Dropping this value
+/// removes the descriptor from the set.
 ///
-/// The set watches a duplicate, as the source may close its descriptor or change it at any time.
+/// The set contains a duplicate of the descriptor, because the source may close its own descriptor
+/// or use another one at any time.
 #[derive(Debug)]
 pub(super) struct Interest {
     registration: Arc<Registration>,
     purpose: Purpose,
-    /// The number of the source's descriptor, and the duplicate in the set.
+    /// The number of the source's descriptor, and the duplicate that the epoll set contains; `None`
+    /// if nothing is watched.
     registered: Option<(RawFd, OwnedFd)>,
 }
 
-/// The meaning of a descriptor's event for its source.
+/// What an event of a descriptor means for its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// There may be something to receive or to accept. In a loop that reports once, its event
-    /// disables such a descriptor, and one of `Opened`, until it is watched again.
+    /// There may be a message to receive or a channel to accept. In a loop that reports once, the
+    /// epoll set reports such a descriptor, and one of `Opened`, as it does one for room.
     Records = 0,
-    /// There may be room to send. Such a descriptor is disabled by its event, until it is watched
-    /// again.
+    /// There may be room to send. The epoll set reports such a descriptor once, and then ignores it
+    /// until `watch` is called again.
     Room = 1,
-    /// The driver of a session needs a turn, because records may have arrived. The event comes once
-    /// for each notification: until the driver is armed again, it takes every record without one.
+    /// Records may have arrived, so the driver of a session needs a turn. The event comes once for
+    /// each notification by the peer. The peer sends no notification until the driver is armed
+    /// again.
     TaskRecords = 2,
-    /// The task of the source needs a turn, because there may be room.
+    /// There may be room to send, so the task of the source needs a turn.
     TaskRoom = 3,
     /// There may be a session to accept.
     Opened = 4,
@@ -207,8 +215,8 @@ impl Interest {
         Self { registration, purpose, registered: None }
     }
 
-    /// Watches `descriptor`, unless it is watched already. A descriptor for room is watched for one
-    /// more event.
+    /// Adds `descriptor` to the epoll set, unless the set contains it already. A descriptor that
+    /// shows room to send is reported once for each call.
     pub(super) fn watch(&mut self, descriptor: impl AsFd) -> io::Result<()> {
         let descriptor = descriptor.as_fd();
         let number = descriptor.as_raw_fd();
@@ -239,11 +247,12 @@ impl Interest {
         Ok(())
     }
 
-    /// Stops watching. A forked child shares the epoll set with its parent, and leaves it as it is.
+    /// Removes the descriptor from the epoll set. A forked child shares the epoll set with its
+    /// parent, so in a child the call changes nothing.
     pub(super) fn unwatch(&mut self) {
         let Some((_, duplicate)) = self.registered.take() else { return };
         if self.registration.shared.guard.is_owner() {
-            // Removing fails only if the descriptor is not in the set.
+            // Removing a descriptor fails only if the descriptor is not in the epoll set.
             let _ = self.registration.shared.set.remove(duplicate);
         }
     }
@@ -255,13 +264,14 @@ impl Drop for Interest {
     }
 }
 
-/// Returns the token with which the epoll set reports a descriptor.
+/// Returns the token by which the epoll set names a descriptor: the source's key and the purpose of
+/// the descriptor.
 const fn token(key: Key, purpose: Purpose) -> u64 {
     (purpose as u64) << 60 | (key.generation as u64) << 32 | key.index as u64
 }
 
-/// Returns the source and the meaning of a token of the epoll set; `None` for the tokens of the
-/// loop itself.
+/// Splits a token of the epoll set into the source's key and the purpose of the descriptor. Returns
+/// `None` for the two tokens of the loop itself, [`DOORBELL`] and [`TIMER`].
 #[expect(clippy::cast_possible_truncation, reason = "parts of a token")]
 pub(super) const fn parse(token: u64) -> Option<(Key, Purpose)> {
     let purpose = match token >> 60 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A session in a loop: opens and accepts streams over one connection, by calls that never block.
-//! The loop runs the session's driver, so there is no thread.
+//! A session in an event loop: opens and accepts streams over one connection, by calls that never
+//! block. The loop runs the session's driver, so the session has no thread.
 
 use super::event::Kinds;
 use super::registration::{Registration, Shared};
@@ -46,7 +46,8 @@ impl Session {
         let (handle, registration) = SessionTask::start(shared, established, config, tag)?;
         let accepter = registration.waker(Kinds::OPENED);
         let opener = registration.waker(Kinds::WRITABLE);
-        // The peer may have opened streams already; from now on the driver marks the session.
+        // The peer may have opened streams before the session was added to the loop, so they are
+        // looked for once. Later streams cause an event by the waker `accepter`.
         if handle.poll_opened(&Context::from_waker(&accepter)).is_ready() {
             registration.mark(Kinds::OPENED);
         }
@@ -67,7 +68,8 @@ impl Session {
     }
 
     /// Opens a stream, with at most [`METADATA_BYTES_MAX`](crate::METADATA_BYTES_MAX) bytes of
-    /// metadata for the peer, if that is possible now. The stream reports `tag`.
+    /// metadata for the peer, if that is possible now. The loop reports events of the stream with
+    /// `tag`.
     ///
     /// # Errors
     /// [`OpenError::WouldBlock`] if as many streams are open as the peer allows, or room is
@@ -79,8 +81,9 @@ impl Session {
         match self.handle.poll_open(&context, metadata, &mut opening) {
             Poll::Ready(opened) => Ok(Stream::new(self.registration.shared(), opened?, tag)),
             Poll::Pending if opening.waits_for_room() => {
-                // Giving up the attempt gives up its place among those that wait for room, and with
-                // it the only registration of this waker. So that comes first.
+                // Dropping `opening` gives up the attempt's place among the users that wait for
+                // room, and removes its waker. So it is dropped before the waker is registered
+                // again.
                 drop(opening);
                 self.handle.wake_for_room(&context);
                 Err(OpenError::WouldBlock)
@@ -90,7 +93,7 @@ impl Session {
     }
 
     /// Returns the next stream that the peer has opened, or `None` once either side has closed the
-    /// session. The stream reports `tag`.
+    /// session. The loop reports events of the stream with `tag`.
     ///
     /// # Errors
     /// [`WaitError::WouldBlock`] if the peer has opened no further stream: the loop reports the

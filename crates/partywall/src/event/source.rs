@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sources of other crates, which a loop polls: a group of links is one.
+//! Sources of events in other crates, which a loop polls. A group of links is such a source.
 
 use super::registration::Registration;
 use std::fmt;

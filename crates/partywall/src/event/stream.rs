@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stream of a session in a loop: messages in two directions, by calls that never block.
+//! A stream of a session in an event loop: messages in two directions, by calls that never block.
 //!
 //! ```text
 //!   try_recv: Empty ─▶ waker registered, clear, look again ─▶ Empty: the driver marks the stream
@@ -17,7 +17,7 @@ use crate::transport::{OwnedReservation, Transport};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Both directions of a stream in a loop, which report the same tag.
+/// Both directions of a stream in an event loop. The loop reports both with the same tag.
 ///
 /// Dropping a stream finishes its sending direction in good order and stops receiving. If a panic
 /// drops the stream, the sending direction is reset instead.
@@ -32,7 +32,8 @@ impl Stream {
         let registration = Registration::new(shared, tag);
         let waker = |kinds| stream_waker(&registration, &recv, kinds);
         let (readable, writable) = (waker(Kinds::READABLE), waker(Kinds::WRITABLE));
-        // Messages may have arrived before; from now on the driver marks the stream.
+        // Messages may have arrived before the stream was added to the loop, so they are looked for
+        // once. Later messages cause an event by the waker `readable`.
         if recv.poll_arrived(&Context::from_waker(&readable)).is_ready() {
             registration.mark(Kinds::READABLE);
         }
@@ -71,12 +72,12 @@ impl Stream {
         self.recv.half.shared.transport.get()
     }
 
-    /// Returns the sending direction.
+    /// Returns the sending direction of this stream.
     pub const fn sender(&mut self) -> &mut SendStream {
         &mut self.send
     }
 
-    /// Returns the receiving direction.
+    /// Returns the receiving direction of this stream.
     pub const fn receiver(&mut self) -> &mut RecvStream {
         &mut self.recv
     }
@@ -188,8 +189,8 @@ impl SendStream {
         self.half.reset(code);
     }
 
-    /// Returns the result of an attempt. If it lacked credit or room, it stays among those that
-    /// wait, so that the loop reports the stream.
+    /// Returns the result of an attempt to send. If credit or room was lacking, the message stays
+    /// registered as waiting, so that the loop later reports the stream as writable.
     fn settle<T>(&mut self, polled: Poll<T>) -> Option<T> {
         match polled {
             Poll::Ready(result) => {
@@ -227,7 +228,8 @@ impl RecvStream {
         let Poll::Ready(received) = polled else { return Err(StreamRecvError::Empty) };
         match &received {
             Ok(Some(_)) => self.received += 1,
-            // The end is reported once.
+            // The end of the direction is an event that is cleared at once, so the loop reports it
+            // only once.
             _ => self.registration.clear(Kinds::READABLE),
         }
         received
@@ -261,13 +263,15 @@ impl RecvStream {
     }
 }
 
-/// Returns the waker that the driver calls when something came for one direction of a stream.
+/// Returns the waker that the driver calls when one direction of a stream has a message, credit,
+/// room or an end.
 fn stream_waker(registration: &Arc<Registration>, half: &RecvHalf, kinds: Kinds) -> Waker {
     let (shared, key) = (Arc::clone(registration.shared()), registration.key());
     Waker::from(Arc::new(StreamWaker { shared, key, kinds, ends: half.ends() }))
 }
 
-/// A waker of one direction of a stream. It also marks the stream as ended, if it has.
+/// The waker of one direction of a stream in a loop. When that direction has ended, the waker also
+/// gives the stream the event `ENDED`.
 struct StreamWaker {
     shared: Arc<Shared>,
     key: Key,

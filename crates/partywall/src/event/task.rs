@@ -22,22 +22,22 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Instant;
 
-/// One task of a loop.
+/// One task of a loop: the driver of a session, or a source of another crate.
 pub(super) enum Task {
     Session(Box<SessionTask>),
     Source(SourceTask),
 }
 
-/// What follows a turn of a task.
+/// Result of a task's turn, by which the loop decides when the task gets its next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Another turn follows in the next round.
+    /// The task gets another turn in the next round of the loop.
     Again,
-    /// The task has to be armed before the thread waits.
+    /// The task had no work, and the loop has to arm it before its thread waits.
     Unarmed,
-    /// An event or the timer of the task causes its next turn.
+    /// The task waits for an event of its descriptors, or for its timer.
     Waits,
-    /// The task is done.
+    /// The task has no further work, and the loop drops it.
     Finished,
 }
 
@@ -49,7 +49,7 @@ impl Task {
         }
     }
 
-    /// Prepares the task for waiting.
+    /// Prepares the task for a wait of the loop's thread: afterwards records and room cause events.
     pub(super) fn arm(&mut self) -> Step {
         match self {
             Self::Session(task) => task.arm(),
@@ -57,7 +57,7 @@ impl Task {
         }
     }
 
-    /// Notes that there may be room to send.
+    /// Notes that the session's connection may have room to send again.
     pub(super) const fn note_room(&mut self) {
         if let Self::Session(task) = self {
             task.has_room = true;
@@ -72,7 +72,8 @@ impl Task {
         }
     }
 
-    /// Whether the task may get a timer without a turn.
+    /// Whether the task may set a timer between two of its turns, as a source of another crate
+    /// does.
     pub(super) const fn keeps_timer(&self) -> bool {
         matches!(self, Self::Source(_))
     }
@@ -89,14 +90,15 @@ impl fmt::Debug for Task {
 
 /// The driver of a session, which a loop runs instead of a thread.
 pub(super) struct SessionTask {
-    // Both are declared before the driver, so that its descriptors are closed once users of the
-    // session learn of its end.
+    // The fields `records` and `room` are declared before the driver, so that their descriptors
+    // leave the epoll set before the driver is dropped. Users of the session learn of its end only
+    // then.
     records: Interest,
     room: Interest,
     driver: Driver,
     registration: Arc<Registration>,
     waker: Waker,
-    /// Whether the descriptor for room had an event since the last turn.
+    /// Whether the descriptor that shows room to send had an event since the last turn.
     has_room: bool,
     is_closing: bool,
 }
@@ -110,8 +112,9 @@ impl SessionTask {
         tag: u64,
     ) -> io::Result<(Handle, Arc<Registration>)> {
         let registration = Registration::new(shared, tag);
-        // No call in a loop waits, so both policies mean the same. Under `Error`, the session would
-        // register no waker for credit and room.
+        // No call in a loop waits, so the policies `Block` and `Error` mean the same for its
+        // sessions. A session gets `Block`, because under `Error` it would register no waker for
+        // credit and room.
         let mut config = config.clone();
         if config.back_pressure == BackPressure::Error {
             config.back_pressure = BackPressure::Block;
@@ -139,8 +142,8 @@ impl SessionTask {
         if std::mem::take(&mut self.has_room) {
             self.driver.found_room();
         }
-        // The waker is registered before the turn, so a user that calls it during the turn causes
-        // another one.
+        // The driver's waker is registered before the driver's turn. A user of the session that
+        // calls the waker during the turn then causes another turn.
         self.driver.register(&self.waker);
         match self.driver.turn() {
             Turn::Busy => Step::Again,
@@ -162,8 +165,8 @@ impl SessionTask {
         }
     }
 
-    /// Watches the descriptors for which the driver sleeps. A connection may have changed them
-    /// since the last sleep.
+    /// Adds the descriptors for which the driver sleeps to the epoll set. The descriptors may be
+    /// others than at the last sleep, because the connection may have moved to shared memory.
     fn watch(&mut self, sleep: Sleep) -> Result<(), crate::Fault> {
         let Self { driver, records, room, .. } = self;
         let mut added = records.watch(driver.records_descriptor());
@@ -177,8 +180,8 @@ impl SessionTask {
     fn close(&mut self) -> Step {
         self.is_closing = true;
         let Self { driver, records, room, .. } = self;
-        // Only the descriptor that the driver waits for is watched: the other one may be readable
-        // all the time.
+        // Only the descriptor for which the closing driver waits stays in the epoll set. The other
+        // one may be readable all the time, and would cause useless turns.
         let added = match driver.close_step() {
             Closing::Done => return Step::Finished,
             Closing::Again => return Step::Again,
@@ -207,7 +210,8 @@ impl Drop for SessionTask {
 
 /// A source of another crate, which the loop polls.
 pub(super) struct SourceTask {
-    /// Declared before the source, so that it is dropped first.
+    /// The descriptor of the source in the epoll set. `records` is declared before the source, so
+    /// that the descriptor leaves the set before the source closes it.
     records: Interest,
     source: Box<dyn Source>,
     registration: Arc<Registration>,

@@ -74,9 +74,9 @@ pub(crate) fn establish(
     }
     let deadline = deadline_after(config.handshake_timeout);
     let socket = reach(address, deadline)?;
-    // The negotiation of another protocol is driven before the first wait: it may be complete
+    // Another protocol's negotiation is driven before the first wait, because it may be complete
     // already, or this side may have to send first. Partywall's own handshake only awaits the
-    // peer's answer.
+    // peer's answer, so it needs no such step.
     let is_foreign = protocol.is_some();
     let mut pending = Pending::connecting(socket, address, &config, geometry, service, protocol)?;
     if is_foreign {
@@ -85,7 +85,8 @@ pub(crate) fn establish(
         }
     }
     if !pending.begins_on_socket() {
-        // The answer is judged with what is read here; meanwhile the peer makes it.
+        // While the acceptor prepares its answer, the connector reads the properties of its own
+        // process. It needs them to decide whether it trusts the acceptor.
         sys_peer::prepare();
         process::own_program();
     }

@@ -22,7 +22,7 @@ use std::os::fd::OwnedFd;
 #[derive(Debug, Default)]
 pub(super) struct Arrived {
     unclaimed: VecDeque<OwnedFd>,
-    /// How many descriptors have arrived in the whole handshake.
+    /// Number of descriptors that have arrived in the whole handshake.
     count: usize,
     /// Whether the kernel dropped descriptors, because this process could hold no more.
     is_truncated: bool,
@@ -35,7 +35,8 @@ pub(super) struct Claimed {
     pub region: Option<OwnedFd>,
     pub records: Option<OwnedFd>,
     pub room: Option<OwnedFd>,
-    /// Whether the kernel dropped some of the descriptors that the frame lists.
+    /// Whether the kernel dropped some of the descriptors that the frame lists, because this
+    /// process could hold no more.
     pub is_truncated: bool,
 }
 

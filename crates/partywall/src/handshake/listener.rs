@@ -72,7 +72,7 @@ pub struct Listener {
     address: Address,
     service: u32,
     config: Config,
-    /// Other protocols that the listener serves at the same address.
+    /// Protocols other than Partywall's own that the listener serves at the same address.
     protocols: Vec<Arc<dyn Protocol>>,
     geometry: Geometry,
     spare: Arc<SpareRegion>,
@@ -88,10 +88,11 @@ pub struct Listener {
 /// silent peer may just be waiting for a busy processor.
 const SILENCE_MIN: Duration = Duration::from_millis(100);
 
-/// A handshake, its deadline, and the time before which no waiting connection may replace it.
+/// A handshake under way, its deadline, and the time until which no waiting connection may replace
+/// it.
 struct Underway {
     pending: Pending,
-    /// Whether the socket is in the epoll set of the listener.
+    /// Whether the socket of the handshake is in the epoll set of the listener.
     is_in_set: bool,
     deadline: Instant,
     spared_until: Instant,

@@ -49,7 +49,8 @@ pub(crate) struct Machine {
     frame: Vec<u8>,
     is_first: bool,
     is_acceptor: bool,
-    /// Whether the acceptor's records may follow its HELLO: this connector begins on the socket.
+    /// Whether this connector begins on the socket. Then records of the acceptor may follow
+    /// directly after the acceptor's HELLO.
     begins_on_socket: bool,
 }
 
@@ -64,7 +65,8 @@ impl Machine {
         }
     }
 
-    /// Reads no byte after the acceptor's HELLO, because the connection may run from there on.
+    /// Limits reading to the acceptor's HELLO, because the bytes after it may already be records of
+    /// the connection.
     pub(crate) const fn begin_on_socket(&mut self) {
         self.begins_on_socket = true;
     }
@@ -73,7 +75,7 @@ impl Machine {
         self.awaiting
     }
 
-    /// Whether the peer has not sent a single byte.
+    /// Whether the peer has not sent a single byte in this handshake.
     pub(crate) fn is_untouched(&self) -> bool {
         self.is_first && self.frame.is_empty()
     }
@@ -89,8 +91,9 @@ impl Machine {
         };
         if let Some(least) = last {
             let whole = match self.frame.first_chunk::<PREAMBLE_BYTES>() {
-                // The peer may send REJECT instead. REJECT may be shorter than the awaited frame,
-                // which does no harm, as no byte follows it.
+                // The peer may send REJECT in place of the awaited frame. REJECT may be shorter
+                // than that frame. Reading beyond its end is harmless, because no byte follows
+                // REJECT.
                 None => least,
                 Some(preamble) => hello::frame_length(preamble).unwrap_or(PREAMBLE_BYTES),
             };

@@ -50,7 +50,7 @@ pub(crate) struct Pending {
     pub(super) config: Config,
     geometry: Geometry,
     pub(super) is_acceptor: bool,
-    /// The address of the listener as text, for the region of this side.
+    /// The address of the listener as text. This side writes the text into its region, for tools.
     address: String,
     pub(super) label: String,
     machine: Machine,
@@ -62,8 +62,8 @@ pub(crate) struct Pending {
     /// Whether each read from the socket delivers a pidfd of the peer (`SO_PASSPIDFD`). The option
     /// is turned off once the first frame was read.
     passes_pidfd: bool,
-    /// Whether the kernel can deliver pidfds. If so, it also delivers one of this process to the
-    /// peer, so this side need not send one.
+    /// Whether the kernel can deliver pidfds. If so, the kernel also delivers a pidfd of this
+    /// process to the peer, so this side need not send one.
     kernel_has_pidfd: bool,
     /// Whether this side has sent READY. From then on the peer may use the connection, so this side
     /// can send no refusal.
@@ -71,14 +71,15 @@ pub(crate) struct Pending {
     /// The region that this side offers, or why it offers none. An acceptor makes its region once
     /// it has accepted the peer's region.
     offered: Result<Offered, FallbackReason>,
-    /// The spare region of the listener, which an acceptor takes for its own.
+    /// The region that the listener made in advance. An acceptor uses it as its own region.
     spare: Option<Arc<SpareRegion>>,
     known: Option<Known>,
-    /// Other protocols: all that an acceptor serves, or the one that a connector speaks.
+    /// The protocols other than Partywall's own: all that an acceptor serves, or the one that a
+    /// connector speaks.
     pub(super) protocols: Vec<Arc<dyn Protocol>>,
     /// Whether this side is a connector that begins on the socket, if the acceptor agrees.
     begins_on_socket: bool,
-    /// Whether HELLO was sent already, so that OFFER follows alone.
+    /// Whether HELLO was sent already. OFFER is then sent without HELLO.
     is_hello_sent: bool,
     /// The HELLO of the same peer in the handshake with which the connection began, if this
     /// handshake moves the connection to shared memory.
@@ -94,7 +95,7 @@ pub(super) struct Earlier {
     pub credentials: Option<Credentials>,
 }
 
-/// A handshake of another protocol under way.
+/// The handshake of a protocol other than Partywall's own, which is under way.
 pub(super) struct Foreign {
     pub protocol: &'static str,
     pub negotiation: Box<dyn Negotiation>,
@@ -108,13 +109,13 @@ struct Known {
     process: Option<Arc<PidFd>>,
     peer: PeerIdentity,
     limits: Limits,
-    /// Whether the peer offered shared memory.
+    /// Whether the peer has offered shared memory in its HELLO.
     is_shm_offered: bool,
-    /// The peer's region and doorbells, or why they cannot be used.
+    /// The peer's region and doorbells, or the reason why this side cannot use them.
     accepted: Result<Accepted, FallbackReason>,
 }
 
-/// The region of the peer, and its doorbells if each side trusts the other.
+/// The region of the peer. The peer's doorbells as well, if both sides trust each other.
 struct Accepted {
     region: PeerRegion,
     doorbells: Option<(Doorbell, Doorbell)>,
@@ -125,8 +126,9 @@ struct Offered {
     region: OwnRegion,
     doorbells: (Doorbell, Doorbell),
     doorbells_attached: bool,
-    /// Doorbells that replace the attached ones if the connector does not use them. An acceptor
-    /// that moves a connection makes them early: after READY it could not stay on the socket.
+    /// Doorbells that this side uses instead of the offered ones, if the two sides notify each
+    /// other over the socket. An acceptor that moves a connection makes these doorbells early: if
+    /// making them failed after READY, the connection could not stay on the socket.
     replacement: Option<(Doorbell, Doorbell)>,
 }
 
@@ -242,8 +244,8 @@ impl Pending {
         self.begins_on_socket
     }
 
-    /// Whether the peer has not sent a byte. Such a peer may only be checking that the listener
-    /// lives.
+    /// Whether the peer has not sent a byte. A peer that sends none may only be checking that the
+    /// listener lives.
     pub(crate) fn is_untouched(&self) -> bool {
         self.foreign.is_none() && self.machine.is_untouched()
     }
@@ -290,8 +292,8 @@ impl Pending {
         }
     }
 
-    /// Takes the sender of the first received bytes for the peer. The rest of HELLO must come from
-    /// the same process (SPEC 2.2).
+    /// Notes that the process which sent the first received bytes is the peer. The rest of HELLO
+    /// must come from the same process (SPEC 2.2).
     fn note_sender(
         &mut self,
         who: Option<Credentials>,
@@ -333,7 +335,8 @@ impl Pending {
         if self.begins_on_socket { self.send_hello() } else { self.offer() }
     }
 
-    /// Makes the region of a connector, and sends OFFER, after HELLO unless that was sent.
+    /// Makes the region of a connector and sends OFFER. Sends HELLO before OFFER unless HELLO was
+    /// sent already.
     fn offer(&mut self) -> Result<(), HandshakeError> {
         if terms::own_obstacle(&self.config, self.socket.family()).is_none() {
             // This side does not know yet whether the acceptor may be trusted. If not, the
@@ -353,8 +356,8 @@ impl Pending {
         self.arrived.claim(list).map_err(|violation| self.violation(violation))
     }
 
-    /// Checks that the peer has sent nothing that it had to send only after the next answer of this
-    /// side: neither a byte nor a descriptor.
+    /// Checks that the peer has sent neither a byte nor a descriptor that it may send only after
+    /// the next answer of this side.
     fn check_nothing_more(&self) -> Result<(), HandshakeError> {
         let checked = self.arrived.check_none_left().and_then(|()| self.machine.check_no_rest());
         checked.map_err(|violation| self.violation(violation))
@@ -363,7 +366,8 @@ impl Pending {
     fn on_hello(&mut self, hello: Hello) -> Result<Option<Established>, HandshakeError> {
         let has_move =
             hello.features.get() & FEATURE_MOVE != 0 && (self.is_acceptor || self.begins_on_socket);
-        // An acceptor that sent MOVE may be running, so a connector refuses it by hanging up.
+        // An acceptor whose HELLO contains the feature MOVE may already use the connection. So the
+        // connector sends no REJECT frame, and refuses the acceptor by hanging up.
         self.is_ready_sent |= has_move && !self.is_acceptor;
         if hello.nonce == self.own_hello.nonce {
             let (peer, found) = (self.peer_name(), "our own words, sent back".to_owned());
@@ -372,8 +376,8 @@ impl Pending {
         }
         let (asked, offered) = (hello.service.get(), self.own_hello.service.get());
         if asked != offered && !self.is_acceptor {
-            // An acceptor that does not offer the service answers REJECT. Its HELLO cannot be for
-            // another one (SPEC 2.2).
+            // An acceptor that does not offer the requested service answers REJECT. So a HELLO of
+            // the acceptor that names another service is a violation (SPEC 2.2).
             let (what, found) = ("service of HELLO", asked.into());
             return Err(self.violation(Violation::Frame { what, found }));
         }
@@ -411,7 +415,8 @@ impl Pending {
         Ok(None)
     }
 
-    /// Checks that HELLO of a second handshake comes from the peer of the first one (SPEC 8.5).
+    /// Checks that the HELLO of a second handshake comes from the same peer as the HELLO of the
+    /// first handshake (SPEC 8.5).
     fn check_earlier(&self, hello: &Hello) -> Result<(), HandshakeError> {
         let Some(earlier) = &self.earlier else { return Ok(()) };
         if seeded_fault("other_peer_moves") {
@@ -422,19 +427,21 @@ impl Pending {
             return Err(self.violation(Violation::Frame { what, found: 0 }));
         }
         if self.credentials != earlier.credentials {
-            // The peer has changed its user or group since, as a service does after it has bound
-            // its socket. The connection stays as it was admitted.
+            // The peer has changed its user or group since the first handshake, as a service does
+            // after it has bound its socket. The connection keeps the identity that was admitted,
+            // and stays on the socket.
             return Err(HandshakeError::NoTransport { reason: FallbackReason::Abandoned });
         }
         Ok(())
     }
 
-    /// Continues after HELLO of a connector that wants to begin on the socket. If both sides agree,
-    /// the connection runs; else OFFER follows.
+    /// Handles the peer's HELLO if the connector wants to begin on the socket. If both sides agree,
+    /// the connection is complete; otherwise OFFER follows.
     fn begin_on_socket(&mut self, known: Known) -> Result<Option<Established>, HandshakeError> {
         let region_bytes = self.geometry.region_bytes;
         let obstacle = terms::obstacle(&self.own_hello, &known.hello, region_bytes);
-        // The acceptor decides. A connector that then finds an obstacle never begins the move.
+        // The acceptor decides whether the connection begins on the socket. If the connector then
+        // finds an obstacle, it never begins the move to shared memory.
         let can_move = terms::can_move(&self.own_hello, &known.hello)
             && !(self.is_acceptor && (obstacle.is_some() || !may_take_pair_of(&known)));
         if self.is_acceptor {
@@ -454,8 +461,8 @@ impl Pending {
         Ok(None)
     }
 
-    /// Builds a connection that begins on the socket, and may move from there unless there is an
-    /// obstacle.
+    /// Makes a connection that begins on the socket. If `obstacle` is `None`, the connection may
+    /// move to shared memory later.
     fn assemble_on_socket(
         &mut self,
         known: Known,
@@ -481,8 +488,8 @@ impl Pending {
         Ok(self.established_on_socket(known, transport, Some(pending)))
     }
 
-    /// Refuses the peer if one side excludes the socket as transport. `reason` says why memory
-    /// cannot be shared.
+    /// Refuses the peer if the configuration of one side does not allow the socket as transport.
+    /// `reason` says why memory cannot be shared.
     fn check_socket_suits(
         &self,
         theirs: &Hello,
@@ -499,7 +506,8 @@ impl Pending {
     /// process.
     pub(super) fn stop_passing_pidfd(&mut self) {
         if std::mem::take(&mut self.passes_pidfd) {
-            // Turning the option off cannot fail, because turning it on succeeded.
+            // The option `SO_PASSPIDFD` is turned off. Turning it off cannot fail, because turning
+            // it on succeeded.
             let _ = self.socket.set_pass_pidfd(false);
         }
     }
@@ -625,8 +633,9 @@ impl Pending {
         self.assemble(known, offered, theirs, has_doorbells)
     }
 
-    /// Makes new doorbells for this side if the peer holds its doorbells, but the two sides notify
-    /// each other over the socket. The peer could make a notification of the former ones block.
+    /// Makes new doorbells for this side if the peer has received the old ones, but the two sides
+    /// notify each other over the socket. A peer that holds the old doorbells could make each
+    /// notification of them block.
     fn replace_doorbells(
         &self,
         offered: &mut Result<Offered, FallbackReason>,
@@ -653,8 +662,9 @@ impl Pending {
         self.send(&[hello.as_bytes()], &descriptors, self.socket.family() == Family::Unix)
     }
 
-    /// Makes a pidfd of this process for the peer. If the kernel delivers one itself, this side
-    /// sends none. If this process cannot make one, the peer learns of its death from the socket.
+    /// Makes a pidfd of this process for the peer. If the kernel delivers such a pidfd by itself,
+    /// this side sends none. If this process cannot make a pidfd, the peer learns of its death from
+    /// the socket.
     fn own_process(&self) -> Option<PidFd> {
         let is_unix = self.socket.family() == Family::Unix;
         if is_unix && !self.kernel_has_pidfd { PidFd::of_self().ok() } else { None }
@@ -683,13 +693,14 @@ impl Pending {
         Ok(())
     }
 
-    /// Duplicates the socket for another protocol, whose negotiation owns it.
+    /// Returns a duplicate of the connection's socket. The negotiation of another protocol owns the
+    /// duplicate.
     pub(super) fn take_socket(&self) -> Result<Socket, HandshakeError> {
         self.socket.try_clone().map_err(|error| self.system("duplicating the socket", error))
     }
 
     /// Sends HELLO and OFFER, and an acceptor's READY, in one message. All descriptors arrive with
-    /// its first byte.
+    /// the first byte of the message.
     fn send_frames(&self, ready: Option<&Ready>) -> Result<(), HandshakeError> {
         let process = if self.is_hello_sent { None } else { self.own_process() };
         let mut hello = self.own_hello;
@@ -790,7 +801,8 @@ impl Pending {
         HandshakeError::HungUp { peer: self.peer_name(), hint: self.hint() }
     }
 
-    /// Checks the peer's offer. The inner `Err` is the reason why shared memory cannot be used.
+    /// Checks the peer's OFFER. An inner `Err` contains the reason why shared memory cannot be
+    /// used.
     fn judge_offer(
         &self,
         known: &Known,
@@ -959,8 +971,8 @@ impl Pending {
 ///
 /// A connector may keep a copy of the end that it sends, and can then block every call of this side
 /// on that end: the kernel locks the socket while it copies to the memory of the connector, which
-/// may wait for a page for ever. So the connector must be trusted. Another one gets HELLO without
-/// MOVE, and shares memory in the handshake.
+/// may wait for a page for ever. So the connector must be trusted. A connector that is not trusted
+/// gets a HELLO without MOVE, and shares memory in the handshake.
 fn may_take_pair_of(known: &Known) -> bool {
     known.peer.get().trust == Trust::Trusted || seeded_fault("untrusted_peer_moves")
 }
@@ -986,7 +998,8 @@ mod tests {
     use crate::peer::Admission;
     use partywall_layout::hello::SERVICE_CHANNEL;
 
-    /// A connector that has sent its frames, and an acceptor that has read none of them.
+    /// Returns a connector that has sent its frames, and an acceptor that has read none of these
+    /// frames.
     fn pair(acceptor: &Config) -> (Pending, Pending) {
         let address: Address = "unix:@pending".parse().unwrap();
         let (ours, theirs) = Socket::pair().unwrap();
@@ -1007,7 +1020,8 @@ mod tests {
         (connector.unwrap(), acceptor)
     }
 
-    /// Gives the waiting frames to the acceptor as a socket that carries no credentials would.
+    /// Gives the connector's frames to the acceptor, as a socket that delivers no credentials
+    /// would.
     fn read_without_credentials(acceptor: &mut Pending) {
         let mut buffer = [0; 1024];
         let received = acceptor.socket.receive(&mut buffer, true).unwrap();
@@ -1043,8 +1057,8 @@ mod tests {
         }
     }
 
-    /// Input: the kernel dropped descriptors of the peer, which a hostile peer can cause. Expected:
-    /// the listener's region made in advance stays for the next peer.
+    /// Input: the kernel drops descriptors of the peer, which a hostile peer can cause. Expected:
+    /// the acceptor does not use up the region that the listener made in advance for the next peer.
     #[test]
     fn region_made_in_advance_stays_if_descriptors_of_the_peer_are_dropped() {
         let (mut connector, mut acceptor) = pair(&Config::default());

@@ -25,21 +25,21 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// The second handshake of one side, and the values that it takes from the first one.
+/// The second handshake of one side, and the values that it takes from the first handshake.
 pub(super) struct SecondHandshake {
     pub config: Config,
     pub geometry: Geometry,
     pub is_acceptor: bool,
     pub service: u32,
     pub own_nonce: [u8; 16],
-    /// The address of the listener as text, for the region of this side.
+    /// The address of the listener as text. This side writes the text into its region, for tools.
     pub address: String,
     pub label: String,
-    /// The spare region of the listener, which an acceptor takes for its own.
+    /// The region that the listener made in advance. An acceptor uses it as its own region.
     pub spare: Option<Arc<SpareRegion>>,
     pub earlier: Earlier,
     pub peer: PeerIdentity,
-    /// The handshake, once it has begun.
+    /// The second handshake over the socket pair; `None` until it has begun.
     pub pending: Option<Box<Pending>>,
 }
 
@@ -50,7 +50,8 @@ impl MoveHandshake for SecondHandshake {
         let mut pending = Box::new(Pending::moving(ours, self));
         pending.open().map_err(failed)?;
         if let Some(reason) = pending.own_fallback() {
-            // Without a region of this side, the handshake could only lead back to the socket.
+            // Without a region of this side, memory cannot be shared, and the connection would stay
+            // on the socket anyway.
             return Err(MoveFailed::Stays(reason));
         }
         self.pending = Some(pending);
@@ -82,7 +83,8 @@ impl MoveHandshake for SecondHandshake {
     }
 }
 
-/// Returns the consequence that a failure of the second handshake has for the connection.
+/// Returns whether the connection stays on the socket or ends, after a failure of the second
+/// handshake.
 fn failed(error: HandshakeError) -> MoveFailed {
     match error {
         HandshakeError::Violation { violation, .. } => MoveFailed::Violation(violation),

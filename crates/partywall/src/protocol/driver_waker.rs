@@ -22,7 +22,7 @@ pub struct DriverWaker {
 #[derive(Debug)]
 struct Shared {
     doorbell: Doorbell,
-    /// Whether the driver sleeps or is about to sleep.
+    /// Whether the session's driver sleeps or is about to sleep.
     is_asleep: AtomicBool,
 }
 

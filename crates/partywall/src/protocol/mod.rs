@@ -137,8 +137,9 @@ pub trait ConnectionSender: fmt::Debug + Send {
     /// Returns [`TrySendError`] if the connection did not accept the operation.
     fn open(&mut self) -> Result<u32, TrySendError>;
 
-    /// Sends a whole message of at least one byte. On an error, no byte of it was sent. Bytes that
-    /// the kernel does not accept immediately are buffered, and [`flush`](Self::flush) writes them.
+    /// Sends a whole message of at least one byte. On an error, no byte of the message was sent.
+    /// Bytes that the kernel does not accept immediately are buffered, and [`flush`](Self::flush)
+    /// writes them.
     ///
     /// # Errors
     /// Returns [`TrySendError`] if the connection did not accept the operation.
@@ -210,8 +211,8 @@ pub trait ConnectionSender: fmt::Debug + Send {
 
 /// The object on which a thread waits until the connection has room to send.
 pub trait ConnectionSpace: fmt::Debug + Send + Sync {
-    /// Returns numbers that change once there is more room; a waiting sender compares them with
-    /// earlier ones. They may come from memory that the peer writes.
+    /// Returns numbers that change once there is more room. A waiting sender compares the numbers
+    /// of two calls. They may come from memory that the peer writes.
     fn snapshot(&self) -> [u64; 3];
 
     /// Whether the kernel reports that the socket accepts bytes, or that it never will again. The

@@ -125,8 +125,10 @@ impl RecvCredit {
 }
 
 /// Most bytes that one write to a byte stream sends, as one message. A longer buffer takes further
-/// writes, so that one write needs no unbounded room. Such a message costs 64 KiB of credit, so the
-/// default window holds four; of messages a few bytes longer it would hold three.
+/// writes, so that one write needs no unbounded room.
+///
+/// A message of this length costs 64 KiB of credit, so the default window holds four such messages.
+/// It would hold only three messages that are a few bytes longer.
 #[expect(clippy::cast_possible_truncation, reason = "a header has 16 bytes")]
 pub(crate) const WRITE_BYTES_MAX: usize = (64 << 10) - HEADER_BYTES as usize;
 

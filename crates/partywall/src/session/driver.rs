@@ -34,19 +34,21 @@ pub(crate) struct Driver {
     pub(super) shared: Arc<SessionShared>,
     pub(super) wire: AnyReceiver,
     room: Arc<dyn SpaceWaiter>,
-    /// Tables of streams by index: `own` for those that this side opened, `theirs` for the peer's.
+    /// The driver's tables of streams, by stream index. `own` has the streams that this side
+    /// opened, and `theirs` those that the peer opened.
     pub(super) own: Vec<Slot>,
     pub(super) theirs: Vec<Slot>,
     pub(super) message_max: u64,
-    /// When an ended session drops the records that it could not send; `None` while the session
-    /// lives.
+    /// The time at which an ended session drops the records that it could not send; `None` while
+    /// the session lives.
     linger_until: Option<Instant>,
     linger: Duration,
-    /// Whether the next turn calls `service`. It is set when a user of the session woke the driver
-    /// for something other than a record, such as waiting for room.
+    /// Whether the driver's next turn calls `service`. It is set when a user of the session wakes
+    /// the driver for something other than a record, such as waiting for room.
     is_service_due: bool,
     is_over: bool,
-    /// Until when a driver that closes without blocking waits; `None` before it closes.
+    /// The time until which a driver that closes its connection may wait for the peer; `None`
+    /// before the driver closes.
     closing_until: Option<Instant>,
     is_outbox_closed: bool,
 }
@@ -57,7 +59,7 @@ pub(crate) struct Driver {
 pub(crate) enum Turn {
     /// The turn handled records, and more may have arrived.
     Busy,
-    /// No record has arrived.
+    /// The turn found no record.
     Idle,
     /// The session is over, and every waiter was woken.
     Over,
@@ -74,12 +76,13 @@ pub(crate) enum Sleep {
     ForBoth,
 }
 
-/// Result of `Driver::close_step`: what the closing connection waits for.
+/// What the driver waits for while it closes its connection; the result of `Driver::close_step`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
-    /// Dropping the driver does not block.
+    /// The connection is closed as far as possible: dropping the driver does not block.
     Done,
-    /// The peer has sent more records than one step discards.
+    /// The peer has sent more records than one step discards. The caller runs another step
+    /// immediately.
     Again,
     /// The last record waits for room in the socket.
     ForRoom,
@@ -151,7 +154,7 @@ impl Driver {
         if count > 0 {
             return Turn::Busy;
         }
-        // The driver checks here whether the peer lives, because a driver that never blocks would
+        // A driver that never blocks checks in each turn whether the peer lives, because it would
         // not learn of the peer's death otherwise.
         match self.wire.notice_end() {
             Ok(false) => Turn::Idle,
@@ -192,7 +195,8 @@ impl Driver {
         Ok(true)
     }
 
-    /// Prepares for blocking. `quiet` says that the driver also polls at intervals while it blocks.
+    /// Prepares the driver for blocking. `quiet` says that the driver also polls at intervals while
+    /// it blocks.
     pub(crate) fn arm(&mut self, quiet: bool) -> Result<Sleep, Fault> {
         if self.wire.arm(quiet)? {
             return Ok(Sleep::No);
@@ -269,7 +273,7 @@ impl Driver {
         self.closing_until
     }
 
-    /// Discards the records that have arrived, at most `TURN_RECORDS`. Returns whether none is
+    /// Discards the records that have arrived, at most `TURN_RECORDS`. Returns whether no record is
     /// left.
     fn discard_all(&mut self) -> Result<bool, SessionError> {
         for _ in 0..TURN_RECORDS {
@@ -356,14 +360,15 @@ impl Drop for Driver {
     /// panics.
     fn drop(&mut self) {
         if !self.is_over {
-            // Attempts once to send pending records: no turn follows that could repeat the attempt.
+            // Attempts once to send the pending records, because no turn follows that could repeat
+            // the attempt.
             let mut outbox = self.shared.outbox();
             let _ = outbox.drain();
             self.shared.leave_outbox(outbox);
             self.finish(SessionError::closed_here());
         }
-        // The outbox is not locked while this thread waits. Users of the session lock it when they
-        // drop a stream, also in tasks whose threads the peer in the same process may need.
+        // The outbox is not locked while this thread waits. Users of the session lock the outbox
+        // when they drop a stream, perhaps in tasks whose threads a peer in the same process needs.
         let deadline = self.closing_until.unwrap_or_else(|| Instant::now() + CLOSING_MAX);
         while !self.is_outbox_closed
             && self.shared.outbox().begin_close()
@@ -543,8 +548,8 @@ mod tests {
         (stream, recv)
     }
 
-    /// Input: a RESET with a body of a wrong length (SPEC 11.5). Expected: it is a violation on an
-    /// open stream, and dropped on a stream that has ended.
+    /// Input: a RESET with a body of a wrong length (SPEC 11.5). Expected: the record is a
+    /// violation on an open stream, and is dropped on a stream that has ended.
     #[test]
     fn record_of_an_ended_stream_is_dropped_without_a_look_at_its_body() {
         for has_ended in [false, true] {
@@ -563,8 +568,8 @@ mod tests {
         }
     }
 
-    /// Input: messages that exceed the stream's window (SPEC 11.4). Expected: that is a violation,
-    /// unless the receiver has reset the direction, and so drops them.
+    /// Input: messages that exceed the stream's window (SPEC 11.4). Expected: they are a violation,
+    /// unless the receiver has reset the direction and therefore drops them.
     #[test]
     fn message_that_is_dropped_after_a_reset_needs_no_credit() {
         for is_stopped in [false, true] {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// Why a session is over.
+/// The reason why a session is over.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
@@ -72,7 +72,7 @@ impl fmt::Display for Reason<'_> {
     }
 }
 
-/// Why a call stopped waiting for an event of a session before the event happened.
+/// The reason why a call stopped waiting for an event of a session before the event happened.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
@@ -87,7 +87,7 @@ pub enum WaitError {
     Session(#[from] SessionError),
 }
 
-/// Why no stream was opened.
+/// The reason why no stream was opened.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -123,7 +123,7 @@ pub enum OpenError {
     Session(#[from] SessionError),
 }
 
-/// Why a request was not received and answered.
+/// The reason why a request was not received and answered.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
@@ -135,7 +135,7 @@ pub enum ReplyError {
     Send(StreamSendError),
 }
 
-/// Why a message was not sent on a stream.
+/// The reason why a message was not sent on a stream.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamSendError {
@@ -167,7 +167,7 @@ pub enum StreamSendError {
     Session(#[from] SessionError),
 }
 
-/// Why no message was received from a stream.
+/// The reason why no message was received from a stream.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamRecvError {

@@ -52,7 +52,7 @@ pub(super) fn halves(
 pub(crate) struct SendHalf {
     pub(crate) shared: Arc<SessionShared>,
     pub(crate) stream: Arc<StreamShared>,
-    /// The message that is being sent; a direction sends one at a time.
+    /// The message that is being sent; a direction sends one message at a time.
     outgoing: Outgoing,
     /// The empty buffer of the last short reservation, which the next one uses again.
     spare: Vec<u8>,
@@ -153,9 +153,9 @@ impl SendHalf {
         self.uncharge(polled)
     }
 
-    /// Sends the first `len` bytes of all `slices` as one whole message, as
-    /// [`poll_send_whole`](Self::poll_send_whole) sends one. A long message is copied once, from
-    /// the slices into shared memory.
+    /// Sends the first `len` bytes of all `slices` as one whole message, like
+    /// [`poll_send_whole`](Self::poll_send_whole). A long message is copied once, from the slices
+    /// into shared memory.
     #[cfg(feature = "tokio")]
     pub(crate) fn poll_send_slices(
         &mut self,
@@ -197,7 +197,7 @@ impl SendHalf {
         self.uncharge(polled)
     }
 
-    /// Whether the last operation that is pending waits for room, and not for credit alone.
+    /// Whether the pending operation waits for room in the connection, and not only for credit.
     #[cfg(feature = "tokio")]
     pub(crate) const fn awaits_room(&self) -> bool {
         self.outgoing.ticket.is_some()
@@ -236,8 +236,8 @@ impl SendHalf {
         let sent = ready!(self.poll_wire(context, Some(cost), |wire, outgoing| {
             let Outgoing { memory, progress, .. } = outgoing;
             match memory {
-                // A message in private memory is only borrowed here, so that its buffer can serve
-                // the next message.
+                // A message in private memory is sent without giving its buffer away, so that the
+                // buffer can serve the next message.
                 Some(Memory::Private(bytes)) => wire.send_on(bytes, progress),
                 _ => wire.commit(memory, progress),
             }
@@ -246,7 +246,7 @@ impl SendHalf {
     }
 
     /// Sends the message in the reserved memory as a whole, never in fragments. After `Pending`,
-    /// the message holds no credit, and the next call may send another one.
+    /// the message holds no credit, and the next call may send another message.
     pub(crate) fn poll_commit_whole(
         &mut self,
         context: &Context<'_>,
@@ -279,7 +279,7 @@ impl SendHalf {
         sent.map_err(|error| (self.take_reserved(), error))
     }
 
-    /// Takes the reserved memory out of this direction.
+    /// Takes the reserved memory out of this sending direction, as an owned reservation.
     fn take_reserved(&mut self) -> OwnedReservation {
         let home = Home::Session(Arc::clone(&self.shared) as Arc<dyn SessionHome>);
         OwnedReservation::new(self.outgoing.memory.take(), home)
@@ -373,10 +373,10 @@ impl SendHalf {
         let flushed = outbox.flush();
         let mut credit = early;
         if let Some(cost) = cost {
-            // The thread that holds the stream's lock writes CREDIT and END of the stream. So an
-            // older credit cannot follow a newer one. Nothing can follow END, after which a new
-            // stream may have the same number. After `flush`, the stream has no other pending
-            // record.
+            // The thread that holds the stream's lock writes the records CREDIT and END of the
+            // stream. So an older CREDIT cannot follow a newer CREDIT. No record of the stream may
+            // follow END, after which a new stream may have the same number. After `flush`, the
+            // stream has no other pending record.
             let mut state = stream.lock();
             if let Some(unready) = charge(&mut state, shared, context, outgoing, cost) {
                 drop(state);
@@ -487,7 +487,7 @@ fn check_sending(state: &StreamState) -> Result<(), StreamSendError> {
     }
 }
 
-/// Copies the bytes of all `slices` in order to `place`, until it is full.
+/// Copies the bytes of all `slices`, in order, to `place` until `place` is full.
 #[cfg(feature = "tokio")]
 fn gather(slices: &[IoSlice<'_>], mut place: &mut [u8]) {
     for slice in slices {
@@ -576,8 +576,8 @@ impl RecvHalf {
         Some(message)
     }
 
-    /// Completes if there is a message or the end to receive. Otherwise registers the user that
-    /// waits for one.
+    /// Completes if the stream has a message or an end to receive. Otherwise registers the waker of
+    /// the user, which waits for a message or the end.
     pub(crate) fn poll_arrived(&self, context: &Context<'_>) -> Poll<()> {
         let mut state = self.stream.lock();
         let is_open = matches!(state.lifecycle.receiving(), lifecycle::Receiving::Open);
@@ -618,7 +618,7 @@ impl Drop for RecvHalf {
 pub(crate) struct StreamEnds(Weak<StreamShared>);
 
 impl StreamEnds {
-    /// Whether no message follows those that have arrived.
+    /// Whether every message of the receiving direction has arrived, so that none follows.
     pub(crate) fn has_receiving_ended(&self) -> bool {
         let Some(stream) = self.0.upgrade() else { return true };
         let state = stream.lock();
@@ -626,7 +626,8 @@ impl StreamEnds {
         !is_open || state.end.is_some()
     }
 
-    /// Whether this side can send no message.
+    /// Whether the sending direction has ended, so that this side can send no message on the
+    /// stream.
     pub(crate) fn has_sending_ended(&self) -> bool {
         self.0.upgrade().is_none_or(|stream| check_sending(&stream.lock()).is_err())
     }

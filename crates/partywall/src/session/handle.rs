@@ -66,7 +66,7 @@ impl Handle {
         Self { shared }
     }
 
-    /// Opens a stream with `metadata` for the peer.
+    /// Opens a stream, which carries `metadata` to the peer.
     pub(crate) fn poll_open(
         &self,
         context: &Context<'_>,
@@ -90,7 +90,8 @@ impl Handle {
             .map_or(Poll::Pending, |(shared, stream)| Poll::Ready(Ok(halves(&shared, &stream))))
     }
 
-    /// Wakes a user once there may be room, which has given up its attempt to open a stream.
+    /// Registers a user that has given up its attempt to open a stream. The user is woken once
+    /// there may be room for another attempt.
     pub(crate) fn wake_for_room(&self, context: &Context<'_>) {
         self.shared.outbox().await_any_room(context);
         self.shared.wake_driver();
@@ -110,7 +111,7 @@ impl Handle {
     }
 
     /// Completes if there is a stream to accept, or the session is over. Otherwise registers the
-    /// user that waits for one.
+    /// waker of the user, which waits for a stream.
     pub(crate) fn poll_opened(&self, context: &Context<'_>) -> Poll<()> {
         let mut state = self.shared.state();
         if !state.waiting.is_empty() || state.is_over {
@@ -136,19 +137,19 @@ impl Handle {
         self.shared.poll_until(context, |state| state.pings.answered >= token)
     }
 
-    /// Completes when no stream of the session is open.
+    /// Completes when no stream of the session is open any more.
     pub(crate) fn poll_drained(&self, context: &Context<'_>) -> Poll<Result<(), SessionError>> {
         self.shared.poll_until(context, |state| state.live == 0)
     }
 
-    /// Completes with the peer's code when the peer has sent GO_AWAY.
+    /// Completes when the peer has sent GO_AWAY, with the code of GO_AWAY.
     pub(crate) fn poll_going_away(&self, context: &Context<'_>) -> Poll<Result<u32, SessionError>> {
         ready!(self.shared.poll_until(context, |state| state.going_away.is_some()))?;
         let code = self.shared.state().going_away;
         Poll::Ready(Ok(code.unwrap_or_default()))
     }
 
-    /// Completes with the reason when the session is over.
+    /// Completes when the session is over, with the reason.
     pub(crate) fn poll_closed(&self, context: &Context<'_>) -> Poll<SessionError> {
         match ready!(self.shared.poll_until(context, |_| false)) {
             Err(error) => Poll::Ready(error),

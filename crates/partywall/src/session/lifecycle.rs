@@ -18,25 +18,26 @@
 use partywall_layout::Violation;
 use partywall_layout::stream::{RECEIVING, SENDING};
 
-/// State of the direction in which this side sends.
+/// State of the direction of a stream in which this side sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Sending {
     Open,
-    /// The application sent everything. CLOSE_WRITE may still be pending.
+    /// The application has finished the direction. The record CLOSE_WRITE may not have been written
+    /// yet.
     Closed,
-    /// This side reset the direction.
+    /// This side reset its sending direction.
     Reset,
-    /// The peer stopped receiving, with this code.
+    /// The peer stopped receiving, with the contained code.
     Stopped(u32),
 }
 
-/// State of the direction in which this side receives.
+/// State of the direction of a stream in which this side receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Receiving {
     Open,
-    /// The peer finished; everything that it sent has arrived.
+    /// The peer finished its sending direction, and everything that it sent has arrived.
     Finished,
-    /// The peer reset the direction, with this code.
+    /// The peer reset its sending direction, with the contained code.
     Reset(u32),
     /// The local application stopped receiving. `is_over_there` says that the peer has ended its
     /// sending direction as well.
@@ -53,12 +54,13 @@ pub(crate) enum Arrival {
     Drop,
 }
 
-/// A control record that must be written for a stream.
+/// A control record of a stream that is not written yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PendingControl {
-    /// FRAGMENT_ABORT, for a message that will not be completed.
+    /// The record FRAGMENT_ABORT, because a message will not be completed.
     Abort,
-    /// RESET: the first number is its code, the second the directions that it ends.
+    /// The record RESET. The first number is its code, and the second names the directions that
+    /// RESET ends.
     Reset(u32, u32),
     CloseWrite,
     End,
@@ -69,7 +71,7 @@ pub(crate) enum PendingControl {
 #[repr(C)]
 pub(crate) struct Lifecycle {
     receiving: Receiving,
-    /// Whether END was written by the answerer, or received by the opener.
+    /// Whether the stream's END was written (at the answerer) or received (at the opener).
     has_ended: bool,
     is_opener: bool,
     abort_pending: bool,
@@ -105,12 +107,13 @@ impl Lifecycle {
         self.receiving
     }
 
-    /// Whether this side sends and receives no more records of the stream.
+    /// Whether this side sends and receives no more records of the stream, because the stream has
+    /// ended.
     pub(crate) const fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// Whether this side may still send CREDIT.
+    /// Whether this side may still send the record CREDIT for the stream.
     pub(crate) const fn wants_credit(&self) -> bool {
         matches!(self.receiving, Receiving::Open)
     }
@@ -157,8 +160,8 @@ impl Lifecycle {
         self.abort_pending
     }
 
-    /// Checks that a message, or its first fragment, may arrive now. Returns whether to keep the
-    /// message.
+    /// Checks that a message, or its first fragment, may arrive in the present state of the stream.
+    /// Returns whether to keep the message.
     #[inline]
     pub(crate) fn received_message(&self, stream: u32) -> Result<Arrival, Violation> {
         match self.receiving {
@@ -242,7 +245,7 @@ impl Lifecycle {
         (!self.is_opener && is_over).then_some(PendingControl::End)
     }
 
-    /// Notes that the caller has written the record that `pending` returned.
+    /// Notes that the caller has written the record that `pending` returned last.
     pub(crate) const fn wrote(&mut self, pending: PendingControl) {
         match pending {
             PendingControl::Abort => self.abort_pending = false,

@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 /// that the peer allows.
 #[derive(Debug)]
 pub(crate) struct Numbers {
-    /// The lowest index that was never used.
+    /// The lowest stream index that was never used.
     fresh: u32,
     freed: BinaryHeap<Reverse<u32>>,
     max: u32,

@@ -38,10 +38,11 @@ pub(crate) struct Outbox {
     /// replaced.
     pub(super) pong: Option<u64>,
     ping: Option<u64>,
-    /// The token of the newest PING that was asked for.
+    /// The token of the newest PING that a user requested.
     asked: u64,
     pub(super) go_away: Option<u32>,
-    /// Code and reason with which this side closes the session; `None` once they are written.
+    /// Code and reason with which this side closes the session, until the record with both is
+    /// written; `None` otherwise.
     pub(super) farewell: Option<(u32, Arc<str>)>,
     waiters: Vec<(u64, Waker)>,
     last_ticket: u64,
@@ -159,8 +160,8 @@ impl Outbox {
         })
     }
 
-    /// Frees reserved memory. Returns the wakers of the users that wait for room, because they may
-    /// use the memory; the caller wakes them.
+    /// Frees reserved memory. Returns the wakers of the users that wait for room, because these
+    /// users may need the memory. The caller calls the wakers.
     pub(crate) fn release(&mut self, memory: crate::transport::Memory) -> Vec<Waker> {
         self.wire.release(memory);
         self.take_waiters()
@@ -187,7 +188,7 @@ impl Outbox {
         }
     }
 
-    /// Removes the user with this ticket, which no longer waits for room.
+    /// Removes a waiter for room, by its ticket, because its user no longer waits.
     pub(crate) fn leave(&mut self, ticket: u64) {
         self.waiters.retain(|(waiting, _)| *waiting != ticket);
     }
@@ -198,7 +199,7 @@ impl Outbox {
     }
 
     /// Frees all unused memory for large messages. Does nothing if the session is closed: no record
-    /// may follow the one that ends it, and its memory is freed as a whole.
+    /// may follow the record that ends the session, and the session's memory is freed as a whole.
     pub(crate) fn trim(&mut self) -> Result<(), NotSent> {
         if self.is_closed {
             return Ok(());
@@ -261,7 +262,7 @@ impl Outbox {
         self.is_cut_off = true;
     }
 
-    /// Whether this side's sending direction has ended, or is about to.
+    /// Whether this side has ended its sending direction of the session, or is about to end it.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) const fn is_closed(&self) -> bool {
         self.is_closed
@@ -275,7 +276,7 @@ impl Outbox {
         self.wire.begin_close()
     }
 
-    /// Closes the session's sending direction, once.
+    /// Closes this side's sending direction of the session. Later calls have no effect.
     pub(crate) fn close(&mut self) {
         self.is_closed = true;
         if !std::mem::replace(&mut self.is_wire_closed, true) {
@@ -315,8 +316,8 @@ impl Outbox {
         let seen = self.room.snapshot();
         let attempted = attempt(self);
         let seen = if seeded_fault("late_snapshot") { self.room.snapshot() } else { seen };
-        // If other users wait already, the older snapshot is kept: they may wait for other room,
-        // which may have been freed since their attempts.
+        // If other users wait already, the older snapshot is kept. Their attempts were earlier, so
+        // room that was freed after their attempts must count as new.
         if matches!(attempted, Err(NotSent::Full)) && self.waiters.is_empty() {
             self.seen = seen;
         }

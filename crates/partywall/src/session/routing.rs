@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Delivers each received record to its stream, and applies its effect there (SPEC 11).
+//! Delivers each received record to its stream, and applies the record's effect to the stream (SPEC
+//! 11).
 //!
 //! Every value from the peer is checked before use. A broken rule is a violation, which ends the
 //! session.
@@ -28,7 +29,8 @@ pub(super) enum Slot {
     /// No stream has this index: it was never opened, or has ended and its number is free.
     #[default]
     Never,
-    /// The stream is open, or this side, which did not open it, has just written END.
+    /// The stream is open, or this side, which answers the stream, has just written the stream's
+    /// END.
     Open(Arc<StreamShared>),
     /// The stream has ended. Records of its opener may still arrive.
     Ended,
@@ -368,7 +370,8 @@ impl Driver {
 }
 
 impl StreamState {
-    /// Checks a message whose first bytes arrived. Returns whether to keep the message.
+    /// Checks the stream's state and credit when the first bytes of a message arrive. Returns
+    /// whether to keep the message.
     #[inline]
     fn received_message(&mut self, number: u32, cost: u64) -> Result<Arrival, Violation> {
         let arrival = self.lifecycle.received_message(number)?;

@@ -41,8 +41,8 @@ pub(crate) struct SessionShared {
     /// The waker of the driver, and whether a user has called it since the driver registered it.
     driver: CachePadded<Mutex<DriverWakeup>>,
     end: OnceLock<SessionError>,
-    /// Identifies the process that runs the driver. In a forked child no driver would wake a
-    /// waiter.
+    /// The fork guard of the process that runs the session's driver. In a forked child no driver
+    /// runs that could wake a waiting user.
     guard: ForkGuard,
     pub(crate) peer: PeerIdentity,
     pub(crate) transport: LiveTransport,
@@ -95,8 +95,8 @@ impl SessionShared {
         let terms = Terms {
             send_window: peer_streams.window,
             // The peer of another protocol does not know the limits of this side. Streams above
-            // `streams_max` are refused. The session ends if such a peer opens `REFUSED_MAX`
-            // streams more all the same.
+            // `streams_max` are refused. If such a peer opens `REFUSED_MAX` further streams, the
+            // session ends.
             recv_window: if is_foreign { WINDOW } else { config.stream_window },
             accepts_max: match config.streams_max_effective() {
                 streams_max if is_foreign => streams_max.saturating_add(REFUSED_MAX),
@@ -113,8 +113,8 @@ impl SessionShared {
             peer,
             transport,
             policy: config.back_pressure,
-            // Another protocol has no ring for short messages, so they are placed in blocks like
-            // long ones.
+            // Another protocol has no ring for short messages, so short messages are placed in
+            // blocks like long messages.
             inline_max: if is_foreign { 0 } else { config.inline_max.min(STREAM_INLINE_MAX) },
             streams_max: config.streams_max_effective() as usize,
             is_foreign,
@@ -337,7 +337,7 @@ impl SessionShared {
     /// Takes the streams that this side opened and that are not in the driver's table yet.
     pub(super) fn take_fresh(&self) -> Vec<Arc<StreamShared>> {
         // A thread that opens a stream holds the outbox's lock from writing OPEN until it has
-        // listed the stream. Locking the outbox here waits for that thread.
+        // listed the stream. So locking the outbox waits until that thread has listed its stream.
         let _written = (!seeded_fault("no_wait_for_open")).then(|| self.outbox());
         std::mem::take(&mut self.state().fresh)
     }
@@ -371,7 +371,8 @@ impl SessionShared {
         Poll::Pending
     }
 
-    /// Completes once `is_done` returns true for the state of the session.
+    /// Completes once `is_done` returns true for the state of the session. Fails if the session is
+    /// over before.
     pub(super) fn poll_until(
         &self,
         context: &Context<'_>,
@@ -461,8 +462,8 @@ impl SessionShared {
         let must_wake = outbox.begins_to_keep();
         drop(outbox);
         if must_wake {
-            // A blocked driver polls the socket for room only if it knows of unsent bytes, so it is
-            // woken.
+            // The driver is woken, because a blocked driver polls the socket for room only if it
+            // knows of unsent bytes.
             self.wake_driver();
         }
         self.forget_theirs(ended);
@@ -517,7 +518,7 @@ impl SessionShared {
         token
     }
 
-    /// Sends GO_AWAY, and from now on refuses streams that the peer opens.
+    /// Sends GO_AWAY to the peer. From then on, refuses the streams that the peer opens.
     pub(crate) fn go_away(&self, code: u32) {
         let mut state = self.state();
         if std::mem::replace(&mut state.has_gone_away, true) {

@@ -42,7 +42,8 @@ pub(crate) struct SessionState {
     pub(super) has_finished: bool,
 }
 
-/// The newest tokens of PINGs that were sent and that were answered (SPEC 11.6).
+/// The tokens of the newest PING that was sent, and of the newest PING that was answered (SPEC
+/// 11.6).
 #[derive(Debug, Default)]
 pub(crate) struct Pings {
     pub(super) asked: u64,

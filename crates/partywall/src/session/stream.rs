@@ -30,9 +30,10 @@ use std::task::{Context, Waker};
 #[repr(C, align(64))]
 pub(crate) struct StreamShared {
     state: Mutex<StreamState>,
-    /// The number of the stream in its records.
+    /// The number that identifies the stream in its records.
     pub(crate) number: u32,
-    /// Hint for readers without the lock: whether this side can send no more.
+    /// Whether this side can send no more on the stream. The flag is only a hint, for readers that
+    /// do not hold the stream's lock.
     is_sending_over: AtomicBool,
     /// The metadata in the peer's OPEN; empty if this side opened the stream.
     pub(crate) metadata: Box<[u8]>,
@@ -48,7 +49,8 @@ pub(crate) struct Terms {
     pub(super) accepts_max: u32,
 }
 
-/// The mutable part of a stream, with its fields in the order in which a message uses them.
+/// The mutable part of a stream. The order of the fields is that in which a message uses the
+/// fields.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct StreamState {
@@ -60,7 +62,7 @@ pub(crate) struct StreamState {
     pub(crate) assembly: Option<Box<Assembly>>,
     pub(crate) recv_credit: RecvCredit,
     pub(crate) lifecycle: Lifecycle,
-    /// Whether a CREDIT record is pending.
+    /// Whether a CREDIT record for the stream is pending.
     pub(crate) credit_pending: bool,
     /// Whether the peer opened the stream, and it was neither accepted nor refused yet.
     pub(crate) is_waiting: bool,
@@ -69,11 +71,11 @@ pub(crate) struct StreamState {
     pub(crate) send_credit: SendCredit,
     /// Waker of the user that waits for credit.
     pub(crate) sender: Option<Waker>,
-    /// Why the session is over; `None` while the session lives.
+    /// The reason why the session is over; `None` while the session lives.
     pub(crate) end: Option<SessionError>,
 }
 
-/// A record that must still be written for the stream.
+/// A record of the stream that is not written yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PendingRecord {
     Lifecycle(PendingControl),
@@ -110,21 +112,23 @@ impl StreamShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether messages may be sent, as far as readers without the lock can know. Senders check the
-    /// state again under the lock.
+    /// Whether messages may be sent on the stream. The answer is only a hint, because the caller
+    /// does not hold the stream's lock; senders check the state again under the lock.
     #[inline]
     pub(crate) fn may_send(&self) -> bool {
-        // ORDER: Relaxed: only a hint. Senders check the state again under the lock.
+        // ORDER: Relaxed: the flag is only a hint. Senders check the state again under the stream's
+        // lock.
         !self.is_sending_over.load(Ordering::Relaxed)
     }
 
     /// Notes that this side can send no more on the stream.
     pub(crate) fn note_sending_over(&self) {
-        // ORDER: Relaxed: only a hint. Senders check the state again under the lock.
+        // ORDER: Relaxed: the flag is only a hint. Senders check the state again under the stream's
+        // lock.
         self.is_sending_over.store(true, Ordering::Relaxed);
     }
 
-    /// Ends the stream because the session is over, and wakes its waiters.
+    /// Ends the stream because its session is over, and wakes the waiters of the stream.
     pub(crate) fn end(&self, error: &SessionError) {
         self.note_sending_over();
         let mut state = self.lock();
@@ -139,8 +143,8 @@ impl StreamState {
     /// Returns the next record to be written for this stream, if any.
     pub(crate) fn pending(&self) -> Option<PendingRecord> {
         match self.lifecycle.pending() {
-            // The record that ends this side's direction or the stream waits until the pending
-            // CREDIT was written.
+            // CLOSE_WRITE and END, which end this side's direction or the stream, wait until the
+            // pending CREDIT was written.
             Some(PendingControl::CloseWrite | PendingControl::End) | None
                 if self.reports_credit() =>
             {
@@ -153,7 +157,7 @@ impl StreamState {
         }
     }
 
-    /// Notes that the caller has written the record that `pending` returned.
+    /// Notes that the caller has written the record that `pending` returned last.
     pub(crate) const fn wrote(&mut self, record: PendingRecord) {
         match record {
             PendingRecord::Lifecycle(pending) => self.lifecycle.wrote(pending),
@@ -164,7 +168,8 @@ impl StreamState {
         }
     }
 
-    /// Takes the credit that the next message carries to the peer; the credit counts as reported.
+    /// Takes the credit that the next message carries to the peer. The credit then counts as
+    /// reported.
     #[inline]
     pub(crate) const fn take_credit(&mut self) -> Option<u64> {
         if !self.reports_credit() {

@@ -42,7 +42,7 @@ pub(super) fn random() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// Converts random bits to a fraction from 0 to 1.
+/// Converts random bits to a random fraction from 0 to 1.
 #[allow(clippy::cast_precision_loss, reason = "53 bits are exact")]
 fn fraction(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1_u64 << 53) as f64

@@ -210,7 +210,7 @@ impl AsyncRead for ReadHalf {
 }
 
 impl ReadHalf {
-    /// Fills the buffer with the bytes that have arrived.
+    /// Fills the buffer of a read with the bytes that have arrived.
     fn poll_fill(
         &mut self,
         context: &Context<'_>,

@@ -56,11 +56,12 @@ struct Inner {
     address: Address,
     config: PoolConfig,
     state: Arc<watch::Sender<PoolState>>,
-    /// The tasks that keep the sessions; dropping the last pool aborts them.
+    /// The tasks that keep the sessions of the pool; dropping the last clone of the pool aborts the
+    /// tasks.
     _supervisors: JoinSet<()>,
 }
 
-/// Why a pool opened no stream.
+/// The reason why a pool opened no stream.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolOpenError {
@@ -140,7 +141,7 @@ impl Pool {
     pub async fn close(&self) {
         let mut state = self.inner.state.subscribe();
         self.inner.state.send_modify(|state| state.is_closed = true);
-        // `wait_for` cannot fail, because this pool owns the sender of the state.
+        // `wait_for` cannot fail, because this pool owns the sending end of the watched state.
         let _ = state.wait_for(|state| state.supervisors == 0).await;
     }
 
@@ -172,7 +173,7 @@ impl Pool {
                     None => std::future::pending().await,
                 }
             };
-            // `changed` cannot fail, because this pool owns the sender of the state.
+            // `changed` cannot fail, because this pool owns the sending end of the watched state.
             tokio::select! {
                 biased;
                 opened = opening => match opened {
@@ -195,7 +196,7 @@ impl Pool {
             return Err(PoolOpenError::Closed);
         }
         let usable = state.live.iter().flatten().filter(|live| live.close_reason().is_none());
-        // Among sessions with equally many streams, the choice is random.
+        // Among sessions with equally many streams, the pool chooses one at random.
         Ok(usable.min_by_key(|session| (session.streams(), random())).cloned())
     }
 }

@@ -55,7 +55,7 @@ impl Default for PoolConfig {
 }
 
 impl PoolConfig {
-    /// Sets the configuration of each session.
+    /// Sets the configuration of each session of the pool.
     #[must_use]
     pub fn session(mut self, config: Config) -> Self {
         self.session = config;
@@ -133,14 +133,14 @@ impl fmt::Debug for PoolConfig {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum PoolEvent {
-    /// A session was connected.
+    /// A session of the pool was connected.
     Connected {
         /// Index of the session in the pool.
         place: usize,
         /// The identity of the peer process.
         peer: ConnectInfo,
     },
-    /// An attempt to connect failed.
+    /// An attempt to connect a session of the pool failed.
     Failed {
         /// Index of the session in the pool.
         place: usize,
@@ -149,7 +149,7 @@ pub enum PoolEvent {
         /// Time until the pool next attempts to connect.
         next_attempt: Duration,
     },
-    /// A session is over, and all its streams have ended.
+    /// A session of the pool is over, and all its streams have ended.
     Lost {
         /// Index of the session in the pool.
         place: usize,

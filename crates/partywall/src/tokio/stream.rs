@@ -75,12 +75,12 @@ impl Stream {
         self.recv.half.shared.transport.get()
     }
 
-    /// Returns the sending direction.
+    /// Returns the sending direction of this stream.
     pub const fn sender(&mut self) -> &mut SendStream {
         &mut self.send
     }
 
-    /// Returns the receiving direction.
+    /// Returns the receiving direction of this stream.
     pub const fn receiver(&mut self) -> &mut RecvStream {
         &mut self.recv
     }
@@ -151,7 +151,7 @@ impl Stream {
         let used = respond(&request, &mut response);
         assert!(used <= len_max, "a response of {used} bytes in {len_max}");
         response.truncate(used);
-        // The request's memory returns to the peer before the response is sent.
+        // Dropping the request returns its memory to the peer before the response is sent.
         drop(request);
         response.commit().await.map_err(ReplyError::Send)?;
         Ok(true)

@@ -44,22 +44,23 @@ pub(super) struct Supervisor {
     pub(super) state: Arc<watch::Sender<PoolState>>,
 }
 
-/// Most sessions of one place of the pool that are drained at a time: they accept no more streams,
-/// and their open streams continue. With one more, the oldest is closed.
+/// Most drained sessions of one place of the pool. A drained session accepts no more streams, and
+/// its open streams continue. If one more session is drained, the oldest is closed.
 const DRAINING_MAX: usize = 4;
 /// Reason text with which a closed pool closes its sessions. `DRAINED` is the text with which the
 /// pool closes a session that was drained after the peer's `go_away`.
 const CLOSED: &str = "the pool was closed";
 const DRAINED: &str = "the session was drained after the peer's go_away";
 
-/// Why a session of the pool accepts no more streams: it was lost, or its peer sent `go_away`.
+/// The reason why a session of the pool accepts no more streams: it was lost, or its peer sent
+/// `go_away`.
 enum Ending {
     Lost(SessionError),
     GoneAway(u32),
 }
 
 impl Supervisor {
-    /// Keeps the place filled with a session until the pool is closed.
+    /// Keeps this supervisor's place of the pool filled with a session until the pool is closed.
     pub(super) async fn run(self) {
         let mut backoff = Backoff::new(self.config.backoff_min, self.config.backoff_max);
         let mut draining = Draining::default();
@@ -121,7 +122,8 @@ impl Supervisor {
         next_attempt
     }
 
-    /// Puts a session into the place, or empties the place. Returns the previous session.
+    /// Puts a session into this supervisor's place of the pool, or empties the place. Returns the
+    /// session that was in the place before.
     fn place(&self, session: Option<Session>) -> Option<Session> {
         let mut replaced = session;
         self.state.send_modify(|state| {

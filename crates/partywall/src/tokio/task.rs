@@ -63,7 +63,8 @@ struct DriverTask {
     idle: IdlePolicy,
     timer: Option<Pin<Box<Timer>>>,
     /// A timer's descriptor, readable once the driver of an ended session has lingered for the
-    /// configured time. It is no timer of the runtime, which may have timers disabled.
+    /// configured time. The runtime's own timers are not used, because the runtime may have them
+    /// disabled.
     leaving: Option<AsyncFd<OwnedFd>>,
 }
 
@@ -72,8 +73,8 @@ impl Future for DriverTask {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let task = &mut *self;
-        // The waker is registered before the turn, so a user that calls it during the turn wakes
-        // the task after the turn.
+        // The driver's waker is registered before the driver's turn. A user of the session that
+        // calls the waker during the turn then causes another poll of the task.
         task.driver.register(context.waker());
         loop {
             match task.driver.turn() {

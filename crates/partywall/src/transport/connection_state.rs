@@ -11,9 +11,11 @@ use partywall_sys::{ForkGuard, Socket};
 use std::fmt;
 use std::sync::OnceLock;
 
-/// The former transport of a connection that moved, which may still carry one direction.
+/// The transport that a connection had before it moved to shared memory. One direction of the
+/// connection may still use it.
 pub(crate) trait FormerTransport: fmt::Debug + Send + Sync {
-    /// Ends the former transport, because the peer broke a rule on the present one.
+    /// Ends the former transport, because the peer broke a rule on the transport to which the
+    /// connection has moved.
     fn violated_elsewhere(&self, violation: Violation);
 }
 
@@ -42,13 +44,13 @@ impl ConnectionState {
         }
     }
 
-    /// Whether the peer has broken a rule.
+    /// Whether the peer has broken a rule of the protocol on this connection.
     pub(super) fn is_violated(&self) -> bool {
         self.violation.get().is_some()
     }
 
-    /// Ends the connection because the peer broke a rule. Later violations do not replace the
-    /// first.
+    /// Ends the connection because the peer broke a rule. The violation of the first call is kept;
+    /// later calls do not replace it.
     #[cold]
     pub(super) fn violated(&self, violation: Violation, socket: &Socket) -> Fault {
         let first = *self.violation.get_or_init(|| violation);

@@ -56,7 +56,8 @@ impl Assembly {
         Self { total, bytes: Vec::with_capacity(total.min(FIRST_BYTES_MAX) as usize) }
     }
 
-    /// Returns the memory for the next `len` bytes, or `None` if they exceed the announced length.
+    /// Returns the memory for the next `len` bytes of the message. Returns `None` if these bytes
+    /// exceed the length that the sender announced.
     pub(crate) fn extend(&mut self, len: usize) -> Option<&mut [u8]> {
         let had = self.bytes.len();
         if (had + len) as u64 > self.total {
@@ -71,7 +72,7 @@ impl Assembly {
         self.total
     }
 
-    /// Returns the whole message, or `None` if bytes are missing.
+    /// Returns the whole message, or `None` if some of its bytes are missing.
     pub(crate) fn finish(self) -> Option<Vec<u8>> {
         (self.bytes.len() as u64 == self.total).then_some(self.bytes)
     }

@@ -68,17 +68,19 @@ impl fmt::Display for Transport {
     }
 }
 
-/// The transport of a connection, which changes if the connection moves.
+/// The transport of a connection, which changes if the connection moves from the socket to shared
+/// memory.
 #[derive(Clone, Debug)]
 pub(crate) enum LiveTransport {
     Fixed(Transport),
     Moving(Arc<dyn MovingTransport>),
 }
 
-/// A connection that may move from the socket to shared memory, as its users see it.
+/// The state of a connection that may move from the socket to shared memory, for users of the
+/// connection.
 pub(crate) trait MovingTransport: fmt::Debug + Send + Sync {
-    /// Returns the transport of the connection as it is now. A direction changes with its next
-    /// message.
+    /// Returns the transport that the connection has now. Each direction uses that transport from
+    /// its next message on.
     fn transport(&self) -> Transport;
 }
 
@@ -150,7 +152,7 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// [`commit_batch`](Self::commit_batch).
     fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), NotSent>;
 
-    /// Publishes the open batch; the receiver sees all its messages at once.
+    /// Publishes the messages of the open batch; the receiver sees all of them at once.
     fn commit_batch(&mut self) -> Result<(), NotSent>;
 
     /// Discards the open batch: the receiver sees none of its messages.
@@ -202,15 +204,15 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
 
 /// The receiving end of a transport. One thread at a time uses it; only `wait` blocks.
 pub(crate) trait TransportReceiver: fmt::Debug + Send {
-    /// Finds the next record. If the record is a message, makes it the current message. `may_wait`
-    /// is whether the caller will call [`wait`](Self::wait) if no record has arrived.
+    /// Finds the next record. A message becomes the receiver's current message. `may_wait` is
+    /// whether the caller will call [`wait`](Self::wait) if no record has arrived.
     fn find(&mut self, may_wait: bool) -> Result<Found, Fault>;
 
     /// Prepares this end of the connection to carry the streams of a session: `find` returns their
     /// control records as [`Found::Control`].
     fn enable_streams(&mut self) {}
 
-    /// Returns the number of the current message's stream.
+    /// Returns the number of the stream to which the current message belongs.
     fn stream(&self) -> u32;
 
     /// Takes the credit that the current message carried.
@@ -238,14 +240,14 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
     fn take(&mut self) -> Message;
 
     /// Consumes the current message, so that `find` can find the next one. Has no effect if the
-    /// message was taken.
+    /// caller has taken the message.
     fn done(&mut self);
 
-    /// Makes the current message a view: it stays as it is until the next `find`, which consumes
-    /// it.
+    /// Makes the current message a view: the message stays valid until the next call of `find`,
+    /// which consumes it.
     fn begin_view(&mut self);
 
-    /// Makes a message that is still a view the current message again. Returns whether there was a
+    /// Makes the message of the last view the current message again. Returns whether there was a
     /// view.
     fn end_view(&mut self) -> bool;
 
@@ -257,9 +259,9 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
         deadline: Option<Instant>,
     ) -> Result<Waited, Fault>;
 
-    /// Prepares for polling the receiver's descriptor. Returns `true` if a record is there already.
-    /// `quiet` says that the caller also polls at intervals. The peer notifies such a caller only
-    /// before the peer itself waits for it.
+    /// Prepares for polling the receiver's descriptor. Returns `true` if a record has arrived
+    /// already. `quiet` says that the caller also polls at intervals. The peer notifies such a
+    /// caller only before the peer itself waits for it.
     fn arm(&mut self, quiet: bool) -> Result<bool, Fault>;
 
     /// Returns the descriptor that becomes readable when there may be a record.
@@ -270,7 +272,7 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
     /// record or the end.
     fn notice_end(&mut self) -> Result<bool, Fault>;
 
-    /// Whether `close` would wait until the peer closes.
+    /// Whether `close` of this receiver would wait until the peer closes the connection.
     fn awaits_end(&self) -> bool {
         false
     }
@@ -282,7 +284,7 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
     fn stats(&self) -> ReceiverStats;
 }
 
-/// Why an attempt to send sent nothing, or only a part.
+/// The reason why an attempt to send sent nothing, or only a part of the message.
 #[derive(Debug)]
 pub(crate) enum NotSent {
     /// The ring, the shared memory or the socket has no space now.
@@ -322,8 +324,8 @@ impl From<NotSent> for SendError {
 pub(crate) struct Progress {
     /// Whether any piece was sent. Then no other message may be sent before the last piece.
     pub started: bool,
-    /// Number of bytes that were sent: of the message alone, or of its framing and the message, as
-    /// the transport counts.
+    /// Number of bytes that were sent of the message, and of the framing before it on transports
+    /// that count the framing.
     pub sent: usize,
 }
 
@@ -332,7 +334,7 @@ impl Progress {
     pub const NONE: Self = Self { started: false, sent: 0 };
 }
 
-/// What a receiver found next: the result of [`TransportReceiver::find`].
+/// The result of [`TransportReceiver::find`]: a message, another record, nothing, or the end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Found {
     /// A message was found, and is now the receiver's current message.

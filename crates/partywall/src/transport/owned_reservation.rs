@@ -52,16 +52,18 @@ pub struct OwnedReservation {
     home: Home,
 }
 
-/// Where the memory of an owned reservation was reserved, and where it returns to.
+/// The channel or session in which an owned reservation was made, and to which the reserved memory
+/// returns.
 #[derive(Clone, Debug)]
 pub(crate) enum Home {
-    /// A channel: `owner` identifies its sender, whatever transport the channel uses.
+    /// The reservation was made by a channel. `owner` identifies the channel's sender, whatever
+    /// transport the channel uses.
     Channel { owner: Arc<()>, space: Arc<dyn SpaceWaiter> },
-    /// A session, all of whose streams may commit the reservation.
+    /// The reservation was made by a session. All streams of the session may commit it.
     Session(Arc<dyn SessionHome>),
 }
 
-/// A session as an owned reservation sees it.
+/// The session to which owned reservations return their memory.
 pub(crate) trait SessionHome: fmt::Debug + Send + Sync {
     /// Whether the calling process is a forked child, in which shared memory is not mapped.
     fn is_inherited(&self) -> bool;
@@ -86,13 +88,13 @@ impl OwnedReservation {
         &self.home
     }
 
-    /// Returns the memory for an attempt to send it. What the attempt leaves in its place is freed
-    /// when the reservation is dropped.
+    /// Returns the reserved memory for an attempt to send it. An attempt that succeeds takes the
+    /// memory. Memory that it leaves is freed when the reservation is dropped.
     pub(crate) const fn memory_mut(&mut self) -> &mut Option<Memory> {
         &mut self.memory
     }
 
-    /// Panics in a forked child, because shared memory is not mapped there.
+    /// Panics in a forked child, because the shared memory of the connection is not mapped in it.
     #[inline]
     fn assert_owner(&self) {
         assert!(!self.home.is_inherited(), "this reservation belongs to the parent process");
@@ -100,13 +102,14 @@ impl OwnedReservation {
 }
 
 impl Home {
-    /// Whether the sender that `other` identifies may commit a reservation of this home.
+    /// Whether the sender that `other` identifies made the reservations of this `Home`, and so may
+    /// commit them.
     pub(crate) fn is_channel(&self, other: &Arc<()>) -> bool {
         matches!(self, Self::Channel { owner, .. } if Arc::ptr_eq(owner, other))
     }
 
-    /// Whether the streams of the session at the address `other` may commit a reservation of this
-    /// home.
+    /// Whether the session at the address `other` made the reservations of this `Home`, so that its
+    /// streams may commit them.
     pub(crate) fn is_session(&self, other: *const ()) -> bool {
         matches!(self, Self::Session(session) if Arc::as_ptr(session).cast::<()>() == other)
     }
@@ -141,7 +144,8 @@ impl Drop for OwnedReservation {
     fn drop(&mut self) {
         let Some(memory) = self.memory.take() else { return };
         if self.home.is_inherited() {
-            // The memory belongs to the parent process, whose own reservation gives it back.
+            // In a forked child nothing is freed: the memory belongs to the parent process, whose
+            // own reservation frees it.
             return;
         }
         match &self.home {

@@ -366,7 +366,7 @@ impl Receiver {
 
 #[cfg(feature = "zerocopy")]
 impl Channel {
-    /// Sends a plain struct or a slice of them, as [`Sender::send_plain`] does.
+    /// Sends a plain struct or a slice of plain structs, as [`Sender::send_plain`] does.
     ///
     /// # Errors
     /// Fails as [`send_plain`](Sender::send_plain) does.

@@ -57,7 +57,7 @@ enum What {
     Bytes,
 }
 
-/// Why no plain struct was received; `E` is the receiver's own error type.
+/// The reason why no plain struct was received; `E` is the error type of the receiver's own `recv`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvPlainError<E> {
@@ -172,8 +172,8 @@ where
     Plain::new(message).map_err(|(what, message)| NotPlain { number, type_name, what, message })
 }
 
-/// Converts a message into a struct of which only some byte patterns are valid; `number` as in
-/// [`into_plain`].
+/// Converts a message into a struct of which only some byte patterns are valid. `number` is the
+/// index of the message in its direction, if known.
 pub(super) fn into_checked<T>(message: Message, number: Option<u64>) -> Result<T, NotPlain>
 where
     T: TryFromBytes,

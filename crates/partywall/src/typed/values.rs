@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::any::type_name;
 
-/// Why postcard cannot encode a value.
+/// The reason why postcard cannot encode a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a {type_name} cannot be encoded ({reason}): postcard needs lengths in advance, and a value that does \
@@ -29,8 +29,8 @@ pub struct EncodeError {
     reason: postcard::Error,
 }
 
-/// Why a message does not decode as the expected type. [`into_message`](Self::into_message) returns
-/// the message.
+/// The reason why a message does not decode as the expected type.
+/// [`into_message`](Self::into_message) returns the message.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "message {number} ({} bytes) is no {type_name} ({reason}): do both sides have the same definition of it?",
@@ -58,7 +58,7 @@ impl DecodeError {
     }
 }
 
-/// Why a value was not sent; `E` is the sender's own error type.
+/// The reason why a value was not sent; `E` is the error type of the sender's own `send`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendValueError<E> {
@@ -70,7 +70,7 @@ pub enum SendValueError<E> {
     Send(E),
 }
 
-/// Why no value was received; `E` is the receiver's own error type.
+/// The reason why no value was received; `E` is the error type of the receiver's own `recv`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvValueError<E> {
@@ -130,8 +130,8 @@ pub(super) fn encode_into<T: Serialize + ?Sized>(
     encoded.map(|bytes| bytes.len()).map_err(|reason| failed::<T>(reason))
 }
 
-/// Sends a value. `send` sends a short one; `reserve` provides memory for a long one, which
-/// `commit` sends after cutting it to the used length.
+/// Sends a value. A short value is sent by `send`. For a long value, `reserve` provides memory, and
+/// `commit` sends the memory after cutting it to the used length.
 pub(super) fn send_encoded<'a, S, T: Serialize + ?Sized, E>(
     sender: S,
     value: &T,

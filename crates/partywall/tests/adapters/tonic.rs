@@ -154,7 +154,8 @@ async fn the_death_of_a_server_fails_every_call_under_way() {
         expect_death(&soon("a pending stream", stream).await.unwrap().unwrap_err());
     }
 
-    // A second server process takes the place of the killed one, and the same client continues.
+    // A second server process takes the place of the killed server process, and the same client
+    // continues.
     let _server =
         Second::spawn(&mut second_process("tonic::child", "grpc", &[("ADDRESS", &address)]));
     let mut client = client;

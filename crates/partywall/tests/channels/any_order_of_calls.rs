@@ -110,7 +110,7 @@ impl Direction {
             Call::RecvRef => self.check_ref(),
             Call::RecvView(keeps) => self.check_view(*keeps),
             Call::EndOwned(_, SendOutcome::Abort) if !self.reserved.is_empty() => {
-                // The memory is given back without the sender, which may be closed already.
+                // The reserved memory is freed without the sender, which may be closed already.
                 drop(self.reserved.pop());
             }
             Call::DropHeld(index) => {
@@ -272,11 +272,11 @@ impl Direction {
             assert!(is_pattern(&message, seed), "a held message changed");
         }
         self.reserved.clear();
-        // A view would keep its block.
+        // The messages are received without views, because a view would keep its block of memory.
         self.receive(false);
         if let Some(mut sender) = self.sender.take() {
-            // `trim` sends records that tell the peer to unmap unused memory. They need ring space,
-            // which fragments of an aborted message may still occupy.
+            // `trim` sends records that tell the peer to unmap unused memory. These records need
+            // ring space, which fragments of an aborted message may still occupy.
             while let Err(error) = sender.trim() {
                 assert!(matches!(error, TrySendError::Full), "{error}");
                 assert!(Instant::now() < until, "there never is room");

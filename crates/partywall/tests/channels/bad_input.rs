@@ -82,8 +82,8 @@ fn nobody_there() {
     says(&error, &["does not exist", "is the server running"]);
 
     drop(UnixListener::bind(place.path("stale")).unwrap());
-    // Input: addresses without a listener. Port 1 stands for a port without one. A port that the
-    // test freed could be bound by another process before the connect.
+    // Input: addresses without a listener. For TCP the test uses port 1, where nothing listens. If
+    // the test freed a port and used that one, another process could bind it before the connect.
     for address in [&*place.address("stale"), "tcp:127.0.0.1:1", "unix:@nobody-at-all"] {
         let error = connect_error(address);
         let is_refused =
@@ -118,8 +118,8 @@ fn a_path_that_is_something_else() {
     assert!(matches!(error, BindError::System(partywall_sys::BindError::AddressInUse { .. })));
 }
 
-/// Code of a second process. It connects, binds or accepts either as a user without permission or
-/// without a free descriptor, and writes the text of the error into a file.
+/// Code of a second process, which connects, binds or accepts, either as a user without permission
+/// or without a free descriptor. The process writes the text of the error into a file.
 #[test]
 fn child() {
     let Some(role) = partywall_testkit::role() else { return };
@@ -145,8 +145,8 @@ fn all_descriptors() -> Vec<File> {
     std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
 }
 
-/// Runs in the second process. `accept` with no free descriptor must fail. Once descriptors are
-/// free, `accept` works again: it times out, because no peer performs a handshake.
+/// Runs in the second process. `accept` must fail while no descriptor is free. Once descriptors are
+/// free, `accept` works again, and times out because no peer performs a handshake.
 fn crowded_accept(address: &str) -> String {
     let mut listener = Listener::bind(address).unwrap();
     // A peer connects first. Then this process opens files until no descriptor is left for

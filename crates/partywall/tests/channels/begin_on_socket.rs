@@ -19,7 +19,7 @@ use std::time::Duration;
 
 const NOT_MOVED: Transport = Transport::Socket(FallbackReason::NotMoved);
 
-/// A message there and its answer back.
+/// Sends one message from the client to the server and one back.
 fn ping(client: &mut Channel, server: &mut Channel, number: u64) {
     client.send(&payload(number, 40)).unwrap();
     assert_eq!(number_of(&server.recv_deadline(soon()).unwrap().unwrap()), number);
@@ -101,7 +101,8 @@ fn acceptor_that_does_not_trust_shares_memory_at_once() {
     }
 }
 
-/// The acceptor alone must trust: a connector that does not trust its acceptor moves with it.
+/// Only the acceptor has to trust its peer. A connector that does not trust the acceptor moves to
+/// shared memory all the same.
 #[test]
 fn connector_that_does_not_trust_moves() {
     let begins = Config::default().begin(Begin::Socket);
@@ -143,7 +144,8 @@ fn channel_whose_peer_maps_too_little_stays_on_the_socket() {
     let begins = Config::default().begin(Begin::Socket);
     let small = begins.clone().map_max(4096);
     let limits = Transport::Socket(FallbackReason::Limits);
-    // An acceptor does not know how large the connector's region would be.
+    // In the second case the acceptor's limit is the obstacle. The acceptor reports only that the
+    // connection has not moved, because it does not know how large the connector's region is.
     for (client, server, known) in [(&small, &begins, limits), (&begins, &small, NOT_MOVED)] {
         let (mut client, mut server) = pair(&Kind::Moving.address(), client, server);
         for number in 0..64 {
@@ -209,11 +211,12 @@ fn every_order_of_the_two_sides_keeps_the_messages_in_order() {
     let mut moved = [0; 2];
     for order in 0..4_u32.pow(STEPS) {
         let (mut client, mut server) = pair(&address, &config, &config);
-        // The next message is the one at which the move pays.
+        // After these 8 round trips, the next message begins the move to shared memory.
         for number in 0..8 {
             ping(&mut client, &mut server, number);
         }
-        // The numbers of the messages that were sent and received in each direction.
+        // For each direction, the number of messages that were sent, and of those that were
+        // received.
         let (mut there, mut back) = ((8, 8), (8, 8));
         for step in 0..STEPS {
             match order / 4_u32.pow(step) % 4 {
@@ -237,13 +240,15 @@ fn every_order_of_the_two_sides_keeps_the_messages_in_order() {
     assert!(moved.iter().all(|count| *count > 100), "some orders complete the move: {moved:?}");
 }
 
-/// Sends the next message of a direction.
+/// Sends the next message of one direction; `numbers` has the numbers of messages sent and
+/// received.
 fn push(channel: &mut Channel, numbers: &mut (u64, u64)) {
     channel.send(&payload(numbers.0, 20)).unwrap();
     numbers.0 += 1;
 }
 
-/// Receives the next message of a direction, if one was sent.
+/// Receives the next message of one direction if one was sent; `numbers` has the numbers of
+/// messages sent and received.
 fn take(channel: &mut Channel, numbers: &mut (u64, u64)) {
     match channel.try_recv() {
         Ok(Some(message)) => {
@@ -257,7 +262,7 @@ fn take(channel: &mut Channel, numbers: &mut (u64, u64)) {
     }
 }
 
-/// Number of steps in each order.
+/// Number of sends and receives in each order that the test tries.
 const STEPS: u32 = 6;
 
 #[test]
@@ -286,14 +291,17 @@ fn connector_that_only_sends_or_only_receives_moves() {
             sending.send(&payload(number, 64)).unwrap();
             assert_eq!(number_of(&receiving.recv_deadline(soon()).unwrap().unwrap()), number);
             number += 1;
-            // An acceptor learns of the move where it receives.
+            // The sending side tries to receive as well, because an acceptor learns of the move
+            // only when it receives the record MOVE.
             assert!(matches!(sending.try_recv(), Err(TryRecvError::Empty)));
             sending.transport() == Transport::SharedMemory
                 && receiving.transport() == Transport::SharedMemory
         });
-        // A move pays after 128 messages that nobody answers.
+        // The move begins after 128 messages without an answer. The test allows 84 more until both
+        // sides use shared memory.
         assert!(number < 128 + 84, "moved after {number} messages");
-        // The silent direction begins on the socket, and switches with its first message.
+        // The direction without messages still uses the socket, and switches to shared memory with
+        // its first message.
         receiving.send(b"the first").unwrap();
         assert_eq!(sending.recv_deadline(soon()).unwrap().unwrap(), b"the first");
     }
@@ -388,15 +396,17 @@ fn reservation_committed_after_switch_was_written_goes_through_the_ring() {
     }
 }
 
-/// Input: one thread of a shared sender sleeps until the socket has space, and another one switches
-/// the sender to shared memory. The first must not take what it is woken by for the peer's death.
+/// Input: one thread of a shared sender sleeps until the socket has space, and another thread
+/// switches the sender to shared memory. Expected: the sleeping thread wakes and sends its message,
+/// and does not take the wake-up for the death of the peer.
 #[test]
 fn thread_that_waits_for_space_goes_on_when_another_one_switches() {
     // The client does not trust the server, so doorbells are bytes on the control socket.
     let untrusting = Config::default().begin(Begin::Socket).trust(TrustPolicy::Untrusted);
     let (mut client, server) = pair(&Kind::Moving.address(), &untrusting, &Config::default());
     let (sender, mut receiver) = server.split();
-    // The descriptor makes the epoll set, which the thread below sleeps on.
+    // Asking for the sender's descriptor makes the epoll set on which the waiting thread then
+    // sleeps.
     let _ = sender.as_fd().as_raw_fd();
     let sender = sender.shared();
     while sender.try_send(&[7; 8000]).is_ok() {}
@@ -411,7 +421,8 @@ fn thread_that_waits_for_space_goes_on_when_another_one_switches() {
     }
     client.send(&payload(130, 40)).unwrap();
     assert_eq!(client.transport(), Transport::SharedMemory);
-    // A message of many megabytes needs a segment, whose descriptor goes over the pair.
+    // A message of 20 MiB needs a memory segment. The segment's descriptor is sent over the socket
+    // pair.
     for _ in 0..3 {
         let _ = client.sender().try_send(&vec![1; 20 << 20]);
     }

@@ -89,9 +89,9 @@ fn a_hello_in_pieces_of_one_process_is_fine() {
     assert_eq!(wire.receive().0.len(), 128);
 }
 
-/// Acts as a foe, a peer whose frames the test writes itself: performs a handshake up to the frames
-/// OFFER of both sides. The foe's OFFER names only the socket. Returns `None` if the listener's
-/// time-out for handshakes passed first.
+/// Acts as a hostile peer whose frames the test writes itself: performs a handshake up to the
+/// frames OFFER of both sides. The hostile peer's OFFER names only the socket. Returns `None` if
+/// the listener's time-out for handshakes passed first.
 fn offering(home: &mut Home) -> Option<foe::Wire> {
     let wire = foe::Wire::connect(&home.path);
     assert!(wire.send_hello(&foe::hello(FEATURE_SOCKET | FEATURE_SHM)));

@@ -18,7 +18,7 @@ const LEN_MAX: u64 = 8 << 20;
 /// Number of threads that share the sender for the last fifth of the messages.
 const THREADS: u64 = 4;
 /// Number of bytes at the beginning of a message that a thread sends through the shared sender.
-/// They hold the number of the sending thread and the number of the message.
+/// These bytes hold the number of the sending thread and the number of the message.
 const HEAD: usize = 16;
 /// Highest number of bytes of received messages that the receiver holds. The sender can then still
 /// allocate most of its 64 MiB.
@@ -237,7 +237,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Checks that a received message has the length and the bytes of the next expected one.
+    /// Checks that a received message has the length and the bytes of the next expected message.
     fn check(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         if self.next < self.alone {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Owned reservations: they outlive the borrow of their sender, only their own connection commits
-//! them, and dropping one frees its memory, wherever and whenever that happens.
+//! Tests of owned reservations: they outlive the borrow of their sender, and can only be committed
+//! on the connection that made them. Dropping one frees its memory, in any thread and at any time.
 
 use partywall::{BackPressure, Config, OwnedReservation, SendError, Sender, TrySendError};
 use partywall::{Readiness, blocking};
@@ -8,17 +8,17 @@ use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_testkit::{Kind, fill, is_pattern, pattern, soon};
 use std::time::Instant;
 
-/// Lengths of messages in private memory, and in a block where memory is shared.
+/// Lengths of the messages: two are stored in private memory, two in a block if memory is shared.
 const LENS: [usize; 4] = [0, 40, 5000, 200_000];
 
-/// Memory for a few blocks of `BLOCK` bytes.
+/// Limits the shared memory of a sender to a few blocks of `BLOCK` bytes.
 fn tight(config: Config) -> Config {
     config.ring_bytes(4096).peer_blocks_max(8).memory_max(256 << 10).inline_max(256)
 }
 
 const BLOCK: usize = 1000;
 
-/// Reserves until there is no memory, and returns all reservations.
+/// Reserves blocks of memory until none is free, and returns all reservations.
 fn reserve_all(sender: &mut Sender) -> Vec<OwnedReservation> {
     let mut reserved = Vec::new();
     loop {
@@ -76,7 +76,7 @@ fn dropped_reservation_is_free_for_the_next_message() {
             reserved.push(sender.try_reserve_owned(BLOCK).unwrap());
         }
         drop(reserved);
-        // Memory that was given back also serves calls without owned reservations.
+        // A call that sends a copy can use the memory of the dropped reservations as well.
         sender.try_send(&[1; BLOCK]).unwrap();
         sender.trim().unwrap();
         assert!(sender.stats().memory_used_bytes < 2 * BLOCK as u64, "{}", kind.name());
@@ -145,7 +145,7 @@ fn reservation_of_another_channel_is_refused_and_freed_at_home() {
         assert!(matches!(error, TrySendError::ForeignReservation), "{error}");
         let error = other.sender().commit_owned(foreign, None).unwrap_err();
         assert!(matches!(error, SendError::ForeignReservation), "{error}");
-        // The peer's own sender of the same channel is another sender, too.
+        // The sender at the other end of the same channel counts as another sender, too.
         let foreign = client.sender().reserve_owned(BLOCK, None).unwrap();
         let error = server.sender().commit_owned(foreign, None).unwrap_err();
         assert!(matches!(error, SendError::ForeignReservation), "{error}");
@@ -207,7 +207,7 @@ fn sender_that_became_shared_commits_its_former_reservations() {
     }
 }
 
-/// Makes a pair of sessions that block: the connecting end, then the accepting end.
+/// Connects two blocking sessions. Returns the connecting end, then the accepting end.
 fn sessions(kind: Kind, config: &Config) -> (blocking::Session, blocking::Session) {
     let mut listener = blocking::Listener::bind_with(kind.address(), config).unwrap();
     let address = listener.local_address().to_string();
@@ -298,7 +298,8 @@ fn dropped_reservation_of_a_session_wakes_a_stream_that_waits_for_memory() {
     let mut streams: Vec<_> = (0..2).map(|_| client.open(b"").unwrap()).collect();
     let mut waiting = streams.pop().unwrap();
     for _ in 0..20 {
-        // At most as many reservations as `peer_blocks_max` allows; the next one waits.
+        // Reserves all 8 blocks that `peer_blocks_max` allows, so that the next reservation has to
+        // wait.
         let mut reserved: Vec<_> =
             (0..8).map(|_| streams[0].sender().reserve_owned(BLOCK, None).unwrap()).collect();
         let thread = std::thread::spawn(move || {

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 const THREADS: u64 = 8;
 /// Number of messages that each thread sends.
 const MESSAGES: u64 = 1500;
-/// Number of bytes at the beginning of each message. They hold the number of the sending thread and
-/// the number of the message.
+/// Number of bytes at the beginning of each message. These bytes hold the number of the sending
+/// thread and the number of the message.
 const HEAD: usize = 16;
 
 fn message(thread: u64, number: u64, len: usize) -> Vec<u8> {
@@ -244,8 +244,8 @@ fn trying_waits_for_no_other_thread() {
         let sender = sender.shared();
         let (busy, is_done) = (AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            // This long message is sent in pieces, and is unfinished as long as the receiver does
-            // not read.
+            // A long message, which is sent in pieces. It stays unfinished as long as the receiver
+            // does not read.
             let sending = sender.clone();
             scope.spawn(|| {
                 let sending = sending;

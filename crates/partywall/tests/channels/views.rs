@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Views of received messages without a guard: each is valid until the next receive call, which
-//! consumes its message.
+//! Tests of views without a guard. Each view of a received message is valid until the next receive
+//! call, which consumes the message.
 
 use partywall::{Config, Readiness, TryRecvError};
 use partywall_testkit::{Kind, is_pattern, pattern, soon, until};
@@ -9,7 +9,8 @@ fn small(config: Config) -> Config {
     config.ring_bytes(4096).inline_max(256).peer_blocks_max(8).memory_max(256 << 10)
 }
 
-/// Lengths of messages: inline, in a block, and as long as several reads of a socket.
+/// Lengths of the messages: one is sent inline, one in a block, and one needs several reads of a
+/// socket.
 const LENS: [usize; 3] = [200, 3000, 100_000];
 
 #[test]
@@ -66,7 +67,8 @@ fn view_keeps_its_memory_until_the_next_receive_call() {
                 received += 1;
             }
             assert_eq!(received, sent, "{name}");
-            // Expected: all memory is free again, although no later view has replaced the last one.
+            // Expected: all memory is free again, although the last view was replaced by no other
+            // view.
             client.sender().trim().unwrap();
             assert_eq!(client.sender().stats().blocks_in_flight, 0, "{name}");
         }

@@ -37,8 +37,8 @@ const ROLES: [Role; 3] = [Role::Sender, Role::Receiver, Role::Both];
 
 /// Longest time after the kill within which the survivor must learn of the death.
 const NOTICE_MAX: Duration = Duration::from_secs(1);
-/// Number of victim processes that are started ahead, because starting one takes longer than
-/// killing it.
+/// Number of victims that are started ahead. A victim is a process that the test kills; starting
+/// one takes longer than killing it.
 const POOL: usize = 4;
 
 /// Returns the length of a message: mostly short, sometimes so long that it needs a block of shared
@@ -62,7 +62,8 @@ fn config(transport: &str) -> Config {
     }
 }
 
-/// Code of the victim: connects, and sends and receives until the test kills it.
+/// Code of the victim, the process that the test kills: connects, and sends and receives until it
+/// is killed.
 #[test]
 fn child() {
     let Some(role) = partywall_testkit::role() else { return };
@@ -158,8 +159,8 @@ impl Stage {
         footprint
     }
 
-    /// Starts a victim process, which connects and sends only after a byte from this process has
-    /// arrived on its stdin.
+    /// Starts a victim, a process that the test will kill. The victim connects and sends only after
+    /// a byte from this process has arrived on its stdin.
     fn start(&mut self, role: Role) -> (Second, File) {
         self.started += 1;
         let path = self.place.path(&format!("log{}", self.started));
@@ -179,7 +180,8 @@ impl Stage {
         (victim, log)
     }
 
-    /// Lets the victim run for the time `work`, kills it, and checks what the survivor received.
+    /// Lets the victim process run for the time `work`, kills it, and checks what the survivor
+    /// received.
     fn kill_one(&mut self, role: Role, victim: (Second, File), work: Duration) -> (u64, Duration) {
         let (mut victim, log) = victim;
         std::io::Write::write_all(victim.0.stdin.as_mut().unwrap(), b"!").unwrap();

@@ -22,8 +22,8 @@ const ADDRESS: &str = "PARTYWALL_DEATH_ADDRESS";
 const KIND: &str = "PARTYWALL_DEATH_KIND";
 const LOG: &str = "PARTYWALL_DEATH_LOG";
 
-/// Code of the victim, the process that the test kills: it sends or receives until then, or until a
-/// time limit.
+/// Code of the victim, the process that the test kills. The victim sends or receives until it is
+/// killed, or until a time limit.
 #[test]
 fn victim() {
     let Some(role) = variable(ROLE) else { return };
@@ -76,8 +76,8 @@ fn receive_for_ever(channel: Channel, until: Instant) {
     for number in 0.. {
         let message = receiver.recv_deadline(until).unwrap().unwrap();
         assert!(is_message(&message, number));
-        // The receiving victim holds up to four messages in the peer's memory, and drops them out
-        // of order. So it dies with some of them in use.
+        // The victim, the process that will be killed, holds up to four messages in the peer's
+        // memory, and drops them out of order. So it dies with some of them in use.
         if held.len() > 3 {
             held.swap_remove(1);
         }

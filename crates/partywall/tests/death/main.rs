@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests with processes that are killed or stopped. They count descriptors and mappings, so one
-//! test runs at a time.
+//! Tests in which a process is killed or stopped. The tests count descriptors and mappings, so only
+//! one of them runs at a time.
 
 mod both_directions;
 mod channels;

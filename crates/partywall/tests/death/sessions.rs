@@ -31,8 +31,8 @@ fn config(kind: Kind) -> Config {
     kind.config().memory_max(8 << 20)
 }
 
-/// Code of the victim, the process that the test kills. It sends on many streams until then, and
-/// logs for each stream the number of committed messages.
+/// Code of the victim, the process that the test kills. The victim sends on many streams until it
+/// is killed, and logs for each stream the number of committed messages.
 #[test]
 fn victim() {
     let Some(kind) = variable(KIND) else { return };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Channels in a loop: every message arrives once and in order, however the loop is driven, also if
-//! the application takes one message after each event.
+//! Tests of channels in an event loop: every message arrives once and in order, whichever way the
+//! loop waits, even if the application takes only one message after each event.
 
 use partywall::event::{Event, Loop};
 use partywall::{Config, Readiness, TryRecvError, TrySendError};
@@ -15,8 +15,8 @@ fn small(config: Config) -> Config {
     config.ring_bytes(4096).peer_blocks_max(8).memory_max(256 << 10).inline_max(256)
 }
 
-/// Sends and receives through a channel that blocks, in a thread of its own. A part of the messages
-/// is on its way at a time.
+/// The client of the echo server: sends and receives through a blocking channel. Sending runs in a
+/// thread of its own, so that several messages are on their way at a time.
 fn exchange(address: &str, config: &Config, seed: u64) {
     let (mut sender, mut receiver) = partywall::connect_with(address, config).unwrap().split();
     let length = |number| Random::new(seed << 32 | number).size(20_000);
@@ -69,7 +69,7 @@ fn message_that_is_not_taken_is_reported_by_every_turn() {
             (0..3).for_each(|seed| client.send(&pattern(100, seed)).unwrap());
             let mut ready = Vec::new();
             for seed in 0..3 {
-                // A turn may report the tag before the message has arrived.
+                // A turn of the loop may report the channel before a whole message has arrived.
                 let message = loop {
                     until_tag(&mut driven, &mut ready, 7);
                     match server.try_recv() {
@@ -91,7 +91,7 @@ fn message_that_is_not_taken_is_reported_by_every_turn() {
     }
 }
 
-/// Turns until the tag is reported as readable.
+/// Runs turns of the loop until it reports the source with this tag as readable.
 fn until_tag(driven: &mut Driven, ready: &mut Vec<Event>, tag: u64) {
     let is_reported = |event: &Event| event.tag == tag && event.kinds.is_readable();
     loop {
@@ -147,7 +147,8 @@ fn reservations_wait_for_memory_in_a_loop() {
     while let Ok(reservation) = client.sender().try_reserve_owned(1000) {
         reserved.push(reservation);
     }
-    // A reservation that another thread drops is room, too.
+    // A reservation that another thread drops frees memory for the sender, so the loop reports the
+    // sender.
     let last = reserved.pop();
     let dropping = std::thread::spawn(move || drop(last));
     let mut again = loop {
@@ -181,8 +182,9 @@ fn sources_come_and_go_in_the_middle_of_events() {
                     client.send(&round.to_le_bytes()).unwrap();
                 }
             }
-            // The first tag of each turn removes the channel of another tag, whose event may lie in
-            // the same turn, and adds a channel under a new tag in its place.
+            // In each round, the first event makes the test drop the channel `victim`, which may
+            // have an event in the same turn. After the round, a new channel gets the tag of the
+            // dropped one.
             let victim = (round * 7 % 50) as usize;
             let mut has_removed = false;
             while pairs.iter().enumerate().any(|(tag, (_, server))| {
@@ -225,7 +227,8 @@ fn receiver_taken_out_of_the_loop_receives_the_rest() {
         sender.send(b"two").unwrap();
         assert_eq!(client.recv_deadline(soon()).unwrap().unwrap(), b"two");
         assert!(!driven.turn_until(&mut ready, Instant::now()), "{}: {ready:?}", kind.name());
-        // It may be added again.
+        // Checks that the receiver, which was taken out of the loop, can be added to the loop
+        // again.
         assert!(matches!(receiver.try_recv(), Err(TryRecvError::Empty)));
         let _ = receiver.arm().map(|readiness| readiness == Readiness::Ready).unwrap();
         let mut receiver = driven.events.add_receiver(receiver, 2).unwrap();
@@ -254,7 +257,7 @@ fn threads_use_channels_while_another_runs_the_loop() {
             }
             drop(client);
         });
-        // This thread receives, and waits for the events that the thread of the loop passes on.
+        // This thread receives. The thread that runs the loop wakes it after each event.
         scope.spawn(move || {
             let mut expected = 0_u32;
             loop {
@@ -274,7 +277,8 @@ fn threads_use_channels_while_another_runs_the_loop() {
         });
         let mut ready = Vec::new();
         while wake.send(()).is_ok() {
-            // The end of the receiving thread causes no event, so the wait is short.
+            // The end of the receiving thread causes no event of the loop, so the loop waits for at
+            // most 20 ms.
             let until = Instant::now() + Duration::from_millis(20);
             events.wait(&mut ready, Some(until)).unwrap();
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ends in a loop: of channels, streams, sessions and of the loop itself. Each is reported once,
-//! and nothing that has ended keeps a loop awake.
+//! Tests of the ends of channels, streams, sessions and of the event loop itself. The loop reports
+//! each end once, and then has no further event of the ended object.
 
 use partywall::event::{Event, Kinds, Loop};
 use partywall::{SessionError, StreamRecvError, TryRecvError, blocking};
@@ -9,7 +9,7 @@ use partywall_testkit::fork::in_a_fork;
 use partywall_testkit::{Kind, soon};
 use std::time::Instant;
 
-/// Turns until an event of `tag` has one of `kinds`.
+/// Runs turns of the loop until it reports an event of `tag` with one of `kinds`.
 fn until_kinds(driven: &mut Driven, tag: u64, kinds: Kinds) {
     let mut ready = Vec::new();
     let is_it = |event: &Event| event.tag == tag && event.kinds.intersects(kinds);
@@ -18,7 +18,7 @@ fn until_kinds(driven: &mut Driven, tag: u64, kinds: Kinds) {
     }
 }
 
-/// Fails if the loop reports something again and again.
+/// Fails if the loop still reports events after 100 turns.
 fn assert_silent(driven: &mut Driven, name: &str) {
     let mut ready = Vec::new();
     for _ in 0..100 {
@@ -69,7 +69,8 @@ fn ends_of_streams_and_sessions_are_reported() {
             let mut streams: Vec<_> =
                 (2..5).map(|tag| session.try_open(b"", tag).unwrap()).collect();
             let accept = |_| there.accept_deadline(soon());
-            // The loop has to run so that the peer sees the streams over a socket.
+            // `try_open` writes the record that opens a stream at once, so the peer accepts the
+            // streams although the loop does not run.
             let mut theirs: Vec<_> = (0..3).map(|at| accept(at).unwrap().unwrap()).collect();
             theirs[0].finish();
             until_kinds(&mut driven, 2, Kinds::ENDED);

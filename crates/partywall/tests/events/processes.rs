@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clients of a loop in a process of their own, which is killed or stopped. The loop learns of
-//! every death, and a stopped client holds up no other.
+//! Tests of clients of an event loop that run in a process of their own, which is killed or
+//! stopped. The loop learns of every death, and a stopped client delays no other client.
 
 use partywall::blocking;
 use partywall_sys::signal::{self, Signal};
@@ -11,11 +11,12 @@ use std::time::Instant;
 const ADDRESS: &str = "PARTYWALL_EVENTS_ADDRESS";
 const SESSIONS: &str = "PARTYWALL_EVENTS_SESSIONS";
 const KIND: &str = "PARTYWALL_EVENTS_KIND";
-/// Number of channels, and of streams, of the second process.
+/// Number of channels that the second process opens, and of streams.
 const CLIENTS: usize = 3;
 const KILLS: u64 = 20;
 
-/// Role of a second process: converses on channels and streams until it is killed.
+/// Code of the second process: sends messages on channels and streams, and receives the echoes,
+/// until it is killed.
 #[test]
 fn client() {
     let Some(address) = variable(ADDRESS) else { return };
@@ -27,7 +28,8 @@ fn client() {
     let mut streams: Vec<_> = (0..CLIENTS).map(|_| session.open(b"").unwrap()).collect();
     let until = Instant::now() + TIMEOUT;
     for number in 0.. {
-        // Over a socket, the bytes on the way fit into its buffer, so nothing waits for the peer.
+        // At most 20,000 bytes are sent before their echo is received. So many bytes fit into the
+        // buffer of a socket, so no send waits for the peer.
         let payload = pattern(Random::new(number).size(20_000), number);
         for channel in &mut channels {
             channel.send(&payload).unwrap();
@@ -70,8 +72,8 @@ fn killed_client_leaves_nothing_in_the_loop() {
             let mut chance = Random::new(7);
             for _ in 0..KILLS / 4 {
                 let mut client = start(kind, &addresses);
-                // A random number of messages later, which may be before the first channel is
-                // established on both sides.
+                // The client is killed after a random number of messages, perhaps before its first
+                // channel is established on both sides.
                 let echoed = server.echoed + chance.below(200);
                 while server.echoed < echoed || server.members() < 3 {
                     server.turn();
@@ -105,7 +107,7 @@ fn stopped_client_holds_up_no_other() {
         while server.members() > 2 + 2 * CLIENTS + 1 {
             server.turn();
         }
-        // The client that was stopped goes on.
+        // Expected: the client that was stopped continues, so its messages are echoed again.
         let before = server.echoed;
         while server.echoed < before + 100 {
             server.turn();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions whose drivers a loop runs: every message arrives once, opening and accepting streams
-//! waits for events, and many threads may use the streams of one loop.
+//! Tests of sessions whose drivers an event loop runs: every message arrives once, opening and
+//! accepting streams waits for events of the loop, and many threads use the streams of one loop.
 
 use partywall::event::{Event, Loop, Session, Stream};
 use partywall::{BackPressure, Config, OpenError, StreamRecvError, StreamSendError, blocking};
@@ -21,7 +21,7 @@ fn length(seed: u64, number: u64) -> usize {
     Random::new(seed << 32 | number).size(9000)
 }
 
-/// Sends and receives on one stream that blocks.
+/// The client of the echo server: sends and receives on one blocking stream.
 fn exchange(stream: blocking::Stream, seed: u64) {
     let (mut send, mut recv) = stream.into_split();
     std::thread::scope(|scope| {
@@ -72,8 +72,8 @@ fn every_message_comes_back_once() {
     }
 }
 
-/// A client in a loop: the streams of one session, each with the numbers of messages that it sent
-/// and received.
+/// A client that runs in an event loop. For each stream of its session it has the numbers of
+/// messages sent and received.
 struct Client {
     session: Session,
     streams: HashMap<u64, (Stream, u64, u64)>,
@@ -140,7 +140,8 @@ impl Client {
 fn client_and_server_are_both_loops() {
     for kind in Kind::ALL {
         for drive in Drive::ALL {
-            // Fewer streams than the client opens, so that opening waits for the end of others.
+            // The server allows 4 streams at a time, which are fewer than the client opens. So
+            // opening a stream has to wait until another one has ended.
             let config = small(kind.config()).streams_max(4);
             let mut server = EchoLoop::new(drive, usize::MAX);
             let address = server.listen_for_sessions(&kind.address(), &config);
@@ -171,8 +172,8 @@ fn client_and_server_are_both_loops() {
     }
 }
 
-/// Makes a session over a full ring: the server's loop does not run, and the client's stream with
-/// tag 1 has sent until it found no room.
+/// Makes a session whose ring is full. The server's loop does not run, and the client has sent
+/// messages on the stream with tag 1 until there was no room.
 fn full(kind: Kind, config: &Config) -> (EchoLoop, Loop, Session, Stream) {
     let mut server = EchoLoop::new(Drive::Wait, usize::MAX);
     let address = server.listen_for_sessions(&kind.address(), config);
@@ -185,7 +186,7 @@ fn full(kind: Kind, config: &Config) -> (EchoLoop, Loop, Session, Stream) {
         connecting.join().unwrap().unwrap()
     });
     let mut stream = session.try_open(b"", 1).unwrap();
-    // These messages take as much room as the record that opens a stream.
+    // Each of these messages takes as much room in the ring as the record that opens a stream.
     while stream.try_send(&[7; 8]).is_ok() {}
     (server, events, session, stream)
 }
@@ -203,8 +204,8 @@ fn until_writable(server: &mut EchoLoop, events: &Loop, tag: u64, what: &str) {
     }
 }
 
-/// Input: the ring is full, and the client fails to open a stream for lack of room. No stream ends,
-/// so only the room can make the session writable.
+/// Input: the ring is full, so the client cannot open another stream. No stream ends, so only free
+/// room in the ring can make the loop report the session as writable.
 #[test]
 fn session_is_writable_once_there_is_room_to_open() {
     for kind in [Kind::SharedMemory, Kind::Untrusted] {
@@ -216,7 +217,8 @@ fn session_is_writable_once_there_is_room_to_open() {
     }
 }
 
-/// A call in a loop never waits, so `Full` promises an event under each policy.
+/// Expected: after `Full`, the loop reports the stream as writable under each back-pressure policy,
+/// because no call in a loop waits.
 #[test]
 fn stream_is_writable_again_under_each_policy() {
     for policy in [BackPressure::Block, BackPressure::Error, BackPressure::Overflow] {
@@ -245,7 +247,8 @@ fn streams_are_used_by_threads_while_another_runs_the_loop() {
         std::thread::scope(|scope| {
             let (session, events) = (&session, &events);
             let (mut wakers, mut threads) = (Vec::new(), Vec::new());
-            // All streams are opened before the first message takes room in the ring.
+            // The test opens all streams first, because messages could leave no room in the ring
+            // for opening a stream.
             let streams: Vec<_> =
                 (0..STREAMS).map(|tag| session.try_open(b"", tag).unwrap()).collect();
             for (tag, mut stream) in (0..).zip(streams) {
@@ -272,7 +275,8 @@ fn streams_are_used_by_threads_while_another_runs_the_loop() {
             scope.spawn(move || {
                 let mut ready = Vec::new();
                 while !threads.iter().all(std::thread::ScopedJoinHandle::is_finished) {
-                    // A finished thread causes no event, so the wait is short.
+                    // The end of a thread causes no event of the loop, so the loop waits for at
+                    // most 20 ms.
                     let until = Instant::now() + std::time::Duration::from_millis(20);
                     events.wait(&mut ready, Some(until)).unwrap();
                     for event in &ready {
@@ -290,7 +294,8 @@ fn streams_are_used_by_threads_while_another_runs_the_loop() {
     }
 }
 
-/// Receives what has arrived. Returns the number of messages.
+/// Receives all messages that have arrived on a stream. `from` is the number of the first message.
+/// Returns the number of messages received.
 fn receive(stream: &mut Stream, from: u64) -> u64 {
     let mut count = 0;
     while let Ok(Some(message)) = stream.try_recv() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sources of other crates in a loop: they are polled after an event of their descriptor and when
-//! their timer is due, and reported as long as they have events.
+//! Tests of sources of other crates in an event loop. The loop polls a source after an event of its
+//! descriptor and when its timer is due, and reports the source as long as it has events.
 
 use partywall::event::{Event, Source};
 use partywall_sys::Doorbell;
@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A source with work that this test gives it.
+/// A source of events for the loop under test. The test adds events to it and sets its timer.
 #[derive(Clone)]
 struct Work {
     shared: Arc<(Doorbell, Mutex<State>)>,
@@ -20,7 +20,7 @@ struct Work {
 struct State {
     events: u32,
     timer: Option<Instant>,
-    /// Number of times that the timer was due when the loop polled.
+    /// Number of times that the loop polled the source after its timer was due.
     expired: u32,
 }
 
@@ -33,7 +33,7 @@ impl Work {
         self.shared.1.lock().unwrap()
     }
 
-    /// Changes the state, and makes the descriptor readable.
+    /// Changes the state of the source, and makes the source's descriptor readable.
     fn give(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state());
         self.shared.0.notify().unwrap();
@@ -83,7 +83,7 @@ fn source_is_reported_as_long_as_it_has_events() {
                 work.state().events -= 1;
             }
         }
-        // One more turn finds that nothing is left.
+        // Expected: after the last event, the loop becomes silent within 100 turns.
         let mut turns = 0;
         while driven.turn_until(&mut ready, Instant::now()) {
             turns += 1;

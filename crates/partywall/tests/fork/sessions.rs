@@ -77,7 +77,7 @@ impl Ends {
 }
 
 /// Polls a future once; `None` if it is not ready. A forked child cannot wait for a future, because
-/// no driver runs there that would wake it.
+/// no driver runs in the child that would wake it.
 fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
@@ -147,8 +147,8 @@ fn no_verb_of_a_session_works_in_a_child_and_none_waits() {
                 assert!(in_a_fork(is_refused), "{name} over {}", kind.name());
             }
         }
-        // In a child, `finished` completes without waiting, because no driver runs there. It
-        // returns no error.
+        // In a forked child, `finished` completes without waiting and without an error, because no
+        // driver runs in the child.
         let client = &ends.sessions.0;
         assert!(in_a_fork(|| now(client.finished()).is_some()), "finished over {}", kind.name());
         ends.go_on();

@@ -23,7 +23,7 @@ fn meet(config: &Config) -> (Foe, Channel) {
     Foe::meet(&mut listener, &place.path("home"), &hello(BOTH))
 }
 
-/// Repeats the action `act` of the foe, the hostile peer, on another thread while `test` runs.
+/// Repeats the action `act` of the hostile peer on another thread, while `test` runs.
 fn besieged(mut foe: Foe, mut act: impl FnMut(&mut Foe) + Send, test: impl FnOnce()) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

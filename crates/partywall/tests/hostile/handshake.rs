@@ -278,8 +278,8 @@ fn region_beyond_the_limit_of_the_acceptor_leads_to_the_socket() {
     let mut home = Home::new(Config::default().map_max(4 * SIZE_GRANULE as u64));
     let large = OwnMap::create("foe", 5 * SIZE_GRANULE).unwrap();
     let (wire, _) = home.greeted(&hello(BOTH));
-    // The foe offers a region above the listener's limit. That is no violation: a connector makes
-    // its region before it knows the limit.
+    // The hostile peer offers a region above the listener's limit. This is no violation, because a
+    // connector makes its region before it knows the limit.
     let offer = Offer::shm(5 * SIZE_GRANULE as u64, REGION_ALONE);
     wire.send(offer.as_bytes(), &[large.as_fd()]);
     assert!(home.go_on().is_none());

@@ -69,7 +69,8 @@ fn a_stall_at_any_byte_holds_up_nobody_and_ends_in_time() {
 fn oldest_silent_peer_is_dropped_for_one_that_sends() {
     let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("silent peers", Duration::from_secs(60));
-    // The handshake time-out is longer than the test, so it drops no silent peer.
+    // The handshake time-out is longer than the test, so the listener drops no silent peer during
+    // the test.
     let config = Config::default().handshake_timeout(Duration::from_secs(600)).handshakes_max(4);
     let mut home = Home::new(config);
     let silent: Vec<Wire> = (0..4).map(|_| home.wire()).collect();
@@ -133,10 +134,11 @@ fn connecting_to_one_that_stalls_ends_in_time() {
         let result = std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut stream = silent.accept().unwrap().0;
-                // `stream` is the listener's end. Writing fails only if the connecting side has
-                // given up already, which the test expects.
+                // `stream` is the listener's end of the connection. Writing fails only if the
+                // connecting side has given up already, which the test expects.
                 let _ = stream.write_all(bytes);
-                // Keeps this end open until the connecting side closes its own.
+                // Keeps the listener's end of the connection open until the connecting side closes
+                // its end.
                 let _ = std::io::copy(&mut stream, &mut std::io::sink());
             });
             partywall::connect_with(place.address("silent"), &config)

@@ -30,8 +30,8 @@ const ATTEMPTS: u64 = 400;
 /// Highest number of descriptors that are sent with one piece of a frame.
 const DESCRIPTORS_MAX: u64 = 8;
 
-/// Descriptors that the attacking peer may send. A handshake allows some of them: a pidfd, a
-/// doorbell or a region. It allows none of the others, such as a pipe or a directory.
+/// Descriptors that the attacking peer may send. A handshake allows a pidfd, a doorbell and a
+/// region. It allows no other descriptors, such as a pipe or a directory.
 struct Table {
     fixed: Vec<OwnedFd>,
     _other: Second,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hostile peers of a connection that may move to shared memory (SPEC 8.5): each breaks one rule of
-//! the move, or stops at one of its steps.
+//! Tests with hostile peers of a connection that may move to shared memory (SPEC 8.5). The hostile
+//! peer, called the foe, breaks one rule of the move or stops at one of its steps. The other side
+//! is called the victim.
 //!
 //! ```text
 //!   foe ── HELLO with MOVE ──▶ victim     the connection runs on the socket
@@ -33,7 +34,7 @@ use std::time::Instant;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A hostile connector whose connection began on the socket.
+/// A hostile connector, and the acceptor that it attacks. Their connection has begun on the socket.
 struct MovingFoe {
     wire: Wire,
     hello: Hello,
@@ -49,7 +50,8 @@ impl MovingFoe {
         let mut listener = Listener::bind(place.address("move")).unwrap();
         let wire = Wire::connect(&place.path("move"));
         let hello = hello(BOTH | FEATURE_MOVE);
-        // The kernel attaches the credentials, because the listener asks for them.
+        // The kernel attaches the credentials of this process to the bytes of HELLO, because the
+        // listener has requested them.
         assert!(wire.send(hello.as_bytes(), &[]));
         let victim = listener.accept_deadline(soon()).unwrap();
         let (answer, _) = wire.receive();
@@ -58,7 +60,7 @@ impl MovingFoe {
         Self { wire, hello, position: Position(0), victim, _listener: listener, _place: place }
     }
 
-    /// Sends a record, with descriptors at its first byte.
+    /// Sends one record on the socket. `descriptors` arrive with the first byte of the record.
     fn record(&mut self, kind: Kind, payload: &[u8], descriptors: &[BorrowedFd<'_>]) {
         let (position, len) = (self.position, payload.len() as u32);
         let header = RecordHeader { position, kind, len, stream: 0 };
@@ -67,19 +69,20 @@ impl MovingFoe {
         self.position = position.plus(header.footprint());
     }
 
-    /// Sends MOVE with one end of a new pair. Returns the other end.
+    /// Sends MOVE with one end of a new socket pair. Returns the other end of the pair.
     fn begin(&mut self) -> Wire {
         let (ours, theirs) = Socket::pair().unwrap();
         self.record(Kind::Move, &[], &[theirs.as_fd()]);
         Wire::new(ours)
     }
 
-    /// The HELLO of the second handshake.
+    /// Returns the HELLO that an honest connector sends in the second handshake.
     fn second_hello(&self) -> Hello {
         Hello { features: U64::new(BOTH), ..self.hello }
     }
 
-    /// Sends the connector's first frames of the second handshake.
+    /// Sends HELLO and OFFER, the connector's first frames of the second handshake, over the socket
+    /// pair.
     fn offer(&self, pair: &Wire, hello: &Hello) {
         let geometry = small_geometry();
         let memory = region(&geometry, self.hello.nonce, ROLE_CONNECTOR);
@@ -88,7 +91,8 @@ impl MovingFoe {
         assert!(pair.send(&frames, &[memory.as_fd()]));
     }
 
-    /// The victim receives a message on the socket, and answers it.
+    /// Checks that the connection still works: the attacked acceptor receives a message on the
+    /// socket, and answers it.
     fn goes_on(&mut self) {
         self.record(Kind::Data, b"on the socket", &[]);
         assert_eq!(self.victim.recv_deadline(soon()).unwrap().unwrap(), b"on the socket");
@@ -102,7 +106,7 @@ impl MovingFoe {
         assert_eq!(self.victim.transport(), Transport::Socket(reason));
     }
 
-    /// The connection ends by a violation with this number.
+    /// Checks that the attacked acceptor ends the connection by the violation with this number.
     fn ends_by(mut self, number: u32) {
         let error = self.victim.recv_deadline(soon());
         let Err(RecvError::Fault(Fault::Violation { violation, .. })) = &error else {
@@ -111,7 +115,8 @@ impl MovingFoe {
         assert_eq!(violation.code(), number, "{violation}");
         let sent = self.victim.send(b"after the violation");
         assert!(matches!(sent, Err(SendError::Fault(_) | SendError::Closed(_))), "{sent:?}");
-        // The foe sees the end.
+        // Expected: the attacked acceptor has shut the socket down, so the hostile connector reads
+        // the end of the stream.
         until("the socket is shut down", || {
             self.wire.socket.read(&mut [0; 64], true).is_ok_and(|count| count == 0)
         });
@@ -121,7 +126,7 @@ impl MovingFoe {
 const FRAME: u32 = 15;
 const UNEXPECTED: u32 = 4;
 const BODY: u32 = 7;
-/// The number of an error of the handshake that is a violation (SPEC, errors).
+/// The stable error number of a handshake that failed by a violation (SPEC 17).
 const HANDSHAKE_VIOLATION: u32 = 209;
 
 #[test]
@@ -214,14 +219,14 @@ fn descriptors_with_other_records_are_bounded() {
 #[test]
 fn foe_that_stops_within_the_move_delays_no_message() {
     let _together = together();
-    // The foe never writes on the pair.
+    // Case: the hostile connector sends no byte over the socket pair.
     let mut silent = MovingFoe::meet();
     let pair = silent.begin();
     silent.stays(FallbackReason::NotMoved);
     drop(pair);
     silent.stays(FallbackReason::Abandoned);
 
-    // The foe sends HELLO alone, and a part of OFFER.
+    // Case: the hostile connector sends HELLO and only a part of OFFER over the socket pair.
     let mut half = MovingFoe::meet();
     let pair = half.begin();
     let frames = [half.second_hello().as_bytes(), &Offer::socket(1).as_bytes()[..20]].concat();
@@ -230,7 +235,7 @@ fn foe_that_stops_within_the_move_delays_no_message() {
     drop(pair);
     half.stays(FallbackReason::Abandoned);
 
-    // The foe gets the victim's region, and never sends READY.
+    // Case: the hostile connector receives the acceptor's region, and never sends READY.
     let mut unready = MovingFoe::meet();
     let pair = unready.begin();
     unready.offer(&pair, &unready.second_hello());
@@ -310,7 +315,8 @@ fn hostile_region_of_the_move_is_refused() {
     }
 }
 
-/// Runs the second handshake up to the end. Returns the pair, which is the control socket then.
+/// Completes the second handshake on the side of the hostile connector. Returns its end of the
+/// socket pair, which is the control socket from then on.
 fn moved(foe: &mut MovingFoe) -> Wire {
     let pair = foe.begin();
     foe.offer(&pair, &foe.second_hello());
@@ -343,7 +349,8 @@ fn violation_in_the_ring_ends_the_direction_on_the_socket_too() {
     let pair = foe.begin();
     let geometry = small_geometry();
     let mut memory = region(&geometry, foe.hello.nonce, ROLE_CONNECTOR);
-    // The foe's ring begins with a word that no record has.
+    // The ring of the hostile connector begins with the number 7, which is no valid first word of a
+    // record.
     let place = geometry.ring_offset as usize;
     memory.as_mut_slice()[place..][..8].copy_from_slice(&7_u64.to_le_bytes());
     let offer = Offer::shm(geometry.region_bytes, REGION_ALONE);
@@ -381,8 +388,9 @@ fn foe_that_hangs_up_after_the_move_is_noticed() {
     }
 }
 
-/// A connector may keep a copy of the end of the pair that it sends, and block every call on it. So
-/// an acceptor does not agree to move with a connector that it does not trust, and takes no end.
+/// A connector may keep a copy of the socket pair's end that it sends, and may then block every
+/// call of the acceptor on that end. Expected: an acceptor does not agree to move if it does not
+/// trust the connector, and takes no descriptor from it.
 #[test]
 fn untrusted_connector_is_declined_and_its_pair_is_closed() {
     let _together = together();
@@ -406,7 +414,7 @@ fn untrusted_connector_is_declined_and_its_pair_is_closed() {
     let (answer, _) = wire.receive();
     let answer = Hello::read_from_prefix(&answer).unwrap().0;
     assert_eq!(answer.features.get(), BOTH);
-    // The foe goes on as if the acceptor had agreed.
+    // The hostile connector sends MOVE although the acceptor has not agreed to move.
     let (pair, theirs) = Socket::pair().unwrap();
     let header = RecordHeader { position: Position(0), kind: Kind::Move, len: 0, stream: 0 };
     let record = [header.to_wire().as_bytes(), &[0; 64]].concat();
@@ -418,7 +426,7 @@ fn untrusted_connector_is_declined_and_its_pair_is_closed() {
     });
 }
 
-/// Whether the peer has closed its end with unread bytes.
+/// Whether the error of a read means that the peer closed its end while bytes were unread.
 fn is_reset(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::ConnectionReset
 }

@@ -99,8 +99,8 @@ fn use_both_ways(channel: &mut Channel, timeout: Duration) -> Result<usize, Viol
     Ok(messages.len())
 }
 
-/// Uses the channel until a call reports a violation by the foe. Returns that violation; panics if
-/// no call reports one.
+/// Uses the channel until a call reports a violation by the hostile peer. Returns that violation;
+/// panics if no call reports a violation.
 fn symptom(channel: &mut Channel) -> Violation {
     noticed(channel).expect("the violation was not noticed")
 }
@@ -119,8 +119,8 @@ fn noticed(channel: &mut Channel) -> Option<Violation> {
 
 type Act = fn(&mut Foe);
 
-/// Actions of the foe: a name, the code of the violation that it must cause, and the action. Each
-/// violation that is possible after the handshake occurs at least once.
+/// Actions of the hostile peer: a name, the code of the violation that the action must cause, and
+/// the action. Each violation that is possible after the handshake occurs at least once.
 const CASES: &[(&str, u32, Act)] = &[
     ("a word of another position", 2, |foe| foe.write_word(foe.place(0), 64 | 3)),
     ("an uncommitted word", 2, |foe| foe.write_word(foe.place(0), 2)),
@@ -276,8 +276,8 @@ fn consumed_and_released_that_go_back_are_named() {
     assert_eq!(symptom(&mut channel).code(), 10);
 }
 
-/// Returns a random value for a word of the foe's region: an extreme value, a value close to a
-/// correct one, or any value.
+/// Returns a random value for a word of the hostile peer's region: an extreme value, a value close
+/// to a correct one, or any value.
 fn value(random: &mut Random, position: u64) -> u64 {
     let near = position.wrapping_add(random.below(8) * 64).wrapping_sub(random.below(4) * 64);
     match random.below(14) {
@@ -298,8 +298,8 @@ fn value(random: &mut Random, position: u64) -> u64 {
     }
 }
 
-/// Returns the offset of a random word of the foe's region: a word that this side reads, or any
-/// other.
+/// Returns the offset of a random word of the hostile peer's region. Most results are offsets of
+/// words that this side reads.
 fn offset(random: &mut Random, geometry: &Geometry, position: u64) -> u64 {
     let ring = geometry.ring_offset + geometry.ring.offset(Position(position));
     match random.below(8) {
@@ -314,8 +314,8 @@ fn offset(random: &mut Random, geometry: &Geometry, position: u64) -> u64 {
     }
 }
 
-/// Acts as the foe: publishes a record of a random kind. The body of the record is random, or has
-/// the fields of its kind with random values.
+/// Acts as the hostile peer: publishes a record of a random kind. The body of the record is random,
+/// or has the fields of its kind with random values.
 fn publish_anything(foe: &mut Foe, random: &mut Random) {
     let kinds = [1, 2, 3, 4, 5, 6, 7, 8, 10, 31];
     let kind = Kind::from_number(kinds[random.below(10) as usize]).unwrap();
@@ -338,8 +338,8 @@ fn publish_anything(foe: &mut Foe, random: &mut Random) {
         Kind::FragmentAbort | Kind::CloseWrite => body.clear(),
         _ => {}
     }
-    // A record that would exceed the end of the ring is not published here, because `CASES`
-    // contains such a record.
+    // `CASES` contains a record that would exceed the end of the ring, so this function does not
+    // publish such a record.
     let left = foe.geometry.ring.until_end(Position(foe.position));
     if body.len() as u64 + 16 <= left {
         foe.publish(kind, &body);
@@ -424,8 +424,8 @@ fn no_single_word_of_a_region_does_harm() {
         }
     }
     println!("{named} words named, {harmless} harmless");
-    // Although the foe has overwritten all these words, the direction from the peer to this side
-    // still works.
+    // Although the hostile peer has overwritten all these words, the direction from that peer to
+    // this side still works.
     foe.publish(Kind::Data, b"honest after all");
     assert_eq!(channel.recv().unwrap().unwrap(), b"honest after all");
 }

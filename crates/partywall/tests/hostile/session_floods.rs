@@ -124,7 +124,7 @@ fn opens_and_resets_without_pause_take_bounded_memory_while_all_are_accepted() {
             for round in 0..ROUNDS {
                 let number = 2 * (round % STREAMS_MAX) + 1;
                 is_open = foe.open(number, &[9; 1000]) && foe.reset(number, 3);
-                // A stream that has ended may still be counted for a moment.
+                // A stream that has ended may still be counted among the open streams for a moment.
                 assert!(session.streams() <= 2 * STREAMS_MAX as usize, "{role:?}");
                 if !is_open || session.close_reason().is_some() {
                     is_open = false;

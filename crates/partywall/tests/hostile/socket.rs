@@ -211,7 +211,8 @@ fn full_blocking_doorbells_of_an_untrusted_peer_never_block_us() {
         fill_and_block(doorbell);
     }
     // Before each message the peer declares again that it sleeps, so each send and each receive of
-    // this side notifies it. It never reads a doorbell byte, so the control socket fills up.
+    // this side notifies the peer. The peer never reads a doorbell byte, so the control socket
+    // fills up.
     for epoch in 1..20_000_u64 {
         foe.write_control(ASLEEP_RECORDS, epoch);
         foe.write_control(ASLEEP_ROOM, epoch);
@@ -265,7 +266,8 @@ fn what_an_untrusted_peer_changes_afterwards_changes_no_message() {
         foe.region.as_mut_slice()[ring + 16..ring + 640].fill(2);
         assert_eq!(&*borrowed, [1; 48]);
     }
-    // The foe has overwritten the header of the BLOB as well, so it publishes the header again.
+    // The hostile peer has overwritten the header of the BLOB record as well, so it publishes the
+    // header again.
     foe.position -= 64;
     foe.publish_blob(5, 0, 0, 4096);
     let large = channel.recv().unwrap().unwrap();

@@ -120,7 +120,7 @@ fn play(name: &str, script: &[Vec<&str>], cut: Cut) {
 /// Starts the side under test, a listener or a connecting side of the library, in a thread. Returns
 /// that thread, and the peer's socket.
 fn begin(script: &[Vec<&str>], place: &Directory) -> (JoinHandle<Ended>, Socket) {
-    // A transcript says so if its connecting side begins on the socket.
+    // The connecting side begins on the socket only if the transcript says so.
     let mut config = Config::default().begin(Begin::SharedMemory);
     let mut is_tcp = false;
     for line in script.iter().filter(|line| line[0] == "set") {

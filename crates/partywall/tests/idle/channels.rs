@@ -59,7 +59,7 @@ fn while_nothing_comes_nobody_wakes() {
         for wait in [Wait::Adaptive, Wait::Park] {
             let (client, server) = kind.pair(|config| config.ring_bytes(8192).wait(wait));
             let ((mut sender, back), (reply, mut receiver)) = (client.split(), server.split());
-            // This thread waits for a message that never comes. Expected: it sleeps.
+            // This thread waits for a message that never comes. Expected: the thread sleeps.
             let (threads_sender, mut other) = (senders.clone(), back);
             waiting.push(std::thread::spawn(move || {
                 threads_sender
@@ -67,8 +67,8 @@ fn while_nothing_comes_nobody_wakes() {
                     .unwrap();
                 assert_eq!(other.recv_deadline(soon()).unwrap().unwrap(), b"wake up");
             }));
-            // A thread of the sender waits for room that never comes. Expected: it sleeps. TCP is
-            // left out, because the kernel accepts some bytes of a full TCP connection at
+            // A thread of the sender waits for room that never comes. Expected: the thread sleeps.
+            // TCP is left out, because the kernel accepts some bytes of a full TCP connection at
             // intervals, and each time wakes the thread.
             if kind == Kind::Tcp {
                 keep.push((reply, None));

@@ -134,8 +134,9 @@ fn each_policy_at_the_end_of_memory_and_back() {
                 _ => assert!(matches!(error, SendError::Full), "{error}"),
             }
             // The sender's memory of 1 MiB consists of segments of 256, 256 and 512 KiB, which hold
-            // 2, 2 and 5 messages of 100,000 bytes. The first slab of 48 KiB comes on top, and is
-            // too small for one. One of 112 KiB would hold a tenth, but costs each region 64 KiB.
+            // 2, 2 and 5 messages of 100,000 bytes. The slab of the sender's region, of 48 KiB, is
+            // too small for such a message. A slab of 112 KiB would hold a tenth message, but would
+            // cost each region 64 KiB more.
             assert!(held.len() >= 9, "a mebibyte holds more than {} messages", held.len());
             assert!(matches!(client.try_send(&[0; LEN]), Err(TrySendError::Full)));
             assert!(matches!(client.sender().try_reserve(LEN), Err(TrySendError::Full)));
@@ -226,7 +227,7 @@ fn segments() -> (usize, usize) {
 }
 
 /// Sends messages that the receiver holds at the same time, so the sender must add several
-/// segments. When the call returns, no message occupies them.
+/// segments. The messages are dropped before the call returns.
 fn grow(client: &mut Channel, server: &mut Channel) {
     let held: Vec<Message> = (0..14)
         .map(|seed| {
@@ -357,8 +358,8 @@ fn fragments_in_a_batch_come_whole_or_not_at_all() {
     while client.try_send(&[3; 900]).is_ok() {
         queued += 1;
     }
-    // The receiver takes 11 messages, which frees enough ring space for the first fragment of the
-    // next message, but not for the second.
+    // The receiver takes 11 messages. The freed ring space is enough for the first fragment of the
+    // next message, but not for its second fragment.
     for _ in 0..11 {
         assert_eq!(server.recv_deadline(soon()).unwrap().unwrap(), [3; 900]);
         queued -= 1;

@@ -16,8 +16,8 @@ const OPENINGS: usize = 10_000;
 /// mappings and memory. The first count then includes everything that the process allocates only
 /// once.
 const BEFORE: usize = 100;
-/// Upper bound of the growth of resident memory in bytes. It is above 0, because the kernel updates
-/// its count of resident memory only in steps of some hundred KiB.
+/// Upper bound of the growth of resident memory in bytes. The bound is above 0, because the kernel
+/// updates its count of resident memory only in steps of some hundred KiB.
 const RESIDENT_MAX: u64 = 4 << 20;
 
 #[test]
@@ -31,7 +31,7 @@ fn ten_thousand_moves_leave_nothing_behind() {
     open_often(&Config::default().begin(Begin::Socket), 12);
 }
 
-/// Opens and closes connections, on each of which `round_trips` messages go there and back.
+/// Opens and closes connections. On each, `round_trips` messages are sent in each direction.
 fn open_often(config: &Config, round_trips: usize) {
     let _alone = alone();
     let directory = Directory::new();
@@ -64,7 +64,7 @@ fn open_often(config: &Config, round_trips: usize) {
     client.join().unwrap();
     let after = Footprint::now();
     // At the time of the first count, the client may have been opening the next connection, so the
-    // first count may be higher than the second.
+    // first count may include descriptors that the second count does not.
     assert!(after.descriptors <= before.descriptors, "{before:?} {after:?}");
     assert!(after.shared_mappings <= before.shared_mappings, "{before:?} {after:?}");
     assert!(after.resident_bytes < before.resident_bytes + RESIDENT_MAX, "{before:?} {after:?}");
@@ -92,7 +92,7 @@ fn moved_channel_holds_as_many_descriptors_as_one_that_shared_memory_at_once() {
     assert_eq!(held[1], held[2], "the socket on which the channel began is closed");
 }
 
-/// Passes a message from one end to the other.
+/// Sends one message from one end of a channel to the other.
 fn pass(from: &mut Channel, to: &mut Channel) {
     from.send(b"a message").unwrap();
     assert_eq!(to.recv_deadline(soon()).unwrap().unwrap(), b"a message");

@@ -20,8 +20,8 @@ const PHASES: u32 = 4;
 /// Upper bound of the least growth of a phase in bytes. A leak of 16 bytes per stream would exceed
 /// it.
 const LEAST_GROWTH_MAX: u64 = 3 << 20;
-/// Upper bound of the growth over all phases in bytes. It allows for the large messages of all
-/// concurrent streams, in both directions.
+/// Upper bound of the growth over all phases in bytes. The bound allows for the large messages of
+/// all concurrent streams, in both directions.
 const GROWTH_MAX: u64 = 32 << 20;
 
 /// The resources that this process holds: descriptors and resident memory.

@@ -15,8 +15,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Numbers of free descriptors with which a connection is opened. Both of its sides are in one
-/// process. With more free descriptors, the connection uses shared memory.
+/// Numbers of free descriptors with which a connection is opened. Both sides of the connection are
+/// in one process. With more free descriptors, the connection uses shared memory.
 const FREE: std::ops::Range<usize> = 0..40;
 
 #[test]
@@ -43,7 +43,8 @@ fn moving() {
     let config = Config::default().begin(Begin::Socket);
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     let mut outcomes = BTreeSet::new();
-    // The first channel opens the descriptors that a process keeps.
+    // The first channel, for which enough descriptors are free, makes the process open those
+    // descriptors that it keeps.
     for free in [FREE.end].into_iter().chain(FREE) {
         let before = open_descriptors(Process::Own).unwrap().len();
         let (mut client, mut server) = pair(&place.address("moving"), &config, &config);
@@ -80,8 +81,8 @@ fn limited() {
     let place = Directory::new();
     let config = Config::default().begin(Begin::SharedMemory).handshake_timeout(millis(300));
     let mut listener = Listener::bind_with(place.address("limited"), &config).unwrap();
-    // The first opening opens the descriptors that a process keeps. In `try_accept`, a listener
-    // without work makes a region in advance, which the count below includes.
+    // The first connection makes the process open those descriptors that it keeps. In `try_accept`,
+    // a listener without work makes a region in advance, which the count below includes.
     assert!(matches!(open(&mut listener, &place, &config), Some(Transport::SharedMemory)));
     assert!(listener.try_accept().is_err());
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
@@ -96,8 +97,8 @@ fn limited() {
         setrlimit(Resource::RLIMIT_NOFILE, limit, hard).unwrap();
         let transport = open(&mut listener, &place, &config);
         setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
-        // At the limit the listener may have left a connection in the socket's queue. It refuses
-        // that connection now.
+        // At the limit the listener may have left a connection in the socket's queue. The listener
+        // refuses that connection now.
         let what = format!("{free} free, {transport:?}: all descriptors are closed");
         let mut count = || {
             while listener.try_accept().is_ok() {}
@@ -105,8 +106,8 @@ fn limited() {
         };
         until(&what, || count() <= before.len());
         if count() < before.len() {
-            // The listener gave up the region that it had made in advance. It makes one again once
-            // a handshake needs one.
+            // At the limit the listener freed the region that it had made in advance. The listener
+            // makes another region in advance once a handshake needs one.
             let again = open(&mut listener, &place, &config);
             assert!(matches!(again, Some(Transport::SharedMemory)), "{again:?}");
         }
@@ -161,7 +162,7 @@ fn full() {
     assert!(matches!(open(&mut listener, &place, &config), Some(Transport::SharedMemory)));
 }
 
-/// Opens a connection and sends a message over it. `None` if a side fails.
+/// Opens a connection and sends a message over it. Returns `None` if one of the two sides fails.
 fn open(listener: &mut Listener, place: &Directory, config: &Config) -> Option<Transport> {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {

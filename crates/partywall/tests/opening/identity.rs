@@ -25,7 +25,8 @@ fn regions(address: &str) -> Vec<[u8; IDENTITY_BYTES]> {
         if !target.to_string_lossy().starts_with("/memfd:partywall-region") {
             continue;
         }
-        // Another test of this process may have closed the descriptor, or used its number again.
+        // Another test of this process may have closed the descriptor, or reused its number for a
+        // file that is no region.
         let Ok(file) = File::open(format!("/proc/self/fd/{number}")) else { continue };
         let mut pages = [0; IDENTITY_BYTES];
         let is_read = file.read_exact_at(&mut pages, 0).is_ok();

@@ -76,8 +76,8 @@ fn echo_time(place: &[&str]) -> Duration {
 const ROUNDS: usize = 7;
 const ECHOES: usize = 2000;
 
-/// The elements of [`PLACES`] in which this process may start another one; none if the kernel does
-/// not report the process id of a peer in other namespaces.
+/// The elements of [`PLACES`] in which this process may start a second process. Empty if the kernel
+/// does not report the process id of a peer in other namespaces.
 fn available_places() -> Vec<(&'static [&'static str], Distrust)> {
     if !partywall_sys::limits::kernel_version().is_at_least(6, 5) {
         println!("SKIPPED: it takes Linux 6.5");

@@ -25,7 +25,7 @@ use std::time::Duration;
 /// reads values that it keeps for later connections.
 const OPENINGS: usize = 8;
 /// Upper bound of the system calls with which one side opens a connection. It applies to the
-/// connection with the fewest calls, except the first.
+/// connection with the fewest calls among all but the first connection.
 const CALLS_MAX: usize = 38;
 /// Upper bound of the system calls with which one side opens any connection. The first connection
 /// of a process needs more calls than later ones.
@@ -77,8 +77,8 @@ fn opener() {
     if ptrace::traceme().is_err() {
         return;
     }
-    // Two marks with nothing between them: from these, the tracing process learns how many system
-    // calls a mark itself takes.
+    // Two marks with nothing between them. From these two marks, the tracing process learns how
+    // many system calls a mark itself takes.
     raise(Signal::SIGSTOP).unwrap();
     raise(Signal::SIGSTOP).unwrap();
     for _ in 0..OPENINGS {
@@ -92,7 +92,7 @@ fn opener() {
     }
 }
 
-/// Connects, and shares memory in the handshake.
+/// Connects to the listener; the handshake shares memory, before the first message.
 fn connect(address: &str) -> Channel {
     let config = Config::default().begin(Begin::SharedMemory);
     partywall::connect_with(address, &config).unwrap()
@@ -198,8 +198,8 @@ fn next_stop(thread: Pid) -> Signal {
 #[cfg(target_arch = "x86_64")]
 fn number(thread: Pid) -> Option<u64> {
     let registers = ptrace::getregs(thread).unwrap();
-    // Before a descriptor is closed, the standard library of a debug build checks by `fcntl` that
-    // it is open. This check is not counted.
+    // The standard library of a debug build checks by `fcntl` that a descriptor is open, before it
+    // closes the descriptor. These calls are not counted.
     let is_check = registers.orig_rax == nix::libc::SYS_fcntl.unsigned_abs()
         && registers.rsi == nix::libc::F_GETFD.unsigned_abs().into();
     (!is_check).then_some(registers.orig_rax)

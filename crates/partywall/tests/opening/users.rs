@@ -10,17 +10,17 @@ use nix::unistd::{Uid, setuid};
 use partywall::{Admission, Begin, Channel, Config, Distrust, FallbackReason, Listener, Transport};
 use partywall_testkit::{Kind, Second, argument, role, second_process, soon};
 
-/// A user that is not the one of the tests.
+/// The id of a user that has no other processes in the test.
 const OTHER_USER: u32 = 65_533;
-/// Number of messages in each direction after which a connection has moved.
+/// Number of messages in each direction. After so many, a connection that may move has moved.
 const MESSAGES: u64 = 64;
 
 fn config() -> Config {
     Config::default().begin(Begin::Socket).admit(Admission::callback(|_| Ok(())))
 }
 
-/// Accepts a connection from a second process in the role `role`, if this process may start one
-/// that changes its user.
+/// Starts the second process, which runs as `role` says, and accepts its connection. Returns `None`
+/// unless this process is root, because only root may change its user.
 fn meet(role: &str) -> Option<(Second, Channel)> {
     if !Uid::effective().is_root() {
         println!("SKIPPED: only root may change its user");
@@ -61,8 +61,8 @@ fn connector_that_changes_its_user_stays_on_the_socket() {
     assert!(second.wait().success());
 }
 
-/// Code of the second process: echoes messages until the end. It changes its user before it
-/// connects or after the first message.
+/// Code of the second process: echoes messages until the channel ends. It changes its user before
+/// it connects, or after the first message.
 #[test]
 fn other() {
     let Some(role) = role() else { return };

@@ -18,7 +18,7 @@ const TOTAL: usize = 3 << 20;
 /// Length in bytes of a frame of HTTP/2 with the longest payload that all peers accept.
 const FRAME: usize = 9 + (16 << 10);
 
-/// A change of the configuration, under which an exchange must not differ.
+/// A change of the configuration. An exchange of bytes must give the same result under each change.
 type Change = (&'static str, fn(Config) -> Config);
 
 const CHANGES: [Change; 6] = [
@@ -33,8 +33,8 @@ const CHANGES: [Change; 6] = [
     }),
 ];
 
-/// The byte at index `at` of the direction `way`. Its period is no power of two, so that a block in
-/// the place of another differs.
+/// Returns the byte that is sent at index `at` in the direction `way`. The bytes repeat after a
+/// number that is no power of two, so a block in the wrong place is noticed.
 const fn byte(way: usize, at: usize) -> u8 {
     ((at % 251) ^ (at / 251) ^ (way * 77)) as u8
 }
@@ -99,7 +99,8 @@ fn slices_written_both_ways_at_once_arrive_in_order() {
                 let tasks =
                     [tokio::spawn(read_all(our_read, 1)), tokio::spawn(read_all(their_read, 0))];
                 let writing = tokio::spawn(write_all(their_write, 1));
-                // This direction ends first, and the other continues.
+                // One direction ends while the other still has bytes to send. Expected: the other
+                // direction continues.
                 drop(write_all(our_write, 0).await);
                 drop(writing.await.unwrap());
                 for task in tasks {
@@ -110,7 +111,8 @@ fn slices_written_both_ways_at_once_arrive_in_order() {
     });
 }
 
-/// Polls one write of two slices once, and gives it up if it is pending.
+/// Polls one write of two slices once. Returns the number of bytes written; `None` if the write
+/// would have to wait, and it is then given up.
 fn try_write(io: &mut StreamIo, slices: &[IoSlice<'_>]) -> Option<usize> {
     let mut context = Context::from_waker(Waker::noop());
     match Pin::new(io).poll_write_vectored(&mut context, slices) {
@@ -119,8 +121,8 @@ fn try_write(io: &mut StreamIo, slices: &[IoSlice<'_>]) -> Option<usize> {
     }
 }
 
-/// Input: a reader that reads nothing, then everything. Expected: each write without credit is
-/// refused as a whole, though a shorter one would have credit, and nothing of it arrives.
+/// Input: a reader that reads nothing at first, and everything later. Expected: a write for which
+/// there is no credit sends none of its bytes, although a shorter write would have enough credit.
 #[test]
 fn write_without_credit_waits_whole_and_sends_nothing_if_given_up() {
     run("credit", TIMEOUT, async {
@@ -154,8 +156,8 @@ fn write_without_credit_waits_whole_and_sends_nothing_if_given_up() {
     });
 }
 
-/// Input: shared memory that other streams have exhausted. Expected: a write is cut to what the
-/// ring has room for, rather than waiting for memory that nobody frees.
+/// Input: other streams have exhausted the shared memory. Expected: a write sends only as many
+/// bytes as the ring has room for, and does not wait for memory that would never be freed.
 #[test]
 fn write_without_memory_is_cut_and_goes_through_the_ring() {
     run("memory", TIMEOUT, async {

@@ -18,8 +18,8 @@ const WINDOW: u64 = 64 << 10;
 /// receiving side must return their credit, but may wait for its own next message to carry it.
 const LEN: usize = 6000;
 const DUE: usize = 6;
-/// Number of messages that the peer sends after this side has received the first `DUE`. Without the
-/// credit for those, the peer could send only four.
+/// Number of messages that the peer sends after this side has received the first `DUE` messages.
+/// Without the credit for those first messages, the peer could send only four.
 const MORE: usize = 10;
 /// Number of messages that a side may send before its peer has received any.
 const WITHIN: usize = 10;

@@ -17,8 +17,8 @@ const KINDS: [Kind; 4] = [Kind::SharedMemory, Kind::Untrusted, Kind::Moving, Kin
 const WINDOW: u64 = 4000;
 /// Upper bound of the streams that this side may open at a time.
 const STREAMS_MAX: u32 = 40;
-/// Upper bound of the time until this side learns of the peer's death. It learns of the death
-/// immediately, except on a busy machine.
+/// Upper bound of the time until this side learns of the peer's death. This side learns of the
+/// death immediately, except on a busy machine.
 const PROMPT: Duration = Duration::from_secs(10);
 const MESSAGES: u64 = 6000;
 const STOPPED: Duration = Duration::from_secs(5);
@@ -136,8 +136,8 @@ fn senders_under_load_learn_promptly_that_the_receiver_was_killed() {
     });
 }
 
-/// Starts tasks that send on streams until the ring is full, and then wait for room. Each returns
-/// the error that ends its wait.
+/// Starts tasks that send on streams until the ring is full, and then wait for room. Each task
+/// returns the error that ends its wait.
 async fn fill(session: &Session) -> Vec<JoinHandle<StreamSendError>> {
     // All streams are opened before a task sends on one, because OPEN would wait as well once the
     // ring is full.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Test in which two threads use the sending and the receiving half of a stream while the ring is
-//! nearly always full. The receiving half has pending records, such as credit. They and the
-//! messages of the sending half must enter the ring in order. The bug for which this test was
-//! written needed an interruption within a few instructions, so one run that passes proves little.
+//! nearly always full. The receiving half has pending records, such as credit. These records and
+//! the messages of the sending half must enter the ring in order.
+//!
+//! The bug for which this test was written needed an interruption within a few instructions, so one
+//! run that passes proves little.
 
 use partywall::blocking::{Listener, SendStream, Session, connect_with};
 use partywall::{Config, StreamSendError, TransportPolicy, Wait};

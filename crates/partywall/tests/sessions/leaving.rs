@@ -186,7 +186,7 @@ fn what_was_sent_arrives_although_its_receiver_talks_all_the_time() {
 }
 
 /// Length in bytes of a message that a Unix socket does not accept with one write. The credit that
-/// the test's own peer (the foe, whose bytes the test writes itself) gives suffices for it.
+/// the test's own peer gives suffices for it.
 const LAST_WORDS: usize = 900_000;
 const PATH: &str = "PARTYWALL_LEAVING_PATH";
 
@@ -239,7 +239,7 @@ fn what_the_kernel_did_not_take_is_written_before_the_process_exits() {
 }
 
 /// The linger time of this side: the time for which an ended session waits to send its pending
-/// records. It is short, so that this side soon gives up a stopped process.
+/// records. The time is short, so that this side soon gives up a stopped process.
 const LINGER: Duration = Duration::from_millis(50);
 
 #[test]

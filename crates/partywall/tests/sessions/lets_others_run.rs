@@ -12,12 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Number of operations: more than tokio's budget allows a task without a pause, and less than ring
-/// and window take without waiting.
+/// Number of operations of the tested task. It is more than tokio's task budget allows without a
+/// pause, and less than the ring and the stream's window hold.
 const OPERATIONS: usize = 400;
 
-/// Tells whether a second task, which was spawned on the thread of the tested task, has run since
-/// then.
+/// Shows whether a second task has run. The task is spawned on the same thread as the tested task.
 struct Others(Arc<AtomicBool>);
 
 impl Others {
@@ -45,8 +44,8 @@ async fn streams(kind: Kind) -> ((Session, Session), (Stream, Stream)) {
     ((client, server), (ours, theirs))
 }
 
-/// Waits until every sent message is in the peer's queues: the peer has handled them before it
-/// answers the ping.
+/// Waits until the peer has received every message sent before. The peer answers the ping only
+/// after it has handled the messages.
 async fn arrived(session: &Session) {
     session.ping().await.unwrap();
 }
@@ -107,8 +106,8 @@ fn one_who_reads_bytes_one_by_one() {
     });
 }
 
-/// Input: empty messages on a stream that is read as bytes. They fill no buffer, so a single read
-/// may take many of them without waiting. Expected: other tasks still run.
+/// Input: empty messages on a stream that is read as bytes. Empty messages fill no buffer, so a
+/// single read may take many of them without waiting. Expected: other tasks still run.
 #[test]
 fn one_who_reads_bytes_of_messages_that_are_empty() {
     run_alone("empty", TIMEOUT, async {

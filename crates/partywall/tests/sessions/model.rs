@@ -295,7 +295,8 @@ fn check_end(world: &World, model: &Direction, count: u64, end: &Result<(), Stre
     assert!(count == model.messages || (world.is_cut && !is_done), "{count} of {}", model.messages);
 }
 
-/// Uses both directions of a stream; `side` is 0 for the end that opened it, and 1 for the other.
+/// Uses both directions of a stream; `side` is 0 for the stream's opener, and 1 for the side that
+/// accepted the stream.
 async fn use_stream(world: Arc<World>, stream: Stream, id: u64, side: usize) {
     let [out, back] = world.streams.lock().unwrap()[&id].clone();
     let (sending, receiving) = if side == 0 { (out, back) } else { (back, out) };
@@ -369,7 +370,8 @@ async fn accept_all(world: Arc<World>, session: Session, side: u64) -> SessionEr
 }
 
 async fn one_run(kind: Kind, seed: u64) {
-    // Limits of memory hold from the move on.
+    // The limits of shared memory also apply to a connection that moves from the socket to shared
+    // memory.
     let shares_memory = kind.is_shared_memory() || kind == Kind::Moving;
     let (config, size_max, lets_go) = config(seed, kind.config(), shares_memory);
     let (client, server) = session_pair_with(kind, &config, &config).await;

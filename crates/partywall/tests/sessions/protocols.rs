@@ -25,7 +25,8 @@ fn plain() -> Arc<dyn Protocol> {
 }
 
 fn config() -> Config {
-    // Other protocols ignore where Partywall's own connections begin.
+    // The setting has no effect on another protocol. Partywall's own connections share memory in
+    // the handshake.
     Config::default().begin(Begin::SharedMemory).streams_max(64)
 }
 

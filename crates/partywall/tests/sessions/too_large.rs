@@ -26,7 +26,8 @@ async fn credit_is_sent(kind: Kind) {
     }
     let unsent = ours.send(&vec![1; 1 << 20]).await;
     assert!(matches!(unsent, Err(StreamSendError::TooLarge(_))), "{unsent:?}");
-    // Expected: the peer, which waits for credit, gets it although this side sends no message.
+    // Expected: the peer, which waits for credit, gets the credit although this side sends no
+    // message.
     theirs.send(&[2; LEN]).await.unwrap();
     for first in [1, 2] {
         assert_eq!(ours.recv().await.unwrap().unwrap()[0], first);

@@ -75,7 +75,8 @@ async fn answer(mut stream: Stream) {
     }
 }
 
-/// Answers all streams except the unread one. Returns that stream, and the tasks of the others.
+/// Answers all streams except the one that is never read. Returns that stream, and the tasks that
+/// answer the other streams.
 async fn accept_all(session: Session) -> (Stream, Vec<JoinHandle<()>>) {
     let (mut unread, mut answering) = (None, Vec::new());
     for _ in 0..=OTHERS {

@@ -10,15 +10,15 @@ use partywall_testkit::{TIMEOUT, Watchdog, in_time, pattern};
 /// Length of a message in bytes, so short that one record holds it on each transport.
 const SHORT: usize = 100;
 
-/// The side under test, with a linger time longer than any test. So no session here ends because
-/// that time is over.
+/// Makes the side under test. Its linger time is longer than any test, so that no session ends
+/// because the linger time has passed.
 fn home(role: Role) -> SessionHome {
     SessionHome::with(role, |config| config.linger(2 * TIMEOUT))
 }
 
 /// Receives records until the side under test closes the socket. The last record must be the
-/// CLOSE_WRITE of the session, and the only one of these. Returns the number of records of the kind
-/// `kind`.
+/// CLOSE_WRITE of the session, and there must be no other CLOSE_WRITE. Returns the number of
+/// records of the kind `kind`.
 fn count_until_hang_up(foe: &mut SessionFoe, kind: Kind) -> usize {
     let (mut count, mut is_closed) = (0, false);
     while let Some(received) = foe.receive() {
@@ -38,8 +38,8 @@ fn side_that_read_close_write_answers_and_closes_the_socket() {
         let (mut foe, session) = home.meet();
         assert!(foe.open(1, b"") && foe.send(Kind::Data, 1, b"last"));
         assert!(foe.send(Kind::CloseWrite, 0, b""));
-        // The foe (the test's own peer) keeps its socket open, and the application keeps the
-        // session. So the side under test closes the socket because of CLOSE_WRITE alone.
+        // The test's own peer keeps its socket open, and the application keeps the session. So the
+        // side under test closes the socket because of CLOSE_WRITE alone.
         assert_eq!(count_until_hang_up(&mut foe, Kind::Data), 0, "{role:?}");
         home.runtime.block_on(async {
             let mut stream = in_time("a stream", session.accept()).await.unwrap().unwrap();

@@ -84,7 +84,7 @@ impl File {
         }
     }
 
-    /// The record that begins at this position.
+    /// The kept record that begins at `position`; `None` if no kept record begins there.
     pub fn record_at(&self, position: Position) -> Option<Record> {
         self.records.iter().find(|record| record.position == position).copied()
     }

@@ -271,9 +271,9 @@ impl World {
             || bounds.forgets(Fault::ResumeAtTail)
             || bounds.forgets(Fault::NoDigest);
         if let (true, Decision::Resume(resume)) = (trusting, decision) {
-            // If the exploration leaves out one of these three safeguards, the decision may rest on
-            // data that the sender did not check. So the receiver applies the decision without its
-            // own checks.
+            // The exploration leaves out the safeguard `NoStreamId`, `ResumeAtTail` or `NoDigest`,
+            // so the decision may rest on data that the sender did not check. The receiver then
+            // applies the decision without checks of its own, so that the fault takes effect.
             let stream = answer.sending.stream();
             let start = AckedOffset { stream, position: resume, digest: RecordDigest::START };
             let acked_offset = now.consumed().unwrap_or(start);

@@ -112,7 +112,7 @@ pub struct Life {
     pub acked_offset: Option<AckedOffset>,
     pub incoming: Incoming,
     pub buffer: Vec<Record>,
-    /// Position of the next record to send on the active connection.
+    /// The position of the next record that this side sends on the active connection.
     pub next: Position,
     /// The position up to which this side has sent acknowledgements on the active connection.
     pub acked: Position,
@@ -204,8 +204,8 @@ impl Side {
         Self { file, copy: None, life, fenced: false, damaged: false }
     }
 
-    /// Returns the acked offset of this side: from its process if one runs, otherwise from its
-    /// file.
+    /// Returns the acked offset of this side (the position up to which it has acknowledged): from
+    /// its process if one runs, otherwise from its file.
     pub fn acked_offset(&self) -> Option<AckedOffset> {
         self.life.as_ref().map_or_else(|| self.file.recovered(), |life| life.acked_offset)
     }

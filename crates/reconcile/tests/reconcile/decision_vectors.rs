@@ -197,8 +197,8 @@ fn no_receiver_accepts_a_decision_of_another_outcome() {
     let mut refused = 0;
     for row in &rows {
         let own = decide(row);
-        // A receiver cannot know the sender's records. So it has to accept the sender's word,
-        // whether the sender says that its records contradict the receiver's or not.
+        // A receiver does not know the sender's records, and has to believe the sender whether
+        // these records contradict its own. So the test skips such decisions.
         if matches!(own, Decision::Impossible(_)) {
             continue;
         }

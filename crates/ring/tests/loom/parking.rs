@@ -141,7 +141,7 @@ fn sides(ring_bytes: u64) -> (Writer, Reader) {
 }
 
 impl Writer {
-    /// Sends record `number`; returns `false` if the reader left.
+    /// Sends record `number` to the reader; returns `false` if the reader has left.
     fn send(&mut self, number: u32, words: usize) -> bool {
         loop {
             if self.records.waker.is_gone() {

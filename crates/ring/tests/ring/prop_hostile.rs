@@ -133,8 +133,8 @@ proptest! {
         let (mut control, control_seen) = mem::pair(64);
         let size = RingSize::new(RING_BYTES).unwrap();
         let mut producer = Producer::new(own, size, control_seen);
-        // The highest valid value of `consumed` that the peer has claimed so far; the producer may
-        // have accepted it.
+        // The highest valid value that the peer has stored in its word `consumed` so far; the
+        // producer may have accepted it.
         let mut highest = 0;
         for (len, is_published, progress) in steps {
             // The producer publishes before the peer stores its claim, because the claim is judged
@@ -226,9 +226,11 @@ fn reclaim(slab: &mut Slab, out: &mut Vec<u64>, id: u64) {
 #[derive(Clone, Debug)]
 enum Progress {
     Honest,
-    /// The peer claims the highest valid value that it has claimed so far, plus this offset.
+    /// The peer stores in its word `consumed` the highest valid value that it has stored so far,
+    /// plus this offset.
     Near(i64),
-    /// The peer claims the position up to which the producer has published, plus this offset.
+    /// The peer stores in its word `consumed` the position up to which the producer has published,
+    /// plus this offset.
     Beyond(i64),
     Any(u64),
 }

@@ -184,7 +184,8 @@ pub fn recognises(first: &[u8]) -> Recognition {
         let is_ours = [m0, m1] == MAGIC && is_plausible;
         return if is_ours { Recognition::Yes } else { Recognition::No };
     }
-    // Every possible length fits into two bytes, so the upper two are 0.
+    // Every length that a client's first message can have fits into two bytes, so the upper two
+    // bytes of the length field are 0.
     let expected = [Some(0), Some(0), None, None, Some(MAGIC[0]), Some(MAGIC[1]), None];
     let agrees = expected
         .iter()

@@ -167,8 +167,8 @@ struct Ring {
 }
 
 impl Ring {
-    /// Returns the value of the counter at offset `at`. The caller names a counter that only this
-    /// side stores, or one in memory that is not in use yet.
+    /// Returns the value of the counter at offset `at` of the ring's header. The caller names a
+    /// counter that only this side stores, or a counter in memory that is not in use yet.
     fn counter(&self, at: usize) -> u64 {
         let [low, high] = [0, 4].map(|part| self.map.load(self.base + at + part));
         u64::from(high) << 32 | u64::from(low)
@@ -178,8 +178,8 @@ impl Ring {
         let at = self.base + at;
         self.map.store(at, low(value));
         if before >> 32 != value >> 32 {
-            // The low word is stored first. For a moment the peer may see a lower counter than
-            // before, but never one above the new value.
+            // The low word of the counter is stored before the high word. For a moment the peer may
+            // see a lower counter than before, but never one above the new value.
             self.map.store(at + 4, low(value >> 32));
         }
     }
@@ -203,7 +203,7 @@ impl Ring {
     }
 
     fn element(&self, position: u64) -> usize {
-        // The slot is less than the capacity, so the element is within the memory.
+        // The slot is below the capacity of the ring, so the element lies within the mapped memory.
         let slot = low(position % u64::from(self.capacity));
         self.base + HEADER_BYTES + slot as usize * ELEMENT_BYTES
     }
@@ -353,8 +353,8 @@ impl Consumer {
     /// [`Damage`] if the peer's counter is impossible.
     pub fn pop(&mut self) -> Result<Option<Element>, Damage> {
         if low(self.head) == self.tail {
-            // The tail is loaded only when it is needed, because the peer writes its cache line
-            // with every element.
+            // The tail is loaded only when it is needed, because the peer writes the tail's cache
+            // line with every element.
             self.tail = low(self.head).wrapping_add(self.pending()?);
             if low(self.head) == self.tail {
                 self.publish_head();
@@ -404,8 +404,8 @@ impl Consumer {
     /// have notified of elements that it added just before, so the caller checks the ring again.
     pub fn set_idle(&self) {
         self.ring.map.store(self.ring.flag(), 0);
-        // The fence orders the store of the flag before the load of the tail; `mark_working`
-        // explains its pair in the producer.
+        // The fence orders the store of the flag before the load of the tail. The producer's
+        // `mark_working` has the matching fence, and explains both.
         full_fence();
     }
 

@@ -82,8 +82,8 @@ fn open_or(
         None => {
             let mapped = map()?;
             let mut regions = regions();
-            // If another thread registered the region meanwhile, this mapping is discarded; no
-            // slice was allocated from it.
+            // If another thread has registered the region meanwhile, this thread discards its own
+            // mapping, from which no slice was allocated.
             find(&regions, given).unwrap_or_else(|| {
                 regions.retain(|_, region| region.strong_count() > 0);
                 regions.insert(given.identity(), Arc::downgrade(mapped.shared()));

@@ -192,15 +192,16 @@ impl SessionManager {
                     false
                 });
                 shared.notices.call();
-                // The wait fails only if the channel of the view has no sender, and `self` holds
-                // the sender.
+                // `changed` fails only if the channel of the view has no sender, and `self` holds
+                // the sender. So the error is ignored.
                 let _ = changes.changed().await;
                 continue;
             };
             let fallbacks = place.control.fallbacks();
             match place.open().await {
                 Ok(stream) => return Ok(PooledStream::new(stream, place, fallbacks)),
-                // The chosen session broke just now; the next iteration does not choose it again.
+                // The chosen session broke just now, so the next iteration of the loop chooses
+                // another session.
                 Err(OpenError::Session(_)) if !place.is_open() => {}
                 Err(error) => return Err(GetStreamError::Open(error)),
             }
@@ -251,8 +252,8 @@ impl SessionManager {
         let mut changes = shared.view.subscribe();
         shared.view.send_modify(|view| view.is_closed = true);
         shared.notices.call();
-        // The wait fails only if the channel of the view has no sender, and `self` holds the
-        // sender.
+        // `wait_for` fails only if the channel of the view has no sender, and `self` holds the
+        // sender. So the error is ignored.
         let _ = changes.wait_for(|view| view.is_over).await;
     }
 }

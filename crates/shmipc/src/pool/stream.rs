@@ -29,8 +29,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// [`get_stream`](super::SessionManager::get_stream).
 #[derive(Debug)]
 pub struct PooledStream {
-    // Field order: the stream is dropped before the place (in `use_`), with whose last reference
-    // the stream's session may end.
+    // Fields are dropped in this order: the stream before `use_`, which refers to the stream's
+    // place in the pool. The session may end with the last reference to its place.
     stream: Stream,
     use_: Use,
 }
@@ -201,8 +201,8 @@ impl Use {
 /// stream.
 #[derive(Debug)]
 pub struct PooledIo {
-    // Field order: the stream is dropped before the place (in `use_`), with whose last reference
-    // the stream's session may end.
+    // Fields are dropped in this order: the stream before `use_`, which refers to the stream's
+    // place in the pool. The session may end with the last reference to its place.
     io: StreamIo,
     use_: Use,
 }

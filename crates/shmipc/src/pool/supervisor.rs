@@ -360,13 +360,14 @@ impl Supervisor {
         finished: Result<(u64, Result<Connected, ConnectError>), tokio::task::JoinError>,
     ) {
         let Ok((number, connected)) = finished else {
-            // The runtime shuts down, and has cancelled the attempt to connect.
+            // The runtime shuts down, and has cancelled the task that was connecting.
             return;
         };
         let Some(attempt) = self.under_way.remove(&number) else { return };
         match (connected, attempt.replaces) {
             (Ok(connected), _) => self.fill_place(attempt, connected),
-            // The old session still serves, so the failure is not reported to callers.
+            // The old session still serves streams, so callers get no error of this attempt to
+            // replace it.
             (Err(_), Some(replaces)) if self.place(replaces).is_some() => {
                 self.migrator.failed(replaces, Instant::now());
             }
@@ -379,7 +380,8 @@ impl Supervisor {
                 });
             }
         }
-        // Notices of this connection that came before its place was filled can be processed now.
+        // The supervisor is woken: notices of this connection that came before its place was filled
+        // can be processed now.
         self.shared.notices.call();
     }
 

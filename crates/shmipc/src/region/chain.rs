@@ -43,8 +43,8 @@ impl Chain {
         let mut chain =
             Self { region, first: None, rest: Vec::new(), len: 0, gathered: OnceLock::new() };
         let mut at = Some(offset);
-        // Each iteration claims an unclaimed slice, so the loop ends even on a cycle; the bound is
-        // a second check.
+        // Each iteration claims a slice that was not claimed before, so the loop ends even if the
+        // slices are linked in a cycle. The bound `turns_max` is a second check.
         let turns_max = chain.region.geometry().slices();
         let mut turns = 0;
         while let Some(offset) = at {

@@ -118,7 +118,7 @@ impl Geometry {
             if size <= before || size > u32::MAX - SLICE_HEADER_BYTES {
                 return Err(PlanError::SliceSize { size });
             }
-            // The order of multiplication and division is that of the other implementations, so the
+            // The product is divided, in the order of the other implementations, so that the
             // rounding is the same.
             let share = u64::from(room) * u64::from(percent) / 100;
             let slices = u32::try_from(share / u64::from(size + SLICE_HEADER_BYTES)).unwrap_or(0);
@@ -126,8 +126,8 @@ impl Geometry {
                 return Err(PlanError::TooFew { size, percent, slices });
             }
             let list = ListGeometry { header, slices, capacity: size };
-            // All lists together are no longer than the region, so their end stays within the
-            // region, below 4 GiB.
+            // All lists together are no longer than the region. So the end of each list lies within
+            // the region, below 4 GiB.
             header = list.end();
             before = size;
             lists.push(list);
@@ -221,7 +221,8 @@ impl Geometry {
             map.store(header + LIST_CAPACITY, list.capacity);
         }
         map.store(4, self.end() - MANAGER_BYTES);
-        // The number of lists is at most LISTS_MAX; the upper 16 bits of the word are unused.
+        // The number of lists is at most LISTS_MAX, so it fits into the lower 16 bits of the word;
+        // the upper 16 bits are unused.
         map.store(0, u32::try_from(self.lists.len()).unwrap_or(LISTS_MAX));
     }
 }
@@ -250,7 +251,7 @@ fn read_list(
     if end > bytes {
         return Err(Damage::new("a list ends behind the buffer region", end));
     }
-    // All sums are in the range of u32, because the end of the list is in that range.
+    // The end of the list fits into a u32, so no sum of its parts overflows.
     Ok(ListGeometry { header, slices, capacity })
 }
 
@@ -290,11 +291,11 @@ pub enum PlanError {
          {SLICES_MIN}: make the region larger, the slices smaller or the share larger"
     )]
     TooFew {
-        /// Size of the slices of that class, in bytes.
+        /// Size of the slices of the refused class, in bytes.
         size: u32,
-        /// Share of that class in the region, in percent.
+        /// Share of the refused class in the region, in percent.
         percent: u32,
-        /// Number of slices that fit into the share of that class.
+        /// Number of slices that fit into the share of the refused class.
         slices: u32,
     },
 }

@@ -126,8 +126,8 @@ impl List {
             };
             let slice = self.slice(index);
             if self.map.load_byte(slice + SLICE_FLAGS) & HAS_NEXT == 0 {
-                // The slice has no successor: the peer allocated it meanwhile, or is just linking
-                // the next one.
+                // The slice at the head has no successor: the peer has allocated this slice
+                // meanwhile, or is just linking the next slice to it.
                 if self.free() <= 1 {
                     return None;
                 }
@@ -135,8 +135,8 @@ impl List {
                 head = self.map.load(at);
                 continue;
             }
-            // Between the load of `next` and the CAS there is only the check of the word, so that a
-            // stale head stays unlikely.
+            // Between the load of `next` and the CAS of the head there is only the check of the
+            // word, so that the head seldom becomes stale in between.
             let next = self.map.load(slice + SLICE_NEXT);
             if self.geometry.index(next).is_none() {
                 // The slice is part of a message, in which the word `next` has another meaning, and

@@ -77,9 +77,11 @@ impl Slice {
     pub(super) fn give_up(mut self, region: &Arc<BufferRegion>, next: Option<u32>) -> u32 {
         assert!(self.region.is_same_as(region), "a slice of another region");
         let list = region.list(self.list);
-        // The claim is present, because only this function and `drop`, which comes later, take it.
+        // Only this function and `drop`, which runs later, take the claim out of the slice. So the
+        // claim is still present.
         let Some(piece) = self.piece.take() else { return 0 };
-        // The length is within the capacity of the slice, which is a u32.
+        // The length of the slice is at most its capacity, which is a u32. So the conversion does
+        // not fail.
         let size = u32::try_from(self.len).unwrap_or(list.geometry().capacity);
         list.write(&piece, size, next);
         let offset = list.offset(&piece);

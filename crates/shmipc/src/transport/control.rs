@@ -139,7 +139,8 @@ impl Control {
         let Some(outlet) = self.outlet.upgrade() else { return };
         let written = outlet.with(write);
         if written.is_ok() && outlet.keeps() {
-            // The driver writes the rest of the buffered bytes once the socket has room.
+            // The socket has not accepted all bytes. The driver is woken, and writes the rest once
+            // the socket has room.
             self.driver_waker.wake();
         }
     }

@@ -297,8 +297,8 @@ impl ConnectionReceiver for Receiver {
             return Ok(true);
         }
         if quiet {
-            // With `quiet` the caller polls again by itself, so it needs no wake-up by the ring or
-            // the socket. The caller's next poll reads both.
+            // If `quiet`, the caller polls again by itself, and needs no wake-up by the ring or the
+            // socket. Its next poll reads both.
             self.must_read = true;
             return self.consumer.is_empty().map(|is_empty| !is_empty).map_err(damaged);
         }

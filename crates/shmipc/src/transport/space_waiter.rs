@@ -51,7 +51,8 @@ impl SpaceWaiter {
     }
 
     pub(super) fn disarm(&self) {
-        // Errors are ignored, because the sender arms the descriptor again before it relies on it.
+        // Errors of the timer and of the epoll set are ignored, because the sender arms the
+        // descriptor again before it relies on it.
         let _ = self.timer.set(None);
         let _ = self.timer.drain();
         let _ = self.watch(false);

@@ -256,7 +256,7 @@ fn paths_that_lead_elsewhere_are_refused() {
             assert!(!home.refusal().is_empty());
         }
     }
-    // None of the files that the clients named was removed or written.
+    // Expected: none of the files that the clients named was removed or written.
     for name in ["link", "up", "empty", "directory", "fifo", "huge", "noise", "ring"] {
         assert!(fs::symlink_metadata(home.file(name)).is_ok(), "{name}");
     }

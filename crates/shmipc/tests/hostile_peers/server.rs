@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests with servers that follow the rules until the handshake is over. By then they have mapped
-//! the client's region. They corrupt its lists of free slices while the client allocates from them.
-//! The client's session continues or ends with a report of the damage; the next session has
-//! undamaged memory.
+//! Tests with servers that follow the rules until the handshake is over. By then the servers have
+//! mapped the client's region. They corrupt the region's lists of free slices while the client
+//! allocates from these lists. The client's session continues or ends with a report of the damage;
+//! the next session has undamaged memory.
 
 use crate::support_foe;
 

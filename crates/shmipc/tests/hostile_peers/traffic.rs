@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests with clients that follow the rules until the handshake is over, and break them afterwards.
-//! They corrupt words of rings and lists, elements of the ring and frames on the socket, and
-//! truncate memory.
+//! These clients corrupt words of rings and lists, elements of the ring and frames on the socket,
+//! and truncate memory.
 //!
 //! Each session of the server continues or ends with a report of the damage. The server's process
 //! lives, serves other sessions, and keeps no descriptor or mapping.

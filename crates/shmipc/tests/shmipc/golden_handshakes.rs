@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests that the handshakes of `partywall-shmipc` equal recordings of shmipc-go and shmipc-rs,
-//! byte by byte. It is the client or the server, in versions 2 and 3 of the protocol. The
-//! comparison covers the messages, and the descriptors with the byte that carries them. It includes
-//! their order, and ends after the first wake-ups.
+//! byte by byte. The crate plays the client or the server, in versions 2 and 3 of the protocol. The
+//! comparison covers the messages, and the descriptors with the byte that carries them. The order
+//! of the messages counts, and each recording ends after the first wake-ups.
 //!
 //! ```text
 //!   our client  ◀── lines of the recorded server      our server  ◀── lines of the recorded client

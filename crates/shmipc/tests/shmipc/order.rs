@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests with messages that arrive late, or in another order than they were sent. They must not
-//! reopen a closed stream, lose a slice, or let the end of a stream overtake its data.
+//! Tests with messages that arrive late, or in another order than they were sent. Such messages
+//! must not reopen a closed stream, lose a slice, or let the end of a stream overtake its data.
 
 use crate::support_foe;
 

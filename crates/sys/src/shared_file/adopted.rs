@@ -71,12 +71,12 @@ impl AdoptedFile {
         }
     }
 
-    /// The descriptor of the file.
+    /// The descriptor of the adopted file.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// The identity of the file.
+    /// The identity of the adopted file: device and inode number.
     pub fn identity(&self) -> FileIdentity {
         self.named.identity
     }
@@ -100,10 +100,10 @@ impl Drop for AdoptedFile {
     }
 }
 
-/// Result of an attempt to remove a file.
+/// Result of an attempt to remove an adopted file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
-    /// The file is locked: its creator lives.
+    /// The file is locked by its creator, which therefore lives and will remove the file.
     Locked,
     /// The file cannot be removed any more: this or another process has removed or replaced it, or
     /// the removal fails.
@@ -120,12 +120,12 @@ impl Named {
         if flock(fd, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Found::Locked;
         }
-        // The creator may have removed the file before this process took the lock of the file.
-        // Another file may then have the name.
+        // The creator may have removed the file before this process took the lock of the file. If
+        // so, another file may have the name by now.
         let named = statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW);
         if named.is_ok_and(|stat| identity(&stat) == self.identity) {
-            // Another process may remove the file between the check and this removal; the result is
-            // the same.
+            // Another process may remove the file after the last check and before the call of
+            // `unlinkat`; the result is the same.
             let _ = unlinkat(&parent, name, AtFlags::empty());
         }
         Found::Over
@@ -143,8 +143,8 @@ impl Named {
         Some((parent, name))
     }
 
-    /// Removes the file like [`remove`](Self::remove), after this process has closed its descriptor
-    /// of it.
+    /// Opens the file again and removes it as [`remove`](Self::remove) does. The caller has closed
+    /// its descriptor of the file.
     fn remove_closed(&self) -> Found {
         let Ok(fd) = open_beneath(&self.directory, &self.path) else { return Found::Over };
         let is_it = |stat: SharedFileStat| {

@@ -31,7 +31,7 @@ fn in_child(work: impl FnOnce() -> i32) -> i32 {
     assert!(pid >= 0);
     if pid == 0 {
         let answer = work();
-        // SAFETY: the call ends the child without running exit handlers, which the child has copied
+        // SAFETY: `_exit` ends the child without running exit handlers, which the child has copied
         // from its parent.
         unsafe { _exit(answer) };
     }
@@ -83,10 +83,10 @@ fn region_is_absent_in_child_whose_drop_unmaps_nothing() {
             unsafe { mmap_anonymous(wanted, SIZE_GRANULE, access, flags | MapFlags::PRIVATE) };
         let Ok(moved_in) = moved_in else { return 3 };
         let word = moved_in.cast::<u64>();
-        // SAFETY: the page was mapped writable just above.
+        // SAFETY: the test has just mapped the page for writing.
         unsafe { word.write_volatile(42) };
         drop(own.take());
-        // SAFETY: the page was mapped above. If the drop of the parent's region had unmapped it,
+        // SAFETY: the test has mapped the page. If the drop of the parent's region had unmapped it,
         // the child would die and the test fail.
         if unsafe { word.read_volatile() } == 42 { 0 } else { 4 }
     });

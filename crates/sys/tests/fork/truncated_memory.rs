@@ -40,7 +40,7 @@ fn child_touches_guarded_memory() {
     let map = truncated();
     assert_eq!(map.load(SIZE - 4), 0);
     assert!(map.is_damaged());
-    // Expected: the damaged mapping stays usable, as private memory.
+    // Expected: the damaged mapping stays usable, as private memory that stores reach.
     map.store(8, 9);
     assert_eq!(map.load(8), 9);
 
@@ -94,11 +94,11 @@ fn child_touches_memory_without_guard() {
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn child_is_sent_the_signal() {
-    // The SIGBUS handler that Rust's standard library installs would swallow the first SIGBUS.
-    // SAFETY: the call restores the default action.
+    // The SIGBUS handler that Rust's standard library installs would swallow the first SIGBUS, so
+    // the test removes it. SAFETY: the call restores the signal's default action.
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
     let _guarded = truncated();
-    // SAFETY: the argument is a plain number.
+    // SAFETY: `raise` takes only a plain number, that of the signal.
     unsafe { libc::raise(libc::SIGBUS) };
     unreachable!("it kills");
 }
@@ -125,11 +125,11 @@ fn child_forks() {
         // SAFETY: the page is mapped. The file has no memory for the page, so the expected result
         // of the read is SIGBUS.
         unsafe { start.read_volatile() };
-        // SAFETY: the call ends this process, without running destructors.
+        // SAFETY: `_exit` ends this process, a forked child, without running destructors.
         unsafe { libc::_exit(0) };
     }
     let mut status = 0;
-    // SAFETY: the call waits for a child of this process and writes to a local variable.
+    // SAFETY: `waitpid` waits for a child of this process, and writes to a local variable.
     let waited = unsafe { libc::waitpid(child, &mut status, 0) };
     assert_eq!(waited, child);
     assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == SIGBUS, "{status:#x}");
@@ -145,12 +145,12 @@ extern "C" fn count(_signal: i32) {
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn child_has_a_handler_of_its_own() {
-    // SAFETY: the handler only increments an atomic.
+    // SAFETY: the handler that this call installs only increments an atomic.
     unsafe { libc::signal(libc::SIGBUS, count as *const () as usize) };
     let map = truncated();
     assert_eq!(map.load(0), 0);
     assert_eq!(HANDLED.load(Ordering::Relaxed), 0);
-    // SAFETY: the argument is a plain number.
+    // SAFETY: `raise` takes only a plain number, that of the signal.
     unsafe { libc::raise(libc::SIGBUS) };
     assert_eq!(HANDLED.load(Ordering::Relaxed), 1);
 }

@@ -166,7 +166,7 @@ fn favoured_thread_that_locks_twice_panics() {
     first.add();
     drop(first);
     // Input: a wait with a guard from `lock`, which may not wait, so the wait panics. Expected:
-    // neither this panic nor those above keep other threads out of the lock.
+    // neither this panic nor the earlier ones of the test keep other threads out of the lock.
     let waits = catch_unwind(AssertUnwindSafe(|| drop(lock.lock().wait(&Condvar::new(), None))));
     assert!(waits.is_err());
     thread::scope(|scope| {

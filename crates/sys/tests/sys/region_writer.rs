@@ -14,7 +14,7 @@ use rustix::io::{Errno, FdFlags};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
 
 fn map(fd: impl AsFd, access: ProtFlags) -> rustix::io::Result<*mut core::ffi::c_void> {
-    // SAFETY: the call makes a new mapping at an address that the kernel chooses.
+    // SAFETY: `mmap` makes a new mapping, at an address that the kernel chooses.
     unsafe { mmap(ptr::null_mut(), SIZE_GRANULE, access, MapFlags::SHARED, fd, 0) }
 }
 
@@ -25,10 +25,10 @@ fn descriptor_holder_cannot_map_writable() {
     assert_eq!(map(&own, read_write), Err(Errno::PERM));
 
     let readable = map(&own, ProtFlags::READ).unwrap();
-    // SAFETY: the mapping was made in the line above, and no reference points into it.
+    // SAFETY: this test has just made the mapping, and no reference points into it.
     let upgraded = unsafe { mprotect(readable, SIZE_GRANULE, MprotectFlags::WRITE) };
     assert_eq!(upgraded, Err(Errno::ACCESS));
-    // SAFETY: the mapping was made above, and no reference points into it.
+    // SAFETY: this test has made the mapping, and no reference points into it.
     unsafe { munmap(readable, SIZE_GRANULE) }.unwrap();
 
     // Opening the region's file again may succeed, but its seals stay in force.

@@ -43,8 +43,8 @@ fn live_socket_with_full_backlog_is_not_replaced() {
     let path = directory.join("socket");
     let listener = Listener::listen_unix_path(&path, 0o600, 0).unwrap();
     for _ in 0..3 {
-        // Each attempt first connects to the path, to check whether the socket is stale. The first
-        // such connection fills the backlog of the live listener.
+        // Each attempt to listen first connects to the path, to check whether the socket there is
+        // stale. The first such connection fills the backlog of the live listener.
         let error = listen(&path).unwrap_err();
         assert!(matches!(error, BindError::AddressInUse { .. }), "{error}");
     }

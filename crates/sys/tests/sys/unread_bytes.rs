@@ -19,7 +19,8 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Writes until the system accepts no more bytes; returns the number of accepted bytes.
+/// Writes to the socket until the system accepts no more bytes; returns the number of accepted
+/// bytes.
 fn fill(socket: &Socket) -> usize {
     let piece = [7; 64 << 10];
     let mut taken = 0;
@@ -68,8 +69,8 @@ fn tcp_socket_counts_undelivered_bytes() {
     });
     let there = there.unwrap();
     assert_eq!(here.write(&[IoSlice::new(b"two")], false).unwrap(), 3);
-    // Expected over TCP: the count becomes 0 although the peer has not read the bytes, because the
-    // peer's kernel has received them.
+    // Expected over TCP: the count of bytes that the peer has not taken becomes 0 although the peer
+    // has not read the bytes, because the peer's kernel has received them.
     until("it arrives", || here.untaken_bytes().unwrap() == 0);
     let taken = fill(&here);
     assert!((1..=taken).contains(&here.untaken_bytes().unwrap()));

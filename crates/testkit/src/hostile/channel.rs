@@ -25,7 +25,7 @@ use std::time::Duration;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The HELLO of a hostile peer that offers the given features.
+/// Makes the HELLO of a hostile peer that offers the features with the given bits.
 pub fn hello(features: u64) -> Hello {
     Hello {
         features: U64::new(features),
@@ -49,20 +49,20 @@ pub fn small_geometry() -> Geometry {
 
 /// A connection over which a test sends and receives handshake frames.
 pub struct Wire {
-    /// The socket of the connection.
+    /// The socket over which the handshake frames pass.
     pub socket: Socket,
     /// Descriptors that have arrived with frames which the test has not received yet.
     early: RefCell<VecDeque<OwnedFd>>,
 }
 
 impl Wire {
-    /// Makes a `Wire`, which sends and receives handshake frames, over a socket that is connected
-    /// already.
+    /// Makes a `Wire`, over which a test exchanges handshake frames, from a socket that is
+    /// connected already.
     pub fn new(socket: Socket) -> Self {
         Self { socket, early: RefCell::default() }
     }
 
-    /// Connects to the listener at `path`.
+    /// Connects a new `Wire` to the listener at `path`.
     pub fn connect(path: &Path) -> Self {
         Self::new(connect_unix_path(path, Some(within(Duration::from_secs(10)))).unwrap())
     }
@@ -73,7 +73,7 @@ impl Wire {
         sent.is_ok_and(|count| count == bytes.len())
     }
 
-    /// Sends the frame HELLO together with the pidfd of this process.
+    /// Sends the frame HELLO together with a pidfd, a descriptor of this process.
     pub fn send_hello(&self, hello: &Hello) -> bool {
         let process = PidFd::of_self().unwrap();
         let descriptors = Descriptors::of(&[DESCRIPTOR_PIDFD]);
@@ -282,7 +282,8 @@ impl Foe {
         self.wire.send(frame.as_bytes(), &[descriptor])
     }
 
-    /// Adds a valid segment of `size` bytes; returns the number of the segment.
+    /// Adds a valid segment of `size` bytes to the hostile peer's memory; returns the number of the
+    /// segment.
     pub fn add_segment(&mut self, size: u64) -> u32 {
         let number = self.next_segment;
         self.next_segment += 1;

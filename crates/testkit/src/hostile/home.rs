@@ -21,7 +21,7 @@ pub struct Home {
 }
 
 impl Home {
-    /// Makes a listener with the given configuration.
+    /// Makes the listener that hostile peers attack, with the given configuration.
     pub fn new(config: Config) -> Self {
         let place = Directory::new();
         let refused = Arc::new(Mutex::new(Vec::new()));

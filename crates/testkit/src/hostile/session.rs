@@ -2,8 +2,9 @@
 //! A hostile peer of a session, on either side. It completes a handshake that keeps the rules, and
 //! then writes any record, over a socket or shared memory.
 //!
-//! Tests number the streams as if the foe were the connector: the foe opens odd numbers, the victim
-//! even ones. A foe that is the acceptor translates the numbers:
+//! Tests number the streams as if the hostile peer (the foe) were the connector. The foe opens
+//! streams with odd numbers, the attacked end (the victim) those with even numbers. A foe that is
+//! the acceptor translates the numbers:
 //!
 //! ```text
 //!   in the test                    0   1 (foe's)   2 (victim's)   3   4 …
@@ -35,12 +36,12 @@ use zerocopy::{FromBytes, IntoBytes};
 pub struct Role {
     /// Whether the hostile peer accepts the connection, so that the attacked end connects.
     pub is_acceptor: bool,
-    /// Whether records pass through shared memory.
+    /// Whether the records of the session pass through shared memory.
     pub is_shared_memory: bool,
 }
 
 impl Role {
-    /// All four combinations of side and transport.
+    /// All four combinations of the hostile peer's side and the transport.
     pub const ALL: [Self; 4] = [
         Self { is_acceptor: false, is_shared_memory: false },
         Self { is_acceptor: false, is_shared_memory: true },
@@ -61,22 +62,22 @@ pub struct SessionFoe {
 /// A record that the attacked end sent.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Received {
-    /// The number of the record's kind.
+    /// The number of the kind of the received record.
     pub kind: u64,
     /// The number of the record's stream, in the numbering of a hostile peer that connects.
     pub stream: u32,
-    /// The body of the record.
+    /// The body of the received record.
     pub body: Vec<u8>,
 }
 
 impl SessionFoe {
-    /// Connects to the listener of the attacked end.
+    /// Connects a hostile peer to the listener of the attacked end, and completes the handshake.
     pub fn connect(path: &Path, is_shared_memory: bool) -> Self {
         let role = Role { is_acceptor: false, is_shared_memory };
         Self::handshake(Wire::connect(path), role)
     }
 
-    /// Accepts the attacked end's next connection.
+    /// Accepts, as a hostile peer, the attacked end's next connection, and completes the handshake.
     pub fn accept(listener: &Listener, is_shared_memory: bool) -> Self {
         let deadline = Some(Instant::now() + TIMEOUT);
         let mut ready = [PollFd::new(listener, PollFlags::IN)];
@@ -105,7 +106,8 @@ impl SessionFoe {
         Self { role, wire, position: Position(0), shm }
     }
 
-    /// Sends a record on `stream`; `false` if the attacked end has closed the connection.
+    /// Sends a record of the hostile peer on `stream`; returns `false` if the attacked end has
+    /// closed the connection.
     pub fn send(&mut self, kind: Kind, stream: u32, body: &[u8]) -> bool {
         if let Some(shm) = &mut self.shm {
             let stream = shifted(self.role, stream);
@@ -114,8 +116,8 @@ impl SessionFoe {
         self.send_with(kind, stream, body, &[])
     }
 
-    /// Sends a record over a socket, and the bytes `following` after it; `false` if the attacked
-    /// end has closed the connection.
+    /// Sends a record of the hostile peer over a socket, and the bytes `following` after it;
+    /// `false` if the attacked end has closed the connection.
     pub fn send_with(&mut self, kind: Kind, stream: u32, body: &[u8], following: &[u8]) -> bool {
         let bytes = self.on_socket(kind, stream, body, following);
         self.send_bytes(&bytes)
@@ -131,7 +133,8 @@ impl SessionFoe {
         [header.to_wire().as_bytes(), body, following].concat()
     }
 
-    /// Sends raw bytes on the socket; `false` if the attacked end has closed the connection.
+    /// Sends raw bytes of the hostile peer on the socket; returns `false` if the attacked end has
+    /// closed the connection.
     pub fn send_bytes(&self, bytes: &[u8]) -> bool {
         let mut sent = 0;
         while sent < bytes.len() {
@@ -143,8 +146,8 @@ impl SessionFoe {
         true
     }
 
-    /// Sends a record for each of `bodies`, many records with one system call or one doorbell.
-    /// `false` if the attacked end has closed the connection.
+    /// Sends a record of the hostile peer for each of `bodies`, many records with one system call
+    /// or one doorbell. `false` if the attacked end has closed the connection.
     pub fn flood(
         &mut self,
         kind: Kind,
@@ -177,33 +180,33 @@ impl SessionFoe {
         }
     }
 
-    /// Sends OPEN for `stream` with the given metadata.
+    /// Sends the record OPEN, which opens `stream` with the given metadata.
     pub fn open(&mut self, stream: u32, metadata: &[u8]) -> bool {
         let payload = [OpenHead::APPLICATION.as_bytes(), metadata].concat();
         self.send(Kind::Open, stream, &payload)
     }
 
-    /// Sends PING with the given token.
+    /// Sends the record PING with the given token.
     pub fn ping(&mut self, token: u64) -> bool {
         self.send(Kind::Ping, 0, &ping_body(token))
     }
 
-    /// Sends PING once for each of the tokens, many records at once.
+    /// Sends the record PING once for each of the tokens, many records at once.
     pub fn flood_of_pings(&mut self, tokens: std::ops::Range<u64>) -> bool {
         self.flood(Kind::Ping, 0, tokens.map(ping_body))
     }
 
-    /// Sends RESET for the given directions of `stream`.
+    /// Sends the record RESET, which ends the given directions of `stream`.
     pub fn reset(&mut self, stream: u32, directions: u32) -> bool {
         self.send(Kind::Reset, stream, &[7u32.to_le_bytes(), directions.to_le_bytes()].concat())
     }
 
-    /// Sends a CREDIT record for `stream` with the value `credited`.
+    /// Sends the record CREDIT for `stream`, with the value `credited`.
     pub fn credit(&mut self, stream: u32, credited: u64) -> bool {
         self.send(Kind::Credit, stream, &credited.to_le_bytes())
     }
 
-    /// Sends `bytes` on `stream` as the first part of a message of `total` bytes.
+    /// Sends `bytes` on `stream` as the first fragment of a message of `total` bytes.
     pub fn first(&mut self, stream: u32, total: u64, bytes: &[u8]) -> bool {
         self.send(Kind::FragmentFirst, stream, &[&total.to_le_bytes(), bytes].concat())
     }
@@ -298,7 +301,7 @@ impl Writable for OwnPages {
 }
 
 impl SharedMemory {
-    /// Completes a handshake over shared memory, from the OFFERs on.
+    /// Completes a handshake over shared memory as the hostile peer, from the OFFERs on.
     fn agree(wire: &Wire, role: Role, session_id: [u8; 16]) -> Self {
         let geometry = Geometry::new(RING_BYTES, 1024, 16 << 10).unwrap();
         let own_role = if role.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
@@ -348,8 +351,8 @@ impl SharedMemory {
         true
     }
 
-    /// Appends a record without publishing it. If the ring is full, the hostile peer publishes the
-    /// earlier records and waits until the attacked end has read some.
+    /// Appends a record to the hostile peer's ring without publishing it. If the ring is full, the
+    /// hostile peer publishes the earlier records and waits until the attacked end has read some.
     fn append(&mut self, wire: &Wire, kind: Kind, stream: u32, body: &[u8]) -> bool {
         loop {
             match self.producer.append(kind, stream, body) {
@@ -400,7 +403,7 @@ fn ping_body(token: u64) -> Vec<u8> {
     [0u64.to_le_bytes(), token.to_le_bytes()].concat()
 }
 
-/// Completes a handshake over a socket, from the OFFERs on.
+/// Completes a handshake over a socket as the hostile peer, from the OFFERs on.
 fn agree_on_socket(wire: &Wire, role: Role) {
     let (offer, ready) = (Offer::socket(1), Ready::new(TRANSPORT_SOCKET, 1));
     if role.is_acceptor {

@@ -23,7 +23,7 @@ pub struct SessionHome {
     pub role: Role,
     config: Config,
     place: Directory,
-    /// The runtime of the attacked end's tasks.
+    /// The tokio runtime of the attacked end's tasks.
     pub runtime: Runtime,
     /// The sessions that the attacked end has accepted.
     sessions: Receiver<Session>,
@@ -32,7 +32,7 @@ pub struct SessionHome {
 }
 
 impl SessionHome {
-    /// Makes the attacked end for a hostile peer in the given role.
+    /// Makes the attacked end for a hostile peer with the side and transport of `role`.
     pub fn new(role: Role) -> Self {
         Self::with(role, |config| config)
     }

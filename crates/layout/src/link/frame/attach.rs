@@ -35,15 +35,15 @@ pub struct AttachFields {
     pub version_min: U16,
     /// The newest version that the client supports.
     pub version_max: U16,
-    /// A reserved field, always 0.
+    /// A reserved field of ATTACH, always 0.
     pub zero: U32,
     /// Identity and positions of the client.
     pub side: SideFields,
     /// Lengths in bytes of the names of client, server and link, each at least 1.
     pub name_lengths: [u8; 3],
-    /// A reserved field, always 0.
+    /// A reserved field of ATTACH, always 0.
     pub zero_too: u8,
-    /// Length of the login in bytes, at most [`LOGIN_BYTES_MAX`].
+    /// Length in bytes of the client's login, at most [`LOGIN_BYTES_MAX`].
     pub login_bytes: U32,
 }
 
@@ -60,9 +60,9 @@ pub struct AttachFields {
 )]
 #[repr(C)]
 pub struct AttachedFields {
-    /// The version that both sides use after this frame.
+    /// The version of the link protocol that both sides use after this frame.
     pub version: U16,
-    /// A reserved field, always 0.
+    /// A reserved field of ATTACHED, always 0.
     pub zero: [u8; 6],
     /// The client's nonce, repeated from the ATTACH, by which the client knows that the frame
     /// answers its ATTACH.
@@ -71,9 +71,9 @@ pub struct AttachedFields {
     pub side: SideFields,
     /// The server's decision how the direction of its records resumes on this connection.
     pub decision: DecisionFields,
-    /// Length of the login in bytes, at most [`LOGIN_BYTES_MAX`].
+    /// Length in bytes of the server's login, at most [`LOGIN_BYTES_MAX`].
     pub login_bytes: U32,
-    /// A reserved field, always 0.
+    /// A reserved field of ATTACHED, always 0.
     pub zero_too: U32,
 }
 

@@ -27,13 +27,13 @@ pub enum FrameFault {
         /// The first eight bytes of the body, in place of the magic.
         magic: [u8; 8],
     },
-    /// The checksum of the frame is wrong.
+    /// The checksum in the header of the frame is wrong.
     Crc,
     /// The peer supports no version that this crate supports.
     Version {
-        /// The oldest version that the peer supports.
+        /// The oldest version of the link protocol that the peer supports.
         min: u16,
-        /// The newest version that the peer supports.
+        /// The newest version of the link protocol that the peer supports.
         max: u16,
         /// The peer's nonce, which the answering REFUSE repeats.
         nonce: u64,

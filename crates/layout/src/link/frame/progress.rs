@@ -27,7 +27,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct ConfirmFields {
-    /// The server's nonce, repeated from the ATTACHED.
+    /// The server's nonce, repeated from the ATTACHED, by which the server knows that the frame
+    /// answers its ATTACHED.
     pub echo: U64,
     /// Position in the client's stream from which on the acknowledgements in the client's records
     /// refer to the stream that the client now consumes.

@@ -23,12 +23,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct RefuseFields {
-    /// The nonce that the peer chose for this connection, repeated from its ATTACH or ATTACHED.
+    /// The nonce that the refused peer chose for this connection, repeated from its ATTACH or
+    /// ATTACHED.
     pub echo: U64,
     /// The reason of the refusal: one of the `REFUSE_…` codes.
     pub code: U32,
-    /// Length of the text: at most [`REFUSAL_TEXT_MAX`](super::REFUSAL_TEXT_MAX), and 0 where the
-    /// code has no text.
+    /// Length in bytes of the text that follows these fields: at most
+    /// [`REFUSAL_TEXT_MAX`](super::REFUSAL_TEXT_MAX), and 0 where the code has no text.
     pub text_bytes: U32,
     /// Depending on the code: a connection number, an incarnation (number of a store's owner), or
     /// versions. For other codes 0.

@@ -38,7 +38,7 @@ pub struct SideFields {
     pub incarnation: U64,
     /// Id of the side's store, which is the file or memory of its end of the link; never 0.
     pub store_id: [u8; 16],
-    /// Number of this connection among all connections of the client's incarnation.
+    /// Number of this connection, counted from the moment when the client opened its store.
     pub connection_number: U64,
     /// The side's current epoch: a number that the application chooses, with which both directions
     /// begin anew.

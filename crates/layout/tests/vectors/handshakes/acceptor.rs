@@ -27,12 +27,13 @@ fn begin(name: &str, about: &'static str) -> Script {
     Script::acceptor(name, about)
 }
 
-/// Begins a transcript: its lines up to the connector's OFFER of a region and two doorbells.
+/// Begins a transcript of an acceptor with the lines up to the connector's OFFER of a region and
+/// two doorbells.
 fn offered(name: &str, about: &'static str) -> Script {
     begin(name, about).send_hello(&hello()).send_region(true)
 }
 
-/// Begins a transcript: its lines up to the acceptor's READY for shared memory.
+/// Begins a transcript of an acceptor with the lines up to the acceptor's READY for shared memory.
 fn answered(name: &str, about: &'static str) -> Script {
     let offered = offered(name, about).receive_hello(BOTH, 0).receive_region(true);
     offered.receive_ready(&ready_shm())

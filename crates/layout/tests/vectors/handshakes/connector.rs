@@ -18,7 +18,8 @@ pub fn scripts() -> Vec<Script> {
     scripts
 }
 
-/// Begins a transcript: its lines up to the connector's OFFER of a region and two doorbells.
+/// Begins a transcript of a connector with the lines up to the connector's OFFER of a region and
+/// two doorbells.
 fn begin(name: &str, about: &'static str) -> Script {
     Script::connector(name, about).receive_hello(BOTH, 0).receive_region(true)
 }

@@ -257,7 +257,7 @@ impl World {
             may_receive: self.below(4) > 0,
             is_behind: self.below(2) == 0,
         };
-        // The fast path, the short code for single messages, opens only when no other work is
+        // The fast path, the short code path for single messages, opens only when no other work is
         // pending. So the test first consumes the messages that have arrived.
         (0..20).all(|_| self.consume_one(side));
         let opens = |core: &mut LinkState| {

@@ -107,8 +107,8 @@ fn open_while_going_away() {
             threads.extend([send_many(sender, 5, 2), recv_many(receiver, 6, 2)]);
         }
         join(threads);
-        // From here on the thread only waits for the end of the session. The session itself refuses
-        // streams that arrive after GO_AWAY.
+        // In the following code the thread only waits for the end of the session. The session
+        // itself refuses streams that arrive after GO_AWAY.
         drop(wait(|context| theirs.poll_closed(context)));
     });
     loop {

@@ -62,8 +62,8 @@ fn waiter_for_room_is_woken() {
     explore(9600, senders_short_of_room);
 }
 
-/// Race: one sender waits for memory; another waits for a slot of the ring and gives up. Expected:
-/// the first sender is still woken when memory is free.
+/// Race: one sender waits for memory, and a second sender waits for a slot of the ring and gives
+/// up. Expected: the first sender is still woken when memory is free.
 fn one_gives_up_waiting() {
     let (mut chance, setup) = random();
     let sides = Sides::connect(Setup { window: 1 << 20, ..setup });

@@ -23,7 +23,7 @@ use shuttle::thread::{self, JoinHandle};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-/// The settings of one test run: those of the two sessions whose threads shuttle interleaves.
+/// The settings of one test run: the settings of both sessions whose threads shuttle interleaves.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
     pub limits: ModelLimits,

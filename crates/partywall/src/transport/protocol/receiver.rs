@@ -24,7 +24,7 @@ pub(crate) struct ProtocolReceiver {
     connection: Box<dyn ConnectionReceiver>,
     streams: Arc<Streams>,
     driver_waker: DriverWaker,
-    /// Watches the connection's descriptor and the doorbell of the driver.
+    /// The epoll set that watches the connection's descriptor and the doorbell of the driver.
     set: EpollSet,
     /// Whether `set` watches the connection's descriptor as well as the doorbell.
     is_listening: bool,
@@ -35,7 +35,8 @@ pub(crate) struct ProtocolReceiver {
     /// The current message; the field `number` is the number of its stream.
     message: Option<Message>,
     number: u32,
-    /// The body of the RESET record that `find` returned last; the session reads it by `body`.
+    /// The body of the RESET record that `find` returned last. The session copies it by the method
+    /// `body`.
     body: ResetBody,
 }
 
@@ -139,7 +140,8 @@ impl TransportReceiver for ProtocolReceiver {
         self.message = None;
     }
 
-    /// Does nothing: this end belongs to sessions, which take each message.
+    /// Does nothing: only channels use views, and the receiver of another protocol serves only
+    /// sessions.
     fn begin_view(&mut self) {}
 
     fn end_view(&mut self) -> bool {
@@ -151,8 +153,8 @@ impl TransportReceiver for ProtocolReceiver {
     }
 
     fn arm(&mut self, quiet: bool) -> Result<bool, Fault> {
-        // Consumes wake-ups for which no thread waited. Otherwise an external event loop that polls
-        // the set would be woken by the same wake-up again and again.
+        // Wake-ups for which no thread waited are consumed first. Otherwise an external event loop
+        // that polls the epoll set would be woken by the same wake-up again and again.
         let now = Some(Instant::now());
         self.set.wait_tokens(now).map_err(|source| Fault::system("waiting", source))?;
         self.driver_waker.arm();

@@ -34,7 +34,7 @@ pub(super) struct Streams {
 pub(super) struct Made {
     pub kind: Kind,
     pub number: u32,
-    /// The directions of a RESET record; the code of such a record is 0.
+    /// The directions that the RESET record ends. The code of the record is 0.
     pub directions: u32,
 }
 
@@ -48,7 +48,8 @@ pub(super) struct Table {
     /// Free indices in `theirs`, for the next streams of the peer.
     free: Vec<usize>,
     numbers: StreamIdMap<u32>,
-    /// Derived records that the session has not received yet.
+    /// Records that were derived from events of the protocol and that the session has not received
+    /// yet.
     pub(super) made: VecDeque<Made>,
 }
 
@@ -80,15 +81,16 @@ impl Streams {
     /// Takes the next derived record, if there is any. The call may miss a record that another
     /// thread adds at the same time. So a driver that is about to sleep reads the table itself.
     pub(super) fn take_made(&self) -> Option<Made> {
-        // ORDER: Relaxed: only a hint; the lock orders the accesses to the table.
+        // ORDER: Relaxed: the flag is only a hint; the table's lock orders the accesses to the
+        // table.
         if !self.has_made.load(Ordering::Relaxed) {
             return None;
         }
         let mut table = self.lock();
         let made = table.made.pop_front();
-        // ORDER: Relaxed: this store runs under the table's lock. A `note_made` of a later record
-        // follows the change of the table under that lock, so this `false` cannot replace its
-        // `true`.
+        // ORDER: Relaxed: this store runs under the table's lock. A call of `note_made` for a later
+        // record comes after the table was changed under that lock. So the `false` of this store
+        // cannot replace the `true` of that call.
         self.has_made.store(!table.made.is_empty(), Ordering::Relaxed);
         made
     }
@@ -96,8 +98,8 @@ impl Streams {
     /// Notes that records for the session were added to the table, so that `take_made` looks for
     /// them.
     pub(super) fn note_made(&self) {
-        // ORDER: Relaxed: only a hint, as in `take_made`; the lock orders the accesses to the
-        // table.
+        // ORDER: Relaxed: the flag is only a hint, as in `take_made`; the table's lock orders the
+        // accesses to the table.
         self.has_made.store(true, Ordering::Relaxed);
     }
 
@@ -246,8 +248,8 @@ mod tests {
         table.begin(ours, 7);
         assert_eq!(table.note_over(ours, true, false), None);
         assert_eq!(table.note_over(ours, false, true), Some(7));
-        // Rule: if the protocol had no space for the close, the next call must return the id again,
-        // so that the close is repeated.
+        // Rule: if the protocol had no space for the message that closes the stream, the next call
+        // of `note_over` returns the stream's id again, so that the close is repeated.
         assert_eq!(table.note_over(ours, false, true), Some(7));
         table.closed_here(ours);
         assert_eq!(made(&mut table), [(Kind::End, ours)]);

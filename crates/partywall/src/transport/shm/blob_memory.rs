@@ -10,8 +10,8 @@
 //!   retiring     takes the segment out of the slab, unmaps it, sends SEGMENT_RETIRE in the ring
 //! ```
 //!
-//! SEGMENT and SEGMENT_RETIRE stay pending until they are published, so aborting a batch does not
-//! lose them. `BlobMemory` does not write to the ring: the sender appends these announcements.
+//! SEGMENT and SEGMENT_RETIRE records stay pending until they are published, so aborting a batch
+//! does not lose them. `BlobMemory` does not write to the ring: the sender appends these records.
 
 use super::SharedMemory;
 use crate::config::{BackPressure, Config};
@@ -64,12 +64,13 @@ pub(super) struct BlobMemory {
     notified_at: Option<Instant>,
 }
 
-/// Why `BlobMemory` allocated no block for a message.
+/// The reason why `BlobMemory` allocated no block for a message.
 #[derive(Debug)]
 pub(super) enum AllocError {
-    /// No memory is free now.
+    /// No memory for large messages is free now.
     Full,
-    /// Pending announcements must be published before the caller tries again.
+    /// Records that announce or retire segments are pending. The caller must publish them before it
+    /// tries again.
     Unannounced,
     /// The message is longer than any block can be.
     TooLarge(TooLarge),
@@ -86,7 +87,8 @@ impl From<Violation> for AllocError {
 }
 
 impl BlobMemory {
-    /// Most ring bytes that all pending announcements and one FRAGMENT_ABORT take.
+    /// Most ring bytes that all pending SEGMENT and SEGMENT_RETIRE records and one FRAGMENT_ABORT
+    /// record take.
     pub(super) const PENDING_BYTES_MAX: u64 =
         (PENDING_MAX as u64 + 1) * footprint(size_of::<SegmentBody>() as u64);
 
@@ -165,7 +167,8 @@ impl BlobMemory {
         self.slab.free(block);
     }
 
-    /// Adds a block to the open batch. Returns the body of its BLOB record.
+    /// Adds a reserved block to the open batch. Returns the body of the BLOB record that refers to
+    /// the block.
     pub(super) fn commit(&mut self, block: Block) -> BlobBody {
         let place = self.slab.commit(block);
         self.batch_blocks.push(place.id);
@@ -178,12 +181,13 @@ impl BlobMemory {
         }
     }
 
-    /// Returns the next announcement that is not in the open batch yet.
+    /// Returns the next pending SEGMENT or SEGMENT_RETIRE record that is not in the open batch yet.
     pub(super) fn next_announcement(&self) -> Option<(Kind, SegmentBody)> {
         self.pending.get(self.in_batch).copied()
     }
 
-    /// Notes that the sender has appended the next announcement to the open batch.
+    /// Notes that the sender has appended the next pending SEGMENT or SEGMENT_RETIRE record to the
+    /// open batch.
     pub(super) const fn announcement_appended(&mut self) {
         self.in_batch += 1;
     }
@@ -204,8 +208,8 @@ impl BlobMemory {
     pub(super) fn rolled_back(&mut self) {
         self.in_batch = 0;
         for id in std::mem::take(&mut self.batch_blocks) {
-            // Reclaiming cannot fail: the ids come from this side, and the peer has never seen
-            // them.
+            // Reclaiming cannot fail, because this side chose the ids, and the peer has never seen
+            // the blocks.
             let _ = self.slab.reclaim(id);
         }
     }
@@ -223,8 +227,8 @@ impl BlobMemory {
         }
     }
 
-    /// Takes back the blocks that were given back without the sender. Returns whether there were
-    /// any.
+    /// Takes back the blocks of owned reservations that were dropped without access to the sender.
+    /// Returns whether there were any.
     pub(super) fn take_back(&mut self, shm: &SharedMemory) -> bool {
         let blocks = std::mem::take(&mut *super::lock(&shm.given_back));
         let has_taken = !blocks.is_empty();
@@ -332,9 +336,9 @@ impl BlobMemory {
         self.add_segment(bytes, needed, shm)
     }
 
-    /// Fails if no more announcements may become pending. The caller must then publish the pending
-    /// ones immediately: no other code would publish them before the next message, which may be the
-    /// one that needs memory.
+    /// Fails if no more SEGMENT or SEGMENT_RETIRE records may become pending. The caller must then
+    /// publish the pending records immediately. No other code would publish them before the next
+    /// message, which may be the one that needs memory.
     fn check_pending(&self) -> Result<(), AllocError> {
         if self.pending.len() + 2 <= PENDING_MAX { Ok(()) } else { Err(AllocError::Unannounced) }
     }
@@ -347,8 +351,8 @@ impl BlobMemory {
     ) -> Result<(), AllocError> {
         let consumed = shm.snapshot().0[0];
         if self.descriptors_under_way(consumed) >= self.limits.own_segments as usize {
-            // The peer cannot hold more descriptors until it has read further SEGMENT records. It
-            // notifies the sender as it reads the ring, so the sender may wait.
+            // The peer cannot hold more descriptors until it has read further SEGMENT records. The
+            // peer notifies the sender as it reads the ring, so the sender may wait.
             return Err(AllocError::Full);
         }
         let created = create_memory("partywall-segment", wanted)
@@ -397,9 +401,9 @@ impl BlobMemory {
         self.slab.in_flight() > self.batch_blocks.len() as u64
     }
 
-    /// Returns the number of descriptors that the peer may still have to hold. They belong to
-    /// pending SEGMENT records, and to published ones that end beyond `consumed`. The peer has read
-    /// the ring up to `consumed`.
+    /// Returns the number of segment descriptors that the peer may still have to hold: those of
+    /// pending SEGMENT records, and those of published SEGMENT records that the peer has not read.
+    /// The peer has read the ring up to `consumed`.
     fn descriptors_under_way(&mut self, consumed: u64) -> usize {
         while self.published_segments.front().is_some_and(|end| end.0 <= consumed) {
             self.published_segments.pop_front();
@@ -455,6 +459,6 @@ const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 /// Most SEGMENT and SEGMENT_RETIRE records that may be pending at a time. Every batch keeps ring
 /// space free for these records (`PENDING_BYTES_MAX`), so the number is small.
 const PENDING_MAX: usize = 4;
-/// At a high rate of large messages, `note_idle` reads the clock once for this number of messages,
-/// because reading the clock takes time.
+/// At a high rate of large messages, `note_idle` reads the clock once per this number of messages,
+/// because each reading takes time.
 const CLOCK_EVERY: u32 = 64;

@@ -85,8 +85,8 @@ impl ControlSocket {
     }
 
     /// Takes the descriptor of segment `number`, which the peer must have sent before its SEGMENT
-    /// record. Returns the events that were read meanwhile: they may concern this side's sender,
-    /// which may sleep until there is space.
+    /// record. Returns the other events that were read from the socket. They may concern this
+    /// side's sender, which may be asleep until there is space.
     pub(crate) fn take_segment(
         &mut self,
         socket: &Socket,
@@ -167,8 +167,8 @@ mod tests {
     }
 
     /// Test input: `image`, the bytes of frames as the peer sends them. Sends each frame to a
-    /// reader. Returns the numbers of the segments that the reader found, or the code of the
-    /// violation.
+    /// reader of a control socket. Returns the numbers of the segments that the reader found, or
+    /// the code of the violation.
     fn read_image(image: &[u8]) -> Result<Vec<u32>, u32> {
         let (ours, theirs) = Socket::pair().unwrap();
         let mut control_socket = ControlSocket::new(4);

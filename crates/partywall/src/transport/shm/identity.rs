@@ -7,8 +7,9 @@
 //!                └──────────────────────────────────▲
 //! ```
 //!
-//! The message path never comes here: each change of state is one call, at the start or the end of
-//! a connection. No code reads these words back, and the peer decides nothing by them.
+//! The path of messages never enters this file: each change of state is one call, at the start or
+//! the end of a connection. No code of this side reads these words back, and the peer decides
+//! nothing by them.
 
 use crate::peer::Trust;
 use partywall_layout::identity::{
@@ -19,17 +20,20 @@ use partywall_sys::clock::unix_time_ns;
 use partywall_sys::process::own_program;
 use zerocopy::IntoBytes;
 
-/// The owner's identity in its own region, from the state word to the end of the control page.
+/// The identity of this process and the state of its connection, in this side's own region: from
+/// the state word to the end of the control page.
 #[derive(Debug)]
 pub(crate) struct OwnIdentity(OwnMem);
 
 impl OwnIdentity {
-    /// `memory` is the control page from the state word on, all zero.
+    /// Makes the identity from `memory`, the part of the control page that begins at the state
+    /// word. All bytes of `memory` are zero.
     pub(super) const fn new(memory: OwnMem) -> Self {
         Self(memory)
     }
 
-    /// States that the connection runs. Only a trusted peer may read the path of this program.
+    /// Writes into this side's region that the connection is open. The path of this program is
+    /// written as well if the peer is trusted, because only a trusted peer may read it.
     pub(super) fn open(&mut self, peer: Trust) {
         if peer == Trust::Trusted {
             self.0.write(place(PROGRAM), IdentityText::new(own_program()).as_bytes());
@@ -37,9 +41,10 @@ impl OwnIdentity {
         self.store_state(STATE_OPEN);
     }
 
-    /// States that the connection ended by an error with the stable number `error` (SPEC 17). Only
-    /// the first error is kept: later ones follow from it. After the close, a thread that still
-    /// waits for space may find the peer gone, which is no error.
+    /// Writes into this side's region that the connection ended by an error with the stable number
+    /// `error` (SPEC 17). Only the first error is written, because later errors follow from it. An
+    /// error after the close is not written: a thread that still waits for space may find the peer
+    /// gone.
     pub(super) fn broke(&mut self, error: u32) {
         let is_closed = self.0.load(place(STATE)) == STATE_CLOSED;
         if !is_closed && self.0.load(place(LAST_ERROR)) == 0 {
@@ -48,7 +53,8 @@ impl OwnIdentity {
         }
     }
 
-    /// States that this side has closed both directions. An error stays readable beside the state.
+    /// Writes into this side's region that this side has closed both directions. An error that was
+    /// written before stays readable.
     pub(super) fn close(&mut self) {
         self.store_state(STATE_CLOSED);
     }
@@ -59,7 +65,8 @@ impl OwnIdentity {
     }
 }
 
-/// The place in this part of the control page of a value at `offset` in the whole page.
+/// Converts the offset of a value in the control page to its offset in the part of the page that
+/// `OwnIdentity` holds.
 #[expect(clippy::cast_possible_truncation, reason = "within a page")]
 const fn place(offset: u64) -> usize {
     (offset - STATE) as usize

@@ -82,14 +82,16 @@ pub(crate) struct SharedMemory {
     control_socket: Mutex<ControlSocket>,
     releaser: Mutex<Releaser>,
     space_waker: Waker,
-    /// Reserved blocks that were given back without the sender, which takes them back when it needs
-    /// memory.
+    /// Blocks of owned reservations that were dropped without access to the sender. The sender
+    /// takes the blocks back when it needs memory.
     given_back: Mutex<Vec<Block>>,
-    /// What this side states of itself in its own region.
+    /// The part of this side's region that describes this process and the state of the connection,
+    /// for tools.
     identity: Mutex<OwnIdentity>,
     /// How many of the two ends, sender and receiver, are open.
     ends_open: Mutex<u8>,
-    /// The socket on which the connection began, if it moved.
+    /// The transport over the socket on which the connection began, if the connection moved to
+    /// shared memory.
     origin: OnceLock<Weak<dyn FormerTransport>>,
     /// Number of blocks that are reserved and neither sent nor freed. Only the model tests under
     /// shuttle check it.
@@ -151,7 +153,7 @@ pub(crate) struct ShmParts {
     pub doorbells: Doorbells,
 }
 
-/// An end of the peer that may sleep, as the target of a notification.
+/// The receiver or the sender of the peer, as the target of a notification that wakes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sleeping {
     /// The peer's receiver, which waits for records.
@@ -236,15 +238,16 @@ impl SharedMemory {
         self.connection_state.check()
     }
 
-    /// Lets an event loop that polls `set` see the sender's events: the connection began on a
-    /// socket.
+    /// Makes `set`, an epoll set that an event loop polls already, report the sender's events.
+    /// `set` was made for the socket on which the connection began.
     pub(crate) fn adopt_space_set(&self, set: Option<Arc<EpollSet>>) {
         if let Some(set) = set {
             self.space.adopt(set, self.sources());
         }
     }
 
-    /// Notes the socket on which the connection began, and on which one direction may still be.
+    /// Stores the socket on which the connection began. One direction of the connection may still
+    /// use that socket.
     pub(crate) fn began_on(&self, origin: Weak<dyn FormerTransport>) {
         let _ = self.origin.set(origin);
     }
@@ -259,21 +262,23 @@ impl SharedMemory {
         if let Some(origin) = self.origin.get().and_then(Weak::upgrade) {
             origin.violated_elsewhere(violation);
         }
-        // ORDER: Relaxed: the word guards no other memory. An end that reads the former value does
-        // one more operation on peer memory, and checks that memory as in any other operation.
+        // ORDER: Relaxed: the word guards no other memory. A sender or receiver that still reads
+        // the word's previous value does one more operation on peer memory, and checks that memory
+        // as in any other operation.
         self.owner.store(VIOLATED, Ordering::Relaxed);
         self.state(|identity| identity.broke(fault.code()));
         fault
     }
 
-    /// States for tools that the peer's process ended before it closed the connection.
+    /// Writes into this side's region, for tools, that the peer's process ended before it closed
+    /// the connection.
     #[cold]
     fn disconnected(&self) {
         self.state(|identity| identity.broke(Closed::Disconnected.number()));
     }
 
-    /// Changes what this side states of its connection. A forked child states nothing: the region
-    /// is not mapped there.
+    /// Changes the part of this side's region that describes the connection's state. A forked child
+    /// changes nothing, because the region is not mapped there.
     fn state(&self, change: impl FnOnce(&mut OwnIdentity)) {
         if self.connection_state.guard.is_owner() {
             change(&mut lock(&self.identity));
@@ -285,7 +290,7 @@ impl SharedMemory {
         self.connection_state.peer.trust == Trust::Untrusted
     }
 
-    /// Notifies the end of the peer that `sleeping` names: its receiver or its sender.
+    /// Notifies the receiver or the sender of the peer, whichever `sleeping` names.
     fn notify(&self, sleeping: Sleeping) {
         // An error is ignored: the peer is dead or was notified already, and other code detects
         // each case.
@@ -339,7 +344,7 @@ impl SharedMemory {
         let _ = self.wake_for_space();
     }
 
-    /// Sleeps until there may be records. Returns whether the peer is gone.
+    /// Sleeps until there may be records of the peer. Returns whether the peer is gone.
     fn sleep_for_records(&self, deadline: Option<Instant>) -> io::Result<bool> {
         let woken = self.records.sleep(deadline, self.sources())?;
         // A receiver that is woken by a message often answers immediately, and sending reads this
@@ -358,7 +363,7 @@ impl SharedMemory {
     }
 
     /// Handles the events that woke the sender or the receiver of this side. `other` is the wait
-    /// point of the end that was not woken. Returns whether the peer is gone.
+    /// point on which the other one of the two sleeps. Returns whether the peer is gone.
     fn handle_events(&self, woken: Woken, other: &WaitPoint) -> bool {
         if !woken.socket {
             return woken.died;
@@ -379,8 +384,8 @@ impl SharedMemory {
     }
 
     /// Reads the control socket. A doorbell byte does not say whether it is for the sender or the
-    /// receiver of this side. So the end that did not call, whose wait point is `other`, is
-    /// notified too.
+    /// receiver of this side. One of the two calls this method; the other one, whose wait point is
+    /// `other`, is notified too.
     fn read_control(&self, other: &WaitPoint) -> Result<ControlEvents, Violation> {
         let events = lock(&self.control_socket).read(&self.socket)?;
         if events.notified {
@@ -443,7 +448,8 @@ impl SpaceWaiter for SharedMemory {
             #[cfg(shuttle)]
             switch_point();
             lock(&self.given_back).push(block);
-            // The receiver did not free this memory and sends no notification.
+            // This side's sender is notified, because the peer's receiver sends no notification of
+            // memory that it did not free.
             if !seeded_fault("no_notification_of_given_back") {
                 self.space.notify_self();
             }
@@ -471,8 +477,8 @@ const fn word(offset: u64) -> usize {
 /// Value of [`SharedMemory::owner`] after a violation; the word of no fork guard has this value.
 const VIOLATED: u64 = u64::MAX;
 
-/// Lets shuttle, the scheduler of the model tests, run another thread at this point. Here two sides
-/// access shared memory, of which shuttle does not know.
+/// Lets shuttle, the scheduler of the model tests, run another thread. The function is called where
+/// two sides access shared memory, because shuttle does not notice these accesses.
 #[cfg(shuttle)]
 fn switch_point() {
     // ORDER: SeqCst: shuttle supports no other order. The loaded value has no meaning.

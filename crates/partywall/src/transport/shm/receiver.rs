@@ -42,10 +42,11 @@ pub(crate) struct ShmReceiver {
     current: Option<RecordHeader>,
     /// A message outside the ring that `find` returned and the caller has not taken yet.
     held: Option<Held>,
-    /// Whether the next `find` consumes the current message and `held`. An inline message has an
-    /// empty `held` then, so that `find` notices the view without a check of its own.
+    /// Whether the current message was returned as a view, so that the next `find` consumes it.
+    /// While an inline message is a view, `held` contains an empty message, so that `find` notices
+    /// the view without a further check.
     is_viewed: bool,
-    /// The number of the stream to which the current message belongs.
+    /// The number of the stream to which the receiver's current message belongs.
     stream: u32,
     /// Number of records received since the receiver last waited. If the number is high, the
     /// receiver lags behind the sender, and prefetches the next records.
@@ -125,7 +126,7 @@ impl ShmReceiver {
         }
     }
 
-    /// Finds the next message and makes it the current one.
+    /// Finds the next message and makes it the receiver's current message.
     #[inline]
     pub(crate) fn find(&mut self, _may_wait: bool) -> Result<Found, Fault> {
         self.check()?;
@@ -168,8 +169,8 @@ impl ShmReceiver {
                 return Ok(found);
             }
         }
-        // The ring may contain more than the `RECORDS_MAX` records handled by this call. A caller
-        // that waits finds the others in the ring without blocking.
+        // The ring may contain more records than the `RECORDS_MAX` that this call handled. A caller
+        // that waits then finds them in the ring without blocking.
         Ok(Found::Nothing)
     }
 
@@ -228,7 +229,7 @@ impl ShmReceiver {
         if is_owner { Ok(()) } else { self.shm.check() }
     }
 
-    /// Makes the inline message of `record` the current message.
+    /// Makes the inline message of `record` the receiver's current message.
     #[inline]
     fn show(&mut self, record: RecordHeader) {
         if self.is_untrusted && self.current != Some(record) {

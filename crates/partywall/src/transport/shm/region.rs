@@ -26,8 +26,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// The region of this side, cut into parts that each have one owner.
 pub(crate) struct OwnRegion {
-    /// The descriptor of the region's memfd, which is sent to the peer. It stays open as long as
-    /// the region, for tools that examine the process.
+    /// The descriptor of the region's memfd, which is sent to the peer. The descriptor stays open
+    /// as long as the region, for tools that examine the process.
     pub descriptor: Arc<OwnedFd>,
     pub geometry: Geometry,
     pub consumed: OwnMem,
@@ -82,13 +82,13 @@ impl OwnRegion {
     }
 }
 
-/// The connection for which a side makes its region, as the header page states it.
+/// The facts about a connection that a side writes into the header of its region.
 pub(crate) struct Purpose<'a> {
-    /// The nonce of the connector's HELLO.
+    /// The nonce of the connector's HELLO, which identifies the connection.
     pub session_id: [u8; 16],
     /// The role of this side: 0 for the connector, 1 for the acceptor.
     pub role: u32,
-    /// The service of this side's HELLO.
+    /// The number of the service in this side's HELLO.
     pub service: u32,
     /// The address at which the listener was reached, as this side knows it.
     pub address: &'a str,
@@ -103,7 +103,7 @@ pub(crate) struct BlankRegion {
 }
 
 impl BlankRegion {
-    /// Allocates and seals the memory, and makes the doorbells.
+    /// Allocates and seals the memory of a region, and makes the region's two doorbells.
     pub(crate) fn create(geometry: Geometry) -> Result<Self, FallbackReason> {
         let created = create_memory("partywall-region", geometry.region_bytes);
         let (memory, descriptor) = created.map_err(|error| match error {
@@ -117,7 +117,8 @@ impl BlankRegion {
         Ok(Self { geometry, memory, descriptor, doorbells: (doorbell()?, doorbell()?) })
     }
 
-    /// Makes the region of a connection.
+    /// Makes the region of a connection from this blank region: writes the header, and the address
+    /// for tools.
     pub(crate) fn into_region(
         self,
         purpose: &Purpose<'_>,
@@ -138,7 +139,7 @@ impl BlankRegion {
 }
 
 /// A region that a listener makes while it has nothing else to do, so that the next peer need not
-/// wait for it. It is empty until a handshake takes it.
+/// wait for it. `SpareRegion` is empty after a handshake has taken the region.
 #[derive(Default)]
 pub(crate) struct SpareRegion {
     state: Mutex<Spare>,
@@ -155,7 +156,7 @@ enum Spare {
 }
 
 impl SpareRegion {
-    /// Takes the region, if there is one.
+    /// Takes the region that was made in advance, if there is one.
     pub(crate) fn take(&self) -> Option<BlankRegion> {
         match std::mem::replace(&mut *lock(&self.state), Spare::Taken) {
             Spare::Ready(blank) => Some(blank),
@@ -163,14 +164,15 @@ impl SpareRegion {
         }
     }
 
-    /// Frees the region, and makes none before a handshake needs one again. Returns whether there
-    /// was one. At a limit of descriptors or memory, a waiting peer needs them more.
+    /// Frees the region that was made in advance, because a waiting peer needs its descriptors or
+    /// memory more. Until a handshake needs a region again, no other one is made. Returns whether
+    /// there was a region.
     pub(crate) fn give_up(&self) -> bool {
         matches!(std::mem::take(&mut *lock(&self.state)), Spare::Ready(_))
     }
 
-    /// Makes a region in place of one that was taken. An error is ignored: the next handshake makes
-    /// a region itself, and reports why it cannot.
+    /// Makes a region in advance, if a handshake has taken the previous region. An error is
+    /// ignored: the next handshake makes a region itself, and reports why it cannot.
     pub(crate) fn replenish(&self, geometry: Geometry) {
         let mut state = lock(&self.state);
         if let Spare::Taken = *state {
@@ -181,7 +183,8 @@ impl SpareRegion {
     }
 }
 
-/// Cuts the control page into the lines of its words and counters, in order, and the rest.
+/// Splits the control page into six cache lines, each with words or counters of its own, and the
+/// rest of the page.
 pub(super) fn lines(control: OwnMem) -> ([OwnMem; 6], OwnMem) {
     const _: () = {
         let lines = [CONSUMED, ASLEEP_RECORDS, ASLEEP_ROOM, RELEASED];
@@ -211,7 +214,7 @@ pub(crate) struct PeerRegion {
     pub slab: PeerMem,
 }
 
-/// Why this side refuses the peer's region.
+/// The reason why this side refuses the peer's region.
 #[derive(Debug)]
 pub(crate) enum PeerRegionError {
     /// The descriptor that the peer sent is unacceptable, or the kernel could not map its memory.

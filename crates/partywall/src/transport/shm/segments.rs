@@ -89,7 +89,7 @@ impl Held {
     }
 }
 
-/// Why the receiver could not map a segment of the peer.
+/// The reason why the receiver could not map a segment of the peer.
 #[derive(Debug)]
 pub(super) enum SegmentError {
     /// The peer broke a rule of the protocol.

@@ -106,8 +106,9 @@ impl ShmSender {
             has_pending: false,
             batch_has_memory: false,
             is_filling: false,
-            // Messages longer than the peer accepts take the path that checks lengths. One byte is
-            // always inline, because a message in fragments has at least two bytes.
+            // A message longer than the peer accepts is never inline, so that its length is
+            // checked. One byte is always inline, because a message in fragments has at least two
+            // bytes.
             inline_max: config.inline_max.min(peer_message).max(1),
             stream: 0,
             silent_commits: 0,
@@ -269,7 +270,8 @@ impl ShmSender {
         appended.map_err(|error| self.not_appended(error))
     }
 
-    /// Appends pending announcements to the open batch, before any other record.
+    /// Appends the pending records about segments and about an aborted message to the open batch,
+    /// before any other record.
     #[inline]
     pub(super) fn append_pending(&mut self) -> Result<(), NotSent> {
         if self.has_pending { self.append_pending_now() } else { Ok(()) }
@@ -341,8 +343,8 @@ impl ShmSender {
 struct EarlyNotify {
     /// Whether the sender has notified the receiver for a record that is not published yet.
     has_notified: bool,
-    /// Number of notifications that the sender must still send after it publishes their record, not
-    /// before.
+    /// Number of further notifications that the sender gives only after it has published the
+    /// record. While the number is not 0, the sender gives no early notification.
     held_off: u32,
     /// Value to which `held_off` was last set; 0 after an early notification that sufficed.
     hold_off: u32,
@@ -356,26 +358,26 @@ impl EarlyNotify {
         self.held_off == 0 && !self.has_notified
     }
 
-    /// Records that the sender notified the receiver before the publication of the record.
+    /// Notes that the sender notified the receiver before the record was published.
     const fn notified(&mut self) {
         self.has_notified = true;
     }
 
-    /// The caller has published the record. Returns whether the receiver was notified before the
+    /// Notes that the record was published. Returns whether the receiver was notified before the
     /// publication.
     #[inline]
     const fn take(&mut self) -> bool {
         core::mem::replace(&mut self.has_notified, false)
     }
 
-    /// Records that an early notification sufficed: the receiver needed no notification after the
+    /// Notes that an early notification sufficed: the receiver needed no notification after the
     /// publication of the record.
     const fn was_enough(&mut self) {
         self.hold_off = 0;
     }
 
-    /// Records that the sender notified the receiver after the publication of the record. `again`
-    /// is whether it had also been notified before the publication, which did not suffice.
+    /// Notes that the sender notified the receiver after the publication of the record. `again` is
+    /// whether the receiver had also been notified before the publication, which did not suffice.
     fn was_needed(&mut self, again: bool) {
         if again {
             self.hold_off = (self.hold_off * 2).clamp(HOLD_OFF_FIRST, HOLD_OFF_MAX);
@@ -391,7 +393,7 @@ impl EarlyNotify {
 const SILENT_COMMITS_MAX: u32 = 256;
 /// After this time without a reaction to a notification, the sender checks whether the peer lives.
 const SILENT_TIME_MAX: Duration = Duration::from_millis(5);
-/// Number of notifications that come after the publication of their record, once an early
+/// Number of notifications that come only after the publication of their record, once an early
 /// notification had to be repeated. Each further repetition doubles this number.
 const HOLD_OFF_FIRST: u32 = 16;
 const HOLD_OFF_MAX: u32 = 4096;

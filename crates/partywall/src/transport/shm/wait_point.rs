@@ -80,7 +80,8 @@ impl WaitPoint {
             *sleeps += 1;
             let is_due = *sleeps > POLLED_SLEEPS;
             drop(sleeps);
-            // If the epoll set cannot be made, this end continues to sleep by `ppoll`.
+            // If the epoll set cannot be made, the sender or receiver continues to sleep by
+            // `ppoll`.
             if let Some(set) = is_due.then(|| self.make_set(sources)).and_then(Result::ok) {
                 let _ = self.set.set(Some(Arc::new(set)));
             }
@@ -122,7 +123,8 @@ impl WaitPoint {
         Ok(set)
     }
 
-    /// Uses `set` from now on, which an event loop polls already: its connection began on a socket.
+    /// Uses `set` as the epoll set of this wait point from now on. An event loop polls `set`
+    /// already, because the connection began on a socket.
     pub(crate) fn adopt(&self, set: Arc<EpollSet>, sources: EventSources<'_>) {
         let filled = self.fill(&set, sources).is_ok();
         let _ = self.set.set(filled.then_some(set));

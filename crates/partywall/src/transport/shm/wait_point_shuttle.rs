@@ -25,7 +25,7 @@ pub(crate) struct WaitPoint {
     sleeping: Sleeping,
 }
 
-/// The descriptors that a wait point of a model would watch besides its doorbell.
+/// The descriptors that a wait point of a model test would watch besides its doorbell.
 #[derive(Clone, Copy, Debug)]
 #[expect(dead_code, reason = "in a model, nothing watches a descriptor")]
 pub(crate) struct EventSources<'a> {
@@ -38,7 +38,7 @@ pub(crate) struct EventSources<'a> {
 pub(crate) struct Woken {
     /// Whether the peer hung up, which is the only event of the socket in a model test.
     pub socket: bool,
-    /// Whether the peer's process died: always false in a model.
+    /// Whether the peer's process died: always false in a model test.
     pub died: bool,
 }
 
@@ -72,15 +72,17 @@ impl WaitPoint {
         unreachable!("a driver in a model polls its side")
     }
 
-    /// Does nothing: a model has no event loops.
+    /// Does nothing, because no event loop polls a wait point of a model test.
     pub(crate) fn adopt(&self, _: Arc<EpollSet>, _: EventSources<'_>) {}
 
-    /// Always succeeds: a model has no descriptors that could be missing.
+    /// Always succeeds, because a wait point of a model test has no descriptors that could be
+    /// missing.
     pub(crate) fn check_descriptor(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Notifies the sender or the receiver that sleeps here, from another thread of its own side.
+    /// Notifies the sender or the receiver that sleeps on this wait point. The caller is another
+    /// thread of the same side.
     pub(crate) fn notify_self(&self) {
         self.side.notify(self.sleeping);
     }
@@ -98,24 +100,24 @@ pub(crate) struct Side {
 struct Events {
     records: bool,
     space: bool,
-    /// Whether a waker of this side was called.
+    /// Whether a waker of this side was called since the driver last consumed the events.
     woken: bool,
-    /// Whether the peer hung up; never reset.
+    /// Whether the peer hung up. This event is never consumed.
     hung_up: bool,
 }
 
 impl Side {
-    /// Wakes the driver from another thread of its own side.
+    /// Wakes the driver of this side of the model test, from another thread of the same side.
     pub(crate) fn wake(&self) {
         self.change(|events| events.woken = true);
     }
 
-    /// Records that the peer closed the connection or died, and wakes the driver.
+    /// Notes that the peer closed the connection or died, and wakes the driver.
     pub(crate) fn hang_up(&self) {
         self.change(|events| events.hung_up = true);
     }
 
-    /// Notifies the sender or the receiver of this side.
+    /// Notifies this side that there are records for its receiver or space for its sender.
     pub(super) fn notify(&self, sleeping: Sleeping) {
         self.change(|events| match sleeping {
             Sleeping::ForRecords => events.records = true,
@@ -123,9 +125,9 @@ impl Side {
         });
     }
 
-    /// Returns, without blocking, whether there are events for the receiver and for the sender, and
-    /// consumes them. The sender's events are considered only if `for_space`: the driver waits for
-    /// space.
+    /// Returns whether there are events for the receiver and for the sender, and consumes these
+    /// events. Never blocks. The sender's events count only if `for_space` is true, which means
+    /// that the driver waits for space.
     pub(crate) fn poll(&self, for_space: bool) -> (bool, bool) {
         let mut events = self.lock();
         let records = std::mem::take(&mut events.records) || events.hung_up;

@@ -7,9 +7,11 @@
 //!                 └─ after it                   ─▶ SharedMemory: the ring has space
 //! ```
 //!
-//! Threads that wait hold this object while another thread switches the sender. So the switch
-//! notifies the new wait point once: a thread that armed nothing there wakes and tries again.
-//! The descriptor stays the same: the epoll set of the socket is handed over.
+//! Threads may wait on this object while another thread switches the sender. So the switch notifies
+//! the wait point of shared memory once: a waiting thread that has not announced its wait there
+//! wakes and tries again.
+//!
+//! The descriptor stays the same, because shared memory takes over the epoll set of the socket.
 
 use super::SocketShared;
 use crate::transport::shm::SharedMemory;
@@ -20,24 +22,26 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
-/// The space waiter of the transport that a sender uses now.
+/// The object on which a sender waits for space: the socket at first, shared memory after the
+/// switch.
 #[derive(Debug)]
 pub(crate) struct CurrentSpace {
     guard: ForkGuard,
-    /// The socket, which closes once both ends of this side have left it.
+    /// The socket, which is closed once this side's sender and receiver have both left it.
     socket: Weak<SocketShared>,
-    /// The descriptor that an event loop asked for before the switch.
+    /// The descriptor that an external event loop requested before the switch.
     asked: OnceLock<Asked>,
     shm: OnceLock<Arc<SharedMemory>>,
-    /// Locked while the descriptor is handed over, and while a thread asks for it.
+    /// Locked while the epoll set moves to shared memory, and while a thread asks for the
+    /// descriptor.
     hand_over: Mutex<()>,
 }
 
-/// A descriptor that shows when there may be space.
+/// The descriptor that an external event loop polls for space on the socket.
 #[derive(Debug)]
 enum Asked {
     Set(Arc<EpollSet>),
-    /// No epoll set could be made. The sender's `arm` reports that.
+    /// The socket itself, because no epoll set could be made. `arm` of the sender then fails.
     Socket(Arc<Socket>),
 }
 
@@ -48,7 +52,8 @@ impl CurrentSpace {
         Self { guard, socket, asked, shm: OnceLock::new(), hand_over: Mutex::new(()) }
     }
 
-    /// From now on, space means that of shared memory. Wakes every thread that waits.
+    /// Makes threads wait for space in shared memory from now on, and wakes every thread that waits
+    /// already.
     pub(super) fn switch(&self, socket: &SocketShared, shm: &Arc<SharedMemory>) {
         let locked = self.hand_over.lock().unwrap_or_else(PoisonError::into_inner);
         shm.adopt_space_set(socket.hand_over_space_set());
@@ -63,7 +68,7 @@ impl CurrentSpace {
         }
         match self.socket.upgrade() {
             Some(socket) => Some(ask(&*socket)),
-            // The socket closes only after the switch.
+            // The socket is gone, so the switch to shared memory has happened meanwhile.
             None => self.shm.get().map(|shm| ask(&**shm)),
         }
     }
@@ -89,8 +94,8 @@ impl SpaceWaiter for CurrentSpace {
     fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool> {
         let was_shared = self.shm.get().is_some();
         let slept = self.current(|space| space.sleep(deadline)).unwrap_or(Ok(true));
-        // What the socket reported says nothing of the transport that took its place meanwhile: the
-        // thread tries again there.
+        // The sender switched to shared memory while the thread slept. The events of the socket
+        // mean nothing for shared memory, so the thread tries again.
         if !was_shared && self.shm.get().is_some() { Ok(false) } else { slept }
     }
 
@@ -99,7 +104,8 @@ impl SpaceWaiter for CurrentSpace {
     }
 
     fn give_back(&self, memory: Memory) {
-        // Only shared memory needs it back, and its memory was reserved after the switch.
+        // Only memory of shared memory has to be given back, and it can only be reserved after the
+        // switch.
         if let Some(shm) = self.shm.get() {
             shm.give_back(memory);
         }

@@ -120,27 +120,30 @@ impl SocketShared {
         fault
     }
 
-    /// Sleeps until there may be bytes to receive.
+    /// Sleeps until there may be bytes of the peer to receive.
     fn sleep_for_records(&self, deadline: Option<Instant>) -> io::Result<Woken> {
         self.records.sleep(deadline, &self.socket, self.process.as_deref())
     }
 
-    /// The descriptor that becomes readable when there may be bytes to receive.
+    /// Returns the descriptor that becomes readable when there may be bytes to receive.
     fn records_descriptor(&self) -> BorrowedFd<'_> {
         self.records.descriptor(&self.socket, self.process.as_deref())
     }
 
-    /// The epoll set that becomes readable when there may be space; `None` if it cannot be made.
+    /// Returns the epoll set that becomes readable when there may be space to send; `None` if the
+    /// set cannot be made.
     fn space_set(&self) -> Option<&Arc<EpollSet>> {
         self.space.set(&self.socket, self.process.as_deref())
     }
 
-    /// Hands the receiver's epoll set over to shared memory, if an event loop may poll it.
+    /// Takes the receiver's epoll set away from the socket, for shared memory to use it. The result
+    /// is `None` if no set was made.
     fn hand_over_records_set(&self) -> Option<Arc<EpollSet>> {
         self.records.hand_over(&self.socket, self.process.as_deref())
     }
 
-    /// Hands the sender's epoll set over to shared memory, if an event loop may poll it.
+    /// Takes the sender's epoll set away from the socket, for shared memory to use it. The result
+    /// is `None` if no set was made.
     fn hand_over_space_set(&self) -> Option<Arc<EpollSet>> {
         self.space.hand_over(&self.socket, self.process.as_deref())
     }
@@ -159,8 +162,8 @@ impl SocketShared {
         }
     }
 
-    /// Closes the sender or the receiver of this side. Closing the last of the two shuts the socket
-    /// down for every process that holds the socket's descriptor.
+    /// Notes that the sender or the receiver of this side has left the socket. When both have left
+    /// it, shuts the socket down for every process that holds a descriptor of it.
     fn depart(&self) {
         let mut open = self.ends_open.lock().unwrap_or_else(PoisonError::into_inner);
         *open -= 1;
@@ -246,7 +249,7 @@ mod tests {
     use partywall_layout::Kind;
     use partywall_layout::record_ring::{BlobBody, WireHeader};
 
-    /// The two ends of a connection over `socket` that stays on the socket.
+    /// Returns sender and receiver of a connection over `socket` that never moves to shared memory.
     fn ends(socket: Socket) -> (SocketSender, SocketReceiver) {
         let parts = SocketParts {
             socket: Arc::new(socket),
@@ -268,7 +271,7 @@ mod tests {
         while said < 64 << 20 {
             match sender.control(Kind::Ping, 0, &[0; 16]) {
                 Ok(()) => said += 32,
-                // The test reads some of the bytes as the peer, but never all of them.
+                // The test, which plays the peer, reads some bytes now and then, but never all.
                 Err(NotSent::Full) => assert!(other.read(&mut bytes, false).unwrap() > 0),
                 Err(error) => panic!("{error:?}"),
             }

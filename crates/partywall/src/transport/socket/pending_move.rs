@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The move of a connection from its socket to shared memory, as the two ends of one side share it
-//! (SPEC 8.5).
+//! The move of a connection from its socket to shared memory, which the sender and the receiver of
+//! one side share (SPEC 8.5).
 //!
 //! ```text
 //!   connector  not begun ── pays: make a pair, send MOVE ─┐
@@ -11,13 +11,17 @@
 //!           the receiver reads SWITCH, and takes its end
 //! ```
 //!
-//! No thread works for the move. The sender advances it in each call, the receiver with each
-//! message; neither ever waits for it. If it fails, the connection stays on the socket for good,
-//! and nothing is lost. An end that its user dropped is closed as soon as it is made.
+//! No thread works for the move. The sender advances the move in each call, and the receiver with
+//! each message; neither of them ever waits for it. If the move fails, the connection stays on the
+//! socket for good, and nothing is lost.
 //!
-//! Only the sender knows whether it stands between two records. So the sender of a connector leaves
-//! its position here when it does, and takes it back before it writes. A receiver that finds the
-//! position may send MOVE itself: a side that only receives moves, too.
+//! If the application has dropped the socket's sender or receiver before, the one over shared
+//! memory is closed as soon as it is made.
+//!
+//! MOVE may only be sent between two records, and only the connector's sender knows where that is.
+//! So between two records the sender stores its position in `State::boundary`, and takes it back
+//! before it writes. A receiver that finds a position there may send MOVE itself, so that a side
+//! that only receives moves as well.
 
 use crate::transport::shm::{SharedMemory, ShmReceiver, ShmSender};
 use crate::transport::{MovingTransport, Transport, TransportReceiver, TransportSender};
@@ -35,34 +39,37 @@ pub(crate) trait MoveHandshake: fmt::Debug + Send {
     /// Begins the connector's handshake on a new pair. Returns the acceptor's end of the pair.
     fn begin(&mut self) -> Result<OwnedFd, MoveFailed>;
 
-    /// Begins the acceptor's handshake on its end of the connector's pair.
+    /// Begins the acceptor's handshake. `descriptor` is the acceptor's end of the connector's
+    /// socket pair.
     fn accept(&mut self, descriptor: OwnedFd) -> Result<(), MoveFailed>;
 
-    /// Continues the handshake. Returns the two ends over shared memory once it is complete.
+    /// Continues the handshake. Returns the sender and the receiver over shared memory once the
+    /// handshake is complete.
     fn progress(&mut self) -> Result<Option<(ShmSender, ShmReceiver)>, MoveFailed>;
 }
 
-/// Why a connection does not move.
+/// The reason why a connection does not move to shared memory.
 #[derive(Debug)]
 pub(crate) enum MoveFailed {
-    /// The connection stays on the socket.
+    /// The connection stays on the socket, for the contained reason.
     Stays(FallbackReason),
     /// The peer broke a rule, so the connection ends.
     Violation(Violation),
 }
 
-/// The move of one connection. Its sender and its receiver share it.
+/// The move of one connection to shared memory, which the connection's sender and receiver share.
 #[derive(Debug)]
 pub(crate) struct PendingMove {
     is_connector: bool,
     opened: Instant,
     state: Mutex<State>,
-    /// The shared memory, once it is assembled.
+    /// The connection's shared memory, once the handshake of the move is complete.
     shm: OnceLock<Weak<SharedMemory>>,
-    /// The transport on which the connection stays, once that is decided. It is read without the
-    /// lock, which a thread may hold at the moment when its process forks.
+    /// The transport of the connection, once the move has succeeded or failed. The value can be
+    /// read without the lock, which another thread may hold while the process forks.
     settled: OnceLock<Transport>,
-    /// Set once an acceptor has received MOVE. Until then its ends need not take the lock.
+    /// Set once an acceptor has received MOVE. Before that, the acceptor's sender and receiver need
+    /// not lock the state of the move.
     has_begun: OnceLock<()>,
 }
 
@@ -70,18 +77,19 @@ pub(crate) struct PendingMove {
 struct State {
     phase: Phase,
     handshake: Option<Box<dyn MoveHandshake>>,
-    /// Where the next record of a connector begins, while its sender is between two records and
-    /// every earlier byte was written.
+    /// For a connector whose sender is between two records and has written every byte: the position
+    /// of its next record.
     boundary: Option<Position>,
-    /// The acceptor's end of the pair, until MOVE was sent.
+    /// The acceptor's end of the socket pair, until the connector has sent it with MOVE.
     unsent: Option<OwnedFd>,
-    /// Messages sent so far, as a connector counts them.
+    /// Number of messages that a connector has sent on the socket.
     sent: u32,
-    /// Messages received so far, as a connector counts them.
+    /// Number of messages that a connector has received on the socket.
     received: u32,
     is_sender_open: bool,
     is_receiver_open: bool,
-    /// The ends over shared memory, until their users take them.
+    /// The sender over shared memory, until the socket's sender hands the direction over to it;
+    /// `receiver` likewise.
     sender: Option<Box<ShmSender>>,
     receiver: Option<Box<ShmReceiver>>,
 }
@@ -95,8 +103,8 @@ enum Phase {
 }
 
 impl PendingMove {
-    /// Prepares a move that `handshake` will perform. With an obstacle the connection stays on the
-    /// socket.
+    /// Prepares a move that `handshake` performs. If `obstacle` is a reason not to move, the
+    /// connection stays on the socket.
     pub(crate) fn new(
         handshake: Box<dyn MoveHandshake>,
         is_connector: bool,
@@ -129,18 +137,19 @@ impl PendingMove {
         }
     }
 
-    /// Whether this side awaits MOVE.
+    /// Whether this side is an acceptor that has not received MOVE yet.
     pub(super) fn awaits_move(&self) -> bool {
         !self.is_connector && self.lock().phase == Phase::NotBegun
     }
 
-    /// Whether the move has failed, so that both ends stay on the socket.
+    /// Whether the move has failed, so that the connection's sender and receiver stay on the
+    /// socket.
     pub(super) fn stays(&self) -> bool {
         matches!(self.settled.get(), Some(Transport::Socket(_)))
     }
 
-    /// Leaves the sender's position here, where the next record begins. Returns whether it must be
-    /// taken back before the sender writes.
+    /// Stores the position where the sender's next record begins, so that the receiver may send
+    /// MOVE there. Returns true if the sender must take the position back before it writes.
     pub(super) fn offer_boundary(&self, position: Position) -> bool {
         if !self.is_connector || self.settled.get().is_some() {
             return false;
@@ -153,13 +162,14 @@ impl PendingMove {
         can_begin
     }
 
-    /// Takes back the position that [`offer_boundary`](Self::offer_boundary) left. It has grown if
-    /// the receiver sent MOVE meanwhile.
+    /// Takes back the position that [`offer_boundary`](Self::offer_boundary) stored. If the
+    /// receiver has sent MOVE meanwhile, the position is the one after MOVE.
     pub(super) fn take_boundary(&self) -> Option<Position> {
         self.lock().boundary.take()
     }
 
-    /// Counts a message that was sent. Only a connector counts, because it alone begins.
+    /// Counts a message that this side sent. Only a connector counts, because only a connector
+    /// begins the move.
     pub(super) fn count_sent(&self) {
         if self.is_connector && self.settled.get().is_none() {
             let mut state = self.lock();
@@ -167,7 +177,7 @@ impl PendingMove {
         }
     }
 
-    /// Counts a message that was received.
+    /// Counts a message that this side received. Only a connector counts.
     pub(super) fn count_received(&self) {
         if self.is_connector && self.settled.get().is_none() {
             let mut state = self.lock();
@@ -175,8 +185,9 @@ impl PendingMove {
         }
     }
 
-    /// Advances the move for a sender that is between two records, at `position`, and is about to
-    /// send `len` bytes. Returns the position of its next record.
+    /// Advances the move from the sender, which is between two records, at `position`, and is about
+    /// to send `len` bytes. Returns the position of the sender's next record, which is after MOVE
+    /// if MOVE was sent.
     pub(super) fn advance_sender(
         &self,
         socket: &Socket,
@@ -199,7 +210,7 @@ impl PendingMove {
         Ok(position)
     }
 
-    /// Advances the move for a receiver that has found a message.
+    /// Advances the move from the receiver, which has received a message.
     pub(super) fn advance_receiver(&self, socket: &Socket) -> Result<(), Violation> {
         if self.is_at_rest() {
             return Ok(());
@@ -217,7 +228,7 @@ impl PendingMove {
         Ok(())
     }
 
-    /// Handles a received MOVE, with the descriptors that came with it.
+    /// Handles the record MOVE from the connector, and the descriptors that came with MOVE.
     pub(super) fn received(
         &self,
         record: &RecordHeader,
@@ -244,7 +255,8 @@ impl PendingMove {
                     Err(failed) => self.fail(&mut state, failed),
                 }
             }
-            // The kernel dropped the descriptor: the connector's pair hangs up.
+            // The kernel dropped the descriptor that came with MOVE, which closed the acceptor's
+            // end of the pair. So the connector sees a hang-up, and stays on the socket as well.
             (None, _) if is_truncated => {
                 self.fail(&mut state, MoveFailed::Stays(FallbackReason::Descriptors))
             }
@@ -252,20 +264,22 @@ impl PendingMove {
         }
     }
 
-    /// Handles a received SWITCH: returns the receiver over shared memory.
+    /// Handles the record SWITCH from the peer: returns the receiver over shared memory, which
+    /// continues the direction.
     pub(super) fn switch_receiver(
         &self,
         record: &RecordHeader,
     ) -> Result<Box<ShmReceiver>, Violation> {
         let mut state = self.lock();
         check_empty(record)?;
-        // The peer has sent READY before SWITCH, so the handshake is complete or completes now.
+        // The peer sent READY, its last frame of the handshake, before SWITCH. So the handshake is
+        // complete now.
         self.progress(&mut state)?;
         state.receiver.take().ok_or_else(|| unexpected(record))
     }
 
-    /// Whether the sender may switch: it then writes SWITCH, and calls
-    /// [`take_sender`](Self::take_sender).
+    /// Whether the sender over shared memory is ready. The socket's sender then writes SWITCH, and
+    /// calls [`take_sender`](Self::take_sender).
     pub(super) fn is_sender_ready(&self) -> bool {
         self.settled.get() == Some(&Transport::SharedMemory) && self.lock().sender.is_some()
     }
@@ -274,7 +288,8 @@ impl PendingMove {
         self.lock().sender.take()
     }
 
-    /// Closes the sender over shared memory, because the sender on the socket was closed.
+    /// Closes the sender over shared memory, now or when it is made, because the application closed
+    /// the socket's sender.
     pub(super) fn close_sender(&self) {
         let mut state = self.lock();
         state.is_sender_open = false;
@@ -282,21 +297,23 @@ impl PendingMove {
         state.close_unused();
     }
 
-    /// Closes the receiver over shared memory, because the receiver on the socket was closed.
+    /// Closes the receiver over shared memory, now or when it is made, because the application
+    /// closed the socket's receiver.
     pub(super) fn close_receiver(&self) {
         let mut state = self.lock();
         state.is_receiver_open = false;
         state.close_unused();
     }
 
-    /// Ends shared memory, because the peer broke a rule on the socket.
+    /// Ends the connection over shared memory, because the peer broke a rule on the socket.
     pub(super) fn violated(&self, violation: Violation) {
         if let Some(shm) = self.shm.get().and_then(Weak::upgrade) {
             shm.violated_elsewhere(violation);
         }
     }
 
-    /// Sends MOVE at `position`. Returns the position after it, or `position` if MOVE was not sent.
+    /// Begins the move: sends MOVE as the record at `position`. Returns the position after MOVE, or
+    /// `position` if MOVE was not sent.
     fn begin(
         &self,
         state: &mut State,
@@ -315,7 +332,7 @@ impl PendingMove {
         let record = RecordHeader { position, kind: Kind::Move, len: 0, stream: 0 };
         let wire = record.to_wire();
         match socket.send(&[IoSlice::new(wire.as_bytes())], &[descriptor.as_fd()], false, true) {
-            // The kernel takes all of a record that is so short, or nothing of it.
+            // The kernel accepts MOVE as a whole or not at all, because the record is so short.
             Ok(_) => {
                 state.phase = Phase::UnderWay;
                 Ok(position.plus(record.footprint()))
@@ -324,8 +341,8 @@ impl PendingMove {
                 state.unsent = Some(descriptor);
                 Ok(position)
             }
-            // Too many descriptors are on their way, or the peer has gone, which the next write
-            // reports.
+            // Too many descriptors are in flight in the kernel, or the peer is gone. The next write
+            // reports a peer that is gone.
             Err(_) => {
                 let failed = MoveFailed::Stays(FallbackReason::Descriptors);
                 self.fail(state, failed).map(|()| position)
@@ -333,7 +350,8 @@ impl PendingMove {
         }
     }
 
-    /// Continues a handshake that is under way, and keeps the ends that it makes.
+    /// Continues the handshake of the move. When the handshake is complete, stores the sender and
+    /// the receiver over shared memory.
     fn progress(&self, state: &mut State) -> Result<(), Violation> {
         let (Phase::UnderWay, Some(handshake)) = (state.phase, &mut state.handshake) else {
             return Ok(());
@@ -354,7 +372,8 @@ impl PendingMove {
         }
     }
 
-    /// Gives the move up, and closes all that was made for it.
+    /// Gives the move up: drops the handshake and its socket pair. The connection stays on the
+    /// socket.
     fn fail(&self, state: &mut State, failed: MoveFailed) -> Result<(), Violation> {
         (state.handshake, state.unsent) = (None, None);
         let (reason, result) = match failed {
@@ -366,8 +385,8 @@ impl PendingMove {
         result
     }
 
-    /// Whether this side is an acceptor that has received no MOVE. The other end of this side may
-    /// have received it just now: then the move goes on with the next message.
+    /// Whether this side is an acceptor that has received no MOVE. If another thread receives MOVE
+    /// just now, the move continues with the next message.
     fn is_at_rest(&self) -> bool {
         !self.is_connector && self.has_begun.get().is_none()
     }
@@ -384,13 +403,14 @@ impl MovingTransport for PendingMove {
 }
 
 impl State {
-    /// Whether enough messages went to make a move pay.
+    /// Whether the connection has carried so many messages that a move to shared memory pays.
     fn has_paid(&self) -> bool {
         self.sent.min(self.received) >= EXCHANGES_BEFORE
             || self.sent.saturating_add(self.received) >= MESSAGES_BEFORE
     }
 
-    /// Closes the ends that their users will not take.
+    /// Closes the sender or the receiver over shared memory if the application has closed that
+    /// direction on the socket.
     fn close_unused(&mut self) {
         if !self.is_sender_open {
             if let Some(mut sender) = self.sender.take() {
@@ -417,14 +437,16 @@ fn check_empty(record: &RecordHeader) -> Result<(), Violation> {
     Err(Violation::Body { position, what: "body where none may be", found })
 }
 
-/// Number of messages in each direction after which a move pays. The two sides wait for each other
-/// then, and sharing memory costs about as much as 8 round trips cost more on a socket.
+/// Number of messages in each direction after which a move to shared memory pays. So many messages
+/// in both directions mean that the two sides answer each other. A move costs as much time as 8
+/// round trips over a socket take longer than over shared memory.
 const EXCHANGES_BEFORE: u32 = 8;
 
-/// Number of messages in both directions together after which a move pays, whichever way they went.
-/// Messages that nobody answers are cheap on a socket: 100 of them take half the time of a move.
+/// Number of messages, in both directions together, after which a move to shared memory pays. The
+/// number is high because messages without an answer are cheap on a socket: 100 of them take half
+/// the time of a move.
 const MESSAGES_BEFORE: u32 = 128;
 
-/// Age of a connection above which its next message makes it move: connections that live longer
-/// carry more messages.
+/// Age of a connection from which on its next message begins a move to shared memory, because a
+/// connection that has lived so long usually carries more messages.
 const AGE_BEFORE: Duration = Duration::from_millis(1);

@@ -33,7 +33,8 @@ pub(crate) struct SocketReceiver {
     shared: Arc<SocketShared>,
     position: Position,
     buffer: Vec<u8>,
-    /// Start of the bytes in `buffer` that were read and not parsed yet; `end` is their end.
+    /// Index of the first byte in `buffer` that was read and not parsed yet; `end` is the end of
+    /// these bytes.
     start: usize,
     end: usize,
     large: Option<Large>,
@@ -41,7 +42,7 @@ pub(crate) struct SocketReceiver {
     current: Option<usize>,
     /// The large message that `find` returned and the caller has not taken yet.
     held: Option<Message>,
-    /// Whether the next `find` consumes the current message.
+    /// Whether the current message was returned as a view, so that the next `find` consumes it.
     is_viewed: bool,
     /// Whether this is the receiver of a session; `stream` is then the stream of the current
     /// message.
@@ -58,18 +59,22 @@ pub(crate) struct SocketReceiver {
     /// the receiver checks whether the peer lives.
     empty_polls: u32,
     stats: ReceiverStats,
-    /// The move of the connection, until the receiver has switched or the move has failed.
+    /// The connection's pending move to shared memory. The field is `None` once the receiver has
+    /// switched, or if the connection does not move.
     pending_move: Option<Arc<PendingMove>>,
-    /// Descriptors that arrived before the record to which they belong: one comes with MOVE.
+    /// Received descriptors of a record that is not parsed yet. Only the record MOVE has a
+    /// descriptor.
     arrived: Vec<OwnedFd>,
-    /// Where in `buffer` the bytes end with which the descriptor arrived; 0 once a record other
-    /// than MOVE had them.
+    /// Index in `buffer` where the bytes end that arrived together with the descriptor. The index
+    /// is 0 if these bytes belonged to a record other than MOVE.
     arrived_end: usize,
     /// Whether the kernel dropped descriptors that the peer sent.
     is_truncated: bool,
-    /// Whether this side awaits MOVE, and so reads descriptors.
+    /// Whether this side is an acceptor that awaits MOVE. Only then does it receive descriptors
+    /// together with bytes.
     awaits_move: bool,
-    /// The receiver over shared memory, once SWITCH was read.
+    /// The receiver over shared memory, which continues this direction. The field is set when
+    /// SWITCH was parsed.
     switched: Option<Box<ShmReceiver>>,
 }
 
@@ -110,7 +115,7 @@ impl Large {
 const STRAY: Violation = Violation::Frame { what: "descriptor without MOVE", found: 1 };
 const HEADER: usize = size_of::<WireHeader>();
 const BODY: usize = size_of::<BlobBody>();
-/// Size of the buffer in bytes: it holds the longest DATA record.
+/// Size of the receiver's buffer in bytes, so that it holds the longest DATA record.
 const BUFFER_BYTES: usize = HEADER + DATA_BYTES_MAX as usize;
 /// Least number of bytes by which the memory of a large message grows. Each later growth at most
 /// doubles that memory, so a peer that announces many bytes and sends few costs little memory.
@@ -157,7 +162,8 @@ impl SocketReceiver {
         }
     }
 
-    /// Takes the receiver over shared memory after SWITCH was read. This receiver is then closed.
+    /// Returns the receiver over shared memory if SWITCH was parsed. The receiver on the socket has
+    /// then left the socket.
     pub(crate) fn take_switched(&mut self) -> Option<ShmReceiver> {
         let mut receiver = *self.switched.take()?;
         receiver.continue_from(&self.stats, self.has_streams);
@@ -168,7 +174,8 @@ impl SocketReceiver {
         Some(receiver)
     }
 
-    /// Handles a record of the move (SPEC 8.5), and parses what follows MOVE.
+    /// Handles MOVE or SWITCH, the two records of a move to shared memory (SPEC 8.5). Parses the
+    /// next record after MOVE.
     #[cold]
     fn on_move(
         &mut self,
@@ -179,7 +186,8 @@ impl SocketReceiver {
         let Some(pending) = self.pending_move.clone() else {
             return Err(Violation::Unexpected { position, kind });
         };
-        // A read ends with the bytes that brought a descriptor. So those of MOVE end within it.
+        // A read returns no bytes after those that arrived together with a descriptor. So if the
+        // descriptor belongs to this record, the end of that read lies within the record.
         let end = self.start + HEADER + record.len as usize;
         let is_of_move = (self.start + 1..=end).contains(&self.arrived_end);
         self.start += HEADER;
@@ -194,7 +202,7 @@ impl SocketReceiver {
             return self.parse();
         }
         if bytes_after > 0 {
-            // No record follows SWITCH on the socket.
+            // SWITCH must be the last record on the socket, so any byte after it is a violation.
             let (position, kind) = (self.position.0, self.buffer[self.start] >> 1 & 31);
             return Err(Violation::Unexpected { position, kind });
         }
@@ -203,7 +211,7 @@ impl SocketReceiver {
         Ok(Some(Found::Nothing))
     }
 
-    /// Advances the move of the connection after a message was found.
+    /// Advances the connection's move to shared memory, after a message was received.
     #[cold]
     fn advance_move(&mut self) -> Result<(), Violation> {
         let Some(pending) = &self.pending_move else { return Ok(()) };
@@ -215,7 +223,8 @@ impl SocketReceiver {
         Ok(())
     }
 
-    /// Reads bytes with the descriptors that come with them: at most one, that of MOVE.
+    /// Reads bytes from the socket, and the descriptors that arrive with these bytes. More than one
+    /// descriptor is a violation, because only MOVE has a descriptor.
     fn receive(&mut self, nonblocking: bool) -> io::Result<Result<usize, Violation>> {
         if !self.arrived.is_empty() && self.arrived_end == 0 {
             return Ok(Err(STRAY));

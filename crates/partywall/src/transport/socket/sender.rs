@@ -25,7 +25,8 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// The sending end of a connection over a socket: frames messages as records and writes them.
+/// The sending end of a connection over a socket, which frames messages as records and writes the
+/// records.
 #[derive(Debug)]
 pub(crate) struct SocketSender {
     pub(super) shared: Arc<SocketShared>,
@@ -38,8 +39,8 @@ pub(crate) struct SocketSender {
     pub(super) rest_sent: usize,
     /// The framed messages of the open batch.
     batch: Vec<u8>,
-    /// The position after the open batch. The next two fields count the messages of the batch, and
-    /// their payload bytes.
+    /// The position at which the next record after the open batch begins. The two fields that
+    /// follow count the messages of the batch, and their payload bytes.
     batch_end: Position,
     batch_messages: u64,
     batch_bytes: u64,
@@ -56,16 +57,18 @@ pub(crate) struct SocketSender {
     end: Option<Closed>,
     /// Whether the record that ends this direction is written, or is the last one in `rest`.
     is_closing: bool,
-    /// The move of the connection, until this direction has switched or the move has failed.
+    /// The connection's pending move to shared memory. The field is `None` once this direction has
+    /// switched, or if the connection does not move.
     pending_move: Option<Arc<PendingMove>>,
-    /// Whether `pending_move` has the position of the next record: it must be taken back before
-    /// anything is written.
+    /// Whether the sender has stored the position of its next record in `pending_move`. The sender
+    /// takes the position back before it writes anything.
     is_at_boundary: bool,
-    /// Whether SWITCH is written, or is the last record in `rest`.
+    /// Whether SWITCH, the last record of this direction on the socket, is written or is in `rest`.
     is_switching: bool,
     /// Whether the connection carries the streams of a session.
     has_streams: bool,
-    /// The space waiter that outlives the move, if the connection may move.
+    /// The object on which threads wait for space, before and after the switch to shared memory.
+    /// `None` if the connection never moves.
     space: Option<Arc<CurrentSpace>>,
 }
 
@@ -113,8 +116,8 @@ impl SocketSender {
         }
     }
 
-    /// Advances the move of the connection, for a message of `len` bytes that follows. Returns the
-    /// sender over shared memory once this direction continues there.
+    /// Advances the connection's move to shared memory; `len` is the length of the next message in
+    /// bytes. Returns the sender over shared memory if the direction has just switched to it.
     pub(crate) fn switch(&mut self, len: usize) -> Result<Option<ShmSender>, NotSent> {
         let Some(pending) = self.pending_move.clone() else { return Ok(None) };
         self.check()?;
@@ -123,7 +126,8 @@ impl SocketSender {
         }
         if !self.is_switching {
             if self.has_unsent() {
-                // MOVE is no part of `rest`, so it must not overtake what is there.
+                // MOVE is written directly to the socket, not through `rest`. So it must wait until
+                // the kernel has accepted all bytes of `rest`.
                 return Ok(None);
             }
             let advanced = pending.advance_sender(&self.shared.socket, self.position, len);
@@ -144,8 +148,8 @@ impl SocketSender {
         Ok(self.become_shared(&pending))
     }
 
-    /// Returns the sender over shared memory if this direction has written SWITCH, after which no
-    /// record may follow on the socket.
+    /// Completes the switch to shared memory if SWITCH was written or is in `rest`, because no
+    /// record may follow SWITCH on the socket. Returns the sender over shared memory.
     pub(crate) fn finish_switch(&mut self) -> Result<Option<ShmSender>, NotSent> {
         if !self.is_switching {
             return Ok(None);
@@ -153,7 +157,8 @@ impl SocketSender {
         self.switch(0)
     }
 
-    /// Takes the sender over shared memory, and leaves the socket to the receiver.
+    /// Takes the sender over shared memory, which continues this direction. The receiver may still
+    /// use the socket.
     fn become_shared(&mut self, pending: &PendingMove) -> Option<ShmSender> {
         let mut sender = *pending.take_sender()?;
         self.pending_move = None;
@@ -167,8 +172,8 @@ impl SocketSender {
         Some(sender)
     }
 
-    /// Leaves the position of the next record to the receiver, which may then begin the move, if
-    /// this sender is between two records and all bytes are written.
+    /// Stores the position of the next record in `pending_move`, if this sender is between two
+    /// records and has written all bytes. The receiver may then begin the move there.
     pub(super) fn offer_boundary(&mut self) {
         let is_between = !self.in_pieces && !self.is_closing && self.batch.is_empty();
         if let (Some(pending), true) = (&self.pending_move, is_between && !self.has_unsent()) {
@@ -176,7 +181,8 @@ impl SocketSender {
         }
     }
 
-    /// Takes the position of the next record back, before this sender writes.
+    /// Takes the position of the next record back from `pending_move`, because this sender is about
+    /// to write.
     fn leave_boundary(&mut self) {
         if std::mem::take(&mut self.is_at_boundary) && !seeded_fault("stale_boundary") {
             let taken = self.pending_move.as_ref().and_then(|pending| pending.take_boundary());
@@ -215,7 +221,8 @@ impl SocketSender {
         }
     }
 
-    /// Checks that this sender may write, and takes the position of the next record back.
+    /// Checks that this sender may write. Takes the position of its next record back from
+    /// `pending_move`.
     pub(super) fn check(&mut self) -> Result<(), NotSent> {
         self.shared.check().map_err(NotSent::Fault)?;
         self.leave_boundary();
@@ -230,8 +237,8 @@ impl SocketSender {
         Err(NotSent::TooLarge(TooLarge { len, max, limit: Limit::PeerMessage }))
     }
 
-    /// Keeps the bytes of a message that the kernel did not accept; they are written before
-    /// anything else.
+    /// Keeps the bytes of a message that the kernel did not accept. They are written before any
+    /// later message.
     fn keep(&mut self, payload: &[u8], progress: &Progress) {
         self.in_pieces = false;
         let framing = &self.framing.bytes[progress.sent.min(self.framing.len)..self.framing.len];
@@ -285,7 +292,8 @@ impl SocketSender {
             return false;
         }
         self.leave_boundary();
-        // SWITCH is the last record of the direction on the socket; the end follows in the ring.
+        // After SWITCH, no CLOSE_WRITE is written on the socket: the direction ends in shared
+        // memory.
         if !std::mem::replace(&mut self.is_closing, true) && !self.is_switching {
             let header =
                 RecordHeader { position: self.position, kind: Kind::CloseWrite, len: 0, stream: 0 };
@@ -469,7 +477,8 @@ impl TransportSender for SocketSender {
         if self.shared.connection_state.guard.is_child() {
             return;
         }
-        // A caller that has begun to close has waited for space already.
+        // If the caller called `begin_close` before, it has waited for space already, so `close`
+        // does not wait.
         let deadline = (!self.is_closing).then(|| Instant::now() + LINGER);
         while self.begin_close() && deadline.is_some() && !has_passed(deadline) {
             if self.shared.sleep(deadline).unwrap_or(true) {

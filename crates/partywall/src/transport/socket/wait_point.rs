@@ -20,12 +20,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-/// The event on a socket that an end waits for.
+/// The event on a socket for which the sender or the receiver waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
-    /// Bytes to receive, or a hang-up.
+    /// The receiver waits for bytes, or for a hang-up of the peer.
     Bytes,
-    /// Space for bytes to send.
+    /// The sender waits for space, so that the kernel accepts bytes.
     Space,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct WaitPoint {
 /// The events that ended a sleep; none if the deadline passed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Woken {
-    /// Whether the socket has what the end waits for.
+    /// Whether the socket has the awaited bytes or space.
     pub socket: bool,
     /// Whether the process of the peer died.
     pub died: bool,
@@ -67,7 +67,8 @@ impl WaitPoint {
             *sleeps += 1;
             let is_due = *sleeps > POLLED_SLEEPS;
             drop(sleeps);
-            // If the epoll set cannot be made, this end continues to sleep by `ppoll`.
+            // If the epoll set cannot be made, the sender or receiver continues to sleep by
+            // `ppoll`.
             if let Some(set) = is_due.then(|| self.make_set(socket, process)).and_then(Result::ok) {
                 let _ = self.set.set(Some(Arc::new(set)));
             }
@@ -114,7 +115,8 @@ impl WaitPoint {
         Ok(set)
     }
 
-    /// The epoll set that an event loop polls. It is made if need be; `None` if it cannot be made.
+    /// Returns the epoll set that an event loop polls, and makes the set if there is none. Returns
+    /// `None` if it cannot be made.
     pub(super) fn set(&self, socket: &Socket, process: Option<&PidFd>) -> Option<&Arc<EpollSet>> {
         self.set.get_or_init(|| self.make_set(socket, process).ok().map(Arc::new)).as_ref()
     }
@@ -138,8 +140,9 @@ impl WaitPoint {
         }
     }
 
-    /// Returns the epoll set if it was made, emptied of the socket and the process. An event loop
-    /// that polls it then sees what the new owner adds.
+    /// Removes the socket and the process from the epoll set, and returns the set if there is one.
+    /// An event loop that polls the set then sees the descriptors that the wait point of shared
+    /// memory adds.
     pub(super) fn hand_over(
         &self,
         socket: &Socket,
@@ -154,8 +157,8 @@ impl WaitPoint {
     }
 }
 
-// The tokens are those of a wait point of shared memory, to which the set may be handed over while
-// a thread sleeps on it.
+// These tokens equal those of a wait point of shared memory. The wait point takes over the epoll
+// set while a thread may sleep on the set.
 const SOCKET: u64 = 1;
 const PROCESS: u64 = 2;
 

@@ -23,12 +23,13 @@ use std::time::Instant;
 use zerocopy::FromBytes;
 
 impl ShmReceiver {
-    /// The shared part of the connection.
+    /// Returns the state of the connection that its sender and its receiver share.
     pub(crate) const fn shared(&self) -> &Arc<SharedMemory> {
         &self.shm
     }
 
-    /// Continues the direction of a receiver on a socket, whose counters are `stats`.
+    /// Makes this receiver continue a direction that moved from a socket to shared memory. `stats`
+    /// are the counters of the socket's receiver.
     pub(crate) fn continue_from(&mut self, stats: &ReceiverStats, has_streams: bool) {
         (self.messages, self.bytes) = (stats.messages, stats.bytes);
         self.counters.store(MESSAGES, self.messages);
@@ -38,8 +39,8 @@ impl ShmReceiver {
         self.has_streams = has_streams;
     }
 
-    /// Lets an event loop that polls `set` see this receiver's events: the connection began on a
-    /// socket.
+    /// Makes `set`, an epoll set that an event loop polls already, report this receiver's events.
+    /// `set` was made for the socket on which the connection began.
     pub(crate) fn adopt_records_set(&self, set: Option<Arc<EpollSet>>) {
         if let Some(set) = set {
             self.shm.records.adopt(set, self.shm.sources());
@@ -51,7 +52,8 @@ impl ShmReceiver {
         self.shm.violated(violation)
     }
 
-    /// Consumes the message of the last view, because the caller receives again.
+    /// Consumes the message that the caller has as a view, because the caller receives the next
+    /// message.
     #[cold]
     pub(super) fn consume_view(&mut self) {
         self.is_viewed = false;
@@ -68,8 +70,8 @@ impl ShmReceiver {
         Found::End(Closed::Disconnected)
     }
 
-    /// Makes the message of a BLOB record the current one: a view of the peer's memory, or a copy
-    /// if the peer is untrusted (SPEC 5.2). In a session the record may carry credit.
+    /// Makes the message of a BLOB record the current message: as a view of the peer's memory, or
+    /// as a copy if the peer is untrusted (SPEC 5.2). In a session the record may carry credit.
     #[inline]
     pub(super) fn hold(&mut self, record: &RecordHeader) -> Result<(), Fault> {
         // A leaked `MessageRef` may have left its record as the current message. The new message
@@ -352,8 +354,9 @@ impl TransportReceiver for ShmReceiver {
             return Ok(Waited::TimedOut);
         }
         self.report();
-        // A notification that arrived while the receiver was awake is not read from the doorbell.
-        // It causes one needless wake-up, which costs less than a system call before every wait.
+        // A notification that arrived while the receiver was awake stays in the doorbell. It causes
+        // one needless wake-up, which costs less than the system call that would consume it before
+        // every wait.
         self.sleeper.arm(matches!(wait, Wait::Poll(_)));
         if self.consumer.is_ready() {
             self.declare_awake();

@@ -46,13 +46,13 @@ impl ShmSender {
         self.end.map_or(Ok(()), |closed| Err(NotSent::Closed(closed)))
     }
 
-    /// The shared part of the connection.
+    /// Returns the state of the connection that its sender and its receiver share.
     pub(crate) const fn shared(&self) -> &Arc<SharedMemory> {
         &self.shm
     }
 
-    /// Continues the direction of a sender on a socket, whose counters are `stats`. `stream` is the
-    /// stream of the next message.
+    /// Makes this sender continue a direction that moved from a socket to shared memory. `stats`
+    /// are the counters of the socket's sender, and `stream` is the stream of the next message.
     pub(crate) fn continue_from(&mut self, stats: &SenderStats, stream: u32, has_streams: bool) {
         (self.messages, self.bytes, self.stream) = (stats.messages, stats.bytes, stream);
         self.store_totals();
@@ -139,8 +139,9 @@ impl ShmSender {
         self.counters.load(word(counter * 8))
     }
 
-    /// Records changes of the memory for large messages in the counters of the region, and records
-    /// whether [`append_pending`](Self::append_pending) has to announce them.
+    /// Writes the amount of memory for large messages to the counters of the region. Notes whether
+    /// changes of that memory are pending, which [`append_pending`](Self::append_pending) then
+    /// announces.
     pub(super) fn note_memory(&mut self) {
         self.counters.store(word(sending::MEMORY * 8), self.memory.bytes());
         self.counters.store(word(sending::BLOCKS_OUT * 8), self.memory.blocks_in_flight());
@@ -158,8 +159,8 @@ impl ShmSender {
         self.note_memory();
     }
 
-    /// Records that the peer's receiver has left, so that later calls fail. Returns the error for
-    /// the caller.
+    /// Notes that the peer's receiver has left, so that later calls fail. Returns the error for the
+    /// caller.
     #[cold]
     pub(super) fn left(&mut self) -> NotSent {
         self.end = Some(Closed::Finished);
@@ -174,8 +175,8 @@ impl ShmSender {
         self.notified_at = Some(Instant::now());
     }
 
-    /// Handles a receiver that was not awake at a publication. `was_notified` is whether it was
-    /// notified early for the published record.
+    /// Handles a publication at which the receiver was not awake. `was_notified` is whether the
+    /// receiver was notified early for the published record.
     #[cold]
     pub(super) fn wake(&mut self, wake: Wake, was_notified: bool) {
         match wake {
@@ -184,8 +185,8 @@ impl ShmSender {
                 self.notify();
             }
             Wake::Notified if was_notified => self.early.was_enough(),
-            // The receiver was notified and has not polled since, or polls at intervals: it may be
-            // busy, stopped or dead.
+            // The receiver was notified and has not polled since, or it polls at intervals: the
+            // receiver may be busy, stopped or dead.
             Wake::Notified | Wake::Quiet => {
                 let _ = self.check_peer_in_time();
             }
@@ -228,8 +229,8 @@ impl ShmSender {
         if self.records_waker.is_gone() {
             return self.left();
         }
-        // The peer is checked here, because a caller that never blocks would otherwise not learn of
-        // the peer's death.
+        // When the ring is full, the sender also checks whether the peer lives. A caller that never
+        // blocks would otherwise not learn of the peer's death.
         match self.check_peer_in_time() {
             Ok(()) => NotSent::Full,
             Err(unsent) => unsent,
@@ -240,8 +241,8 @@ impl ShmSender {
         NotSent::Fault(self.shm.violated(violation))
     }
 
-    /// Allocates a block for a message of `len` bytes. If too many announcements of segments are
-    /// pending, publishes them and tries again.
+    /// Allocates a block for a message of `len` bytes. If too many SEGMENT and SEGMENT_RETIRE
+    /// records are pending, publishes them and tries again.
     pub(super) fn allocate(&mut self, len: usize) -> Result<Block, NotSent> {
         loop {
             let allocated = self.memory.allocate(len, &self.shm, self.notified_at);
@@ -257,12 +258,12 @@ impl ShmSender {
         }
     }
 
-    /// Publishes the pending announcements of memory in a batch of their own, so that other
-    /// announcements can become pending.
+    /// Publishes the pending SEGMENT and SEGMENT_RETIRE records in a batch of their own, so that
+    /// further such records can become pending.
     pub(super) fn publish_pending(&mut self, len: usize) -> Result<(), NotSent> {
         if self.producer.open_bytes() > 0 {
-            // The open batch contains the announcements or comes before them, so it must be
-            // committed first.
+            // The open batch contains pending SEGMENT or SEGMENT_RETIRE records, or must come
+            // before them. So the caller has to commit that batch first.
             let len = len as u64;
             return Err(NotSent::TooLarge(TooLarge { len, max: 0, limit: Limit::Batch }));
         }
@@ -343,15 +344,15 @@ impl ShmSender {
         let pending = BlobMemory::PENDING_BYTES_MAX + credit;
         let per_piece = footprint(self.piece_max() as u64);
         let needed = self.fragments_footprint(payload.len()) + pending;
-        // A PAD at the end of the ring may be needed between the pieces; it is shorter than one
-        // piece. All pieces and the PAD take less than half the ring, so they fit an empty ring. In
-        // a model test under shuttle, the ring may be too small for any message in pieces.
+        // A PAD record at the end of the ring may be needed between the pieces, and is shorter than
+        // one piece. All pieces and the PAD take less than half the ring, so they fit an empty
+        // ring. In a model test under shuttle, the ring may be too small for any message in pieces.
         let room = self.producer.size().batch_max().saturating_sub(pending + per_piece);
         if self.producer.open_bytes() + needed > room {
             return Err(self.too_long_for_a_batch(payload.len() as u64, needed <= room));
         }
-        // The batch gets all pieces or none, because an unfinished message must not stay in a
-        // batch.
+        // The batch gets all pieces of a message or none, because a batch must not end with an
+        // unfinished message.
         #[expect(clippy::cast_possible_truncation, reason = "less than the ring")]
         let needed = needed as usize;
         match self.producer.has_room(needed) {
@@ -596,7 +597,7 @@ impl TransportSender for ShmSender {
         self.memory.reclaim().map_err(|violation| self.violated(violation))?;
         self.memory.take_back(&self.shm);
         // Each round of the loop retires some idle segments and publishes their SEGMENT_RETIRE
-        // records, because the number of pending announcements is limited.
+        // records, because only a limited number of these records may be pending.
         loop {
             self.memory.retire_idle(all);
             self.note_memory();
