@@ -129,7 +129,7 @@ pub fn test(jdk: &Jdk) -> Result<(), String> {
     let program = std::path::absolute("target/debug/partywall");
     let program = program.map_err(|error| format!("no current directory: {error}"))?;
     jdk.tool("java")
-        .args("--enable-native-access=ALL-UNNAMED -Xcheck:jni -ea")
+        .args("--enable-native-access=ALL-UNNAMED")
         .args("-Djdk.virtualThreadScheduler.parallelism=2")
         .args("-Djdk.virtualThreadScheduler.maxPoolSize=2")
         .arg(&format!("-Dpartywall.program={}", program.display()))

@@ -9,8 +9,8 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 
 /**
- * Native calls that block, such as a handshake. A virtual thread would hold its carrier meanwhile, so
- * a platform thread makes the call for it.
+ * Native calls that block, such as a handshake. A virtual thread would hold its carrier meanwhile,
+ * so a platform thread makes the call for it.
  */
 final class BlockingCalls {
     private BlockingCalls() {}

@@ -127,8 +127,6 @@ final class Call implements AutoCloseable {
             Map.entry("partywall_channel_close_write", "JJ"),
             Map.entry("partywall_channel_keep", "JJJ"),
             Map.entry("partywall_channel_transport", "JJ"),
-            Map.entry("partywall_channel_arm_send", "JJJ"),
-            Map.entry("partywall_channel_arm_recv", "JJJ"),
             Map.entry("partywall_message_data", "JJJ"),
             Map.entry("partywall_message_is_zero_copy", "JJ"),
             Map.entry("partywall_message_free", "J"),

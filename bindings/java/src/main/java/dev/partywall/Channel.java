@@ -52,8 +52,8 @@ public final class Channel extends MessageChannel {
     }
 
     /**
-     * Waits until the kernel has accepted the bytes of all sent messages, at most for {@code timeout}.
-     * Shared memory has none.
+     * Waits until the kernel has accepted the bytes of all sent messages, at most for {@code
+     * timeout}. Shared memory has none.
      */
     public void flush(Duration timeout) throws IOException {
         beginSending();
@@ -67,8 +67,8 @@ public final class Channel extends MessageChannel {
     }
 
     /**
-     * A socket may take a part of a message. The caller waits until it has taken the rest, because no
-     * later call may come; the message counts as sent if the deadline passes.
+     * A socket may take a part of a message. The caller waits until it has taken the rest, because
+     * no later call may come; the message counts as sent if the deadline passes.
      */
     @Override
     void settle(long deadline) throws IOException {
@@ -122,8 +122,8 @@ public final class Channel extends MessageChannel {
     }
 
     /**
-     * A platform thread first waits in the library, which polls as its strategy says: most answers come
-     * in that time, and need no other thread. A virtual thread would hold its carrier.
+     * A platform thread first waits in the library, which polls as its strategy says: most answers
+     * come in that time. A virtual thread would hold its carrier.
      */
     @Override
     long briefWait() {
@@ -141,14 +141,18 @@ public final class Channel extends MessageChannel {
         if (spins) {
             return waiter.spin(deadline);
         }
-        int fd;
-        try (Call call = new Call()) {
-            String arm = isSending ? "partywall_channel_arm_send" : "partywall_channel_arm_recv";
-            call.check(arm, handle, call.result());
-            fd = call.resultInt();
+        int operation = isSending ? SEND : RECV;
+        long error = errorPlace(operation);
+        int status = Native.channelArm(handle, isSending, dataPlace(operation), error);
+        if (status != Native.OK) {
+            throw PartywallException.of(status, error);
         }
+        int fd = Native.getInt(dataPlace(operation));
         if (fd < 0) {
             return true;
+        }
+        if (!Thread.currentThread().isVirtual()) {
+            return waiter.poll(fd, pollPlaces(operation), deadline);
         }
         Poller poller = Poller.get();
         poller.register(fd, waiter);
@@ -170,6 +174,8 @@ public final class Channel extends MessageChannel {
     @Override
     void free() {
         Call.invoke("partywall_channel_free", handle);
+        sender.free();
+        receiver.free();
     }
 
     /** Four times the default spin budget: an interrupt or close is noticed after this time. */

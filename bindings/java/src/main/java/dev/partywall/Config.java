@@ -8,8 +8,8 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Settings of channels and sessions. Each method changes this object and returns it; a call that takes
- * it copies it. A value that is impossible is refused when the configuration is used.
+ * Settings of channels and sessions. Each method changes this object and returns it; a call that
+ * takes it copies it. A value that is impossible is refused when the configuration is used.
  */
 public final class Config {
     private final Map<String, Long> settings = new LinkedHashMap<>();
@@ -157,8 +157,8 @@ public final class Config {
     }
 
     /**
-     * Sets any setting by the key that {@code partywall.h} lists, such as {@code linger_ns}. An unknown
-     * key is refused when the configuration is used.
+     * Sets any setting by the key that {@code partywall.h} lists, such as {@code linger_ns}. An
+     * unknown key is refused when the configuration is used.
      */
     public Config set(String key, long value) {
         settings.put(key, value);

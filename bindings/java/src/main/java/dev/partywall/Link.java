@@ -8,12 +8,12 @@ import java.time.Duration;
 import java.util.function.BooleanSupplier;
 
 /**
- * A connection that outlives its processes: each end keeps a message that it sent until the other has
- * acknowledged it. Any thread may call it.
+ * A connection that outlives its processes: each end keeps a message that it sent until the other
+ * has acknowledged it. Any thread may call it.
  *
  * <p>A thread that waits drives the sockets and timers of its link, in slices of 100 ms. So an
- * interrupt, and {@link #close} by another thread, are noticed that late. A virtual thread leaves its
- * carrier: a platform thread drives in its place.
+ * interrupt, and {@link #close} by another thread, are noticed that late. A virtual thread leaves
+ * its carrier: a platform thread drives in its place.
  */
 public final class Link implements AutoCloseable {
     private final long handle;
@@ -46,12 +46,16 @@ public final class Link implements AutoCloseable {
         this.handle = handle;
     }
 
-    /** Sends a copy of {@code payload}, which is kept from here on. Waits for room without a limit. */
+    /**
+     * Sends a copy of {@code payload}, which is kept from here on. Waits for room without a limit.
+     */
     public void send(byte[] payload) throws IOException {
         send(payload, Deadline.NEVER);
     }
 
-    /** Sends as {@link #send(byte[])}. Throws {@link TimedOutException} if there is no room in time. */
+    /**
+     * Sends as {@link #send(byte[])}. Throws {@link TimedOutException} if there is no room in time.
+     */
     public void send(byte[] payload, Duration timeout) throws IOException {
         send(payload, Deadline.after(timeout));
     }
@@ -66,7 +70,9 @@ public final class Link implements AutoCloseable {
         return recv(Deadline.NEVER);
     }
 
-    /** Receives as {@link #recv()}. Throws {@link TimedOutException} if no message comes in time. */
+    /**
+     * Receives as {@link #recv()}. Throws {@link TimedOutException} if no message comes in time.
+     */
     public LinkMessage recv(Duration timeout) throws IOException {
         return recv(Deadline.after(timeout));
     }
@@ -117,8 +123,8 @@ public final class Link implements AutoCloseable {
     }
 
     /**
-     * Ends the link in good order: the peer receives its end. Waits at most for {@code timeout} until the
-     * peer knows. The link is closed, whatever happens.
+     * Ends the link in good order: the peer receives its end. Waits at most for {@code timeout}
+     * until the peer knows. The link is closed, whatever happens.
      */
     public void shutdown(Duration timeout) throws IOException {
         if (isClosed) {
@@ -151,8 +157,8 @@ public final class Link implements AutoCloseable {
     }
 
     /**
-     * Attempts in slices, at most until the deadline, and returns the first result of the call; 0 if the
-     * peer has finished.
+     * Attempts in slices, at most until the deadline, and returns the first result of the call; 0
+     * if the peer has finished.
      */
     static long await(BooleanSupplier isClosed, long deadline, Attempt attempt) throws IOException {
         while (true) {

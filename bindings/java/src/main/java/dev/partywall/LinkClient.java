@@ -11,8 +11,8 @@ public final class LinkClient implements AutoCloseable {
     private final AtomicBoolean isClosed = new AtomicBoolean();
 
     /**
-     * Makes a client called {@code name}. {@code directory} belongs to this user alone; null keeps the
-     * links in memory.
+     * Makes a client called {@code name}. {@code directory} belongs to this user alone; null keeps
+     * the links in memory.
      */
     public LinkClient(Path directory, String name, LinkConfig config) throws IOException {
         try (Call call = new Call(); NativeConfig settings = config.toNative()) {
@@ -27,8 +27,8 @@ public final class LinkClient implements AutoCloseable {
     }
 
     /**
-     * Opens the link called {@code name} to the server called {@code server} at {@code address}. Does not
-     * wait for the server: messages are kept until it is there.
+     * Opens the link called {@code name} to the server called {@code server} at {@code address}.
+     * Does not wait for the server: messages are kept until it is there.
      */
     public Link connect(String address, String server, String name) throws IOException {
         try (Call call = new Call()) {

@@ -67,8 +67,8 @@ public final class LinkConfig {
     }
 
     /**
-     * Sets any setting by the key that {@code partywall.h} lists. An unknown key is refused when the
-     * configuration is used.
+     * Sets any setting by the key that {@code partywall.h} lists. An unknown key is refused when
+     * the configuration is used.
      */
     public LinkConfig set(String key, long value) {
         settings.put(key, value);

@@ -4,8 +4,8 @@ package dev.partywall;
 import java.io.IOException;
 
 /**
- * A received message of a link, to be acknowledged: by {@link #ack} or {@link #reply}, in any thread.
- * One that is closed instead comes again.
+ * A received message of a link, to be acknowledged: by {@link #ack} or {@link #reply}, in any
+ * thread. One that is closed instead comes again.
  */
 public final class LinkMessage implements AutoCloseable {
     private final long handle;
@@ -27,8 +27,8 @@ public final class LinkMessage implements AutoCloseable {
     }
 
     /**
-     * Returns the delivery count: 1, and one more for each earlier owner of this end that received the
-     * message and did not acknowledge it.
+     * Returns the delivery count: 1, and one more for each earlier owner of this end that received
+     * the message and did not acknowledge it.
      */
     public synchronized int attempt() {
         return (int) number("partywall_link_message_attempt");
@@ -48,7 +48,10 @@ public final class LinkMessage implements AutoCloseable {
         }
     }
 
-    /** Sends an answer and acknowledges the message, both or neither. Waits for room without a limit. */
+    /**
+     * Sends an answer and acknowledges the message, both or neither. Waits for room without a
+     * limit.
+     */
     public synchronized void reply(byte[] payload) throws IOException {
         check();
         isDone = true;

@@ -11,8 +11,8 @@ public final class LinkServer implements AutoCloseable {
     private volatile boolean isClosed;
 
     /**
-     * Listens for links of the end called {@code name} at {@code address}. {@code directory} belongs to
-     * this user alone; null keeps the links in memory.
+     * Listens for links of the end called {@code name} at {@code address}. {@code directory}
+     * belongs to this user alone; null keeps the links in memory.
      */
     public LinkServer(String address, Path directory, String name, LinkConfig config)
             throws IOException {

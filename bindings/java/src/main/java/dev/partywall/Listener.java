@@ -23,7 +23,9 @@ public final class Listener implements AutoCloseable {
         address = addressOf("partywall_listener_address", handle);
     }
 
-    /** Listens at {@code address}: {@code unix:/path}, {@code unix:@name} or {@code tcp:host:port}. */
+    /**
+     * Listens at {@code address}: {@code unix:/path}, {@code unix:@name} or {@code tcp:host:port}.
+     */
     public static Listener bind(String address) throws IOException {
         return bind(address, new Config());
     }
@@ -54,7 +56,9 @@ public final class Listener implements AutoCloseable {
         return accept(Deadline.NEVER);
     }
 
-    /** Waits for the next channel. Throws {@link TimedOutException} if none is established in time. */
+    /**
+     * Waits for the next channel. Throws {@link TimedOutException} if none is established in time.
+     */
     public Channel accept(Duration timeout) throws IOException {
         return accept(Deadline.after(timeout));
     }

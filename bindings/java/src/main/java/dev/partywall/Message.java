@@ -5,8 +5,8 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 
 /**
- * A received message of its own. Any thread may use and close it, also after its channel was closed.
- * Until then a long message holds memory of its sender.
+ * A received message of its own. Any thread may use and close it, also after its channel was
+ * closed. Until then a long message holds memory of its sender.
  *
  * <p>Closing one takes some microseconds, because other threads may be reading it. {@link View} has
  * no such cost.

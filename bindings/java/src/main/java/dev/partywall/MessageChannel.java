@@ -17,8 +17,8 @@ import java.time.Duration;
  * Messages in two directions: a {@link Channel}, or a {@link Stream} of a session.
  *
  * <p>One thread may send while another receives; a second thread in the same direction gets a
- * {@link PartywallException} with the code {@link PartywallException#BUSY}. A call that waits parks
- * its thread, also a virtual one. {@link Thread#interrupt} ends it with an
+ * {@link PartywallException} with the code {@link PartywallException#BUSY}. A virtual thread that
+ * waits gives its carrier back. {@link Thread#interrupt} ends a wait with an
  * {@link java.io.InterruptedIOException} and leaves the interrupt status set; {@link #close} by
  * another thread ends it with an {@link AsynchronousCloseException}. The channel stays usable after
  * an interrupt.
@@ -60,7 +60,10 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         send(payload, offset, length, Deadline.NEVER);
     }
 
-    /** Sends a copy of {@code payload}. Throws {@link TimedOutException} if there is no room in time. */
+    /**
+     * Sends a copy of {@code payload}. Throws {@link TimedOutException} if there is no room in
+     * time.
+     */
     public final void send(byte[] payload, Duration timeout) throws IOException {
         send(payload, 0, payload.length, Deadline.after(timeout));
     }
@@ -75,7 +78,10 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         send(payload, Deadline.NEVER);
     }
 
-    /** Sends a copy of {@code payload}. Throws {@link TimedOutException} if there is no room in time. */
+    /**
+     * Sends a copy of {@code payload}. Throws {@link TimedOutException} if there is no room in
+     * time.
+     */
     public final void send(MemorySegment payload, Duration timeout) throws IOException {
         send(payload, Deadline.after(timeout));
     }
@@ -90,7 +96,10 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         send(payload, Deadline.NEVER);
     }
 
-    /** Sends as {@link #send(ByteBuffer)}. Throws {@link TimedOutException} if there is no room in time. */
+    /**
+     * Sends as {@link #send(ByteBuffer)}. Throws {@link TimedOutException} if there is no room in
+     * time.
+     */
     public final void send(ByteBuffer payload, Duration timeout) throws IOException {
         send(payload, Deadline.after(timeout));
     }
@@ -111,15 +120,17 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Receives the next message where it lies. Waits without a limit; returns null once the peer has
-     * finished and every message was received. The view must be closed before the next message is
-     * received.
+     * Receives the next message where it lies. Waits without a limit; returns null once the peer
+     * has finished and every message was received. The view must be closed before the next message
+     * is received.
      */
     public final View recv() throws IOException {
         return recvView(Deadline.NEVER);
     }
 
-    /** Receives as {@link #recv()}. Throws {@link TimedOutException} if no message comes in time. */
+    /**
+     * Receives as {@link #recv()}. Throws {@link TimedOutException} if no message comes in time.
+     */
     public final View recv(Duration timeout) throws IOException {
         return recvView(Deadline.after(timeout));
     }
@@ -134,31 +145,42 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         return handle(handler, Deadline.NEVER);
     }
 
-    /** Handles as {@link #recv(MessageHandler)}. Throws {@link TimedOutException} if none comes in time. */
+    /**
+     * Handles as {@link #recv(MessageHandler)}. Throws {@link TimedOutException} if none comes in
+     * time.
+     */
     public final boolean recv(MessageHandler handler, Duration timeout) throws IOException {
         return handle(handler, Deadline.after(timeout));
     }
 
     /**
-     * Receives a copy of the next message, and returns its length, or -1 once the peer has finished. If
-     * the array is too short it throws {@link IndexOutOfBoundsException}, and the next call receives
-     * the same message.
+     * Receives a copy of the next message, and returns its length, or -1 once the peer has
+     * finished. If the array is too short it throws {@link IndexOutOfBoundsException}, and the next
+     * call receives the same message.
      */
     public final int recv(byte[] target) throws IOException {
         return recv(target, Deadline.NEVER);
     }
 
-    /** Receives as {@link #recv(byte[])}. Throws {@link TimedOutException} if no message comes in time. */
+    /**
+     * Receives as {@link #recv(byte[])}. Throws {@link TimedOutException} if no message comes in
+     * time.
+     */
     public final int recv(byte[] target, Duration timeout) throws IOException {
         return recv(target, Deadline.after(timeout));
     }
 
-    /** Receives a copy of the next message into the remaining space, as {@link #recv(byte[])} does. */
+    /**
+     * Receives a copy of the next message into the remaining space, as {@link #recv(byte[])} does.
+     */
     public final int recv(ByteBuffer target) throws IOException {
         return recv(target, Deadline.NEVER);
     }
 
-    /** Receives as {@link #recv(ByteBuffer)}. Throws {@link TimedOutException} if no message comes in time. */
+    /**
+     * Receives as {@link #recv(ByteBuffer)}. Throws {@link TimedOutException} if no message comes
+     * in time.
+     */
     public final int recv(ByteBuffer target, Duration timeout) throws IOException {
         return recv(target, Deadline.after(timeout));
     }
@@ -168,7 +190,10 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         return recv(target, Deadline.NEVER);
     }
 
-    /** Receives as {@link #recv(MemorySegment)}. Throws {@link TimedOutException} if no message comes in time. */
+    /**
+     * Receives as {@link #recv(MemorySegment)}. Throws {@link TimedOutException} if no message
+     * comes in time.
+     */
     public final long recv(MemorySegment target, Duration timeout) throws IOException {
         return recv(target, Deadline.after(timeout));
     }
@@ -184,9 +209,9 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Ends both directions. The peer receives every sent message, then the end. Calls of other threads
-     * that wait end with an {@link AsynchronousCloseException}; a view of another thread stays valid
-     * until it is closed. A second call does nothing.
+     * Ends both directions. The peer receives every sent message, then the end. Calls of other
+     * threads that wait end with an {@link AsynchronousCloseException}; a view of another thread
+     * stays valid until it is closed. A second call does nothing.
      */
     @Override
     public final void close() {
@@ -227,6 +252,11 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
 
     final long lengthPlace(int operation) {
         return errorPlace(operation) + 16;
+    }
+
+    /** Returns the address of two {@code struct pollfd}. */
+    final long pollPlaces(int operation) {
+        return places + (operation == RECV ? POLL_PLACES : POLL_PLACES + 2 * Native.POLL_BYTES);
     }
 
     final void commit(long reservation, long deadline) throws IOException {
@@ -368,7 +398,10 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         throw PartywallException.of(status, errorPlace(SEND));
     }
 
-    /** Attempts an operation of the sending direction until there is room, at most until the deadline. */
+    /**
+     * Attempts an operation of the sending direction until there is room, at most until the
+     * deadline.
+     */
     private int perform(int operation, long first, long second, long deadline) throws IOException {
         int status = attempt(operation, first, second, 0);
         if (status != Native.FULL || deadline == Deadline.NOW || failsWhenFull()) {
@@ -470,8 +503,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Receives the next message into the places. Returns false, and ends receiving, if there is none: the
-     * peer has finished, or the call does not wait.
+     * Receives the next message into the places. Returns false, and ends receiving, if there is
+     * none: the peer has finished, or the call does not wait.
      */
     private boolean receive(long deadline) throws IOException {
         beginReceiving();
@@ -546,7 +579,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     static final int RECV = 3;
 
     private static final long SEND_PLACES = 24;
-    private static final long PLACES_BYTES = 48;
+    private static final long POLL_PLACES = 48;
+    private static final long PLACES_BYTES = POLL_PLACES + 4 * Native.POLL_BYTES;
     /** Longest message that is copied on its way out of the heap. Longer ones are reserved. */
     private static final int STAGING_BYTES = 4096;
     private static final VarHandle SENDING;

@@ -47,7 +47,9 @@ final class Native {
 
     private static final Linker LINKER = Linker.nativeLinker();
     private static final SymbolLookup LIBRARY = NativeLibrary.load();
-    /** All memory of the process. Only addresses from the library are read and written through it. */
+    /**
+     * All memory of the process. Only addresses from the library are read and written through it.
+     */
     static final MemorySegment MEMORY = MemorySegment.NULL.reinterpret(Long.MAX_VALUE);
 
     private static final MethodHandle ERROR_MESSAGE = value("partywall_error_message", "J", "J");
@@ -67,6 +69,13 @@ final class Native {
     private static final MethodHandle STREAM_RESERVE = value("partywall_stream_reserve", "I", "JJJJJJ");
     private static final MethodHandle STREAM_COMMIT = value("partywall_stream_commit", "I", "JJJJ");
     private static final MethodHandle LOOP_WAIT = value("partywall_loop_wait", "I", "JJJJJJ");
+    private static final MethodHandle CHANNEL_ARM_SEND = value("partywall_channel_arm_send", "I", "JJJ");
+    private static final MethodHandle CHANNEL_ARM_RECV = value("partywall_channel_arm_recv", "I", "JJJ");
+    private static final MethodHandle EVENTFD = system("eventfd", "II");
+    private static final MethodHandle READ = system("read", "J", "IJJ");
+    private static final MethodHandle WRITE = system("write", "J", "IJJ");
+    private static final MethodHandle CLOSE = system("close", "I");
+    private static final MethodHandle POLL = system("poll", "JJI");
     private static final MethodHandle EPOLL_CREATE = system("epoll_create1", "I");
     private static final MethodHandle EPOLL_CTL = system("epoll_ctl", "IIIJ");
     private static final MethodHandle EPOLL_WAIT = system("epoll_wait", "IJII");
@@ -204,6 +213,71 @@ final class Native {
         }
     }
 
+    /** Arms a direction of a channel: the descriptor to wait for is written to {@code fd}. */
+    static int channelArm(long channel, boolean isSending, long fd, long error) {
+        try {
+            if (isSending) {
+                return (int) CHANNEL_ARM_SEND.invokeExact(channel, fd, error);
+            }
+            return (int) CHANNEL_ARM_RECV.invokeExact(channel, fd, error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    /** Makes an eventfd, or returns a negative number. */
+    static int eventfd() {
+        try {
+            return (int) EVENTFD.invokeExact(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    /** Makes an eventfd not readable. The memory at {@code place} is overwritten. */
+    static void readEvent(int fd, long place) {
+        try {
+            long ignored = (long) READ.invokeExact(fd, place, 8L);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    /** Makes an eventfd readable. */
+    static void writeEvent(int fd) {
+        try {
+            long ignored = (long) WRITE.invokeExact(fd, ONE, 8L);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    static void closeDescriptor(int fd) {
+        try {
+            int ignored = (int) CLOSE.invokeExact(fd);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    /** Makes a {@code struct pollfd} wait for readability. */
+    static void setPoll(long place, int fd) {
+        MEMORY.set(JAVA_LONG_UNALIGNED, place, (long) POLLIN << 32 | Integer.toUnsignedLong(fd));
+    }
+
+    /** Returns whether a {@code struct pollfd} has an event. */
+    static boolean isPolled(long place) {
+        return getInt(place + 4) >>> 16 != 0;
+    }
+
+    static int poll(long places, long count, int timeoutMillis) {
+        try {
+            return (int) POLL.invokeExact(places, count, timeoutMillis);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
     static int epollCreate(int flags) {
         try {
             return (int) EPOLL_CREATE.invokeExact(flags);
@@ -277,8 +351,12 @@ final class Native {
     }
 
     private static MethodHandle system(String name, String arguments) {
+        return system(name, "I", arguments);
+    }
+
+    private static MethodHandle system(String name, String result, String arguments) {
         MemorySegment symbol = LINKER.defaultLookup().find(name).orElseThrow();
-        return LINKER.downcallHandle(symbol, descriptor("I", arguments));
+        return LINKER.downcallHandle(symbol, descriptor(result, arguments));
     }
 
     private static FunctionDescriptor descriptor(String result, String arguments) {
@@ -290,6 +368,12 @@ final class Native {
         return letter == 'J' ? ValueLayout.JAVA_LONG : ValueLayout.JAVA_INT;
     }
 
+    private static long one() {
+        long place = allocateForever(8);
+        MEMORY.set(JAVA_LONG_UNALIGNED, place, 1);
+        return place;
+    }
+
     /** Native calls throw nothing; what comes nevertheless is an error of the virtual machine. */
     static Error unexpected(Throwable failure) {
         if (failure instanceof Error error) {
@@ -298,6 +382,12 @@ final class Native {
         return new AssertionError("a native call has thrown", failure);
     }
 
+    /** Size of {@code struct pollfd}. */
+    static final long POLL_BYTES = 8;
+    private static final int POLLIN = 1;
+    private static final int EFD_NONBLOCK = 0x800;
+    private static final int EFD_CLOEXEC = 0x80000;
+    private static final long ONE = one();
     private static final int EPOLLIN = 1;
     private static final int EPOLLONESHOT = 1 << 30;
 }

@@ -11,8 +11,8 @@ import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
 
 /**
- * The shared library: that of the property {@code partywall.library}, or the one in the jar, which is
- * copied to a directory of this user alone, loaded, and deleted again.
+ * The shared library: that of the property {@code partywall.library}, or the one in the jar, which
+ * is copied to a directory of this user alone, loaded, and deleted again.
  */
 final class NativeLibrary {
     private NativeLibrary() {}

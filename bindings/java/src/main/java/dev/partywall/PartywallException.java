@@ -55,8 +55,8 @@ public class PartywallException extends IOException {
     }
 
     /**
-     * Returns the exception for a status that is not {@link Native#OK}. Frees the error object whose
-     * handle lies at {@code place}.
+     * Returns the exception for a status that is not {@link Native#OK}. Frees the error object
+     * whose handle lies at {@code place}.
      */
     static PartywallException of(int status, long place) {
         long error = Native.getLong(place);

@@ -12,9 +12,9 @@ import java.util.concurrent.locks.ReentrantLock;
  * The daemon thread that waits for the descriptors of channels and listeners, and signals their
  * waiters. Threads that wait park, so a virtual thread gives its carrier back.
  *
- * <p>A descriptor is watched for one event at a time ({@code EPOLLONESHOT}), as the poller of the JDK
- * does it. A descriptor that was closed leaves the epoll set by itself; one that is used again is
- * only signalled needlessly.
+ * <p>A descriptor is watched for one event at a time ({@code EPOLLONESHOT}), as the poller of the
+ * JDK does it. A descriptor that was closed leaves the epoll set by itself; one that is used again
+ * is only signalled needlessly.
  */
 final class Poller {
     private final ReentrantLock lock = new ReentrantLock();

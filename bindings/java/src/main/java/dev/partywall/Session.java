@@ -8,8 +8,8 @@ import java.util.concurrent.atomic.AtomicBoolean;
 /**
  * A connection that carries many streams, which either side opens. Any thread may call it.
  *
- * <p>One daemon thread of the process receives for all sessions. Threads that wait park, so any number
- * of virtual threads may wait.
+ * <p>One daemon thread of the process receives for all sessions. Threads that wait park, so any
+ * number of virtual threads may wait.
  */
 public final class Session implements AutoCloseable {
     private final long handle;
@@ -48,7 +48,9 @@ public final class Session implements AutoCloseable {
         return open(new byte[0], Deadline.NEVER);
     }
 
-    /** Opens a stream with metadata for the peer. Waits while as many are open as the peer allows. */
+    /**
+     * Opens a stream with metadata for the peer. Waits while as many are open as the peer allows.
+     */
     public Stream open(byte[] metadata) throws IOException {
         return open(metadata, Deadline.NEVER);
     }
@@ -71,7 +73,9 @@ public final class Session implements AutoCloseable {
         return accept(Deadline.NEVER);
     }
 
-    /** Accepts as {@link #accept()}. Throws {@link TimedOutException} if no stream comes in time. */
+    /**
+     * Accepts as {@link #accept()}. Throws {@link TimedOutException} if no stream comes in time.
+     */
     public Stream accept(Duration timeout) throws IOException {
         return accept(Deadline.after(timeout));
     }
@@ -91,8 +95,8 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * Ends the session with all its streams. The peer gets the code, which is below 0xffffff00, and the
-     * reason.
+     * Ends the session with all its streams. The peer gets the code, which is below 0xffffff00, and
+     * the reason.
      */
     public void shutdown(int code, String reason) throws IOException {
         try (Call call = new Call()) {
@@ -101,8 +105,8 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * Waits until the session is over and everything that it sent is written or given up, so that the
-     * process may exit. Throws {@link TimedOutException} if it is not in time.
+     * Waits until the session is over and everything that it sent is written or given up, so that
+     * the process may exit. Throws {@link TimedOutException} if it is not in time.
      */
     public void awaitFinished(Duration timeout) throws IOException {
         ending.await(Native.TIMED_OUT, Deadline.after(timeout),
@@ -122,8 +126,8 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * Gives the session up: it lives on while it has streams, then it ends in good order. Ends calls of
-     * other threads that wait for it.
+     * Gives the session up: it lives on while it has streams, then it ends in good order. Ends
+     * calls of other threads that wait for it.
      */
     @Override
     public void close() {

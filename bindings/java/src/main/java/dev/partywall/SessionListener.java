@@ -20,7 +20,9 @@ public final class SessionListener implements AutoCloseable {
         SessionLoop.get().register(tag, kinds -> waiters.signal());
     }
 
-    /** Listens at {@code address}: {@code unix:/path}, {@code unix:@name} or {@code tcp:host:port}. */
+    /**
+     * Listens at {@code address}: {@code unix:/path}, {@code unix:@name} or {@code tcp:host:port}.
+     */
     public static SessionListener bind(String address) throws IOException {
         return bind(address, new Config());
     }
@@ -46,7 +48,9 @@ public final class SessionListener implements AutoCloseable {
         return accept(Deadline.NEVER);
     }
 
-    /** Waits for the next session. Throws {@link TimedOutException} if none is established in time. */
+    /**
+     * Waits for the next session. Throws {@link TimedOutException} if none is established in time.
+     */
     public Session accept(Duration timeout) throws IOException {
         return accept(Deadline.after(timeout));
     }

@@ -14,8 +14,8 @@ import java.util.concurrent.atomic.AtomicLong;
  * </pre>
  *
  * The loop reports each kind once, until an attempt finds nothing. So what the application does not
- * receive yet does not keep the thread busy. Every caller attempts before it waits, so an event of a
- * tag that is not registered yet is not missed.
+ * receive yet does not keep the thread busy. Every caller attempts before it waits, so an event of
+ * a tag that is not registered yet is not missed.
  */
 final class SessionLoop {
     private final Map<Long, Source> sources = new ConcurrentHashMap<>();

@@ -18,19 +18,21 @@ public final class Stream extends MessageChannel {
         SessionLoop.get().register(tag, this::signal);
     }
 
-    /** Returns the metadata with which the peer has opened the stream; empty if this side opened it. */
+    /**
+     * Returns the metadata with which the peer has opened the stream; empty if this side opened it.
+     */
     public byte[] metadata() {
         return metadata.clone();
     }
 
     /** Ends the sending direction: the peer receives every sent message, then the end. */
     public void finish() throws IOException {
-        endSending("partywall_stream_finish", handle);
+        end("partywall_stream_finish", handle);
     }
 
     /** Ends the sending direction at once: the peer's receiving fails with the code. */
     public void reset(int code) throws IOException {
-        endSending("partywall_stream_reset", handle, code);
+        end("partywall_stream_reset", handle, code);
     }
 
     /** Ends the receiving direction: the peer's sending fails with the code. */
@@ -41,14 +43,14 @@ public final class Stream extends MessageChannel {
     }
 
     /**
-     * Returns the stream as a stream of bytes, without the boundaries of messages. The other side uses
-     * a stream of bytes as well.
+     * Returns the stream as a stream of bytes, without the boundaries of messages. The other side
+     * uses a stream of bytes as well.
      */
     public ByteStream bytes() {
         return new ByteStream(this);
     }
 
-    private void endSending(String function, long... arguments) throws IOException {
+    private void end(String function, long... arguments) throws IOException {
         beginSending();
         try (Call call = new Call()) {
             call.check(function, arguments);

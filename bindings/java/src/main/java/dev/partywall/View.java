@@ -10,9 +10,9 @@ import java.lang.foreign.ValueLayout;
  * A received message where it lies, without a copy. It ends with {@link #close}, which gives the
  * memory back to the sender; the next receiving call needs that first.
  *
- * <p>A channel or stream has one view, which each of its messages uses again, so a message allocates
- * nothing. After {@code close} every method throws {@link IllegalStateException}, until the next
- * message is received. Only the thread that received the message may use it.
+ * <p>A channel or stream has one view, which each of its messages uses again, so a message
+ * allocates nothing. After {@code close} every method throws {@link IllegalStateException}, until
+ * the next message is received. Only the thread that received the message may use it.
  */
 public final class View implements AutoCloseable {
     private final MessageChannel channel;
@@ -67,8 +67,8 @@ public final class View implements AutoCloseable {
     }
 
     /**
-     * Returns the message as a read-only segment, whose arena is closed with the view: the segment then
-     * throws {@link IllegalStateException}. This method allocates the segment and its arena.
+     * Returns the message as a read-only segment, whose arena is closed with the view: the segment
+     * then throws {@link IllegalStateException}. This method allocates the segment and its arena.
      */
     public MemorySegment segment() {
         check();

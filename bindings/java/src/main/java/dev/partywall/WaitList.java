@@ -8,8 +8,8 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * The threads that wait for the same event of a listener or session: each is signalled, and attempts
- * again.
+ * The threads that wait for the same event of a listener or session: each is signalled, and
+ * attempts again.
  */
 final class WaitList {
     private final Set<Waiter> waiters = ConcurrentHashMap.newKeySet();
@@ -21,8 +21,8 @@ final class WaitList {
     }
 
     /**
-     * Attempts until the status is not {@code nothing}, at most until the deadline, and returns the first
-     * result.
+     * Attempts until the status is not {@code nothing}, at most until the deadline, and returns the
+     * first result.
      */
     long await(int nothing, long deadline, Attempt attempt) throws IOException {
         if (isClosed) {

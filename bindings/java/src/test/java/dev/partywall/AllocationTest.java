@@ -6,6 +6,7 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
+import java.util.concurrent.FutureTask;
 
 /** In steady state messages allocate nothing on the heap. */
 final class AllocationTest {
@@ -63,6 +64,26 @@ final class AllocationTest {
                     }
                 });
             }
+        }
+    }
+
+    void waitsOfPlatformThreadsAllocateNothing() throws Exception {
+        try (Pair pair = Pair.open(Pair.address(), new Config().waiting(Config.Wait.PARK))) {
+            byte[] payload = new byte[48];
+            byte[] target = new byte[48];
+            FutureTask<Void> echoing = Pair.start(() -> {
+                byte[] echo = new byte[48];
+                while (pair.server().recv(echo) >= 0) {
+                    pair.server().send(echo);
+                }
+                return null;
+            });
+            allocatesNothing(() -> {
+                pair.client().send(payload);
+                Check.that(pair.client().recv(target) == 48, "the length");
+            });
+            pair.client().closeWrite();
+            echoing.get();
         }
     }
 

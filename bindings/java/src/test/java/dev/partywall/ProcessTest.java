@@ -3,6 +3,8 @@ package dev.partywall;
 
 import java.io.BufferedReader;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 
@@ -72,10 +74,49 @@ final class ProcessTest {
                     Check.equal(java.util.Arrays.copyOf(target, size), Check.pattern(size, size));
                 }
             }
+            server.toHandle().destroy(); // unlike Process.destroy, it leaves the streams open
+            while (output.readLine() != null) {
+                // The server says what it did.
+            }
+            Check.equal(server.waitFor(), 128 + 15);
         } finally {
-            server.destroy();
+            server.destroyForcibly();
         }
-        Check.equal(server.waitFor(), 0);
+    }
+
+    void echoExampleRunsByOneCommandWithoutAWarning() throws Exception {
+        String program = System.getProperty("partywall.program");
+        String example = System.getProperty("partywall.echo");
+        if (program == null || example == null) {
+            System.out.println("skipped: the properties partywall.program and partywall.echo are not set");
+            return;
+        }
+        String java = System.getProperty("java.home") + "/bin/java";
+        Path directory = Files.createTempDirectory("partywall-echo-");
+        String plain = "plain:unix:" + directory.resolve("p.sock");
+        String address = "unix:" + directory.resolve("e.sock");
+        Process server = new ProcessBuilder(java, "-jar", example, "serve", "--listen", address, plain)
+                .redirectErrorStream(true).start();
+        try (BufferedReader output = server.inputReader()) {
+            Check.equal(output.readLine(), "listening on " + address);
+            Check.equal(output.readLine(), "listening on " + plain);
+            for (List<String> client : List.of(List.of(java, "-jar", example, "run"),
+                    List.of(program, "echo", "run"))) {
+                List<String> command = new ArrayList<>(client);
+                command.addAll(List.of("--count", "200", "--size", "2000", "--connect", address, plain));
+                Process run = new ProcessBuilder(command).redirectErrorStream(true).start();
+                String text = new String(run.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+                Check.equal(run.waitFor(), 0);
+                Check.that(text.contains("200 echoes") && text.contains("÷ fastest"), text);
+                Check.that(!text.contains("WARNING"), text);
+            }
+            server.toHandle().destroy();
+            Check.equal(output.readLine(), null);
+            server.waitFor();
+            Files.delete(directory); // fails if a socket file is left
+        } finally {
+            server.destroyForcibly();
+        }
     }
 
     void serverUnderstandsTheClientOfTheCommand() throws Exception {

@@ -123,9 +123,11 @@ final class WaitTest {
             thread = threads.start(task);
         }
 
-        /** Waits until the thread is parked; one that polls is not waited for. */
+        /**
+         * Waits until the thread is parked. One that polls, also in the kernel, looks as if it ran.
+         */
         void untilItWaits() {
-            for (int attempt = 0; attempt < 5_000 && !task.isDone(); attempt++) {
+            for (int attempt = 0; attempt < 200 && !task.isDone(); attempt++) {
                 Thread.State state = thread.getState();
                 if (state == Thread.State.WAITING || state == Thread.State.TIMED_WAITING) {
                     return;

@@ -9,6 +9,7 @@ import java.net.StandardSocketOptions;
 import java.net.UnixDomainSocketAddress;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
+import java.nio.file.Files;
 
 /** An address, and whether its protocol is Partywall or lines over a plain socket. */
 record Endpoint(String address, boolean isPlain) {
@@ -33,6 +34,13 @@ record Endpoint(String address, boolean isPlain) {
         ServerSocketChannel listener = address instanceof UnixDomainSocketAddress
                 ? ServerSocketChannel.open(StandardProtocolFamily.UNIX) : ServerSocketChannel.open();
         return listener.bind(address);
+    }
+
+    /** Removes the file of a plain Unix socket, which the JDK leaves. */
+    void removeFile() throws IOException {
+        if (socketAddress() instanceof UnixDomainSocketAddress address) {
+            Files.deleteIfExists(address.getPath());
+        }
     }
 
     private SocketAddress socketAddress() {

@@ -5,6 +5,7 @@ import dev.partywall.Channel;
 import dev.partywall.Listener;
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.channels.ClosedChannelException;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 
@@ -16,6 +17,10 @@ final class Server {
     static Thread start(Endpoint endpoint) throws IOException {
         if (endpoint.isPlain()) {
             ServerSocketChannel listener = endpoint.listen();
+            atExit(() -> {
+                listener.close();
+                endpoint.removeFile();
+            });
             System.out.println("listening on " + endpoint);
             return Thread.ofPlatform().start(() -> accept(() -> {
                 SocketChannel client = listener.accept();
@@ -23,6 +28,7 @@ final class Server {
             }));
         }
         Listener listener = Listener.bind(endpoint.address());
+        atExit(listener::close);
         System.out.println("listening on " + listener.address());
         return Thread.ofPlatform().start(() -> accept(() -> {
             Channel client = listener.accept();
@@ -35,10 +41,23 @@ final class Server {
         void run() throws IOException;
     }
 
+    /** Removes a socket file when the process is asked to end. */
+    private static void atExit(Step step) {
+        Runtime.getRuntime().addShutdownHook(Thread.ofPlatform().unstarted(() -> {
+            try {
+                step.run();
+            } catch (IOException failure) {
+                System.err.println("a socket file was not removed: " + failure.getMessage());
+            }
+        }));
+    }
+
     private static void accept(Step step) {
         while (true) {
             try {
                 step.run();
+            } catch (ClosedChannelException end) {
+                return;
             } catch (IOException failure) {
                 System.err.println("a client was not accepted: " + failure.getMessage());
             }
