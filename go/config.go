@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/mux"
 	"partywall.test/go/internal/sys"
 	"partywall.test/go/internal/wait"
 	"partywall.test/go/internal/wire"
@@ -137,6 +138,20 @@ type Config struct {
 	OnRefused func(error)
 }
 
+// channelSettings returns the settings of the connection of a channel.
+func (c *Config) channelSettings(role uint32, a wire.Address) (wire.Settings, error) {
+	s, err := c.settings(role, layout.ServiceChannel, a)
+	s.NewChecker = newChecker
+	return s, err
+}
+
+// sessionSettings returns the settings of the connection of a session.
+func (c *Config) sessionSettings(role uint32, a wire.Address) (wire.Settings, error) {
+	s, err := c.settings(role, layout.ServiceSession, a)
+	s.NewChecker = mux.NewChecker
+	return s, err
+}
+
 // settings returns the settings of a connection: those of c, and the default for each one that is
 // zero. The error names a setting whose value is not allowed.
 func (c *Config) settings(role, service uint32, a wire.Address) (wire.Settings, error) {
@@ -210,6 +225,13 @@ func (c *Config) linger() time.Duration {
 		return lingerTime
 	}
 	return orDefault(c.Linger, lingerTime)
+}
+
+func (c *Config) backPressure() BackPressure {
+	if c == nil {
+		return BackPressureBlock
+	}
+	return c.BackPressure
 }
 
 func (c *Config) onRefused() func(error) {

@@ -16,21 +16,13 @@ func DialChannel(ctx context.Context, address string, config *Config) (*Channel,
 	if err != nil {
 		return nil, wrap("dial", err)
 	}
-	settings, err := config.settings(layout.RoleConnector, layout.ServiceChannel, a)
+	settings, err := config.channelSettings(layout.RoleConnector, a)
 	if err != nil {
 		return nil, wrap("dial", err)
 	}
-	settings.NewChecker = newChecker
 	connection, err := wire.Dial(ctx, a, &settings, config.handshakeTimeout())
 	if err != nil {
 		return nil, wrap("dial", err)
 	}
 	return newChannel(connection, config.backPressure()), nil
-}
-
-func (c *Config) backPressure() BackPressure {
-	if c == nil {
-		return BackPressureBlock
-	}
-	return c.BackPressure
 }

@@ -23,11 +23,10 @@ func ListenChannel(address string, config *Config) (*ChannelListener, error) {
 	if err != nil {
 		return nil, wrap("listen", err)
 	}
-	settings, err := config.settings(layout.RoleAcceptor, layout.ServiceChannel, a)
+	settings, err := config.channelSettings(layout.RoleAcceptor, a)
 	if err != nil {
 		return nil, wrap("listen", err)
 	}
-	settings.NewChecker = newChecker
 	listener, err := wire.Listen(a, settings, config.listenOptions())
 	if err != nil {
 		return nil, wrap("listen", err)

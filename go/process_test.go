@@ -34,6 +34,9 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	if arguments := os.Getenv(peerVariable); arguments != "" {
+		os.Exit(runPeer(arguments))
+	}
 	if what := os.Getenv(childVariable); what != "" {
 		if err := child(what); err != nil {
 			fmt.Fprintln(os.Stderr, "child:", err)
@@ -116,15 +119,7 @@ func leaveHeir(channel *Channel) error {
 }
 
 // numbered returns message number i: short ones, and some that go as blocks.
-func numbered(i uint64) []byte {
-	size := 16 + int(i%100)
-	if i%5 == 0 {
-		size = 3000 + int(i%50_000)
-	}
-	b := pattern(int(i), size)
-	binary.LittleEndian.PutUint64(b, i)
-	return b
-}
+func numbered(i uint64) []byte { return numberedEvery(i, often) }
 
 // startChild starts a child and accepts its channel.
 func startChild(t *testing.T, listener *ChannelListener, w way, what string) (

@@ -39,13 +39,6 @@ func DialSession(ctx context.Context, address string, config *Config) (*Session,
 	return newSession(connection, &settings, config, a), nil
 }
 
-// sessionSettings returns those of the connection of a session.
-func (c *Config) sessionSettings(role uint32, a wire.Address) (wire.Settings, error) {
-	s, err := c.settings(role, layout.ServiceSession, a)
-	s.NewChecker = mux.NewChecker
-	return s, err
-}
-
 // newSession starts the session of a connection.
 func newSession(c *wire.Connection, s *wire.Settings, config *Config, a wire.Address) *Session {
 	conn, state := mux.NewState(c, mux.Config{

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! tests()      stages test and doc; torture     target/
+//! programs()   stages go and go-frameworks      target/          of the same build
 //! guarded()    stages test and faults;          target/          guards of seeded faults
 //!              torture --faults
 //! models()     stages loom and faults           target/loom      guards, --cfg loom
@@ -31,6 +32,13 @@ use crate::command::Step;
 /// cargo would build the dependencies again with other features.
 pub fn tests() -> Step {
     Step::cargo("test --workspace --all-features")
+}
+
+/// The build of programs, with the profile and the features of [`tests`], so that the stage `test`
+/// has built them already. The caller adds the targets. An example activates the same development
+/// dependencies as the tests; without one, cargo would build dependencies again.
+pub fn programs() -> Step {
+    Step::cargo("build --profile test --workspace --all-features")
 }
 
 /// The build of those packages of [`tests`] whose tests notice seeded faults, with the guards of

@@ -7,6 +7,7 @@
 //!     │          └──▶ faults, vectors
 //!     ├──▶ vectors (gen)
 //!     ├──▶ fuzz
+//!     ├──▶ go (stages)
 //!     ├──▶ install ◀── jdk (package java)
 //!     └──▶ torture (faults)
 //! ```
@@ -22,6 +23,7 @@ mod command;
 mod executables;
 mod faults;
 mod fuzz;
+mod go;
 mod install;
 mod jdk;
 mod path;
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         "package" => package(rest),
         "path" => path::main(rest),
         "gen" => vectors::main(rest),
+        "go" => go::main(rest),
         "fuzz" => fuzz::main(rest),
         "install" => install::main(rest),
         "torture" => torture::main(rest),
@@ -121,6 +124,7 @@ cargo xtask COMMAND
   package python                  make the wheel of the Python package in target/wheels
   package java                    make the jar of the Java package in target/java, by a JDK from 22 on
   gen [--check]                   regenerate spec/vectors; --check only compares
+  go [--full]                     the stage go; --full: every pair of Go and Rust, and a table of figures
   install [--prefix P] [--destdir D]
                                   build the C library; header, pkg-config and CMake files; default /usr/local
   fuzz [--minutes N] [TARGET...]  run the fuzz targets, N minutes each (default {})
@@ -144,7 +148,7 @@ mod tests {
     fn help_names_every_command_and_stage() {
         let help = help();
         for word in [
-            "test", "tidy", "path", "gen", "fuzz", "install", "torture", "loom", "shuttle",
+            "test", "tidy", "path", "gen", "go", "fuzz", "install", "torture", "loom", "shuttle",
             "faults", "miri",
         ] {
             assert!(help.contains(word), "help does not mention {word}");

@@ -9,7 +9,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use crate::command::{Step, plain_output};
-use crate::{builds, executables, faults, install, jdk, tidy, vectors};
+use crate::{builds, executables, faults, go, install, jdk, tidy, vectors};
 
 /// The outcome of a stage that did not fail.
 #[derive(Debug, PartialEq, Eq)]
@@ -414,29 +414,26 @@ fn volo(_: &[&str]) -> Result<Done, String> {
 }
 
 /// Checks and tests the Go module, on this system and, as far as vet sees it, on two others.
-fn go(_: &[&str]) -> Result<Done, String> {
-    if !go_command("version").works() {
+fn go_module(_: &[&str]) -> Result<Done, String> {
+    if !go::command("version").works() {
         return skipped("no Go; https://go.dev/dl has it");
     }
     let mut unformatted = Vec::new();
-    Step::new("gofmt").args("-l .").directory(GO_MODULE).lines(|path| {
+    Step::new("gofmt").args("-l .").directory(go::MODULE).lines(|path| {
         unformatted.push(path.to_owned());
         Ok(())
     })?;
     if !unformatted.is_empty() {
-        return Err(format!("in {GO_MODULE}: gofmt -w {}", unformatted.join(" ")));
+        return Err(format!("in {}: gofmt -w {}", go::MODULE, unformatted.join(" ")));
     }
-    // The command is the peer of the module's tests.
-    let program = std::path::absolute("target/debug/partywall");
-    let program = program.map_err(|error| format!("no current directory: {error}"))?;
     passed(&[
-        Step::cargo("build --package partywall-cli"),
-        go_command("vet ./..."),
-        go_command("vet ./...").variable("GOOS", "darwin"),
-        go_command("vet ./...").variable("GOARCH", "arm64"),
+        go::build_of_peers(),
+        go::command("vet ./..."),
+        go::command("vet ./...").variable("GOOS", "darwin"),
+        go::command("vet ./...").variable("GOARCH", "arm64"),
         // Go takes a cached result of a test while no file in its module has changed; the images of
         // `spec/` are outside the module.
-        go_command("test -count=1 ./...").variable("PARTYWALL_PROGRAM", &program.to_string_lossy()),
+        go::with_peers(go::command("test -count=1 ./..."))?,
     ])?;
     staticcheck()?;
     // The race detector is the only part that needs a C compiler.
@@ -444,13 +441,13 @@ fn go(_: &[&str]) -> Result<Done, String> {
         println!("skipped in this stage: no C compiler, so no race detector");
         return Ok(Done::Passed);
     }
-    passed(&[go_command("test -count=1 -race ./...").variable("CGO_ENABLED", "1")])
+    passed(&[go::command("test -count=1 -race ./...").variable("CGO_ENABLED", "1")])
 }
 
 /// Builds staticcheck in the version that its module pins, and checks the first Go module. Where it
 /// cannot be downloaded, or needs a newer Go, only this part is left out.
 fn staticcheck() -> Result<Done, String> {
-    let command = |arguments| go_command(arguments).directory(tidy::go::STATICCHECK);
+    let command = |arguments| go::command(arguments).directory(tidy::go::STATICCHECK);
     let download = command("mod download");
     let output = download.capture()?;
     if !output.status.success() {
@@ -466,7 +463,7 @@ fn staticcheck() -> Result<Done, String> {
     let program = program.to_string_lossy();
     passed(&[
         command("build -o").arg(&program).arg("honnef.co/go/tools/cmd/staticcheck"),
-        Step::new(&program).args("./...").directory(GO_MODULE),
+        Step::new(&program).args("./...").directory(go::MODULE),
     ])
 }
 
@@ -474,13 +471,13 @@ fn staticcheck() -> Result<Done, String> {
 /// A module that cannot be downloaded, or that needs a newer Go, is left out: then the stage counts
 /// as skipped.
 fn go_frameworks(_: &[&str]) -> Result<Done, String> {
-    if !go_command("version").works() {
+    if !go::command("version").works() {
         return skipped("no Go; https://go.dev/dl has it");
     }
     let mut left_out = Vec::new();
-    let elsewhere = [GO_MODULE, tidy::go::STATICCHECK]; // the stage `go` has them
+    let elsewhere = [go::MODULE, tidy::go::STATICCHECK]; // the stage `go` has them
     for module in tidy::go::MODULES.iter().filter(|m| !elsewhere.contains(&m.directory)) {
-        let command = |arguments| go_command(arguments).directory(module.directory);
+        let command = |arguments| go::command(arguments).directory(module.directory);
         let download = command("mod download");
         let output = download.capture()?;
         if !output.status.success() {
@@ -506,15 +503,6 @@ fn is_obtainable_elsewhere(text: &str) -> bool {
     let reasons =
         ["dial ", "no such host", "imeout", "connection re", "lookup disabled", "requires go >="];
     !text.contains("checksum mismatch") && reasons.iter().any(|reason| text.contains(reason))
-}
-
-/// The directory of the first Go module.
-const GO_MODULE: &str = "go";
-
-/// A command `go` that runs in the directory of the first Go module, without cgo: the module needs
-/// no C compiler.
-fn go_command(arguments: &str) -> Step {
-    Step::new("go").args(arguments).directory(GO_MODULE).variable("CGO_ENABLED", "0")
 }
 
 /// Builds the Python package, and runs its tests and the type checker. The tools of the tests are
@@ -669,7 +657,7 @@ const STAGES: [Stage; 21] = [
     Stage { name: "cpp", quick: false, run: cpp },
     Stage { name: "conformance", quick: false, run: conformance },
     Stage { name: "volo", quick: false, run: volo },
-    Stage { name: "go", quick: false, run: go },
+    Stage { name: "go", quick: false, run: go_module },
     Stage { name: "go-frameworks", quick: false, run: go_frameworks },
     Stage { name: "python", quick: false, run: python },
     Stage { name: "java", quick: false, run: java },

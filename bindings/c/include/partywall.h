@@ -47,10 +47,14 @@ typedef struct partywall_link_message partywall_link_message;
 typedef struct partywall_link_server partywall_link_server;
 typedef struct partywall_listener partywall_listener;
 typedef struct partywall_loop partywall_loop;
+typedef struct partywall_lossy_receiver partywall_lossy_receiver;
+typedef struct partywall_lossy_sender partywall_lossy_sender;
 typedef struct partywall_message partywall_message;
 typedef struct partywall_reservation partywall_reservation;
 typedef struct partywall_session partywall_session;
 typedef struct partywall_session_listener partywall_session_listener;
+typedef struct partywall_shmipc partywall_shmipc;
+typedef struct partywall_shmipc_config partywall_shmipc_config;
 typedef struct partywall_stream partywall_stream;
 
 /* Statuses that programs compare with. SPEC.md lists all others. */
@@ -71,6 +75,7 @@ typedef struct partywall_stream partywall_stream;
 #define PARTYWALL_STREAM_RESET 407
 #define PARTYWALL_FINISHED_HERE 408
 #define PARTYWALL_STOPPED_HERE 409
+#define PARTYWALL_NOT_A_RECORD 701
 #define PARTYWALL_ARGUMENT 901
 #define PARTYWALL_HANDLE 902
 #define PARTYWALL_PANIC 903
@@ -125,6 +130,14 @@ int32_t partywall_error_free(partywall_error *error);
  *   linger_ns                 5000000000
  *   socket_mode               0600
  *   allow_remote              0
+ *
+ * Of senders of records that may be lost:
+ *
+ *   on_full                   PARTYWALL_ON_FULL_DROP_NEWEST
+ *   on_full_block_ns          0: longest wait of PARTYWALL_ON_FULL_BLOCK
+ *   queue_records             1024: most records that PARTYWALL_ON_FULL_DROP_OLDEST queues
+ *   queue_bytes               1048576: most bytes of these
+ *   flush_on_drop_ns          100000000: longest wait of freeing a sender
  */
 #define PARTYWALL_TRANSPORT_AUTO 0
 #define PARTYWALL_TRANSPORT_SHARED_MEMORY 1
@@ -142,6 +155,9 @@ int32_t partywall_error_free(partywall_error *error);
 #define PARTYWALL_WAIT_ADAPTIVE 0
 #define PARTYWALL_WAIT_SPIN 1
 #define PARTYWALL_WAIT_PARK 2
+#define PARTYWALL_ON_FULL_DROP_NEWEST 0
+#define PARTYWALL_ON_FULL_DROP_OLDEST 1
+#define PARTYWALL_ON_FULL_BLOCK 2
 
 /* Makes a configuration with the default settings. Objects copy the configuration they are given. */
 int32_t partywall_config_new(partywall_config **config, partywall_error **error);
@@ -159,6 +175,78 @@ int32_t partywall_config_set(partywall_config *config, const char *key, uint64_t
  */
 int32_t partywall_config_admit_user(partywall_config *config, uint32_t uid);
 int32_t partywall_config_admit_group(partywall_config *config, uint32_t gid);
+
+/* ---- Peers, transports and counters ------------------------------------------------------- */
+
+/*
+ * Structures that a call fills. The caller passes the size of the structure that it knows; a later
+ * version may add fields at the end.
+ */
+
+/*
+ * The process at the other end, as the kernel attests it. Without credentials, as over TCP, its
+ * numbers are 0. `distrust` says why the peer is not trusted: PARTYWALL_DISTRUST_POLICY and so on, 0
+ * if it is. A later version may have other reasons.
+ */
+typedef struct partywall_peer {
+    int32_t has_credentials;
+    int32_t pid;
+    uint32_t uid;
+    uint32_t gid;
+    int32_t is_trusted;
+    int32_t distrust;
+} partywall_peer;
+
+#define PARTYWALL_DISTRUST_POLICY 1
+#define PARTYWALL_DISTRUST_NO_CREDENTIALS 2
+#define PARTYWALL_DISTRUST_OTHER_USER 3
+#define PARTYWALL_DISTRUST_OTHER_PID_NAMESPACE 4
+#define PARTYWALL_DISTRUST_OTHER_USER_NAMESPACE 5
+#define PARTYWALL_DISTRUST_UNKNOWN_NAMESPACES 6
+#define PARTYWALL_DISTRUST_NO_PROCESS 7
+
+/* A transport is PARTYWALL_TRANSPORT_SHARED_MEMORY, PARTYWALL_TRANSPORT_SOCKET, or this one. */
+#define PARTYWALL_TRANSPORT_PROTOCOL 3
+
+/* Reasons why a socket is used. A peer of a later version may send others. */
+#define PARTYWALL_REASON_POLICY 1
+#define PARTYWALL_REASON_REMOTE 2
+#define PARTYWALL_REASON_MEMFD 3
+#define PARTYWALL_REASON_MEMORY 4
+#define PARTYWALL_REASON_DESCRIPTORS 5
+#define PARTYWALL_REASON_LIMITS 6
+#define PARTYWALL_REASON_MAP 7
+#define PARTYWALL_REASON_NOT_MOVED 8
+#define PARTYWALL_REASON_ABANDONED 9
+
+/*
+ * Counters of a sending direction. Of the messages, `zero_copy` were read where the sender wrote
+ * them, and `overflows` went through the ring because other memory had no room. `memory_bytes` are
+ * allocated for long messages now. Of these, `memory_used_bytes` are reserved or held by the
+ * receiver, in `blocks_in_flight` messages; over a socket, they are bytes that the kernel has not
+ * taken yet.
+ */
+typedef struct partywall_sender_stats {
+    uint64_t messages;
+    uint64_t bytes;
+    uint64_t zero_copy;
+    uint64_t overflows;
+    uint64_t wakeups_sent;
+    uint64_t sleeps;
+    uint64_t memory_bytes;
+    uint64_t memory_used_bytes;
+    uint64_t blocks_in_flight;
+} partywall_sender_stats;
+
+/* Counters of a receiving direction. A spin hit is a message that arrived while the call spun. */
+typedef struct partywall_receiver_stats {
+    uint64_t messages;
+    uint64_t bytes;
+    uint64_t zero_copy;
+    uint64_t wakeups_sent;
+    uint64_t sleeps;
+    uint64_t spin_hits;
+} partywall_receiver_stats;
 
 /* ---- Listeners --------------------------------------------------------------------------- */
 
@@ -194,11 +282,6 @@ int32_t partywall_listener_fd(partywall_listener *listener, int32_t *fd, partywa
  */
 int32_t partywall_connect(const char *address, partywall_config *config,
                           partywall_channel **channel, partywall_error **error);
-/*
- * Writes PARTYWALL_TRANSPORT_SHARED_MEMORY or _SOCKET: the transport with which the channel began. It
- * moves only if its configuration says so (`begin`).
- */
-int32_t partywall_channel_transport(partywall_channel *channel, int32_t *transport);
 /*
  * Ends both directions and frees the channel. The peer receives every sent message, then
  * PARTYWALL_FINISHED. Views of its messages end; messages of their own stay. NULL is allowed.
@@ -263,6 +346,96 @@ int32_t partywall_channel_recv(partywall_channel *channel, partywall_message **m
 /* Makes the message of the last view an object of its own. The view ends. */
 int32_t partywall_channel_keep(partywall_channel *channel, partywall_message **message,
                                partywall_error **error);
+
+/* Writes what is known of the peer. `size` is sizeof(partywall_peer). */
+int32_t partywall_channel_peer(partywall_channel *channel, partywall_peer *peer, size_t size);
+/* Copies a description of the peer for logs, as partywall_listener_address copies the address. */
+int32_t partywall_channel_peer_text(partywall_channel *channel, void *buffer, size_t capacity,
+                                    size_t *len, partywall_error **error);
+/*
+ * Writes the transport as it is now, and the reason why memory is not shared, which is 0 unless the
+ * transport is PARTYWALL_TRANSPORT_SOCKET.
+ */
+int32_t partywall_channel_transport(partywall_channel *channel, int32_t *transport,
+                                    uint32_t *reason);
+/* Copies a description of the transport for logs, with the reason. */
+int32_t partywall_channel_transport_text(partywall_channel *channel, void *buffer,
+                                         size_t capacity, size_t *len, partywall_error **error);
+/* Writes the counters of a direction. PARTYWALL_BUSY: another call uses that direction. */
+int32_t partywall_channel_sender_stats(partywall_channel *channel, partywall_sender_stats *stats,
+                                       size_t size);
+int32_t partywall_channel_receiver_stats(partywall_channel *channel,
+                                         partywall_receiver_stats *stats, size_t size);
+
+/* ---- Records that may be lost ------------------------------------------------------------ */
+
+/* Logs, traces and samples, which never wait for their receiver. spec/RECORDS.md has the bytes. */
+
+/* What became of a record. */
+#define PARTYWALL_LOG_SENT 0
+#define PARTYWALL_LOG_QUEUED 1
+#define PARTYWALL_LOG_DROPPED_FULL 2
+#define PARTYWALL_LOG_DROPPED_TOO_LONG 3
+#define PARTYWALL_LOG_DROPPED_CLOSED 4
+
+/* Counters of a sender: their sum is the number of records that were logged. */
+typedef struct partywall_lossy_stats {
+    uint64_t sent;
+    uint64_t queued;
+    uint64_t dropped_full;
+    uint64_t dropped_too_long;
+    uint64_t dropped_closed;
+} partywall_lossy_stats;
+
+/*
+ * Makes a sender of records, which any number of threads may call, from the sending direction of a
+ * channel that is in no loop. The channel keeps the other direction. `config` may be NULL.
+ */
+int32_t partywall_lossy_sender_new(partywall_channel *channel, partywall_config *config,
+                                   partywall_lossy_sender **sender, partywall_error **error);
+/* Sends what is queued, waits for that at most `flush_on_drop_ns`, and frees the sender. NULL is
+ * allowed. */
+int32_t partywall_lossy_sender_free(partywall_lossy_sender *sender);
+/*
+ * Logs a record, and writes what became of it: PARTYWALL_LOG_SENT and so on. `outcome` may be NULL.
+ * The call waits only under PARTYWALL_ON_FULL_BLOCK.
+ */
+int32_t partywall_lossy_log(partywall_lossy_sender *sender, const void *data, size_t len,
+                            int32_t *outcome, partywall_error **error);
+/* Logs an important record: waits for room under every policy, and sends it after the queued ones. */
+int32_t partywall_lossy_log_wait(partywall_lossy_sender *sender, const void *data, size_t len,
+                                 int32_t *outcome, int64_t timeout_ns, partywall_error **error);
+/*
+ * Sends the queued records and the count of losses. With timeout 0 it never waits, and returns
+ * PARTYWALL_FULL if records stay queued.
+ */
+int32_t partywall_lossy_flush(partywall_lossy_sender *sender, int64_t timeout_ns,
+                              partywall_error **error);
+/* Writes the counters of a sender. */
+int32_t partywall_lossy_sender_stats(partywall_lossy_sender *sender, partywall_lossy_stats *stats,
+                                     size_t size);
+/* Writes 1 if the receiver is gone, so that every record is dropped: connect anew. Else 0. */
+int32_t partywall_lossy_sender_is_closed(partywall_lossy_sender *sender, int32_t *is_closed);
+
+/* Makes a receiver of records from the receiving direction of a channel that is in no loop. */
+int32_t partywall_lossy_receiver_new(partywall_channel *channel,
+                                     partywall_lossy_receiver **receiver, partywall_error **error);
+/* Ends the receiving direction, and frees the receiver. NULL is allowed. */
+int32_t partywall_lossy_receiver_free(partywall_lossy_receiver *receiver);
+/*
+ * Receives a view of the next record, as partywall_channel_recv_view does, and writes how many
+ * records were lost before it. `lost_before` may be NULL. PARTYWALL_NOT_A_RECORD: the message counts
+ * as received, and the next one can be received.
+ */
+int32_t partywall_lossy_recv_view(partywall_lossy_receiver *receiver, const void **data,
+                                  size_t *len, uint64_t *lost_before, int64_t timeout_ns,
+                                  partywall_error **error);
+/* Receives the next record as an object of its own. */
+int32_t partywall_lossy_recv(partywall_lossy_receiver *receiver, partywall_message **message,
+                             uint64_t *lost_before, int64_t timeout_ns, partywall_error **error);
+/* Writes how many records were received so far, and how many the sender has reported lost. */
+int32_t partywall_lossy_receiver_counts(partywall_lossy_receiver *receiver, uint64_t *received,
+                                        uint64_t *lost);
 
 /* ---- Messages ---------------------------------------------------------------------------- */
 
@@ -398,6 +571,23 @@ int32_t partywall_session_wait_drained(partywall_session *session, int64_t timeo
 int32_t partywall_session_wait_finished(partywall_session *session, int64_t timeout_ns,
                                         partywall_error **error);
 
+/* Writes what is known of the peer, as partywall_channel_peer does. */
+int32_t partywall_session_peer(partywall_session *session, partywall_peer *peer, size_t size);
+/* Copies a description of the peer for logs. */
+int32_t partywall_session_peer_text(partywall_session *session, void *buffer, size_t capacity,
+                                    size_t *len, partywall_error **error);
+/* Writes the transport as it is now, and the reason, as partywall_channel_transport does. */
+int32_t partywall_session_transport(partywall_session *session, int32_t *transport,
+                                    uint32_t *reason);
+/* Copies a description of the transport for logs, with the reason. */
+int32_t partywall_session_transport_text(partywall_session *session, void *buffer,
+                                         size_t capacity, size_t *len, partywall_error **error);
+/* Writes the counters of all that the session sends. */
+int32_t partywall_session_sender_stats(partywall_session *session, partywall_sender_stats *stats,
+                                       size_t size);
+/* Writes the number of streams that have not ended. */
+int32_t partywall_session_streams(partywall_session *session, size_t *count);
+
 /* ---- Streams ----------------------------------------------------------------------------- */
 
 /* Drops both directions and frees the stream; finish it first. NULL is allowed. */
@@ -432,6 +622,73 @@ int32_t partywall_stream_recv(partywall_stream *stream, partywall_message **mess
 /* Makes the message of the last view an object of its own. The view ends. */
 int32_t partywall_stream_keep(partywall_stream *stream, partywall_message **message,
                               partywall_error **error);
+
+/* ---- The protocol shmipc ----------------------------------------------------------------- */
+
+/*
+ * Sessions with programs that use shmipc-go or the crate shmipc. Its streams are streams as above,
+ * without metadata. Keys of partywall_shmipc_config_set, with their defaults:
+ *
+ *   queue_cap                 8192 elements: a multiple of 16
+ *   share_memory_buffer_cap   33554432 bytes
+ *   mem_map_type              PARTYWALL_SHMIPC_MEMFD
+ *   region_bytes_max          1073741824: largest region of a client that a server maps
+ *   queue_entries_max         1048576: longest queue of a client that a server maps
+ *   fallback_unread_max       67108864: most unread bytes that came over the socket
+ *   fallback_message_max      33554416: most bytes in one message on the socket
+ *   files_without_credentials 0: whether to open files that a client over TCP names
+ *   guard_against_truncation  1: whether to survive a peer that truncates its memory
+ *
+ * and of partywall_shmipc_config_set_text:
+ *
+ *   share_memory_path_prefix  "/dev/shm/shmipc": the beginning of the names of regions
+ *   directory                 "/dev/shm": where a server opens files that clients name
+ */
+#define PARTYWALL_SHMIPC_MEMFD 0
+#define PARTYWALL_SHMIPC_FILE 1
+
+/* States that partywall_shmipc_hot_restart_state writes. */
+#define PARTYWALL_HOT_RESTART_NEVER 0
+#define PARTYWALL_HOT_RESTART_PENDING 1
+#define PARTYWALL_HOT_RESTART_DONE 2
+#define PARTYWALL_HOT_RESTART_TIMED_OUT 3
+
+/* Makes a configuration with the default settings. */
+int32_t partywall_shmipc_config_new(partywall_shmipc_config **config, partywall_error **error);
+/* Frees a configuration. NULL is allowed. */
+int32_t partywall_shmipc_config_free(partywall_shmipc_config *config);
+/* Sets one setting, as partywall_config_set does. */
+int32_t partywall_shmipc_config_set(partywall_shmipc_config *config, const char *key,
+                                    uint64_t value, partywall_error **error);
+int32_t partywall_shmipc_config_set_text(partywall_shmipc_config *config, const char *key,
+                                         const char *value, partywall_error **error);
+/*
+ * Adds a class of slices of `size` bytes, which get `percent` of the region. The first one replaces
+ * the default classes. Together they must get 100.
+ */
+int32_t partywall_shmipc_config_add_slices(partywall_shmipc_config *config, uint32_t size,
+                                           uint32_t percent);
+
+/* Makes the protocol. Its client sessions share one region. `config` may be NULL. */
+int32_t partywall_shmipc_new(partywall_shmipc_config *config, partywall_shmipc **shmipc,
+                             partywall_error **error);
+/* Frees the handle. Its sessions and listeners go on. NULL is allowed. */
+int32_t partywall_shmipc_free(partywall_shmipc *shmipc);
+/* Makes a listener serve clients of shmipc, too. Clients of our own protocol are served as before. */
+int32_t partywall_session_listener_add_shmipc(partywall_session_listener *listener,
+                                         partywall_shmipc *shmipc, partywall_error **error);
+/* Opens a session with a server of shmipc, as partywall_session_connect does with one of our own. */
+int32_t partywall_shmipc_connect(partywall_shmipc *shmipc, const char *address,
+                                 partywall_config *config, partywall_loop *loop, uint64_t tag,
+                                 partywall_session **session, partywall_error **error);
+/*
+ * Sends the clients of all accepted sessions to the process that listens at the address now.
+ * `epoch` is at least 1, and another than before. Streams in use go on. It is over after 2 s at most.
+ */
+int32_t partywall_shmipc_hot_restart(partywall_shmipc *shmipc, uint64_t epoch,
+                                     partywall_error **error);
+/* Writes the state of the last hot restart. */
+int32_t partywall_shmipc_hot_restart_state(partywall_shmipc *shmipc, int32_t *state);
 
 /* ---- Links ------------------------------------------------------------------------------- */
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Every call of a channel, over shared memory and over the socket. */
+#define _GNU_SOURCE
 #include "check.h"
 #include <poll.h>
+#include <unistd.h>
 
 /* Sends messages of many lengths, and receives each in another way. */
 static void lengths(struct pair pair) {
@@ -130,6 +132,51 @@ static void full(struct pair pair) {
     CHECK(len == 2);
 }
 
+/* A connection says who the peer is, on which transport it runs and why, and what it has carried. */
+static void properties(struct pair pair, int32_t wanted_transport, uint32_t wanted_reason,
+                  int is_trusted) {
+    struct {
+        partywall_peer peer;
+        char behind[8];
+    } place;
+    partywall_sender_stats sent, more;
+    partywall_receiver_stats received;
+    int32_t transport = -1;
+    uint32_t reason = 99;
+    char text[200];
+    size_t len = 0;
+    memset(&place, 7, sizeof place);
+    OK(partywall_channel_peer(pair.client, &place.peer, sizeof place.peer));
+    CHECK(place.peer.has_credentials == 1 && place.peer.pid == getpid());
+    CHECK(place.peer.uid == geteuid() && place.peer.gid == getegid());
+    CHECK(place.peer.is_trusted == is_trusted);
+    CHECK(place.peer.distrust == (is_trusted ? 0 : PARTYWALL_DISTRUST_POLICY));
+    CHECK(place.behind[0] == 7);
+    OK(partywall_channel_peer(pair.client, &place.peer, sizeof place));
+    CHECK(place.behind[0] == 0 && place.behind[7] == 0);
+    place.peer.uid = 0x01010101;
+    OK(partywall_channel_peer(pair.client, &place.peer, 2 * sizeof(int32_t)));
+    CHECK(place.peer.pid == getpid() && place.peer.uid == 0x01010101);
+    OK(partywall_channel_peer_text(pair.client, text, sizeof text, &len, NULL));
+    CHECK(len > 0 && memmem(text, len, is_trusted ? ", trusted" : "not trusted", 9) != NULL);
+    STATUS(partywall_channel_peer_text(pair.client, text, 1, &len, NULL),
+           PARTYWALL_BUFFER_TOO_SHORT);
+
+    OK(partywall_channel_transport(pair.server, &transport, &reason));
+    CHECK(transport == wanted_transport && reason == wanted_reason);
+    OK(partywall_channel_transport_text(pair.server, text, sizeof text, &len, NULL));
+    CHECK(memmem(text, len, transport == PARTYWALL_TRANSPORT_SOCKET ? "socket" : "shm", 3) != NULL);
+
+    OK(partywall_channel_sender_stats(pair.client, &sent, sizeof sent));
+    OK(partywall_channel_receiver_stats(pair.server, &received, sizeof received));
+    CHECK(sent.messages > 0 && received.messages == sent.messages);
+    CHECK(received.bytes == sent.bytes);
+    OK(partywall_channel_send(pair.client, "one", 3, TIMEOUT_NS, NULL));
+    OK(partywall_channel_sender_stats(pair.client, &more, sizeof more));
+    CHECK(more.messages == sent.messages + 1 && more.bytes == sent.bytes + 3);
+    OK(partywall_channel_recv_copy(pair.server, text, sizeof text, &len, TIMEOUT_NS, NULL));
+}
+
 /* The end of one direction is a status, and the other direction goes on. */
 static void ends(struct pair pair) {
     const void *data = NULL;
@@ -160,7 +207,8 @@ static void errors(const char *directory) {
     STATUS(partywall_connect("no address", NULL, &channel, NULL), 301);
 }
 
-static void all(const char *directory, partywall_config *config) {
+static void all(const char *directory, partywall_config *config, int32_t transport,
+                uint32_t reason, int is_trusted) {
     struct pair pair = make_pair(address_in(directory), config);
     const void *data = NULL;
     size_t len = 0;
@@ -172,6 +220,7 @@ static void all(const char *directory, partywall_config *config) {
     lengths(pair);
     short_buffer(pair);
     reservations(pair);
+    properties(pair, transport, reason, is_trusted);
     full(pair);
     partywall_message *message = kept(pair);
     ends(pair);
@@ -187,9 +236,6 @@ static void waited_for(const char *address) {
     const void *data = NULL;
     size_t len = 0;
     int32_t fd = -1;
-    int32_t transport = 0;
-    OK(partywall_channel_transport(pair.client, &transport));
-    CHECK(transport == PARTYWALL_TRANSPORT_SHARED_MEMORY);
     STATUS(partywall_channel_recv_view(pair.server, &data, &len, 0, NULL), PARTYWALL_EMPTY);
     OK(partywall_channel_arm_recv(pair.server, &fd, NULL));
     CHECK(fd >= 0);
@@ -224,14 +270,14 @@ int main(int argc, char **argv) {
     CHECK(argc > 1);
     CHECK(strcmp(partywall_version(), "0.1.0") == 0 && partywall_abi() == 0);
     partywall_config *config = NULL;
-    all(argv[1], NULL);
+    all(argv[1], NULL, PARTYWALL_TRANSPORT_SHARED_MEMORY, 0, 1);
     gone(argv[1], NULL);
     OK(partywall_config_new(&config, NULL));
     OK(partywall_config_set(config, "transport", PARTYWALL_TRANSPORT_SOCKET, NULL));
-    all(argv[1], config);
+    all(argv[1], config, PARTYWALL_TRANSPORT_SOCKET, PARTYWALL_REASON_POLICY, 1);
     OK(partywall_config_set(config, "transport", PARTYWALL_TRANSPORT_SHARED_MEMORY, NULL));
     OK(partywall_config_set(config, "trust", PARTYWALL_TRUST_UNTRUSTED, NULL));
-    all(argv[1], config);
+    all(argv[1], config, PARTYWALL_TRANSPORT_SHARED_MEMORY, 0, 0);
     gone(argv[1], config);
     OK(partywall_config_free(config));
     errors(argv[1]);

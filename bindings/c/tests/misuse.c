@@ -18,6 +18,10 @@ static void sessions(const char *address, partywall_loop *loop) {
     const void *view = NULL;
     void *data = NULL;
     size_t len = 0;
+    int32_t number = 0;
+    uint32_t reason = 0;
+    partywall_peer peer;
+    partywall_sender_stats sent;
     char buffer[8];
     NULL_ARGUMENT(partywall_session_listener_bind(NULL, NULL, NULL, 0, &listener, NULL));
     NULL_ARGUMENT(partywall_session_listener_bind(address, NULL, loop, 0, NULL, NULL));
@@ -35,6 +39,14 @@ static void sessions(const char *address, partywall_loop *loop) {
     NULL_ARGUMENT(partywall_session_close(NULL, 0, NULL, NULL));
     NULL_ARGUMENT(partywall_session_wait_drained(NULL, 0, NULL));
     NULL_ARGUMENT(partywall_session_wait_finished(NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_session_peer(NULL, &peer, sizeof peer));
+    NULL_ARGUMENT(partywall_session_peer(NULL, NULL, sizeof peer));
+    NULL_ARGUMENT(partywall_session_peer_text(NULL, buffer, 8, &len, NULL));
+    NULL_ARGUMENT(partywall_session_transport(NULL, &number, &reason));
+    NULL_ARGUMENT(partywall_session_transport_text(NULL, buffer, 8, &len, NULL));
+    NULL_ARGUMENT(partywall_session_sender_stats(NULL, &sent, sizeof sent));
+    NULL_ARGUMENT(partywall_session_streams(NULL, &len));
+    NULL_ARGUMENT(partywall_session_streams(NULL, NULL));
     NULL_ARGUMENT(partywall_stream_metadata(NULL, &view, &len));
     NULL_ARGUMENT(partywall_stream_send(NULL, "x", 1, 0, NULL));
     NULL_ARGUMENT(partywall_stream_reserve(NULL, 1, &data, &reservation, 0, NULL));
@@ -67,6 +79,10 @@ static void nulls(const char *address, struct pair pair, partywall_config *confi
     size_t len = 0;
     int32_t number = 0;
     int64_t timer = 0;
+    uint32_t reason = 0;
+    partywall_peer peer;
+    partywall_sender_stats sent;
+    partywall_receiver_stats received;
     char buffer[8];
 
     NULL_ARGUMENT(partywall_config_new(NULL, NULL));
@@ -81,8 +97,6 @@ static void nulls(const char *address, struct pair pair, partywall_config *confi
     NULL_ARGUMENT(partywall_listener_address(NULL, buffer, sizeof buffer, &len, NULL));
     NULL_ARGUMENT(partywall_listener_fd(NULL, &number, NULL));
     NULL_ARGUMENT(partywall_listener_fd(pair.listener, NULL, NULL));
-    NULL_ARGUMENT(partywall_channel_transport(NULL, &number));
-    NULL_ARGUMENT(partywall_channel_transport(pair.client, NULL));
     NULL_ARGUMENT(partywall_channel_arm_send(NULL, &number, NULL));
     NULL_ARGUMENT(partywall_channel_arm_send(pair.client, NULL, NULL));
     NULL_ARGUMENT(partywall_channel_arm_recv(NULL, &number, NULL));
@@ -110,6 +124,20 @@ static void nulls(const char *address, struct pair pair, partywall_config *confi
     NULL_ARGUMENT(partywall_channel_recv(pair.client, NULL, 0, NULL));
     NULL_ARGUMENT(partywall_channel_keep(NULL, &message, NULL));
     NULL_ARGUMENT(partywall_channel_keep(pair.client, NULL, NULL));
+
+    NULL_ARGUMENT(partywall_channel_peer(NULL, &peer, sizeof peer));
+    NULL_ARGUMENT(partywall_channel_peer(pair.client, NULL, sizeof peer));
+    NULL_ARGUMENT(partywall_channel_peer_text(NULL, buffer, 8, &len, NULL));
+    NULL_ARGUMENT(partywall_channel_peer_text(pair.client, NULL, 8, &len, NULL));
+    NULL_ARGUMENT(partywall_channel_peer_text(pair.client, buffer, 8, NULL, NULL));
+    NULL_ARGUMENT(partywall_channel_transport(NULL, &number, &reason));
+    NULL_ARGUMENT(partywall_channel_transport(pair.client, NULL, &reason));
+    NULL_ARGUMENT(partywall_channel_transport(pair.client, &number, NULL));
+    NULL_ARGUMENT(partywall_channel_transport_text(NULL, buffer, 8, &len, NULL));
+    NULL_ARGUMENT(partywall_channel_sender_stats(NULL, &sent, sizeof sent));
+    NULL_ARGUMENT(partywall_channel_sender_stats(pair.client, NULL, sizeof sent));
+    NULL_ARGUMENT(partywall_channel_receiver_stats(NULL, &received, sizeof received));
+    NULL_ARGUMENT(partywall_channel_receiver_stats(pair.client, NULL, sizeof received));
 
     NULL_ARGUMENT(partywall_message_data(NULL, &view, &len));
     NULL_ARGUMENT(partywall_message_is_zero_copy(NULL, &number));

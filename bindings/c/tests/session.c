@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Sessions and streams: with threads of their own, and a server of many in one loop. */
 #include "check.h"
+#include <unistd.h>
 
 #define STREAMS 30
 #define MESSAGES 20
@@ -85,6 +86,30 @@ static void messages(struct sessions pair) {
     STATUS(partywall_stream_recv_view(here, &view, &len, TIMEOUT_NS, NULL), PARTYWALL_FINISHED);
     OK(partywall_stream_free(here));
     OK(partywall_stream_free(there));
+}
+
+/* A session says who the peer is, on which transport it runs, and what it has sent. */
+static void properties(struct sessions pair) {
+    partywall_peer peer;
+    partywall_sender_stats stats;
+    int32_t transport = -1;
+    uint32_t reason = 0;
+    char text[200];
+    size_t len = 0, count = 9;
+    OK(partywall_session_peer(pair.client, &peer, sizeof peer));
+    CHECK(peer.has_credentials == 1 && peer.pid == getpid() && peer.is_trusted == 1);
+    OK(partywall_session_peer_text(pair.server, text, sizeof text, &len, NULL));
+    CHECK(len > 0);
+    OK(partywall_session_transport(pair.client, &transport, &reason));
+    CHECK(transport == PARTYWALL_TRANSPORT_SHARED_MEMORY || transport == PARTYWALL_TRANSPORT_SOCKET);
+    CHECK((transport == PARTYWALL_TRANSPORT_SOCKET) == (reason != 0));
+    OK(partywall_session_transport_text(pair.client, text, sizeof text, &len, NULL));
+    CHECK(len > 0);
+    OK(partywall_session_sender_stats(pair.client, &stats, sizeof stats));
+    CHECK(stats.bytes > 0);
+    OK(partywall_session_wait_drained(pair.client, TIMEOUT_NS, NULL));
+    OK(partywall_session_streams(pair.client, &count));
+    CHECK(count == 0);
 }
 
 /* The codes with which streams and sessions end reach the peer's error objects. */
@@ -217,6 +242,7 @@ int main(int argc, char **argv) {
     const char *address = address_in(argv[1]);
     struct sessions pair = make_sessions(address);
     messages(pair);
+    properties(pair);
     codes(pair);
     free_sessions(pair);
     STATUS(partywall_session_free(pair.client), PARTYWALL_HANDLE);

@@ -6,6 +6,7 @@
 //! | `CONFORMANCE_GO_PEER`    | shmipc-go                                  |
 //! | `CONFORMANCE_RUST_PEER`  | shmipc-rs                                  |
 //! | `CONFORMANCE_OURS`       | ours                                       |
+//! | `CONFORMANCE_C_PEER`     | a C program over ours                      |
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,9 +23,12 @@ pub enum Peer {
     Rust,
     /// The implementation of this repository, `partywall-shmipc`.
     Ours,
+    /// A C program over the C interface of this repository. It has echoes alone.
+    C,
 }
 
-/// All implementations that take part. A new one needs only an entry in this array.
+/// All implementations that take part in every test. A new one needs only an entry in this array.
+/// The C program is not among them: it has a test of its own.
 const ROSTER: [Peer; 3] = [Peer::Go, Peer::Rust, Peer::Ours];
 
 impl Peer {
@@ -34,6 +38,7 @@ impl Peer {
             Peer::Go => "shmipc-go",
             Peer::Rust => "shmipc-rs",
             Peer::Ours => "ours",
+            Peer::C => "C",
         }
     }
 
@@ -47,17 +52,23 @@ impl Peer {
             Peer::Go => (&GO, "CONFORMANCE_GO_PEER"),
             Peer::Rust => (&RUST, "CONFORMANCE_RUST_PEER"),
             Peer::Ours => (&RUST, "CONFORMANCE_OURS"),
+            Peer::C => (&C, "CONFORMANCE_C_PEER"),
         };
         if let Some(program) = std::env::var_os(variable) {
             return Ok(program.into());
         }
-        let build = if self == Peer::Go { build_go } else { build_rust };
+        let build = match self {
+            Peer::Go => build_go,
+            Peer::Rust | Peer::Ours => build_rust,
+            Peer::C => build_c,
+        };
         let outcome = built.get_or_init(|| build().map_err(|error| format!("{error:#}")));
         outcome.clone().map_err(anyhow::Error::msg)?;
         Ok(target()?.join(match self {
             Peer::Go => GO_PROGRAM,
             Peer::Rust => "debug/conformance-peer",
             Peer::Ours => "debug/conformance-ours",
+            Peer::C => C_PROGRAM,
         }))
     }
 }
@@ -94,6 +105,41 @@ pub fn has_go() -> bool {
         }
         has
     })
+}
+
+/// Whether the system has a C compiler. If not, a line on stderr says so.
+pub fn has_c_compiler() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| {
+        let version = Command::new("cc").arg("--version").stdout(Stdio::null()).status();
+        let has = version.is_ok_and(|status| status.success());
+        if !has {
+            use std::io::Write as _;
+            // As in `has_go`.
+            let _ = writeln!(std::io::stderr(), "skipped: no `cc`, so no C program takes part");
+        }
+        has
+    })
+}
+
+/// Builds the archive of the C interface, and the program that uses it.
+fn build_c() -> Result<()> {
+    let root = workspace().join("../..");
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["build", "--quiet", "--package", "partywall-capi", "--manifest-path"]);
+    command.arg(root.join("Cargo.toml")).arg("--target-dir").arg(target()?);
+    let status = command.status().context("starting cargo build")?;
+    ensure!(status.success(), "building the C interface: {status}");
+    let program = target()?.join(C_PROGRAM);
+    let fresh = program.with_extension(std::process::id().to_string());
+    let mut command = Command::new("cc");
+    command.args(["-std=gnu11", "-O1", "-Wextra", "-Wpedantic", "-Werror", "-pthread"]);
+    command.arg("-I").arg(root.join("bindings/c/include"));
+    command.arg(workspace().join("../c/peer.c")).arg(target()?.join("debug/libpartywall_capi.a"));
+    command.args(["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl", "-o"]).arg(&fresh);
+    let status = command.status().context("starting cc")?;
+    ensure!(status.success(), "building the C peer: {status}");
+    std::fs::rename(&fresh, &program).context("putting the C peer in its place")
 }
 
 fn build_go() -> Result<()> {
@@ -135,6 +181,8 @@ fn target() -> Result<PathBuf> {
 }
 
 const GO_PROGRAM: &str = "conformance-peer-go";
+const C_PROGRAM: &str = "conformance-peer-c";
 
 static GO: OnceLock<Result<(), String>> = OnceLock::new();
+static C: OnceLock<Result<(), String>> = OnceLock::new();
 static RUST: OnceLock<Result<(), String>> = OnceLock::new();

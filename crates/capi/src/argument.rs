@@ -11,9 +11,9 @@
 //! Only C makes these values, so what the header demands of a caller holds for each pointer that is
 //! not null: it is valid for the call and for the length passed with it.
 
-use crate::failure::Failure;
+use crate::failure::{BUFFER_TOO_SHORT, Failure};
 use std::ffi::{CStr, c_char, c_void};
-use std::slice;
+use std::{ptr, slice};
 
 /// A C string, or null.
 #[repr(transparent)]
@@ -92,6 +92,27 @@ impl Buffer {
         // SAFETY: the header demands `capacity` writable bytes, apart from memory of the library.
         unsafe { self.0.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
+
+    /// Copies a text, without a zero byte at its end, and writes its length to `len`.
+    ///
+    /// # Errors
+    /// Fails if a pointer is null or the capacity too small. The length is then written all the
+    /// same, where it can be.
+    pub(crate) fn write_text(
+        self,
+        text: &str,
+        capacity: usize,
+        len: Out<usize>,
+    ) -> Result<(), Failure> {
+        let len = len.require("len")?;
+        self.check(capacity, "buffer")?;
+        len.write(text.len());
+        if text.len() > capacity {
+            return Err(Failure::state(BUFFER_TOO_SHORT));
+        }
+        self.write(text.as_bytes());
+        Ok(())
+    }
 }
 
 /// A place for one result.
@@ -108,7 +129,7 @@ impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
     /// The place that a caller passes who wants no result.
-    pub(crate) const NULL: Self = Self(std::ptr::null_mut());
+    pub(crate) const NULL: Self = Self(ptr::null_mut());
 
     /// Fails if the pointer is null; `name` is that of the argument.
     #[inline]
@@ -124,6 +145,21 @@ impl<T> Out<T> {
         }
         // SAFETY: the header demands a writable place, perhaps without a value.
         unsafe { self.0.write(value) };
+    }
+
+    /// Writes the first `size` bytes of a structure, of which the caller may have another version.
+    /// Bytes that this version has not are 0. `T` has no padding.
+    pub(crate) fn write_prefix(self, value: &T, size: usize)
+    where
+        T: Copy,
+    {
+        let (place, known) = (self.0.cast::<u8>(), size.min(size_of::<T>()));
+        // SAFETY: the header demands `size` writable bytes, and the value has `known` bytes.
+        unsafe { place.copy_from_nonoverlapping(ptr::from_ref(value).cast(), known) };
+        // SAFETY: `known` is at most `size`.
+        let rest = unsafe { place.add(known) };
+        // SAFETY: the place of the caller has as many bytes left.
+        unsafe { rest.write_bytes(0, size - known) };
     }
 
     /// Writes the result at `index` of an array, which the caller has checked.

@@ -12,11 +12,13 @@ use crate::error::Errors;
 use crate::export::export;
 use crate::failure::{BUFFER_TOO_SHORT, FINISHED, FINISHED_HERE, Failure, STOPPED_HERE};
 use crate::message::MessageObject;
+use crate::peer::{self, CPeer, CReceiverStats, CSenderStats};
 use crate::reservation::{self, ReservationObject};
 use crate::table::{Handle, Object, Table};
 use crate::timeout::Timeout;
 use partywall::event::{self, Loop};
-use partywall::{BackPressure, Channel, Message, OwnedReservation, Readiness, Transport};
+use partywall::{BackPressure, Channel, ChannelInfo, Message, OwnedReservation, Readiness};
+use partywall::{ReceiverStats, SenderStats};
 use partywall::{SendError, TrySendError};
 use std::ffi::c_void;
 use std::mem;
@@ -30,6 +32,7 @@ static CHANNELS: Table<ChannelObject> = Table::new();
 impl Object for ChannelObject {
     type First = Sending;
     type Second = Receiving;
+    type Shared = ChannelInfo;
     const KIND: u8 = 5;
     const NAME: &'static str = "partywall_channel";
 
@@ -40,11 +43,11 @@ impl Object for ChannelObject {
 
 /// Makes a handle of a channel.
 pub(crate) fn insert(channel: Channel) -> Result<Handle<ChannelObject>, Failure> {
-    let shares_memory = matches!(channel.transport(), Transport::SharedMemory);
+    let info = channel.info();
     let (sender, receiver) = channel.split();
     let incoming = Incoming::Plain(receiver);
-    let receiving = Receiving { incoming, shares_memory, current: None, returned: None };
-    Handle::insert(Sending::Plain(sender), receiving)
+    let receiving = Receiving { incoming, current: None, returned: None };
+    Handle::insert_with(Sending::Plain(sender), receiving, info)
 }
 
 /// Adds both directions of a channel to a loop, where they report `tag`.
@@ -70,6 +73,35 @@ pub(crate) fn watch(
         other => other,
     };
     Ok(())
+}
+
+/// Takes the sending direction out of a channel, whose own calls then find it ended.
+pub(crate) fn take_sender(channel: Handle<ChannelObject>) -> Result<partywall::Sender, Failure> {
+    let mut sending = channel.first()?;
+    match mem::replace(&mut *sending, Sending::Closed) {
+        Sending::Plain(sender) => Ok(sender),
+        other => {
+            *sending = other;
+            Err(Failure::argument("the sending direction is in a loop, or was taken or ended"))
+        }
+    }
+}
+
+/// Takes the receiving direction out of a channel, as [`take_sender`] takes the other.
+pub(crate) fn take_receiver(
+    channel: Handle<ChannelObject>,
+) -> Result<partywall::Receiver, Failure> {
+    let mut receiving = channel.second()?;
+    match mem::replace(&mut receiving.incoming, Incoming::Closed) {
+        Incoming::Plain(receiver) => {
+            (receiving.current, receiving.returned) = (None, None);
+            Ok(receiver)
+        }
+        other => {
+            receiving.incoming = other;
+            Err(Failure::argument("the receiving direction is in a loop, or was taken or ended"))
+        }
+    }
 }
 
 /// The sending direction of a channel.
@@ -152,6 +184,14 @@ impl Sending {
         }
     }
 
+    fn stats(&self) -> Result<SenderStats, Failure> {
+        match self {
+            Self::Plain(sender) => Ok(sender.stats()),
+            Self::InLoop(sender) => Ok(sender.stats()),
+            Self::Closed => Err(Failure::state(FINISHED_HERE)),
+        }
+    }
+
     fn flush(&mut self, timeout: Timeout) -> Result<(), Failure> {
         match self {
             Self::Plain(sender) => Ok(sender.flush(timeout.deadline())?),
@@ -167,8 +207,6 @@ impl Sending {
 /// The receiving direction of a channel, and the message that its last call has shown.
 pub(crate) struct Receiving {
     incoming: Incoming,
-    /// Whether the channel shared memory when it was made.
-    shares_memory: bool,
     /// The message of the current view, if it was received as an owned message.
     current: Option<Message>,
     /// A message that did not fit into the caller's buffer: the next call receives it.
@@ -232,6 +270,14 @@ impl Receiving {
         kept.ok_or_else(|| Failure::argument("no view is valid: receive one first"))
     }
 
+    fn stats(&self) -> Result<ReceiverStats, Failure> {
+        match &self.incoming {
+            Incoming::Plain(receiver) => Ok(receiver.stats()),
+            Incoming::InLoop(receiver) => Ok(receiver.stats()),
+            Incoming::Closed => Err(Failure::state(STOPPED_HERE)),
+        }
+    }
+
     /// Receives an owned message.
     fn recv(&mut self, timeout: Timeout) -> Result<Message, Failure> {
         self.view(timeout)?;
@@ -261,13 +307,6 @@ export! {
         let channel = channel.require("channel")?;
         let (address, config) = (address.get("address")?, config::copy(config)?);
         channel.write(insert(partywall::connect_with(address, &config)?)?);
-        Ok(())
-    }
-
-    /// Writes the transport with which the channel began.
-    fn partywall_channel_transport(channel: Handle<ChannelObject>, transport: Out<i32>) {
-        let place = transport.require("transport")?;
-        place.write(if channel.second()?.shares_memory { 1 } else { 2 });
         Ok(())
     }
 
@@ -384,6 +423,56 @@ export! {
         let place = message.require("message")?;
         let kept = channel.second()?.keep()?;
         place.write(Handle::insert(kept, ())?);
+        Ok(())
+    }
+
+    /// Writes the first `size` bytes of what is known of the peer.
+    fn partywall_channel_peer(channel: Handle<ChannelObject>, peer: Out<CPeer>, size: usize) {
+        let place = peer.require("peer")?;
+        place.write_prefix(&channel.shared()?.peer().into(), size);
+        Ok(())
+    }
+
+    /// Copies a description of the peer into `buffer`, without a zero byte at its end.
+    fn partywall_channel_peer_text(
+        channel: Handle<ChannelObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
+        error: Errors,
+    ) reports error {
+        peer::write_peer(channel.shared()?.peer(), buffer, capacity, len)
+    }
+
+    /// Writes the transport, and the reason why memory is not shared.
+    fn partywall_channel_transport(
+        channel: Handle<ChannelObject>, transport: Out<i32>, reason: Out<u32>,
+    ) {
+        let (transport, reason) = (transport.require("transport")?, reason.require("reason")?);
+        peer::write_transport(channel.shared()?.transport(), transport, reason);
+        Ok(())
+    }
+
+    /// Copies a description of the transport into `buffer`, without a zero byte at its end.
+    fn partywall_channel_transport_text(
+        channel: Handle<ChannelObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
+        error: Errors,
+    ) reports error {
+        buffer.write_text(&channel.shared()?.transport().to_string(), capacity, len)
+    }
+
+    /// Writes the first `size` bytes of the counters of the sending direction.
+    fn partywall_channel_sender_stats(
+        channel: Handle<ChannelObject>, stats: Out<CSenderStats>, size: usize,
+    ) {
+        let place = stats.require("stats")?;
+        place.write_prefix(&channel.first()?.stats()?.into(), size);
+        Ok(())
+    }
+
+    /// Writes the first `size` bytes of the counters of the receiving direction.
+    fn partywall_channel_receiver_stats(
+        channel: Handle<ChannelObject>, stats: Out<CReceiverStats>, size: usize,
+    ) {
+        let place = stats.require("stats")?;
+        place.write_prefix(&channel.second()?.stats()?.into(), size);
         Ok(())
     }
 }

@@ -5,8 +5,10 @@ use crate::argument::{Out, Text};
 use crate::error::Errors;
 use crate::export::export;
 use crate::failure::Failure;
+use crate::lossy::LossySettings;
 use crate::table::{Handle, Object, Table};
 use partywall::{Admission, BackPressure, Begin, Config, TransportPolicy, TrustPolicy, Wait};
+use partywall_extras::lossy::LossyConfig;
 use std::time::Duration;
 
 /// The type of configurations.
@@ -17,6 +19,7 @@ static CONFIGS: Table<ConfigObject> = Table::new();
 impl Object for ConfigObject {
     type First = Settings;
     type Second = ();
+    type Shared = ();
     const KIND: u8 = 2;
     const NAME: &'static str = "partywall_config";
 
@@ -31,6 +34,7 @@ pub(crate) struct Settings {
     config: Config,
     users: Vec<u32>,
     groups: Vec<u32>,
+    lossy: LossySettings,
 }
 
 /// Returns a copy of the configuration of `config`; of the default if it is null.
@@ -38,11 +42,19 @@ pub(crate) fn copy(config: Handle<ConfigObject>) -> Result<Config, Failure> {
     if config.is_null() {
         return Ok(Config::default());
     }
-    let Settings { config, users, groups } = config.first()?.clone();
+    let Settings { config, users, groups, .. } = config.first()?.clone();
     if users.is_empty() && groups.is_empty() {
         return Ok(config);
     }
     Ok(config.admit(Admission::users(users).or_groups(groups)))
+}
+
+/// Returns the settings of `config` for a sender of records; the default ones if it is null.
+pub(crate) fn copy_lossy(config: Handle<ConfigObject>) -> Result<LossyConfig, Failure> {
+    if config.is_null() {
+        return Ok(LossySettings::default().config());
+    }
+    Ok(config.first()?.lossy.config())
 }
 
 export! {
@@ -65,8 +77,11 @@ export! {
     fn partywall_config_set(
         config: Handle<ConfigObject>, key: Text, value: u64, error: Errors,
     ) reports error {
-        let mut settings = config.first()?;
-        let changed = set(settings.config.clone(), key.get("key")?, value)?;
+        let (mut settings, key) = (config.first()?, key.get("key")?);
+        if settings.lossy.set(key, value)? {
+            return Ok(());
+        }
+        let changed = set(settings.config.clone(), key, value)?;
         settings.config = changed;
         Ok(())
     }

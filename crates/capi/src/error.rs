@@ -18,6 +18,7 @@ static ERRORS: Table<ErrorObject> = Table::new();
 impl Object for ErrorObject {
     type First = Detail;
     type Second = ();
+    type Shared = ();
     const KIND: u8 = 1;
     const NAME: &'static str = "partywall_error";
 

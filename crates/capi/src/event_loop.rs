@@ -25,6 +25,7 @@ impl Object for LoopObject {
     type First = Turn;
     /// Any other call locks this part, for a moment.
     type Second = Arc<Loop>;
+    type Shared = ();
     const KIND: u8 = 7;
     const NAME: &'static str = "partywall_loop";
 

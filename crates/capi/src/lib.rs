@@ -31,9 +31,12 @@ mod link_config;
 mod link_group;
 mod link_message;
 mod listener;
+mod lossy;
 mod message;
+mod peer;
 mod reservation;
 mod session;
+mod shmipc;
 mod stream;
 #[allow(unsafe_code, reason = "a lane hands its value to the one call that has locked it")]
 mod table;

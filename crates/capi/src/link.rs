@@ -26,6 +26,7 @@ static CLIENTS: Table<LinkClientObject> = Table::new();
 impl Object for LinkClientObject {
     type First = ();
     type Second = Arc<Client>;
+    type Shared = ();
     const KIND: u8 = 11;
     const NAME: &'static str = "partywall_link_client";
 
@@ -42,6 +43,7 @@ static SERVERS: Table<LinkServerObject> = Table::new();
 impl Object for LinkServerObject {
     type First = ();
     type Second = Arc<Server>;
+    type Shared = ();
     const KIND: u8 = 12;
     const NAME: &'static str = "partywall_link_server";
 
@@ -58,6 +60,7 @@ static LINKS: Table<LinkObject> = Table::new();
 impl Object for LinkObject {
     type First = ();
     type Second = Arc<Link>;
+    type Shared = ();
     const KIND: u8 = 13;
     const NAME: &'static str = "partywall_link";
 

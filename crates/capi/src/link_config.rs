@@ -19,6 +19,7 @@ static CONFIGS: Table<LinkConfigObject> = Table::new();
 impl Object for LinkConfigObject {
     type First = Config;
     type Second = ();
+    type Shared = ();
     const KIND: u8 = 15;
     const NAME: &'static str = "partywall_link_config";
 

@@ -22,6 +22,7 @@ impl Object for LinkGroupObject {
     /// The group's place in a loop, once it is in one.
     type First = Option<Attached>;
     type Second = Arc<Group>;
+    type Shared = ();
     const KIND: u8 = 16;
     const NAME: &'static str = "partywall_link_group";
 

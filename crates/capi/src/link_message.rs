@@ -18,6 +18,7 @@ static MESSAGES: Table<LinkMessageObject> = Table::new();
 impl Object for LinkMessageObject {
     type First = Message;
     type Second = ();
+    type Shared = ();
     const KIND: u8 = 14;
     const NAME: &'static str = "partywall_link_message";
 

@@ -6,7 +6,7 @@ use crate::channel::{self, ChannelObject};
 use crate::config::{self, ConfigObject};
 use crate::error::Errors;
 use crate::export::export;
-use crate::failure::{BUFFER_TOO_SHORT, Failure};
+use crate::failure::Failure;
 use crate::table::{Handle, Object, Table};
 use crate::timeout::Timeout;
 use partywall::event::{ChannelListener, Loop};
@@ -22,6 +22,7 @@ static LISTENERS: Table<ListenerObject> = Table::new();
 impl Object for ListenerObject {
     type First = Accepting;
     type Second = ();
+    type Shared = ();
     const KIND: u8 = 6;
     const NAME: &'static str = "partywall_listener";
 
@@ -138,14 +139,7 @@ export! {
         listener: Handle<ListenerObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
         error: Errors,
     ) reports error {
-        let len = len.require("len")?;
-        buffer.check(capacity, "buffer")?;
         let address = listener.first()?.address()?;
-        len.write(address.len());
-        if address.len() > capacity {
-            return Err(Failure::state(BUFFER_TOO_SHORT));
-        }
-        buffer.write(address.as_bytes());
-        Ok(())
+        buffer.write_text(&address, capacity, len)
     }
 }

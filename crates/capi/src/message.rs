@@ -15,6 +15,7 @@ static MESSAGES: Table<MessageObject> = Table::new();
 impl Object for MessageObject {
     type First = Message;
     type Second = ();
+    type Shared = ();
     const KIND: u8 = 3;
     const NAME: &'static str = "partywall_message";
 

@@ -22,6 +22,7 @@ impl Object for ReservationObject {
     // Empty only while a call commits the reservation.
     type First = Option<OwnedReservation>;
     type Second = ();
+    type Shared = ();
     const KIND: u8 = 4;
     const NAME: &'static str = "partywall_reservation";
 

@@ -12,11 +12,15 @@ use crate::config::{self, ConfigObject};
 use crate::error::Errors;
 use crate::event_loop::{self, LoopObject};
 use crate::export::export;
-use crate::failure::{BUFFER_TOO_SHORT, FINISHED, Failure};
+use crate::failure::{FINISHED, Failure};
+use crate::peer::{self, CPeer, CSenderStats};
 use crate::stream::{self, StreamObject};
 use crate::table::{Handle, Object, Table};
 use crate::timeout::Timeout;
-use partywall::{blocking, event};
+use partywall::event::Loop;
+use partywall::protocol::Protocol;
+use partywall::{Config, Peer, SenderStats, Transport, blocking, event};
+use std::mem;
 use std::sync::Arc;
 
 /// The type of sessions.
@@ -28,6 +32,7 @@ impl Object for SessionObject {
     type First = ();
     /// Calls share the session, and lock this part only to get at it.
     type Second = Arc<Session>;
+    type Shared = ();
     const KIND: u8 = 8;
     const NAME: &'static str = "partywall_session";
 
@@ -83,6 +88,34 @@ impl Session {
         }
     }
 
+    fn peer(&self) -> &Peer {
+        match self {
+            Self::Threaded(session) => session.peer(),
+            Self::InLoop(session) => session.peer(),
+        }
+    }
+
+    fn transport(&self) -> Transport {
+        match self {
+            Self::Threaded(session) => session.transport(),
+            Self::InLoop(session) => session.transport(),
+        }
+    }
+
+    fn stats(&self) -> SenderStats {
+        match self {
+            Self::Threaded(session) => session.stats(),
+            Self::InLoop(session) => session.stats(),
+        }
+    }
+
+    fn streams(&self) -> usize {
+        match self {
+            Self::Threaded(session) => session.streams(),
+            Self::InLoop(session) => session.streams(),
+        }
+    }
+
     fn finished(&self, timeout: Timeout) -> Result<(), Failure> {
         match self {
             Self::Threaded(session) => Ok(session.finished(timeout.deadline())?),
@@ -114,6 +147,7 @@ static LISTENERS: Table<SessionListenerObject> = Table::new();
 impl Object for SessionListenerObject {
     type First = Accepting;
     type Second = ();
+    type Shared = ();
     const KIND: u8 = 9;
     const NAME: &'static str = "partywall_session_listener";
 
@@ -126,6 +160,8 @@ impl Object for SessionListenerObject {
 pub(crate) enum Accepting {
     Threaded(Box<blocking::Listener>),
     InLoop(Box<event::Listener>),
+    /// A call that changes the listener has panicked.
+    Closed,
 }
 
 impl Accepting {
@@ -142,15 +178,52 @@ impl Accepting {
                 timeout.require_zero()?;
                 Ok(Session::InLoop(listener.try_accept(tag)?))
             }
+            Self::Closed => Err(closed()),
         }
     }
 
-    fn address(&self) -> String {
+    fn address(&self) -> Result<String, Failure> {
         match self {
-            Self::Threaded(listener) => listener.local_address().to_string(),
-            Self::InLoop(listener) => listener.local_address().to_string(),
+            Self::Threaded(listener) => Ok(listener.local_address().to_string()),
+            Self::InLoop(listener) => Ok(listener.local_address().to_string()),
+            Self::Closed => Err(closed()),
         }
     }
+}
+
+fn closed() -> Failure {
+    Failure::argument("the listener is closed")
+}
+
+/// Makes a listener also serve peers that speak `protocol`.
+pub(crate) fn add_protocol(
+    listener: Handle<SessionListenerObject>,
+    protocol: Arc<dyn Protocol>,
+) -> Result<(), Failure> {
+    let mut accepting = listener.first()?;
+    *accepting = match mem::replace(&mut *accepting, Accepting::Closed) {
+        Accepting::Threaded(it) => Accepting::Threaded(Box::new(it.with_protocol(protocol))),
+        Accepting::InLoop(it) => Accepting::InLoop(Box::new(it.with_protocol(protocol))),
+        Accepting::Closed => Accepting::Closed,
+    };
+    Ok(())
+}
+
+/// Opens a session with the server at `address`, which speaks `protocol`; above `events`, if there
+/// is a loop.
+pub(crate) fn connect_with_protocol(
+    address: &str,
+    config: &Config,
+    protocol: Arc<dyn Protocol>,
+    events: Option<Arc<Loop>>,
+    tag: u64,
+) -> Result<Handle<SessionObject>, Failure> {
+    insert(match events {
+        None => Session::Threaded(blocking::connect_with_protocol(address, config, protocol)?),
+        Some(events) => {
+            Session::InLoop(events.connect_with_protocol(address, config, protocol, tag)?)
+        }
+    })
 }
 
 fn insert(session: Session) -> Result<Handle<SessionObject>, Failure> {
@@ -199,15 +272,8 @@ export! {
         listener: Handle<SessionListenerObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
         error: Errors,
     ) reports error {
-        let len = len.require("len")?;
-        buffer.check(capacity, "buffer")?;
-        let address = listener.first()?.address();
-        len.write(address.len());
-        if address.len() > capacity {
-            return Err(Failure::state(BUFFER_TOO_SHORT));
-        }
-        buffer.write(address.as_bytes());
-        Ok(())
+        let address = listener.first()?.address()?;
+        buffer.write_text(&address, capacity, len)
     }
 
     /// Opens a session with the listener at `address`.
@@ -291,5 +357,53 @@ export! {
         session: Handle<SessionObject>, timeout_ns: i64, error: Errors,
     ) reports error {
         session.share_second()?.finished(Timeout::new(timeout_ns))
+    }
+
+    /// Writes the first `size` bytes of what is known of the peer.
+    fn partywall_session_peer(session: Handle<SessionObject>, peer: Out<CPeer>, size: usize) {
+        let place = peer.require("peer")?;
+        place.write_prefix(&session.share_second()?.peer().into(), size);
+        Ok(())
+    }
+
+    /// Copies a description of the peer into `buffer`, without a zero byte at its end.
+    fn partywall_session_peer_text(
+        session: Handle<SessionObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
+        error: Errors,
+    ) reports error {
+        peer::write_peer(session.share_second()?.peer(), buffer, capacity, len)
+    }
+
+    /// Writes the transport, and the reason why memory is not shared.
+    fn partywall_session_transport(
+        session: Handle<SessionObject>, transport: Out<i32>, reason: Out<u32>,
+    ) {
+        let (transport, reason) = (transport.require("transport")?, reason.require("reason")?);
+        peer::write_transport(session.share_second()?.transport(), transport, reason);
+        Ok(())
+    }
+
+    /// Copies a description of the transport into `buffer`, without a zero byte at its end.
+    fn partywall_session_transport_text(
+        session: Handle<SessionObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
+        error: Errors,
+    ) reports error {
+        buffer.write_text(&session.share_second()?.transport().to_string(), capacity, len)
+    }
+
+    /// Writes the first `size` bytes of the counters of what the session sends.
+    fn partywall_session_sender_stats(
+        session: Handle<SessionObject>, stats: Out<CSenderStats>, size: usize,
+    ) {
+        let place = stats.require("stats")?;
+        place.write_prefix(&session.share_second()?.stats().into(), size);
+        Ok(())
+    }
+
+    /// Writes the number of streams that have not ended.
+    fn partywall_session_streams(session: Handle<SessionObject>, count: Out<usize>) {
+        let place = count.require("count")?;
+        place.write(session.share_second()?.streams());
+        Ok(())
     }
 }

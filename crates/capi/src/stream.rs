@@ -26,6 +26,7 @@ static STREAMS: Table<StreamObject> = Table::new();
 impl Object for StreamObject {
     type First = Sending;
     type Second = Receiving;
+    type Shared = ();
     const KIND: u8 = 10;
     const NAME: &'static str = "partywall_stream";
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   handle   generation (32 bits) │ index of the slot (24 bits) │ kind (8 bits)
-//!   slot     lane of the first direction, lane of the second
+//!   slot     lane of the first direction, of the second, and of what any call may copy
 //!   lane     word: generation, state; value
 //!   state    VACANT ─insert─▶ IDLE ◀─lock, unlock─▶ BUSY ─panic─▶ POISONED
 //!              ▲               │ remove                            │ remove
@@ -32,6 +32,8 @@ pub(crate) trait Object: Sized + 'static {
     type First: Send + 'static;
     /// The part that calls of the other direction lock at the same time.
     type Second: Send + 'static;
+    /// The part that any call may copy, also while others use the directions.
+    type Shared: Send + 'static;
     /// The number of the type within handles. It is not 0, so no handle is a null pointer.
     const KIND: u8;
     /// The name of the type in error texts.
@@ -64,13 +66,29 @@ impl<O: Object> Handle<O> {
     ///
     /// # Errors
     /// Fails if the process has as many objects of the type as it may have.
-    pub(crate) fn insert(first: O::First, second: O::Second) -> Result<Self, Failure> {
+    pub(crate) fn insert(first: O::First, second: O::Second) -> Result<Self, Failure>
+    where
+        O: Object<Shared = ()>,
+    {
+        Self::insert_with(first, second, ())
+    }
+
+    /// Puts an object with a shared part into a free slot.
+    ///
+    /// # Errors
+    /// Fails as [`insert`](Self::insert) does.
+    pub(crate) fn insert_with(
+        first: O::First,
+        second: O::Second,
+        shared: O::Shared,
+    ) -> Result<Self, Failure> {
         let table = O::table();
         let index = table.take_vacant().ok_or_else(|| Failure::exhausted(O::NAME))?;
         let slot = table.slot(index).ok_or_else(|| Failure::exhausted(O::NAME))?;
         let generation = slot.first.generation();
-        slot.second.fill(second);
-        slot.first.fill(first);
+        slot.second.fill(generation, second);
+        slot.shared.fill(generation, shared);
+        slot.first.fill(generation, first);
         let value = u64::from(generation) << 32 | u64::from(index) << 8 | u64::from(O::KIND);
         Ok(Self { value: ptr::without_provenance_mut(value as usize), object: PhantomData })
     }
@@ -106,13 +124,20 @@ impl<O: Object> Handle<O> {
     /// # Errors
     /// Fails as [`first`](Self::first) does.
     pub(crate) fn second_briefly(self) -> Result<Guard<'static, O::Second>, Failure> {
-        for _ in 1..LOCK_ATTEMPTS {
-            match self.second() {
-                Err(failure) if failure.is_busy() => thread::yield_now(),
-                locked => return locked,
-            }
-        }
-        self.second()
+        wait_briefly(|| self.second())
+    }
+
+    /// Copies the shared part of the object.
+    ///
+    /// # Errors
+    /// Fails if the handle names no object.
+    pub(crate) fn shared(self) -> Result<O::Shared, Failure>
+    where
+        O::Shared: Clone,
+    {
+        let (slot, generation) = self.locate()?;
+        let lock = || slot.shared.lock(generation).map_err(|refusal| refusal.explain(O::NAME));
+        wait_briefly(lock).map(|guard| guard.clone())
     }
 
     /// Takes the object out of its slot. From then on the handle names no object.
@@ -124,14 +149,18 @@ impl<O: Object> Handle<O> {
         let first = slot.first.lock_any(generation).map_err(|refusal| refusal.explain(O::NAME))?;
         let second = slot.second.lock_any(generation);
         let second = second.map_err(|refusal| refusal.explain(O::NAME))?;
+        let shared = slot.shared.lock_any(generation);
+        let shared = shared.map_err(|refusal| refusal.explain(O::NAME))?;
         // The slot is free for others from the last line on, so nothing may follow that touches it.
-        let parts = (first.take(), second.take());
+        let (parts, shared) = ((first.take(), second.take()), shared.take());
         let next = generation.checked_add(1);
         slot.second.vacate(next.unwrap_or(generation));
+        slot.shared.vacate(next.unwrap_or(generation));
         slot.first.vacate(next.unwrap_or(generation));
         if next.is_some() {
             O::table().free().vacant.push(self.index());
         }
+        drop(shared);
         Ok(parts)
     }
 
@@ -215,6 +244,17 @@ impl<O: Object> Table<O> {
     }
 }
 
+/// Calls `lock` until no other call has locked the part, which others lock for a moment.
+fn wait_briefly<T>(lock: impl Fn() -> Result<T, Failure>) -> Result<T, Failure> {
+    for _ in 1..LOCK_ATTEMPTS {
+        match lock() {
+            Err(failure) if failure.is_busy() => thread::yield_now(),
+            locked => return locked,
+        }
+    }
+    lock()
+}
+
 /// Returns the chunk that holds the slot `index`, and the offset of the slot in it.
 #[inline]
 const fn place(index: u32) -> (usize, usize) {
@@ -225,11 +265,12 @@ const fn place(index: u32) -> (usize, usize) {
 struct Slot<O: Object> {
     first: Lane<O::First>,
     second: Lane<O::Second>,
+    shared: Lane<O::Shared>,
 }
 
 impl<O: Object> Slot<O> {
     const fn new() -> Self {
-        Self { first: Lane::new(), second: Lane::new() }
+        Self { first: Lane::new(), second: Lane::new(), shared: Lane::new() }
     }
 }
 
@@ -254,12 +295,12 @@ impl<T> Lane<T> {
     }
 
     /// Puts a value into a vacant lane, which only this thread knows.
-    fn fill(&self, value: T) {
+    fn fill(&self, generation: u32, value: T) {
         // SAFETY: `take_vacant` gave the slot to this thread alone, and its state is VACANT.
         let place = unsafe { &mut *self.value.get() };
         *place = Some(value);
         // ORDER: Release pairs with the Acquire in `exchange`: whoever locks sees the value.
-        self.word.store(word(self.generation(), IDLE), Ordering::Release);
+        self.word.store(word(generation, IDLE), Ordering::Release);
     }
 
     /// Makes a lane vacant for the object of the next generation.
@@ -410,6 +451,7 @@ mod tests {
     impl Object for Sample {
         type First = String;
         type Second = u32;
+        type Shared = &'static str;
         const KIND: u8 = 200;
         const NAME: &'static str = "sample";
 
@@ -425,6 +467,7 @@ mod tests {
     impl Object for Other {
         type First = ();
         type Second = ();
+        type Shared = ();
         const KIND: u8 = 201;
         const NAME: &'static str = "other";
 
@@ -439,12 +482,12 @@ mod tests {
 
     #[test]
     fn freed_handle_is_known_although_its_slot_is_used_again() {
-        let old = Handle::<Sample>::insert("a".into(), 1).unwrap();
+        let old = Handle::<Sample>::insert_with("a".into(), 1, "s").unwrap();
         assert_eq!(old.remove().unwrap(), ("a".into(), 1));
         assert_eq!(code(old.first()), 902);
         let mut others = Vec::new();
         for _ in 0..1000 {
-            others.push(Handle::<Sample>::insert("b".into(), 2).unwrap());
+            others.push(Handle::<Sample>::insert_with("b".into(), 2, "s").unwrap());
             assert_eq!(code(old.first()), 902);
             assert_eq!(code(old.remove()), 902);
         }
@@ -470,13 +513,14 @@ mod tests {
 
     #[test]
     fn directions_are_locked_apart_and_a_locked_object_is_not_removed() {
-        let handle = Handle::<Sample>::insert("a".into(), 1).unwrap();
+        let handle = Handle::<Sample>::insert_with("a".into(), 1, "s").unwrap();
         let first = handle.first().unwrap();
         assert_eq!(code(handle.first()), 8);
         assert_eq!(*handle.second().unwrap(), 1);
         assert_eq!(code(handle.remove()), 8);
         drop(first);
         let second = handle.second().unwrap();
+        assert_eq!(handle.shared().unwrap(), "s");
         assert_eq!(code(handle.remove()), 8);
         drop(second);
         assert!(handle.remove().is_ok());
@@ -484,7 +528,7 @@ mod tests {
 
     #[test]
     fn panic_poisons_the_part_that_it_met() {
-        let handle = Handle::<Sample>::insert("a".into(), 1).unwrap();
+        let handle = Handle::<Sample>::insert_with("a".into(), 1, "s").unwrap();
         let panicked = std::panic::catch_unwind(|| {
             let _guard = handle.first().ok();
             panic!("a panic of the test");

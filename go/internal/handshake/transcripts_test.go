@@ -6,22 +6,16 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/transcript"
 )
 
 // movesMax is the number of transcripts of sides that begin on the socket.
 const movesMax = 7
-
-// transcriptsMin is the least number of transcripts in spec/handshakes. With fewer files the test
-// fails, because it would leave transcripts out.
-const transcriptsMin = 102
 
 // Ways in which the frames that the player sends in a row are divided into arrivals: not at all, at
 // each frame, at each byte. The outcome must be the same.
@@ -33,76 +27,32 @@ const (
 )
 
 func TestTranscriptsEndAsTheirOutcomesSay(t *testing.T) {
-	files, err := filepath.Glob("../../../spec/handshakes/*.txt")
-	if err != nil || len(files) < transcriptsMin {
-		t.Fatalf("%d transcripts, want %d or more (%v)", len(files), transcriptsMin, err)
-	}
-	index, err := os.ReadFile("../../../spec/handshakes/INDEX.md")
-	if err != nil || strings.Count(string(index), "\n| `") != len(files) {
-		t.Fatalf("the index does not list %d transcripts (%v)", len(files), err)
-	}
+	all := transcript.All(t)
 	played, skipped := 0, 0
-	for _, file := range files {
-		script := readScript(t, file)
-		if script.begins() {
+	for _, script := range all {
+		if script.BeginsOnSocket() {
 			skipped++
 			continue
 		}
 		for cut := range cuts {
-			if cut != cutNever && script.has("together") {
+			if cut != cutNever && script.Has("together") {
 				continue
 			}
 			played++
-			name := fmt.Sprintf("%s/%d", strings.TrimSuffix(filepath.Base(file), ".txt"), cut)
-			t.Run(name, func(t *testing.T) { play(t, script, cut) })
+			t.Run(fmt.Sprintf("%s/%d", script.Name(), cut), func(t *testing.T) { play(t, script, cut) })
 		}
 	}
-	if played < 3*(len(files)-skipped)-10 || skipped > movesMax {
-		t.Errorf("%d plays of %d transcripts, %d skipped", played, len(files), skipped)
+	if played < 3*(len(all)-skipped)-10 || skipped > movesMax {
+		t.Errorf("%d plays of %d transcripts, %d skipped", played, len(all), skipped)
 	}
-}
-
-// A script is the lines of one transcript of a handshake, each split at its tabs.
-type script [][]string
-
-func readScript(t testing.TB, file string) script {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var lines script
-	for line := range strings.Lines(string(text)) {
-		if line = strings.TrimSuffix(line, "\n"); line != "" && !strings.HasPrefix(line, "#") {
-			lines = append(lines, strings.Split(line, "\t"))
-		}
-	}
-	return lines
-}
-
-// begins reports whether the side under test begins on the socket (SPEC 2.9), which the machine
-// never does: it asks for it, or agrees to it.
-func (s script) begins() bool {
-	last := s[len(s)-1]
-	asks := slices.ContainsFunc(s, func(line []string) bool { return line[0] == "set" && line[1] == "begin" })
-	return asks || slices.Equal(last, []string{"outcome", "socket", "8"})
-}
-
-func (s script) has(first string) bool {
-	for _, line := range s {
-		if line[0] == first {
-			return true
-		}
-	}
-	return false
 }
 
 // play plays a transcript once, and checks the outcome. The player sends the frames of the
 // transcript to the machine under test.
-func play(t *testing.T, lines script, cut int) {
-	p := newPlayer(t, lines, cut)
+func play(t *testing.T, script transcript.Transcript, cut int) {
+	p := newPlayer(t, script, cut)
 	p.note(nil, p.machine.Start())
-	for _, line := range lines[1 : len(lines)-1] {
+	for _, line := range script.Lines[1 : len(script.Lines)-1] {
 		switch line[0] {
 		case "set", "together":
 		case "send":
@@ -121,7 +71,7 @@ func play(t *testing.T, lines script, cut int) {
 		}
 	}
 	p.flush()
-	p.check(strings.Join(lines[len(lines)-1][1:], " "))
+	p.check(script.Outcome())
 }
 
 // A player is the peer of the machine under test, and also the machine's environment. Its
@@ -154,9 +104,9 @@ type thing struct {
 	region layout.Region
 }
 
-func newPlayer(t *testing.T, lines script, cut int) *player {
+func newPlayer(t *testing.T, script transcript.Transcript, cut int) *player {
 	p := &player{
-		t: t, cut: cut, acceptor: lines[0][1] == "acceptor",
+		t: t, cut: cut, acceptor: script.IsAcceptor(),
 		mapMax: 65 << 20, entries: 8, open: map[int]thing{},
 	}
 	hello := layout.Hello{
@@ -164,7 +114,7 @@ func newPlayer(t *testing.T, lines script, cut int) *player {
 		Features: layout.FeatureSHM | layout.FeatureSocket, Service: layout.ServiceChannel,
 		MessageMax: 64 << 20, PeerBlocksMax: 1024, SegmentsMax: 32, Nonce: NewNonce(),
 	}
-	for _, line := range lines {
+	for _, line := range script.Lines {
 		if line[0] != "set" {
 			continue
 		}

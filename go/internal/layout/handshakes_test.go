@@ -6,10 +6,10 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"partywall.test/go/internal/transcript"
 )
 
 // brokenFrames maps a file of spec/handshakes to the tag of its frame that breaks a rule of its own
@@ -39,20 +39,10 @@ var brokenFrames = map[string]string{
 var cutFrames = map[string]string{"acceptor-close-first.txt": "bytes"}
 
 func TestFramesOfHandshakes(t *testing.T) {
-	rows := index(t, "handshakes", 3)
-	files, err := filepath.Glob(filepath.Join(spec, "handshakes", "*.txt"))
-	if err != nil || len(files) != len(rows) || len(rows) < 102 {
-		t.Fatalf("%d transcripts, %d rows, want 102 or more (%v)", len(files), len(rows), err)
-	}
 	var sent, received, broken, cut int
-	for _, row := range rows {
-		file := strings.Trim(row[0], "`")
-		text, err := os.ReadFile(filepath.Join(spec, "handshakes", file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, line := range strings.Split(string(text), "\n") {
-			cells := strings.Split(line, "\t")
+	for _, script := range transcript.All(t) {
+		file := script.File
+		for _, cells := range script.Lines {
 			switch {
 			case cells[0] == "receive":
 				received++

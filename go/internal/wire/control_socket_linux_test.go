@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"errors"
 	"net"
 	"path/filepath"
 	"testing"
@@ -66,6 +67,86 @@ func TestDoorbellReadWithSegmentWakesSleepers(t *testing.T) {
 	sys.CloseDescriptor(descriptor)
 	if woken == 0 {
 		t.Error("nobody was woken")
+	}
+}
+
+// controlPair returns the control sockets of both sides, of which the first keeps at most two
+// segments that have no record yet.
+func controlPair(t *testing.T) (own, peer *controlSocket) {
+	t.Helper()
+	ours, theirs := socketPair(t)
+	own, err := newControlSocket(ours, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(own.hangUp)
+	if peer, err = newControlSocket(theirs, 2); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(peer.hangUp)
+	return own, peer
+}
+
+// readUp reads until nothing is left or a rule is broken.
+func (c *controlSocket) readUp(t *testing.T) error {
+	t.Helper()
+	for {
+		var failure error
+		if err := c.raw.Control(func(fd uintptr) { failure = c.read(int(fd)) }); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case errors.Is(failure, sys.ErrWouldBlock):
+			return nil
+		case failure != nil:
+			return failure
+		}
+	}
+}
+
+// A peer that sends descriptors of segments and no record SEGMENT fills this side's table of
+// descriptors otherwise.
+func TestSegmentsWithoutRecordAreBounded(t *testing.T) {
+	own, peer := controlPair(t)
+	eventfd, err := sys.NewEventfd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer eventfd.Close()
+	for number := uint32(1); number <= 3; number++ {
+		if err := peer.sendSegment(number, eventfd.Descriptor()); err != nil {
+			t.Fatal(err)
+		}
+		err := own.readUp(t)
+		if isBeyond := number > 2; isBeyond != errors.Is(err, layout.ViolationMemory) {
+			t.Errorf("segment %d, of which 2 are kept: %v", number, err)
+		}
+	}
+	if len(own.segments) > 2 {
+		t.Errorf("%d segments are kept", len(own.segments))
+	}
+}
+
+// A descriptor that comes with a doorbell byte belongs to no frame.
+func TestDescriptorWithoutFrameIsViolation(t *testing.T) {
+	own, peer := controlPair(t)
+	eventfd, err := sys.NewEventfd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer eventfd.Close()
+	peer.notify()
+	if err := own.readUp(t); err != nil {
+		t.Fatalf("a doorbell alone: %v", err)
+	}
+	var failure error
+	if err := peer.raw.Control(func(fd uintptr) {
+		_, failure = sys.Send(int(fd), []byte{layout.ControlDoorbell}, eventfd.Descriptor())
+	}); err != nil || failure != nil {
+		t.Fatal(err, failure)
+	}
+	if err := own.readUp(t); !errors.Is(err, layout.ViolationFrame) {
+		t.Errorf("a doorbell with a descriptor: %v", err)
 	}
 }
 

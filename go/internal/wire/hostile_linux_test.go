@@ -83,13 +83,16 @@ type hostilePeer struct {
 // hostileEnvironment makes the region of SPEC 10.
 type hostileEnvironment struct{ *environment }
 
-const hostileRegionSize = 131_072
+const (
+	hostileRegionSize = 131_072
+	hostileRingBytes  = 4096
+)
 
 func (e hostileEnvironment) MakeRegion(session [16]byte) (
 	handshake.Offered, layout.FallbackReason,
 ) {
 	header := layout.Region{
-		Size: hostileRegionSize, RingOffset: 8192, RingSize: 4096, ReleaseOffset: 12288,
+		Size: hostileRegionSize, RingOffset: 8192, RingSize: hostileRingBytes, ReleaseOffset: 12288,
 		ReleaseEntries: 8, SlabOffset: 16384, SlabSize: hostileRegionSize - 16384,
 		SessionID: session, Role: layout.RoleConnector, Service: layout.ServiceChannel,
 	}
@@ -125,11 +128,31 @@ func listenForHostile(t *testing.T, s Settings) (*Listener, chan error) {
 // dialHostile connects a hostile peer, and returns it with the connection of the listener.
 func dialHostile(t *testing.T, listener *Listener) (*hostilePeer, *Connection) {
 	t.Helper()
+	p := connectHostile(t, listener.Address())
+	ctx, cancel := context.WithTimeout(context.Background(), testTime)
+	t.Cleanup(cancel)
+	accepted, err := listener.Accept(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		accepted.Interrupt()
+		accepted.Close()
+	})
+	if err := accepted.Receiver.SetDeadline(time.Now().Add(testTime)); err != nil {
+		t.Fatal(err)
+	}
+	return p, accepted
+}
+
+// connectHostile connects a hostile peer to a listener.
+func connectHostile(t *testing.T, address Address) *hostilePeer {
+	t.Helper()
 	s := readerSettings(TrustAuto)
 	s.Role = layout.RoleConnector
 	ctx, cancel := context.WithTimeout(context.Background(), testTime)
 	t.Cleanup(cancel)
-	conn, err := connect(ctx, listener.Address(), time.Now().Add(testTime))
+	conn, err := connect(ctx, address, time.Now().Add(testTime))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,29 +167,20 @@ func dialHostile(t *testing.T, listener *Listener) (*hostilePeer, *Connection) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	accepted, err := listener.Accept(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
-		for _, c := range []*Connection{c, accepted} {
-			c.Interrupt()
-			c.Close()
-		}
+		c.Interrupt()
+		c.Close()
 	})
-	if err := accepted.Receiver.SetDeadline(time.Now().Add(testTime)); err != nil {
-		t.Fatal(err)
-	}
 	p := &hostilePeer{connection: c, memory: c.carrier.(*sharedCarrier).sharedMemory}
 	p.conn = p.memory.socket.conn
-	return p, accepted
+	return p
 }
 
 // fill writes a record of one slot at a position, so that the reader comes to an image.
 func (p *hostilePeer) fill(position uint64) {
-	at := position % 4096
+	at := position % hostileRingBytes
 	p.memory.own.ring.Store(at+8, layout.Word1(0, 0))
-	p.memory.own.ring.Store((at+layout.SlotBytes)%4096, 0)
+	p.memory.own.ring.Store((at+layout.SlotBytes)%hostileRingBytes, 0)
 	p.memory.own.ring.Publish(at, layout.Word0(position, layout.KindData))
 }
 

@@ -5,7 +5,6 @@ package wire
 import (
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"partywall.test/go/internal/layout"
@@ -28,9 +27,7 @@ type sharedMemory struct {
 	records, room           *doorbell
 	peersRecords, peersRoom *sys.Eventfd
 
-	isGone   atomic.Bool // the peer has died or hung up
-	isClosed atomic.Bool // this side has closed the connection
-	broken   atomic.Pointer[error]
+	condition
 
 	watchers sync.WaitGroup
 	process  *processWatch // nil without a verified pidfd
@@ -75,31 +72,13 @@ func (m *sharedMemory) wakeAll() {
 // fail ends the connection because of a violation or a system error, and closes the control socket.
 // It returns the first such error.
 func (m *sharedMemory) fail(err error) error {
-	if m.broken.CompareAndSwap(nil, &err) {
+	first, isFirst := m.breakBy(err)
+	if isFirst {
 		m.own.setBroken(Number(err))
 		m.socket.hangUp()
 		m.wakeAll()
 	}
-	return *m.broken.Load()
-}
-
-// check returns the error of a connection that this side has closed or that is broken, or nil.
-// After the death of the peer it returns nil, because the records that the peer had committed can
-// be read.
-func (m *sharedMemory) check() error {
-	if m.isClosed.Load() {
-		return ErrClosed
-	}
-	if broken := m.broken.Load(); broken != nil {
-		return *broken
-	}
-	return nil
-}
-
-// isOver reports whether all waits must return: the peer is gone, or the connection is closed or
-// broken.
-func (m *sharedMemory) isOver() bool {
-	return m.isGone.Load() || m.isClosed.Load() || m.broken.Load() != nil
+	return first
 }
 
 // notifyRecords wakes the peer's receiver.

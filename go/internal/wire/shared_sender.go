@@ -304,8 +304,8 @@ func (p *sharedSender) count(n uint64) {
 
 // Close publishes CLOSE_WRITE in the slot of the ring that is kept for it, even after an interrupt.
 func (p *sharedSender) Close(stream uint32) error {
-	if broken := p.memory.broken.Load(); broken != nil {
-		return *broken
+	if err := p.memory.brokenBy(); err != nil {
+		return err
 	}
 	if p.isClosed {
 		return ErrClosed

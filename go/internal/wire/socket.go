@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -16,13 +15,11 @@ import (
 // socketCarrier is the state that the sender and the receiver of a connection over a socket have in
 // common (SPEC 8).
 type socketCarrier struct {
-	conn     socketConn
-	raw      syscall.RawConn
-	isUnix   bool
-	sender   *socketSender
-	isGone   atomic.Bool // the peer has died or hung up
-	isClosed atomic.Bool // this side has closed the connection
-	broken   atomic.Pointer[error]
+	conn   socketConn
+	raw    syscall.RawConn
+	isUnix bool
+	sender *socketSender
+	condition
 
 	watchers sync.WaitGroup
 	process  *processWatch // nil without a verified pidfd
@@ -67,21 +64,11 @@ func establishSocket(c *Connection, h *Handshake) {
 // fail ends the connection because of a violation or a system error, and closes the socket. It
 // returns the first such error.
 func (k *socketCarrier) fail(err error) error {
-	if k.broken.CompareAndSwap(nil, &err) {
+	first, isFirst := k.breakBy(err)
+	if isFirst {
 		_ = k.conn.Close()
 	}
-	return *k.broken.Load()
-}
-
-// check returns the error of a connection that this side has closed or that is broken, or nil.
-func (k *socketCarrier) check() error {
-	if k.isClosed.Load() {
-		return ErrClosed
-	}
-	if broken := k.broken.Load(); broken != nil {
-		return *broken
-	}
-	return nil
+	return first
 }
 
 // interrupt makes all calls that wait return ErrClosed, and all later calls.

@@ -326,8 +326,8 @@ func (s *socketSender) writeAll(rest []byte) error {
 
 // Close appends CLOSE_WRITE, also after an interrupt. The direction is shut down behind it.
 func (s *socketSender) Close(stream uint32) error {
-	if broken := s.carrier.broken.Load(); broken != nil {
-		return *broken
+	if err := s.carrier.brokenBy(); err != nil {
+		return err
 	}
 	if s.isClosed {
 		return ErrClosed

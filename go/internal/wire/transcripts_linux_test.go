@@ -18,27 +18,19 @@ import (
 
 	"partywall.test/go/internal/layout"
 	"partywall.test/go/internal/sys"
+	"partywall.test/go/internal/transcript"
 )
 
 // The transcripts of spec/handshakes, played over real sockets with real descriptors. The state
 // machine alone is played in package handshake, in every cut.
 func TestTranscriptsOverSockets(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(spec, "handshakes", "*.txt"))
-	if err != nil || len(files) < 102 {
-		t.Fatalf("%d transcripts, want 102 or more (%v)", len(files), err)
-	}
 	before := 0
-	for i, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			lines := transcript(string(text))
-			if beginsOnSocket(lines) {
+	for i, script := range transcript.All(t) {
+		t.Run(script.Name(), func(t *testing.T) {
+			if script.BeginsOnSocket() {
 				t.Skip("this module does not begin on the socket (SPEC 2.9)")
 			}
-			playOverSocket(t, lines)
+			playOverSocket(t, script)
 		})
 		if i == 0 {
 			before = openDescriptors(t)
@@ -46,22 +38,10 @@ func TestTranscriptsOverSockets(t *testing.T) {
 		// A TCP socket reads what nobody wants, for a while, before it is closed.
 		for end := time.Now().Add(testTime); openDescriptors(t) > before; runtime.Gosched() {
 			if time.Now().After(end) {
-				t.Fatalf("%s: %d descriptors are open, %d before", file, openDescriptors(t), before)
+				t.Fatalf("%s: %d descriptors are open, %d before", script.File, openDescriptors(t), before)
 			}
 		}
 	}
-}
-
-// beginsOnSocket reports whether the side under test begins on the socket (SPEC 2.9), which this
-// module never does: it asks for it, or agrees to it.
-func beginsOnSocket(lines [][]string) bool {
-	for _, line := range lines {
-		switch strings.Join(line, " ") {
-		case "set begin socket", "outcome socket 8":
-			return true
-		}
-	}
-	return false
 }
 
 func openDescriptors(t *testing.T) int {
@@ -71,17 +51,6 @@ func openDescriptors(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(open)
-}
-
-// transcript returns the lines of a transcript in cells.
-func transcript(text string) [][]string {
-	var lines [][]string
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSuffix(line, "\n"); line != "" && !strings.HasPrefix(line, "#") {
-			lines = append(lines, strings.Split(line, "\t"))
-		}
-	}
-	return lines
 }
 
 // ended is how the handshake ended at the side under test.
@@ -101,9 +70,9 @@ func (e ended) String() string {
 }
 
 // playOverSocket plays the peer of a listener or a dialer.
-func playOverSocket(t *testing.T, lines [][]string) {
-	p := &socketPlayer{t: t, isConnector: lines[0][1] == "acceptor", entries: 8}
-	s, network, timeout := settingsOf(t, lines)
+func playOverSocket(t *testing.T, script transcript.Transcript) {
+	p := &socketPlayer{t: t, isConnector: script.IsAcceptor(), entries: 8}
+	s, network, timeout := settingsOf(t, script)
 	results := make(chan ended, 1)
 	stop := func() {}
 	if p.isConnector {
@@ -112,7 +81,7 @@ func playOverSocket(t *testing.T, lines [][]string) {
 		p.conn = beginConnector(t, s, network, timeout, results)
 	}
 	isClosed := false
-	for _, line := range lines[1 : len(lines)-1] {
+	for _, line := range script.Lines[1 : len(script.Lines)-1] {
 		switch line[0] {
 		case "send":
 			p.send(line[2], line[3])
@@ -126,7 +95,7 @@ func playOverSocket(t *testing.T, lines [][]string) {
 	}
 	p.flush()
 	code := layout.RejectCode(0)
-	want := strings.Join(lines[len(lines)-1][1:], " ")
+	want := script.Outcome()
 	if strings.HasPrefix(want, "fails") && !isClosed {
 		code = p.reject()
 	}
@@ -150,11 +119,11 @@ func playOverSocket(t *testing.T, lines [][]string) {
 }
 
 // settingsOf returns the settings of the side under test.
-func settingsOf(t *testing.T, lines [][]string) (Settings, string, time.Duration) {
+func settingsOf(t *testing.T, script transcript.Transcript) (Settings, string, time.Duration) {
 	s := readerSettings(TrustAuto)
 	s.PeerBlocksMax, s.MessageMax, s.MapMax, s.SegmentsMax = 1024, 1<<20, 65<<20, 32
 	network, timeout := "unix", testTime
-	for _, line := range lines {
+	for _, line := range script.Lines {
 		switch strings.Join(line[:min(len(line), 3)], " ") {
 		case "set transport socket":
 			s.Transports = TransportSocket

@@ -84,21 +84,17 @@ fn c_type(rust: &str) -> String {
     }
     if let Some(object) = rust.strip_prefix("Handle<").and_then(|rest| rest.strip_suffix("Object>"))
     {
-        let mut words = String::new();
-        for letter in object.chars() {
-            if letter.is_uppercase() && !words.is_empty() {
-                words.push('_');
-            }
-            words.extend(letter.to_lowercase());
-        }
-        return format!("partywall_{words} *");
+        return format!("partywall_{} *", words(object));
+    }
+    if let Some(object) = rust.strip_prefix('C').filter(|rest| rest.starts_with(char::is_uppercase))
+    {
+        return format!("partywall_{}", words(object));
     }
     match rust {
         "Text" | "*const c_char" => "const char *",
         "Bytes" | "*const c_void" => "const void *",
         "Buffer" | "*mut c_void" => "void *",
         "Errors" => "partywall_error **",
-        "CEvent" => "partywall_event",
         "usize" => "size_t",
         "i32" => "int32_t",
         "u32" => "uint32_t",
@@ -107,6 +103,18 @@ fn c_type(rust: &str) -> String {
         other => panic!("the header has no type for {other}"),
     }
     .to_owned()
+}
+
+/// Returns a name of Rust in the style of C: `LinkGroup` as `link_group`.
+fn words(name: &str) -> String {
+    let mut words = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !words.is_empty() {
+            words.push('_');
+        }
+        words.extend(letter.to_lowercase());
+    }
+    words
 }
 
 #[test]
@@ -118,6 +126,21 @@ fn header_declares_exactly_the_exported_functions() {
     }
     let extra: Vec<_> = declared.keys().filter(|name| !exported.contains_key(*name)).collect();
     assert!(extra.is_empty(), "partywall.h declares functions that are not there: {extra:?}");
+}
+
+#[test]
+fn objects_have_numbers_of_their_own() {
+    let mut kinds = BTreeMap::new();
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    for entry in fs::read_dir(sources).expect("the sources") {
+        let text = fs::read_to_string(entry.expect("an entry").path()).expect("a source");
+        for (at, _) in text.match_indices("    const KIND: u8 = ") {
+            let (kind, rest) = text[at..].split_once(';').expect("an end");
+            let name = rest.split('"').nth(1).expect("a name").to_owned();
+            assert_eq!(kinds.insert(kind.to_owned(), name.clone()), None, "the number of {name}");
+        }
+    }
+    assert!(kinds.len() > 15, "the sources were not understood: {kinds:?}");
 }
 
 #[test]

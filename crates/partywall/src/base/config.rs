@@ -34,9 +34,9 @@ pub enum Begin {
     /// A session begins as with [`Socket`](Self::Socket), a channel as with
     /// [`SharedMemory`](Self::SharedMemory).
     ///
-    /// Both sides of a session always receive, so it can move whatever it carries, and many
-    /// sessions are short. A channel usually lives long, and one whose listening side only sends
-    /// would not move.
+    /// Both sides of a session always receive, so every session can move to shared memory, and many
+    /// sessions are short. A channel usually lives long. A channel whose listening side only sends
+    /// could not move.
     #[default]
     Auto,
     /// The handshake shares memory, before the first message.

@@ -58,8 +58,8 @@ pub enum Fault {
         peer: String,
         /// The name of the protocol, as the protocol reports it.
         protocol: &'static str,
-        /// The reason. `source()` does not return the reason, because the text of this error
-        /// already contains its text.
+        /// The reason for the failure. `source()` does not return the reason, because the text of
+        /// this error already contains its text.
         reason: ProtocolError,
     },
     /// The calling process is a forked child, and the channel belongs to the parent process.
@@ -256,8 +256,8 @@ pub enum BindError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// No connection had finished its handshake before the deadline. `try_accept` returns this
-    /// error as well, if no connection is ready.
+    /// No connection had finished its handshake before the deadline. `try_accept` also returns this
+    /// error, if no connection is ready.
     #[error("no connection came before the deadline")]
     TimedOut,
     /// The system returned an error instead of a connection; the listener continues to accept
@@ -406,8 +406,8 @@ pub enum HandshakeError {
         peer: String,
         /// The name of the protocol, as the protocol reports it.
         protocol: &'static str,
-        /// The reason. `source()` does not return the reason, because the text of this error
-        /// already contains its text.
+        /// The reason for the failure. `source()` does not return the reason, because the text of
+        /// this error already contains its text.
         reason: ProtocolError,
     },
     /// A system call that must not fail has failed during the handshake.

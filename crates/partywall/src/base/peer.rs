@@ -14,9 +14,9 @@ use std::sync::{Arc, OnceLock, Weak};
 /// How far this side trusts the process of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// This side trusts the peer like a process of its own user: received messages are views of the
-    /// peer's memory. The peer cannot write this side's memory. The peer could change a message
-    /// while this side reads it, as it could with a debugger.
+    /// This side trusts the peer like another process of the same user: received messages are views
+    /// of the peer's memory. The peer cannot write this side's memory. The peer could change a
+    /// message while this side reads it, as it could with a debugger.
     Trusted,
     /// This side does not trust the peer. It copies every message to private memory before it
     /// checks and returns the message. The two sides notify each other over the socket.

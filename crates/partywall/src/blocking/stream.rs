@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stream of a session without a runtime: messages in two directions, each of which ends by
-//! itself.
+//! A stream of a session without a runtime. A stream carries messages in two directions, and one
+//! direction can end while the other continues.
 
 use super::io::StreamIo;
 use super::park::{poll_once, wait_for};
@@ -461,8 +461,8 @@ impl SendStream {
     }
 }
 
-/// A message that is being sent. Dropping the guard frees what the message still holds: reserved
-/// memory and, if it was not sent, credit.
+/// The guard of a message that is being sent. Dropping the guard frees the message's reserved
+/// memory and, if the message was not sent, its credit.
 struct Guard<'a> {
     stream: &'a mut SendStream,
 }

@@ -66,8 +66,30 @@ use std::time::Instant;
 pub struct Channel {
     sender: Sender,
     receiver: Receiver,
+    info: ChannelInfo,
+}
+
+/// The peer and the transport of a channel, for a program that has split the channel.
+///
+/// Made by [`Channel::info`]. Clones describe the same channel.
+#[derive(Clone, Debug)]
+pub struct ChannelInfo {
     peer: PeerIdentity,
     transport: LiveTransport,
+}
+
+impl ChannelInfo {
+    /// Returns the identity of the process at the other end, as [`Channel::peer`] does.
+    #[must_use]
+    pub fn peer(&self) -> &Peer {
+        self.peer.get()
+    }
+
+    /// Returns the transport as it is now, as [`Channel::transport`] does.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.transport.get()
+    }
 }
 
 impl Channel {
@@ -81,8 +103,7 @@ impl Channel {
         Self {
             sender: Sender::new(sender, config),
             receiver: Receiver::new(receiver, config),
-            peer,
-            transport,
+            info: ChannelInfo { peer, transport },
         }
     }
 
@@ -105,13 +126,26 @@ impl Channel {
     /// Returns the identity of the process at the other end.
     #[must_use]
     pub fn peer(&self) -> &Peer {
-        self.peer.get()
+        self.info.peer()
     }
 
-    /// Returns the identity of the peer, and an object that reports the channel's transport at any
-    /// later time.
-    pub(crate) fn parties(&self) -> (PeerIdentity, LiveTransport) {
-        (self.peer.clone(), self.transport.clone())
+    /// Returns the peer and the transport, for the time after a [`split`](Self::split).
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let address = format!("unix:{}/app.sock", directory.path().display());
+    /// # let mut listener = partywall::Listener::bind(&address)?;
+    /// # let client = std::thread::spawn(move || partywall::connect(&address).unwrap());
+    /// # let channel = listener.accept()?;
+    /// let info = channel.info();
+    /// let (sender, receiver) = channel.split();
+    /// println!("{} over the {}", info.peer(), info.transport());
+    /// # drop((sender, receiver, client.join().unwrap()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn info(&self) -> ChannelInfo {
+        self.info.clone()
     }
 
     /// Returns the transport of this channel. [`Transport::Socket`] contains the reason why memory
@@ -122,7 +156,7 @@ impl Channel {
     /// sides have mapped memory. Each direction then moves with its next message.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        self.transport.get()
+        self.info.transport()
     }
 
     /// Sets how the sender and the receiver of this channel wait from now on.

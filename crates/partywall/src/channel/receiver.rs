@@ -92,7 +92,7 @@ impl Receiver {
     /// dropped.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv).
+    /// Fails as [`recv`](Self::recv) does.
     #[inline]
     pub fn recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, RecvError> {
         self.recv_ref_until(None)
@@ -114,7 +114,7 @@ impl Receiver {
     /// blocks.
     ///
     /// # Errors
-    /// As [`try_recv`](Self::try_recv).
+    /// Fails as [`try_recv`](Self::try_recv) does.
     #[inline]
     pub fn try_recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, TryRecvError> {
         match self.end.find(false)? {
@@ -151,7 +151,7 @@ impl Receiver {
     /// ```
     ///
     /// # Errors
-    /// As [`recv`](Self::recv).
+    /// Fails as [`recv`](Self::recv) does.
     #[inline]
     pub fn recv_view(&mut self) -> Result<Option<&[u8]>, RecvError> {
         let found = self.find_until(None)?;
@@ -172,7 +172,7 @@ impl Receiver {
     /// arrived. Never blocks.
     ///
     /// # Errors
-    /// As [`try_recv`](Self::try_recv).
+    /// Fails as [`try_recv`](Self::try_recv) does.
     #[inline]
     pub fn try_recv_view(&mut self) -> Result<Option<&[u8]>, TryRecvError> {
         let found = self.try_find()?;

@@ -399,8 +399,8 @@ impl Sender {
         self.settle(sent, payload, &progress)
     }
 
-    /// Settles a message that may have been sent in part: the message counts as sent, or the sender
-    /// tells the receiver to drop its pieces.
+    /// Settles a message that may have been sent in part: the message counts as sent, or it is
+    /// aborted and the receiver drops its pieces.
     pub(super) fn settle(
         &mut self,
         sent: Result<(), SendError>,

@@ -48,8 +48,8 @@ struct State {
     /// sender that `shared` had already converted.
     end: Option<AnySender>,
     wait: Wait,
-    /// Spins before a thread blocks on the doorbell. `None` while a thread waits on the doorbell,
-    /// because that thread has taken the spinner.
+    /// The policy object that decides how long a thread spins before it blocks on the doorbell.
+    /// `None` while a thread waits on the doorbell, because that thread has taken the spinner.
     spinner: Option<Spinner>,
     /// Whether a thread is sending a message in pieces (fragments). Until the last piece is sent,
     /// no other thread may send.
@@ -108,7 +108,7 @@ impl SharedSender {
     /// Sends several messages, which the receiver sees all at once or not at all.
     ///
     /// # Errors
-    /// As [`Batch::send`](crate::Batch::send) and [`Batch::commit`](crate::Batch::commit).
+    /// Fails as [`Batch::send`](crate::Batch::send) and [`Batch::commit`](crate::Batch::commit) do.
     pub fn send_batch<P: AsRef<[u8]>>(&self, payloads: &[P]) -> Result<(), SendError> {
         // `as_ref` runs code of the caller, so it is called before the lock of the shared sender is
         // taken.
@@ -279,9 +279,9 @@ impl SharedSender {
         }
         state.returned += 1;
         if state.spinner.is_none() {
-            // If the spinner is missing, another thread has taken it and waits for space. The
-            // receiver did not free this memory and sends no notification, so this thread notifies
-            // the waiting thread.
+            // If the spinner is missing, another thread has taken the spinner and waits for space.
+            // The receiver did not free this memory and sends no notification, so this thread
+            // notifies the waiting thread.
             self.shared.space.notify_self();
         }
     }
@@ -315,7 +315,8 @@ impl SharedSender {
     }
 
     /// Ends the sending of a message. If there was no space or no time for its remaining pieces,
-    /// the receiver is told to drop the pieces already sent. Then other threads may send again.
+    /// the message is aborted, and the receiver drops the pieces already sent. Then other threads
+    /// may send again.
     fn settle(
         &self,
         sent: Result<(), SendError>,

@@ -9,12 +9,12 @@
 
 use super::event::Kinds;
 use super::registration::{Interest, Purpose, Registration, Shared};
-use crate::channel::{MessageRef, Readiness};
+use crate::channel::{ChannelInfo, MessageRef, Readiness};
 use crate::error::{SendError, TryRecvError, TrySendError};
 use crate::message::Message;
-use crate::peer::{Peer, PeerIdentity};
+use crate::peer::Peer;
 use crate::stats::{ReceiverStats, SenderStats};
-use crate::transport::{LiveTransport, OwnedReservation, Transport};
+use crate::transport::{OwnedReservation, Transport};
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,17 +25,16 @@ use std::time::Instant;
 pub struct Channel {
     sender: Sender,
     receiver: Receiver,
-    peer: PeerIdentity,
-    transport: LiveTransport,
+    info: ChannelInfo,
 }
 
 impl Channel {
     pub(super) fn new(shared: &Arc<Shared>, channel: crate::Channel, tag: u64) -> io::Result<Self> {
-        let (peer, transport) = channel.parties();
+        let info = channel.info();
         let registration = Registration::new(shared, tag);
         let (sender, receiver) = channel.split();
         let receiver = Receiver::over(receiver, Arc::clone(&registration))?;
-        Ok(Self { sender: Sender::over(sender, registration), receiver, peer, transport })
+        Ok(Self { sender: Sender::over(sender, registration), receiver, info })
     }
 
     /// Splits the channel into its two directions, which report the same tag.
@@ -57,13 +56,13 @@ impl Channel {
     /// Returns the identity of the process at the other end.
     #[must_use]
     pub fn peer(&self) -> &Peer {
-        self.peer.get()
+        self.info.peer()
     }
 
     /// Returns the transport of this channel.
     #[must_use]
     pub fn transport(&self) -> Transport {
-        self.transport.get()
+        self.info.transport()
     }
 
     /// Sends a copy of `payload`, as [`Sender::try_send`] does.
@@ -223,8 +222,9 @@ impl Sender {
 
     /// Sends a copy of `payload` if there is space now.
     ///
-    /// On a socket, the kernel may accept a part of the message only. The loop then reports the tag
-    /// as writable, and [`try_flush`](Self::try_flush), or the next message, goes on.
+    /// On a socket, the kernel may accept only a part of the message. The loop then reports the tag
+    /// as writable, and [`try_flush`](Self::try_flush) or the next message writes the remaining
+    /// bytes.
     ///
     /// # Errors
     /// [`TrySendError::Full`] if there is no space now: the loop reports the tag once there may be.
@@ -295,8 +295,8 @@ impl Sender {
         self.inner
     }
 
-    /// Attempts to send. If there is no room, arms the sender, so that the peer notifies the loop
-    /// of free room, and attempts once more.
+    /// Attempts to send a message. If there is no room, arms the sender, so that the peer notifies
+    /// the loop of free room, and attempts once more.
     fn attempt<T>(
         &mut self,
         mut attempt: impl FnMut(&mut crate::Sender) -> Result<T, TrySendError>,

@@ -25,6 +25,7 @@ use super::task::{SourceTask, Step, Task};
 use crate::address::{Address, AddressError};
 use crate::config::Config;
 use crate::error::{BindError, ConnectError};
+use crate::protocol::Protocol;
 use crate::transport::has_passed;
 use partywall_sys::Ready;
 use partywall_wait::{IdlePolicy, IdleStep, Wait};
@@ -252,7 +253,27 @@ impl Loop {
         AddressError: From<A::Error>,
     {
         let address = address.try_into().map_err(AddressError::from)?;
-        Session::connect(&self.shared, &address, config, tag)
+        Session::connect(&self.shared, &address, config, None, tag)
+    }
+
+    /// Opens a session, as [`connect`](Self::connect) does, with the server at `address`, which
+    /// speaks `protocol` instead of Partywall's own.
+    ///
+    /// # Errors
+    /// Returns [`ConnectError`] if connecting fails or takes longer than the handshake timeout.
+    pub fn connect_with_protocol<A>(
+        &self,
+        address: A,
+        config: &Config,
+        protocol: Arc<dyn Protocol>,
+        tag: u64,
+    ) -> Result<Session, ConnectError>
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        let address = address.try_into().map_err(AddressError::from)?;
+        Session::connect(&self.shared, &address, config, Some(protocol), tag)
     }
 
     /// Returns the time at which the application should call [`poll`](Self::poll) although the

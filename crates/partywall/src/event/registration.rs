@@ -189,7 +189,7 @@ pub(super) struct Interest {
     registered: Option<(RawFd, OwnedFd)>,
 }
 
-/// What an event of a descriptor means for its source.
+/// The meaning that an event of a descriptor has for its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// There may be a message to receive or a channel to accept. In a loop that reports once, the

@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::error::{ConnectError, HandshakeError};
 use crate::handshake::{Established, establish};
 use crate::peer::Peer;
+use crate::protocol::Protocol;
 use crate::session::{Handle, OpenError, Opening, SessionError, WaitError};
 use crate::stats::SenderStats;
 use crate::transport::Transport;
@@ -21,9 +22,9 @@ use std::task::{Context, Poll, Waker};
 
 /// A connection that carries many streams, and whose driver a loop runs.
 ///
-/// The loop reports the session's tag as opened while there may be streams to accept, as writable
-/// once a stream may be opened after an attempt that was refused, and as ended once the session is
-/// over and everything that it sent is written.
+/// The loop reports the session's tag as opened while there may be streams to accept. It reports
+/// the tag as writable once a stream may be opened after an attempt that was refused. It reports
+/// the tag as ended once the session is over and everything that it sent is written.
 ///
 /// Clones share one session. The session lives until either side [`close`](Self::close)s it, until
 /// all clones and streams are dropped, or until the loop is dropped. Nothing of a session advances
@@ -58,9 +59,10 @@ impl Session {
         shared: &Arc<Shared>,
         address: &Address,
         config: &Config,
+        protocol: Option<Arc<dyn Protocol>>,
         tag: u64,
     ) -> Result<Self, ConnectError> {
-        let established = establish(address, config, SERVICE_SESSION, None)?;
+        let established = establish(address, config, SERVICE_SESSION, protocol)?;
         Self::start(shared, established, config, tag).map_err(|source| {
             let (peer, what) = (address.to_string(), "adding the session to the loop");
             HandshakeError::System { peer, what, source }.into()

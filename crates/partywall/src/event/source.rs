@@ -8,7 +8,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// An object with work of its own that a loop does in its thread, such as a group of links.
+/// A source of events of another crate, such as a group of links. A loop does the source's work in
+/// the loop's thread.
 ///
 /// The loop watches the descriptor, which becomes readable when [`try_poll`](Self::try_poll) has
 /// work to do, and calls `try_poll` then, and when [`next_timer`](Self::next_timer) is due.

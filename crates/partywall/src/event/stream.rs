@@ -235,11 +235,11 @@ impl RecvStream {
         received
     }
 
-    /// Has the loop report the stream as readable no longer, until the next attempt to receive. At
+    /// Stops the loop from reporting the stream as readable, until the next attempt to receive. At
     /// most one event follows, if the last attempt found nothing.
     ///
-    /// An application that cannot take messages now calls it, because the loop would report the
-    /// stream in every turn. Unread messages keep their credit, so the peer's sends wait.
+    /// An application that cannot take messages now calls `pause`, because the loop would report
+    /// the stream in every turn. Unread messages keep their credit, so the peer's sends wait.
     pub fn pause(&mut self) {
         self.registration.clear(Kinds::READABLE);
     }

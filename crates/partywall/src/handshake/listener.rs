@@ -250,7 +250,8 @@ impl Listener {
         self.protocols.push(protocol);
     }
 
-    /// Returns the bound address. For a port of 0 it contains the port that the system chose.
+    /// Returns the bound address. If the port was given as 0, the address contains the port that
+    /// the system chose.
     #[must_use]
     pub const fn local_address(&self) -> &Address {
         &self.address
@@ -393,8 +394,8 @@ impl Listener {
         Ok(())
     }
 
-    /// Accepts a waiting connection. At a limit of descriptors or memory, the listener first gives
-    /// up the region that it made in advance.
+    /// Accepts a waiting connection. At a limit of descriptors or memory, the listener first frees
+    /// the region that it made in advance.
     fn accept_socket(&self) -> Result<Option<Socket>, partywall_sys::AcceptError> {
         use partywall_sys::AcceptError::{DescriptorLimit, OutOfMemory};
         match self.socket.accept() {

@@ -88,7 +88,8 @@ pub(crate) struct Pending {
     pub(super) foreign: Option<Foreign>,
 }
 
-/// What the peer's HELLO in the second handshake of a connection must repeat (SPEC 8.5).
+/// The values of the first handshake that the peer's HELLO in the second handshake of a connection
+/// must repeat (SPEC 8.5).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Earlier {
     pub nonce: [u8; 16],
@@ -339,8 +340,8 @@ impl Pending {
     /// sent already.
     fn offer(&mut self) -> Result<(), HandshakeError> {
         if terms::own_obstacle(&self.config, self.socket.family()).is_none() {
-            // This side does not know yet whether the acceptor may be trusted. If not, the
-            // acceptor's doorbells are left unused, and the doorbells of this side are replaced.
+            // This side does not know yet whether it may trust the acceptor. If not, it does not
+            // use the acceptor's doorbells, and replaces its own doorbells.
             let may_trust = self.config.trust != TrustPolicy::Untrusted;
             self.offered = self.make_region(self.own_hello.nonce, may_trust);
         }
@@ -522,8 +523,8 @@ impl Pending {
     fn check_sent_process(&self, sent: Option<OwnedFd>) -> Result<Option<PidFd>, HandshakeError> {
         let (Some(descriptor), Some(who)) = (sent, self.credentials) else { return Ok(None) };
         if !who.is_pid_visible() {
-            // The peer is in another pid namespace, so this process knows no process number to
-            // compare with the pidfd.
+            // The peer is in another pid namespace. So this process has no process number of the
+            // peer that it could compare with the pidfd.
             return Ok(None);
         }
         match PidFd::from_peer(descriptor, who.pid) {
@@ -970,7 +971,7 @@ impl Pending {
 /// (SPEC 8.5).
 ///
 /// A connector may keep a copy of the end that it sends, and can then block every call of this side
-/// on that end: the kernel locks the socket while it copies to the memory of the connector, which
+/// on that end. The kernel locks the socket while it copies to the memory of the connector, which
 /// may wait for a page for ever. So the connector must be trusted. A connector that is not trusted
 /// gets a HELLO without MOVE, and shares memory in the handshake.
 fn may_take_pair_of(known: &Known) -> bool {

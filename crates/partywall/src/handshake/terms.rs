@@ -16,8 +16,8 @@ use zerocopy::little_endian::{U32, U64};
 /// blocks are private memory, allocated at the start of a connection, so the peer's offer alone
 /// must not determine their size.
 const BLOCKS: u64 = 1024;
-/// Upper bound of the number of this side's blocks (large messages) in flight, whatever both sides
-/// offer. It bounds the private tables about blocks.
+/// Upper bound of the number of this side's blocks (large messages) in flight, however many both
+/// sides offer. It bounds the private tables about blocks.
 const BLOCKS_MAX: u64 = 1 << 16;
 /// Upper bound of shared memory in bytes, however much a peer offers to map, so that sums of such
 /// sizes cannot overflow.

@@ -174,7 +174,7 @@ pub trait ConnectionSender: fmt::Debug + Send {
     /// Returns [`TrySendError`], which is `Full` if some bytes are still buffered.
     fn flush(&mut self) -> Result<(), TrySendError>;
 
-    /// Whether this end still buffers sent bytes that the socket has not accepted.
+    /// Whether the sending end still buffers sent bytes that the socket has not accepted.
     fn keeps(&self) -> bool;
 
     /// Announces to the peer that nothing more will be sent, if the peer needs that before it takes
@@ -202,10 +202,10 @@ pub trait ConnectionSender: fmt::Debug + Send {
     /// Returns the object on which a thread waits for room without holding the sender.
     fn room(&self) -> Arc<dyn ConnectionSpace>;
 
-    /// Closes everything that the peer can see of this side, because the session has ended.
+    /// Closes everything that the peer can notice of this side, because the session has ended.
     fn hang_up(&mut self);
 
-    /// Returns the counters of this end of the connection.
+    /// Returns the counters of the sending end.
     fn stats(&self) -> SenderStats;
 }
 
@@ -261,7 +261,7 @@ pub trait ConnectionReceiver: fmt::Debug + Send {
     /// Announces that the session will receive no more messages on this connection.
     fn close(&mut self);
 
-    /// Returns the counters of this end of the connection.
+    /// Returns the counters of the receiving end.
     fn stats(&self) -> ReceiverStats;
 }
 
@@ -274,7 +274,8 @@ pub enum ConnectionEvent {
     Message(u32, Message),
     /// The peer closed a stream. All messages that it sent on the stream were returned before.
     Closed(u32),
-    /// The protocol handled an event of its own: call [`find`](ConnectionReceiver::find) again.
+    /// The protocol handled an event that does not concern the session: call
+    /// [`find`](ConnectionReceiver::find) again.
     Internal,
     /// No event has arrived.
     Nothing,

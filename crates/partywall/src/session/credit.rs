@@ -118,7 +118,7 @@ impl RecvCredit {
         self.taken
     }
 
-    /// Notes that the total `credited` was reported to the sender.
+    /// Notes that a CREDIT record has reported the total `credited` to the sender.
     pub(crate) const fn report(&mut self, credited: u64) {
         self.reported = credited;
     }

@@ -76,7 +76,8 @@ pub(crate) enum Sleep {
     ForBoth,
 }
 
-/// What the driver waits for while it closes its connection; the result of `Driver::close_step`.
+/// The event for which the driver waits while it closes its connection; the result of
+/// `Driver::close_step`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
     /// The connection is closed as far as possible: dropping the driver does not block.

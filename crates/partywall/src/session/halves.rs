@@ -269,8 +269,9 @@ impl SendHalf {
         Poll::Ready(Ok(self.take_reserved()))
     }
 
-    /// Returns the result of an attempt to send a reservation without waiting; `None` means that
-    /// credit or room is lacking. The reservation is given back if it was not sent.
+    /// Returns the result of an attempt to send a reservation without waiting. `attempted` is
+    /// `None` if credit or room was lacking. A reservation that was not sent is returned with the
+    /// error.
     pub(crate) fn settle_owned(
         &mut self,
         attempted: Option<Result<(), StreamSendError>>,
@@ -285,8 +286,8 @@ impl SendHalf {
         OwnedReservation::new(self.outgoing.memory.take(), home)
     }
 
-    /// Makes the memory of `reservation` the reserved memory of this direction, which must have
-    /// none. A reservation of another session is given back.
+    /// Makes the memory of `reservation` the reserved memory of this direction, which must have no
+    /// reserved memory. A reservation of another session is returned to the caller.
     pub(crate) fn put_reserved(
         &mut self,
         mut reservation: OwnedReservation,
@@ -399,8 +400,9 @@ impl SendHalf {
             stream.lock().credit_pending = true;
             outbox.list(stream);
             if matches!(attempted, Err(NotSent::TooLarge(_))) {
-                // The message never fits together with its credit, even with more room. So the
-                // credit is sent in a record of its own, where it takes none of the message's room.
+                // The message never fits together with its credit, even if more room becomes free.
+                // So the credit is sent in a separate record, where it takes none of the message's
+                // room.
                 attempted = outbox.send(stream.number, None, |wire| attempt(wire, outgoing));
             }
         }

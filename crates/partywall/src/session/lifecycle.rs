@@ -39,8 +39,8 @@ pub(crate) enum Receiving {
     Finished,
     /// The peer reset its sending direction, with the contained code.
     Reset(u32),
-    /// The local application stopped receiving. `is_over_there` says that the peer has ended its
-    /// sending direction as well.
+    /// The local application stopped receiving. `is_over_there` is whether the peer has ended its
+    /// sending direction, too.
     Stopped {
         is_over_there: bool,
     },
@@ -57,10 +57,10 @@ pub(crate) enum Arrival {
 /// A control record of a stream that is not written yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PendingControl {
-    /// The record FRAGMENT_ABORT, because a message will not be completed.
+    /// A FRAGMENT_ABORT record, because a message will not be completed.
     Abort,
-    /// The record RESET. The first number is its code, and the second names the directions that
-    /// RESET ends.
+    /// A RESET record. The first number is its code, and the second names the directions that it
+    /// ends.
     Reset(u32, u32),
     CloseWrite,
     End,

@@ -146,7 +146,7 @@ impl Outbox {
         }
     }
 
-    /// Writes a control record, after the pending records.
+    /// Writes a control record. The pending records are written before it.
     pub(crate) fn control(&mut self, kind: Kind, stream: u32, body: &[u8]) -> Result<(), NotSent> {
         self.send(stream, None, |wire| {
             let written = wire.control(kind, stream, body);
@@ -160,8 +160,8 @@ impl Outbox {
         })
     }
 
-    /// Frees reserved memory. Returns the wakers of the users that wait for room, because these
-    /// users may need the memory. The caller calls the wakers.
+    /// Frees the reserved memory of a message. Returns the wakers of the users that wait for room,
+    /// because these users may need the memory. The caller calls the wakers.
     pub(crate) fn release(&mut self, memory: crate::transport::Memory) -> Vec<Waker> {
         self.wire.release(memory);
         self.take_waiters()
@@ -255,8 +255,8 @@ impl Outbox {
         self.wire.leave();
     }
 
-    /// Gives up the unsent records and bytes, so that neither users nor the driver wait for room
-    /// any longer.
+    /// Gives up the records and bytes that were not sent, so that neither users nor the driver wait
+    /// for room to send them.
     pub(crate) fn give_up(&mut self) {
         self.wire.note_hang_up();
         self.is_cut_off = true;

@@ -177,7 +177,8 @@ impl SessionShared {
         self.wake_driver();
     }
 
-    /// Notes that the driver has ended: it has written the pending records or given them up.
+    /// Notes that the driver has ended. It has written the pending records, or has dropped those
+    /// for which there was no room.
     pub(super) fn finished(&self) {
         let mut state = self.state();
         state.has_finished = true;
@@ -255,8 +256,8 @@ impl SessionShared {
     }
 
     /// Takes a free stream number and makes a stream with that number; pending while the peer
-    /// allows no more streams. The driver learns of the stream only after OPEN was written, so a
-    /// number that is given back before needs no cleaning up.
+    /// allows no more streams. The driver learns of the stream only after OPEN was written. So if
+    /// the number is freed before, the driver's table needs no change.
     pub(super) fn poll_number(
         &self,
         context: &Context<'_>,
@@ -304,7 +305,8 @@ impl SessionShared {
         match outbox.control(Kind::Open, stream.number, &payload) {
             Ok(()) => {
                 // The stream is added to `fresh` before the outbox is unlocked. `take_fresh` locks
-                // the outbox, so the driver knows the stream before it handles an answer to it.
+                // the outbox, so the stream is in the driver's table before the driver handles an
+                // answer to it.
                 let mut state = self.state();
                 state.fresh.push(Arc::clone(stream));
                 let is_over = state.is_over;
@@ -312,7 +314,7 @@ impl SessionShared {
                 self.leave_outbox(outbox);
                 if is_over && !seeded_fault("no_look_after_open") {
                     // The thread that ended the session may have read the list of streams before
-                    // this stream was added. The stream counts as open nevertheless: the peer has
+                    // this stream was added. The stream still counts as open, because the peer has
                     // its number and may end it.
                     if let Err(error) = self.check() {
                         stream.end(&error);
@@ -504,7 +506,8 @@ impl SessionShared {
         if self.is_foreign { Err(SessionError::Unsupported { what }) } else { Ok(()) }
     }
 
-    /// Sends PING. Returns its token; an answer with this token or a later one completes the PING.
+    /// Sends PING to the peer, and returns the token of the PING. An answer with this token or a
+    /// later one completes the PING.
     pub(super) fn ask(&self) -> u64 {
         let mut state = self.state();
         state.pings.asked += 1;
@@ -542,8 +545,8 @@ impl SessionShared {
         wake(wakers);
     }
 
-    /// Handles a GO_AWAY with which the peer closes the session: `code` and `reason` belong to the
-    /// end that follows.
+    /// Handles a GO_AWAY with which the peer closes the session. `code` and `reason` are the
+    /// peer's, and are reported when the session ends.
     pub(super) fn received_farewell(&self, code: u32, reason: &[u8]) {
         let replaced = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
         let reason: String = String::from_utf8_lossy(reason).chars().map(replaced).collect();

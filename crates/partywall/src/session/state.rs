@@ -51,8 +51,8 @@ pub(crate) struct Pings {
 }
 
 impl SessionState {
-    /// Makes the state. `streams_max` is the number of streams that the peer lets this side open at
-    /// a time.
+    /// Makes the state of a new session. `streams_max` is the number of streams that the peer lets
+    /// this side open at a time.
     pub(super) fn new(streams_max: u32) -> Self {
         Self {
             numbers: Numbers::new(streams_max.min(crate::config::STREAMS_MAX)),
@@ -93,9 +93,9 @@ pub(crate) struct WakerSet {
 const WAITING_BOUND_MIN: usize = 64;
 
 impl WakerSet {
-    /// Registers a waiter. A dropped future does not remove its waker, so above `bound` wakers the
-    /// set is emptied. The caller must call the returned wakers without holding a lock; living
-    /// waiters then register again.
+    /// Registers the waker of a waiter. A dropped future does not remove its waker, so above
+    /// `bound` wakers the set is emptied. The caller must call the returned wakers without holding
+    /// a lock; living waiters then register again.
     pub(super) fn register(&mut self, context: &Context<'_>) -> Vec<Waker> {
         if self.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
             return Vec::new();
@@ -116,7 +116,7 @@ impl WakerSet {
     }
 }
 
-/// Calls all wakers. The caller must hold no lock.
+/// Calls all the given wakers. The caller must hold no lock.
 pub(super) fn wake(wakers: Vec<Waker>) {
     wakers.into_iter().for_each(Waker::wake);
 }

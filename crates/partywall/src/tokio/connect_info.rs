@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The peer of a stream, as a value of its own that frameworks can pass to handlers.
+//! The peer of a stream, as a separate value that frameworks can pass to handlers.
 
 use super::io::StreamIo;
 use super::session::Session;

@@ -43,8 +43,8 @@ pub struct ReadHalf {
 /// The writing half of a [`StreamIo`].
 #[derive(Debug)]
 pub struct WriteHalf {
-    /// The sending direction. A pending write keeps no bytes of its caller, so the next call may
-    /// pass other bytes.
+    /// The sending direction of the stream. A pending write keeps no bytes of its caller, so the
+    /// next call may pass other bytes.
     send: SendStream,
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stream of a session on tokio: messages in two directions, each of which ends by itself.
+//! A stream of a session on tokio. A stream carries messages in two directions, and one direction
+//! can end while the other continues.
 
 use super::io::StreamIo;
 use super::runtime::within_budget;
@@ -205,8 +206,8 @@ impl SendStream {
     /// # Errors
     /// [`StreamSendError::Full`] if credit or room is lacking; others as [`send`](Self::send).
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
-        // The message is sent whole or not at all: a call that never waits would give up the first
-        // fragments of a longer message.
+        // The message is sent whole or not at all. If a longer message were sent in fragments, a
+        // call that never waits would have to abort it after its first fragments.
         let context = Context::from_waker(Waker::noop());
         let mut outgoing = Guard::new(self);
         match outgoing.poll(|half| half.poll_send_whole(&context, payload)) {
@@ -390,8 +391,8 @@ pub struct Reservation<'a> {
     outgoing: Guard<'a>,
 }
 
-/// A message that is being sent. Dropping the guard frees what the message still holds: reserved
-/// memory and, if it was not sent, credit.
+/// The guard of a message that is being sent. Dropping the guard frees the message's reserved
+/// memory and, if the message was not sent, its credit.
 struct Guard<'a> {
     half: &'a mut SendHalf,
 }

@@ -169,8 +169,8 @@ impl Draining {
         self.sessions.push_back((session, until));
     }
 
-    /// Waits for `future`. Meanwhile closes the sessions whose streams have ended or whose deadline
-    /// passed.
+    /// Waits for `future`. While it waits, closes the drained sessions whose streams have ended or
+    /// whose deadline has passed.
     async fn during<T>(&mut self, future: impl Future<Output = T>) -> T {
         let mut future = std::pin::pin!(future);
         loop {

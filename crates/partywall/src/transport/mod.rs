@@ -103,7 +103,8 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     fn send_on(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), NotSent>;
 
     /// Gives up a message of which [`send_on`](Self::send_on) may have sent pieces. Returns `Ok` if
-    /// the message counts as sent nevertheless, because this end sends its other bytes later.
+    /// the message still counts as sent, because the sender keeps its other bytes and sends them
+    /// later.
     fn give_up(&mut self, payload: &[u8], progress: &Progress) -> Result<(), SendError>;
 
     /// Prepares this sender to carry the streams of a session. A session calls this method once,
@@ -186,7 +187,7 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
         Ok(())
     }
 
-    /// Ends the preparation of [`arm`](Self::arm), because the caller no longer blocks.
+    /// Ends the preparation of [`arm`](Self::arm), because the caller does not block now.
     fn disarm(&mut self);
 
     /// Notes that the peer has hung up, so that later calls fail instead of waiting for space.
@@ -195,7 +196,7 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// Announces to the peer's receiver that no more messages follow.
     fn close(&mut self);
 
-    /// Returns the counters of this end of the connection.
+    /// Returns the counters of the sending end.
     fn stats(&self) -> SenderStats;
 
     /// Returns the object on which threads wait for space without using the sender.
@@ -208,7 +209,7 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
     /// whether the caller will call [`wait`](Self::wait) if no record has arrived.
     fn find(&mut self, may_wait: bool) -> Result<Found, Fault>;
 
-    /// Prepares this end of the connection to carry the streams of a session: `find` returns their
+    /// Prepares the receiver to carry the streams of a session: `find` then returns the session's
     /// control records as [`Found::Control`].
     fn enable_streams(&mut self) {}
 
@@ -280,7 +281,7 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
     /// Announces to the peer's sender that this side receives no more messages.
     fn close(&mut self);
 
-    /// Returns the counters of this end of the connection.
+    /// Returns the counters of the receiving end.
     fn stats(&self) -> ReceiverStats;
 }
 

@@ -34,8 +34,8 @@ pub(crate) trait SpaceWaiter: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Whether spinning on the snapshot makes sense. A socket can find space only by a system call,
-    /// which may as well block.
+    /// Whether a waiting thread should spin on the snapshot. On a socket, only a system call can
+    /// find space, and that call can block instead of spinning.
     fn can_spin(&self) -> bool {
         false
     }

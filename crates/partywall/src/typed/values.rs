@@ -98,7 +98,7 @@ impl<E> From<DecodeError> for RecvValueError<E> {
 /// Longest encoded value, in bytes, that is encoded on the stack and then copied into the ring.
 const SHORT_MAX: usize = 1024;
 
-/// A value after the first pass: encoded if it is short, only measured if it is long.
+/// A value after the first pass of encoding: a short value is encoded, a long one is only measured.
 #[expect(clippy::large_enum_variant, reason = "lives for one call; a box is what it spares")]
 pub(super) enum Encoded {
     Short { bytes: [u8; SHORT_MAX], len: usize },
@@ -130,8 +130,8 @@ pub(super) fn encode_into<T: Serialize + ?Sized>(
     encoded.map(|bytes| bytes.len()).map_err(|reason| failed::<T>(reason))
 }
 
-/// Sends a value. A short value is sent by `send`. For a long value, `reserve` provides memory, and
-/// `commit` sends the memory after cutting it to the used length.
+/// Encodes and sends a value. A short value is sent by `send`. For a long value, `reserve` provides
+/// memory, and `commit` sends the memory after cutting it to the used length.
 pub(super) fn send_encoded<'a, S, T: Serialize + ?Sized, E>(
     sender: S,
     value: &T,

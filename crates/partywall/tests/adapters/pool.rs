@@ -265,8 +265,8 @@ async fn full_sessions_make_opening_wait() {
     soon("the third", third).await.unwrap().unwrap();
 }
 
-/// Code of the server process that tests start and kill; it sends a greeting on every stream. In
-/// the process of the tests itself it returns at once.
+/// Code of the server process that tests start and kill. The server sends a greeting on every
+/// stream. In the process of the tests itself the function returns at once.
 #[test]
 fn child() {
     if role().as_deref() != Some("server") {

@@ -184,7 +184,7 @@ fn expect_death(status: &Status) {
 }
 
 /// Code of the gRPC server process that a test starts and kills. In the process of the tests itself
-/// it returns at once.
+/// the function returns at once.
 #[test]
 fn child() {
     if role().as_deref() != Some("grpc") {

@@ -101,8 +101,8 @@ fn acceptor_that_does_not_trust_shares_memory_at_once() {
     }
 }
 
-/// Only the acceptor has to trust its peer. A connector that does not trust the acceptor moves to
-/// shared memory all the same.
+/// Only the acceptor has to trust its peer: a connector that does not trust the acceptor moves to
+/// shared memory, too.
 #[test]
 fn connector_that_does_not_trust_moves() {
     let begins = Config::default().begin(Begin::Socket);

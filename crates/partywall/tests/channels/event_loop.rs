@@ -37,8 +37,8 @@ fn dawdle(chance: &mut Random) {
     }
 }
 
-/// Counts of the polls of an event loop that returned, and of those after which no message could be
-/// sent or received.
+/// The number of polls of an event loop that returned, and the number of those after which no
+/// message could be sent or received.
 #[derive(Debug, Default)]
 struct Polls {
     done: u64,

@@ -37,8 +37,8 @@ fn shared_length(thread: u64, number: u64) -> usize {
     HEAD + length(thread + 1, number).min(LEN_MAX as usize - HEAD)
 }
 
-/// Returns how many of `count` messages one thread sends before the sender is shared; `THREADS`
-/// threads send the rest.
+/// Returns how many of `count` messages one thread sends before the sender is shared. `THREADS`
+/// threads send the remaining messages.
 const fn alone(count: u64) -> u64 {
     count / 5 * 4
 }

@@ -35,8 +35,7 @@ fn a_large_message_arrives_before_the_deadline() {
     }
 }
 
-/// Returns a socket on which the test writes the peer's bytes by hand, and the channel of this
-/// side.
+/// Returns a socket on which the test itself writes the peer's bytes, and the channel of this side.
 fn peer() -> (Socket, partywall::Channel) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("home");
@@ -147,8 +146,8 @@ fn an_end_over_tcp_waits_for_nobody_unless_bytes_are_unread() {
     }
     println!("the longest of 40 ends took {longest:?}");
     assert!(longest < Duration::from_millis(500), "{longest:?}");
-    // The peer neither reads nor closes. Expected: closing this side waits about a second for it,
-    // and no longer.
+    // The peer neither reads nor closes the connection. Expected: closing this side waits for the
+    // peer for about a second.
     let (client, mut server) = Kind::Tcp.pair(|config| config);
     server.send(b"never read").unwrap();
     std::thread::sleep(Duration::from_millis(20));

@@ -150,8 +150,8 @@ impl Stage {
         self.listener = Some(bound.unwrap());
     }
 
-    /// Counts what this process holds, without a listener: a listener holds a region that it made
-    /// in advance, or has just given it to a connection.
+    /// Counts the descriptors and mappings of this process while no listener exists. A listener
+    /// holds a region that it made in advance, or has just given that region to a connection.
     fn footprint(&mut self) -> Footprint {
         self.listener = None;
         let footprint = Footprint::now();

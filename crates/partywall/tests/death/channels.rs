@@ -225,8 +225,8 @@ fn a_thousand(kind: Kind, deaths_each: u32) {
             series.kill_a_receiver();
         }
     };
-    // A listener holds a region that it made in advance, or has just given it to a connection. So
-    // no listener exists while the descriptors are counted.
+    // No listener exists while the descriptors are counted, because a listener may hold a region
+    // that it made in advance, or may just have given that region to a connection.
     kills(10);
     let before = footprint();
     kills(deaths_each);

@@ -142,8 +142,8 @@ async fn deaths(kind: Kind, count: u64) {
     for seed in 0..10 {
         one_death(kind, &first, &log, seed).await;
     }
-    // A listener holds a region that it made in advance, or has just given it to a connection. So
-    // no listener exists while the descriptors are counted.
+    // No listener exists while the descriptors are counted, because a listener may hold a region
+    // that it made in advance, or may just have given that region to a connection.
     drop(first);
     let before = footprint();
     let listener = listen();

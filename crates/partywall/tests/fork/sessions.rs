@@ -195,7 +195,7 @@ fn what_a_child_drops_closes_and_asks_harms_nobody() {
 }
 
 /// Input: a parent that has sent a long message over a socket, of which the kernel has not accepted
-/// all bytes. Expected: the parent writes the rest, and its forked child does not.
+/// all bytes. Expected: the parent writes the remaining bytes, and its forked child does not.
 #[test]
 fn a_child_writes_nothing_of_what_its_parent_has_left_to_write() {
     for kind in [Kind::Unix, Kind::Tcp] {

@@ -91,7 +91,8 @@ fn use_both_ways(channel: &mut Channel, timeout: Duration) -> Result<usize, Viol
             Err(other) => panic!("{other}"),
         });
     }
-    // Reads every byte: a received message must be readable whatever length its record claims.
+    // Reads every byte, because a received message must be readable, whatever length its record
+    // claims.
     let sum: u64 = messages.iter().flat_map(|message| message.iter()).map(|b| u64::from(*b)).sum();
     std::hint::black_box(sum);
     let _ = (channel.sender().stats(), channel.receiver().stats());

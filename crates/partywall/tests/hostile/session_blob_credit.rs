@@ -102,8 +102,8 @@ fn waiting_sender_gets_violation_that_comes_with_credit() {
                 }
             }
         });
-        // The peer has given this stream credit for two messages, so the third message of this side
-        // waits.
+        // The peer has given credit for two messages on this stream, so the third message of this
+        // side waits.
         for _ in 0..2 {
             assert!(foe.receive_until(Kind::Blob, 2).is_some());
         }

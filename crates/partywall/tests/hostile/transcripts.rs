@@ -363,8 +363,8 @@ impl<'a> Player<'a> {
                 }
             }
             let mut buffer = [0; FRAME_BYTES_MAX];
-            // An error stands for the end of the connection as well: if a side closes it with
-            // unread bytes, the kernel resets it.
+            // An error counts as the end of the connection too, because the kernel resets a
+            // connection that a side closes with unread bytes.
             let received = self.socket.receive(&mut buffer, false).ok()?;
             if received.bytes == 0 {
                 assert!(self.bytes.is_empty(), "{}: hang-up within a frame", self.name);

@@ -35,8 +35,8 @@ const SWITCHES_MAX: u64 = 50;
 /// its private and shared memory in bytes.
 const DESCRIPTORS_PER_END_MAX: u64 = 12;
 const PRIVATE_BYTES_PER_END_MAX: u64 = 48 << 10;
-/// Upper bound of private memory in bytes for an end on a socket, which has a receive buffer of 64
-/// KiB.
+/// Upper bound of the private memory of one end of a session on a socket, in bytes. Such an end has
+/// a receive buffer of 64 KiB.
 const PRIVATE_BYTES_PER_SOCKET_END_MAX: u64 = 96 << 10;
 const SHARED_BYTES_PER_END_MAX: u64 = 48 << 10;
 

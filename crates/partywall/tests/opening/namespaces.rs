@@ -111,9 +111,9 @@ fn unshare(place: &[&str]) -> Command {
     command
 }
 
-/// Input: a second process, started with the `unshare` options `place`, that connects to this one.
-/// Expected: each side trusts the other as `policy` says, messages arrive over shared memory
-/// (wherever a trusted connection begins), and the peer's death is noticed.
+/// Input: a second process, started with the `unshare` options `place`, that connects to this
+/// process. Expected: each side trusts the other as `policy` says, and the peer's death is noticed.
+/// Messages arrive over shared memory, wherever a trusted connection begins.
 fn examine(place: &[&str], begin: Begin, policy: TrustPolicy, distrust: Option<Distrust>) {
     let directory = Directory::new();
     let address = directory.address("here");

@@ -60,14 +60,15 @@ fn examine(role: &str) {
         counts.iter().all(|count| (10..=FIRST_CALLS_MAX).contains(count)),
         "{role}: {counts:?}"
     );
-    // A side that is faster than its peer makes one more system call, to wait. The smallest count
-    // is one of a connection in which it did not have to wait.
+    // A side that is faster than its peer has to wait for the peer, which takes one more system
+    // call. The smallest count belongs to a connection in which the side did not wait.
     let best = counts[1..].iter().min().unwrap();
     assert!(*best <= CALLS_MAX, "{role}: {counts:?}, {openings:?}");
 }
 
-/// Code of the second process, which is traced: opens connections, each between two marks (SIGSTOPs
-/// of its own). In the process of the tests itself it returns at once.
+/// Code of the second process, which is traced: opens connections, each between two marks. A mark
+/// is a SIGSTOP that the process sends to itself. In the process of the tests itself the function
+/// returns at once.
 #[test]
 fn opener() {
     let Some(role) = role() else { return };
@@ -168,8 +169,8 @@ fn traced_thread(second: &mut Second, thread_file: &Path) -> Option<Pid> {
     stopped
 }
 
-/// Returns the system calls, by their numbers, up to the traced thread's next mark (a SIGSTOP of
-/// its own), including those of the mark itself.
+/// Returns the numbers of the system calls up to the traced thread's next mark, including those of
+/// the mark. A mark is a SIGSTOP that the process sends to itself.
 fn count(thread: Pid) -> Vec<u64> {
     let mut calls = Vec::new();
     let mut is_entry = true;

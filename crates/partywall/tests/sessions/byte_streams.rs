@@ -111,8 +111,8 @@ fn slices_written_both_ways_at_once_arrive_in_order() {
     });
 }
 
-/// Polls one write of two slices once. Returns the number of bytes written; `None` if the write
-/// would have to wait, and it is then given up.
+/// Polls one write of two slices once. Returns the number of bytes written. If the write would have
+/// to wait, gives it up and returns `None`.
 fn try_write(io: &mut StreamIo, slices: &[IoSlice<'_>]) -> Option<usize> {
     let mut context = Context::from_waker(Waker::noop());
     match Pin::new(io).poll_write_vectored(&mut context, slices) {

@@ -91,8 +91,8 @@ fn more_pending_records_than_a_small_ring_holds_are_all_written() {
             for _ in 0..1000 {
                 theirs.push(server.accept().await.unwrap().unwrap());
             }
-            // Both ends of all streams are dropped together, without an `await`, so the sessions'
-            // drivers cannot write records in between.
+            // Both ends of all streams are dropped together, without an `await`, so the drivers of
+            // the sessions cannot write records between two drops.
             drop((ours, theirs));
             client.drained().await.unwrap();
             server.drained().await.unwrap();

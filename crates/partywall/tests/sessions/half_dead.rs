@@ -139,8 +139,8 @@ fn senders_under_load_learn_promptly_that_the_receiver_was_killed() {
 /// Starts tasks that send on streams until the ring is full, and then wait for room. Each task
 /// returns the error that ends its wait.
 async fn fill(session: &Session) -> Vec<JoinHandle<StreamSendError>> {
-    // All streams are opened before a task sends on one, because OPEN would wait as well once the
-    // ring is full.
+    // All streams are opened before a task sends on one of them, because a full ring would also
+    // delay the record OPEN.
     let mut streams = Vec::new();
     for _ in 0..8 {
         streams.push(session.open(b"").await.unwrap());

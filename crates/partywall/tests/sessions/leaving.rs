@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that a session still sends its pending records after its process has ended it, even if the
-//! process exits right after. If the peer never reads, the session waits for a bounded time and
-//! then drops the rest.
+//! Tests that a session still sends its pending records after its process has ended the session,
+//! even if the process exits right after. If the peer never reads, the session waits for a bounded
+//! time and then drops the remaining records.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of a task whose stream operations never have to wait: it still gives up its thread at
+//! Tests of a task whose stream operations never have to wait. The task still yields its thread at
 //! times, so that other tasks of the runtime run.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]

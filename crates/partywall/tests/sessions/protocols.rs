@@ -165,8 +165,8 @@ fn finishing_one_direction_does_not_close_the_other() {
             stream.send(b"answer").unwrap();
             assert!(matches!(stream.recv_deadline(soon()), Ok(None)));
             drop(stream);
-            // Keeps the session until the peer has closed it, so that the peer sees the end of its
-            // stream before.
+            // Keeps the session until the peer has closed it, so that the peer receives the end of
+            // its stream before the end of the session.
             session.closed(Some(soon())).unwrap();
         });
         let session = connect(&address, &config());

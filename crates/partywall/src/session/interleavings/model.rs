@@ -197,7 +197,7 @@ impl Receiver {
     }
 
     /// Checks that the error is one with which this direction may end, according to the record of
-    /// what the sender did.
+    /// the sender's actions.
     fn check(&self, count: u64, end: &StreamRecvError) {
         let is_cut = self.world.is_cut();
         let ended = self.model.record.lock().unwrap().ended;

@@ -92,7 +92,7 @@ pub(super) enum Finish {
     Abandoned,
     /// One side closes its session while streams are in use.
     CutByClose,
-    /// Both sides see a hang-up of their peer while streams are in use.
+    /// Both sides notice a hang-up of their peer while streams are in use.
     CutBySevering,
 }
 

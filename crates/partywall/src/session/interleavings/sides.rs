@@ -86,7 +86,8 @@ impl Sides {
 }
 
 impl Wires {
-    /// Makes both sides see a hang-up of their peer, without a record that ends the session.
+    /// Makes both sides notice a hang-up of their peer, although neither side sent the record that
+    /// ends the session.
     pub(super) fn sever(&self) {
         self.links.iter().for_each(Link::hang_up);
     }

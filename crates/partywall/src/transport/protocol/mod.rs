@@ -125,8 +125,8 @@ impl SpaceWaiter for ProtocolSpace {
         self.space.is_writable()
     }
 
-    /// Waits for space. Always returns `false` (no hang-up), because the receiving end detects a
-    /// hang-up of the peer.
+    /// Waits for space to send. Always returns `false` (no hang-up), because the receiving end
+    /// detects a hang-up of the peer.
     fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool> {
         let mut descriptors = [PollFd::from_borrowed_fd(self.descriptor(), PollFlags::IN)];
         poll::wait(&mut descriptors, deadline).map(|_| false)

@@ -170,8 +170,8 @@ impl TransportReceiver for ProtocolReceiver {
         }
         if self.connection.listens() != self.is_listening {
             self.is_listening = !self.is_listening;
-            // The descriptor is removed from the set instead of watched for no event: epoll would
-            // still report a hang-up again and again.
+            // The descriptor is removed from the epoll set. If it stayed in the set without any
+            // awaited event, epoll would still report a hang-up again and again.
             let (set, descriptor) = (&self.set, self.connection.descriptor());
             let changed = match self.is_listening {
                 true => set.add(descriptor, INTEREST, RECEIVED),

@@ -95,8 +95,8 @@ impl Streams {
         made
     }
 
-    /// Notes that records for the session were added to the table, so that `take_made` looks for
-    /// them.
+    /// Notes that records for the session were added to the table. `take_made` locks the table only
+    /// after such a note.
     pub(super) fn note_made(&self) {
         // ORDER: Relaxed: the flag is only a hint, as in `take_made`; the table's lock orders the
         // accesses to the table.

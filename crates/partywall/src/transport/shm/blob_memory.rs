@@ -136,7 +136,8 @@ impl BlobMemory {
             self.note_idle(notified_at);
             return Ok(block);
         }
-        // Released blocks are taken back first: at the limit of blocks, one of them may suffice.
+        // Blocks that the receiver has released are taken back first. At the limit of blocks, one
+        // of them may suffice.
         self.reclaim()?;
         self.take_back(shm);
         if let Some(block) = self.slab.allocate(len) {
@@ -412,8 +413,8 @@ impl BlobMemory {
         self.published_segments.len() + pending
     }
 
-    /// Retires one idle segment: tells the peer to unmap it, and frees it. Returns whether there
-    /// was one.
+    /// Retires one idle segment: announces to the peer that it must unmap the segment, and frees
+    /// the segment. Returns whether there was one.
     fn retire_one(&mut self) -> bool {
         let Some((number, memory)) = self.slab.take_idle_segment() else { return false };
         drop(memory);

@@ -32,8 +32,8 @@ impl OwnIdentity {
         Self(memory)
     }
 
-    /// Writes into this side's region that the connection is open. The path of this program is
-    /// written as well if the peer is trusted, because only a trusted peer may read it.
+    /// Writes into this side's region that the connection is open. Also writes the path of this
+    /// program if the peer is trusted, because only a trusted peer may read it.
     pub(super) fn open(&mut self, peer: Trust) {
         if peer == Trust::Trusted {
             self.0.write(place(PROGRAM), IdentityText::new(own_program()).as_bytes());

@@ -45,7 +45,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Makes this side see a hang-up of its peer, as if the peer had died without sending
+    /// Makes this side notice a hang-up of its peer, as if the peer had died without sending
     /// CLOSE_WRITE.
     pub(crate) fn hang_up(&self) {
         let _ = self.shm.socket.shutdown_both();

@@ -277,8 +277,8 @@ impl ShmReceiver {
 
 const MESSAGES: usize = word(receiving::MESSAGES * 8);
 const BYTES: usize = word(receiving::BYTES * 8);
-/// Most bytes of a record that the receiver prefetches; the processor prefetches the rest by
-/// itself.
+/// Most bytes of a record that the receiver prefetches; for longer records, the processor
+/// prefetches the other bytes without being asked.
 const PREFETCH_BYTES_MAX: u64 = 256;
 /// Most control records that one call of `find` handles, so that `find` returns even if the peer
 /// sends them without end.

@@ -90,7 +90,7 @@ pub(crate) struct Purpose<'a> {
     pub role: u32,
     /// The number of the service in this side's HELLO.
     pub service: u32,
-    /// The address at which the listener was reached, as this side knows it.
+    /// The address at which the connector reached the listener, in the form that this side has.
     pub address: &'a str,
 }
 
@@ -131,7 +131,7 @@ impl BlankRegion {
         };
         memory.write(0, header.as_bytes());
         // The region may reach a peer that this side does not admit. Each side of a connection
-        // knows the listener's address, so the text tells such a peer nothing new.
+        // knows the listener's address, so the text reveals nothing new to such a peer.
         memory.write(size(ADDRESS), IdentityText::new(purpose.address).as_bytes());
         let region = OwnRegion::cut(geometry, memory, descriptor).ok_or(FallbackReason::Memory)?;
         Ok((region, doorbells))
@@ -147,8 +147,8 @@ pub(crate) struct SpareRegion {
 
 #[derive(Default)]
 enum Spare {
-    /// No handshake has needed a region yet, or the region was given up, so none is made in
-    /// advance.
+    /// None is made in advance, because no handshake has needed a region yet, or because the region
+    /// was freed at a limit.
     #[default]
     Unused,
     Taken,

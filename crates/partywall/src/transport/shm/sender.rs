@@ -69,8 +69,8 @@ pub(crate) struct ShmSender {
     bytes: u64,
     end: Option<Closed>,
     pub(super) policy: BackPressure,
-    /// Whether a message was given up after some of its fragments were sent: FRAGMENT_ABORT is
-    /// pending.
+    /// Whether the sender has given up a message after some of its fragments were sent. The record
+    /// FRAGMENT_ABORT is then pending.
     abort_pending: bool,
     pub(super) memory: BlobMemory,
     /// The private buffer of the last small reservation, kept for the next small reservation.

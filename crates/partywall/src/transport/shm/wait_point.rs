@@ -164,8 +164,8 @@ impl WaitPoint {
     }
 }
 
-/// Number of times that an end sleeps by `ppoll` before it makes an epoll set, which costs four
-/// system calls.
+/// Number of times that the sender or the receiver sleeps by `ppoll` before it makes an epoll set,
+/// which costs four system calls.
 const POLLED_SLEEPS: u32 = 4;
 
 #[cfg(test)]

@@ -136,7 +136,7 @@ impl Side {
     }
 
     /// Blocks until a waker is called, the receiver is notified, or the peer hangs up. If
-    /// `for_space`, a notification of the sender ends the sleep as well.
+    /// `for_space` is true, a notification of the sender ends the sleep, too.
     pub(crate) fn sleep(&self, for_space: bool) {
         let mut events = self.lock();
         while !(events.woken || events.records || events.hung_up || for_space && events.space) {

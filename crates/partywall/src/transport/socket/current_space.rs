@@ -104,8 +104,8 @@ impl SpaceWaiter for CurrentSpace {
     }
 
     fn give_back(&self, memory: Memory) {
-        // Only memory of shared memory has to be given back, and it can only be reserved after the
-        // switch.
+        // Only the memory of a shared memory transport has to be freed, and such memory can only be
+        // reserved after the switch.
         if let Some(shm) = self.shm.get() {
             shm.give_back(memory);
         }

@@ -231,7 +231,7 @@ fn check_payload(record: &RecordHeader) -> Result<(), Violation> {
     Err(Violation::RecordLength { position, len, max })
 }
 
-/// Whether an error of the socket means that the peer has closed the connection.
+/// Whether an error of a socket call means that the peer has closed the connection.
 fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut};
     matches!(
@@ -287,8 +287,8 @@ mod tests {
         let (payload, mut progress) = (vec![1; 32 << 20], Progress::default());
         assert!(matches!(sender.send_on(&payload, &mut progress), Err(NotSent::Full)));
         assert!(progress.started && progress.sent < payload.len());
-        // The caller has not called `give_up`, so the peer still expects the rest of the first
-        // message. Sending another message must end the connection.
+        // The caller has not called `give_up`, so the peer still expects the other bytes of the
+        // first message. Expected: sending another message ends the connection.
         let after = sender.try_send(b"another");
         assert!(matches!(after, Err(NotSent::Closed(Closed::Disconnected))), "{after:?}");
         assert!(matches!(sender.flush(), Err(NotSent::Closed(Closed::Disconnected))));

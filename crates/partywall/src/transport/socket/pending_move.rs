@@ -43,8 +43,8 @@ pub(crate) trait MoveHandshake: fmt::Debug + Send {
     /// socket pair.
     fn accept(&mut self, descriptor: OwnedFd) -> Result<(), MoveFailed>;
 
-    /// Continues the handshake. Returns the sender and the receiver over shared memory once the
-    /// handshake is complete.
+    /// Continues the handshake of the move. Returns the sender and the receiver over shared memory
+    /// once the handshake is complete.
     fn progress(&mut self) -> Result<Option<(ShmSender, ShmReceiver)>, MoveFailed>;
 }
 
@@ -88,8 +88,8 @@ struct State {
     received: u32,
     is_sender_open: bool,
     is_receiver_open: bool,
-    /// The sender over shared memory, until the socket's sender hands the direction over to it;
-    /// `receiver` likewise.
+    /// The sender over shared memory, until it replaces the sender on the socket. The next field
+    /// has the receiver over shared memory.
     sender: Option<Box<ShmSender>>,
     receiver: Option<Box<ShmReceiver>>,
 }
@@ -177,7 +177,8 @@ impl PendingMove {
         }
     }
 
-    /// Counts a message that this side received. Only a connector counts.
+    /// Counts a message that this side received. Only a connector counts, because only a connector
+    /// begins the move.
     pub(super) fn count_received(&self) {
         if self.is_connector && self.settled.get().is_none() {
             let mut state = self.lock();
@@ -256,7 +257,8 @@ impl PendingMove {
                 }
             }
             // The kernel dropped the descriptor that came with MOVE, which closed the acceptor's
-            // end of the pair. So the connector sees a hang-up, and stays on the socket as well.
+            // end of the pair. So the connector notices a hang-up, and both sides stay on the
+            // socket.
             (None, _) if is_truncated => {
                 self.fail(&mut state, MoveFailed::Stays(FallbackReason::Descriptors))
             }

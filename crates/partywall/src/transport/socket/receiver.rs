@@ -398,8 +398,8 @@ impl SocketReceiver {
     }
 
     /// Reads once: into the large message that is arriving, or into the buffer. If the buffer has
-    /// no room, it contains unparsed bytes, and nothing is read. A read of 0 bytes would look like
-    /// the end of the stream.
+    /// no room, it contains unparsed bytes, and nothing is read. A read of 0 bytes would be taken
+    /// for the end of the stream.
     fn read(&mut self, nonblocking: bool) -> Result<Read, Fault> {
         let is_large = self.large.is_some();
         let (place, filled) = match &mut self.large {

@@ -274,7 +274,8 @@ impl SocketSender {
         }
     }
 
-    /// Ends the direction: nothing more can be sent, and the peer sees the end immediately.
+    /// Ends this direction of the connection at once: this side can send nothing more, and the peer
+    /// finds the end of the stream.
     fn break_off(&mut self) -> NotSent {
         self.end = Some(Closed::Disconnected);
         let _ = self.shared.socket.shutdown_write();

@@ -54,8 +54,8 @@ impl WaitPoint {
         Self { awaited, sleeps: Mutex::new(0), set: OnceLock::new() }
     }
 
-    /// Blocks until the socket has what this end waits for, the peer's process dies, or the
-    /// deadline passes.
+    /// Blocks until the socket has the bytes or the space that the caller waits for, the peer's
+    /// process dies, or the deadline passes.
     pub(super) fn sleep(
         &self,
         deadline: Option<Instant>,
@@ -162,8 +162,8 @@ impl WaitPoint {
 const SOCKET: u64 = 1;
 const PROCESS: u64 = 2;
 
-/// Number of times that an end sleeps by `ppoll` before it makes an epoll set, which costs three
-/// system calls.
+/// Number of times that the sender or the receiver sleeps by `ppoll` before it makes an epoll set,
+/// which costs three system calls.
 const POLLED_SLEEPS: u32 = 4;
 
 #[cfg(test)]

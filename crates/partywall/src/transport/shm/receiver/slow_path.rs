@@ -74,8 +74,8 @@ impl ShmReceiver {
     /// as a copy if the peer is untrusted (SPEC 5.2). In a session the record may carry credit.
     #[inline]
     pub(super) fn hold(&mut self, record: &RecordHeader) -> Result<(), Fault> {
-        // A leaked `MessageRef` may have left its record as the current message. The new message
-        // replaces it.
+        // A caller may have leaked a `MessageRef`, so that the record of an old message is still
+        // the current one. The new message replaces it.
         self.current = None;
         let mut body = [0; BODY_MAX];
         let mut body = self.small_body(record, &mut body)?;
@@ -93,12 +93,12 @@ impl ShmReceiver {
         Ok(())
     }
 
-    /// Handles a record that is not a whole message: a fragment, a segment's announcement or an
-    /// end. Returns `None` if the caller should continue with the next record.
+    /// Handles a record that is not a whole message: a fragment, a record about a segment, or the
+    /// end of the direction. Returns `None` if the caller should continue with the next record.
     #[cold]
     pub(super) fn act_on(&mut self, record: RecordHeader) -> Result<Option<Found>, Fault> {
-        // A leaked `MessageRef` may have left its record as the current message, which is no longer
-        // valid.
+        // A caller may have leaked a `MessageRef`, so that the record of an old message is still
+        // the current one. It is not valid any more.
         self.current = None;
         if self.assembly.is_some() && !may_interrupt(record.kind) {
             let (position, what) = (record.position.0, "is missing: another record came");
@@ -442,9 +442,9 @@ fn split_credit(body: &[u8]) -> (&[u8], Option<u64>) {
     }
 }
 
-/// Whether a record may come between the fragments of a message (SPEC 5.5). A fragment may, and so
-/// may a record about memory. CLOSE_WRITE may as well, and ends the unfinished message as
-/// FRAGMENT_ABORT does: a sender that gave up may have space for only one record.
+/// Whether a record of this kind may come between the fragments of a message (SPEC 5.5). Fragments
+/// and records about memory may. CLOSE_WRITE may, too, and ends the unfinished message as
+/// FRAGMENT_ABORT does, because a sender that gave up may have space for only one record.
 const fn may_interrupt(kind: Kind) -> bool {
     matches!(
         kind,

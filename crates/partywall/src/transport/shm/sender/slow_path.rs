@@ -555,7 +555,8 @@ impl TransportSender for ShmSender {
         let is_long = payload.len() > self.inline_max;
         let len = payload.len() as u64;
         let body = if is_long { size_of::<BlobBody>() as u64 } else { len };
-        // The batch may have to contain the pending announcements of memory as well as the message.
+        // The batch may have to contain the pending SEGMENT and SEGMENT_RETIRE records in addition
+        // to the message.
         let batch_max = self.producer.size().batch_max();
         let max = batch_max.saturating_sub(BlobMemory::PENDING_BYTES_MAX);
         let open = self.producer.open_bytes();

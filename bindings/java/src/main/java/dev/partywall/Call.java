@@ -126,7 +126,7 @@ final class Call implements AutoCloseable {
             Map.entry("partywall_channel_free", "J"),
             Map.entry("partywall_channel_close_write", "JJ"),
             Map.entry("partywall_channel_keep", "JJJ"),
-            Map.entry("partywall_channel_transport", "JJ"),
+            Map.entry("partywall_channel_transport", "JJJ"),
             Map.entry("partywall_message_data", "JJJ"),
             Map.entry("partywall_message_is_zero_copy", "JJ"),
             Map.entry("partywall_message_free", "J"),

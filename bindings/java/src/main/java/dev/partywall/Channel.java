@@ -15,17 +15,14 @@ import java.time.Duration;
  * }</pre>
  */
 public final class Channel extends MessageChannel {
-    private final boolean sharesMemory;
+    private final boolean beginsOnSocket;
     private final boolean failsWhenFull;
     private final boolean parksAtOnce;
     private final boolean spins;
 
     Channel(long handle, Config config) {
         super(handle);
-        try (Call call = new Call()) {
-            Call.invoke("partywall_channel_transport", handle, call.result());
-            sharesMemory = call.resultInt() == Config.Transport.SHARED_MEMORY.ordinal();
-        }
+        beginsOnSocket = !sharesMemory();
         failsWhenFull = config.failsWhenFull();
         parksAtOnce = config.parksAtOnce();
         spins = config.spins();
@@ -46,9 +43,14 @@ public final class Channel extends MessageChannel {
         });
     }
 
-    /** Returns whether the channel began in shared memory, and not on a socket. */
+    /** Returns whether the channel shares memory now, instead of sending on a socket. */
     public boolean sharesMemory() {
-        return sharesMemory;
+        try (Call call = new Call()) {
+            int status = Call.invoke(
+                    "partywall_channel_transport", handle, call.result(), call.secondResult());
+            return status == Native.OK
+                    && call.resultInt() == Config.Transport.SHARED_MEMORY.ordinal();
+        }
     }
 
     /**
@@ -72,7 +74,7 @@ public final class Channel extends MessageChannel {
      */
     @Override
     void settle(long deadline) throws IOException {
-        if (!sharesMemory && deadline != Deadline.NOW) {
+        if (beginsOnSocket && deadline != Deadline.NOW) {
             write(deadline);
         }
     }

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Records that may be lost: their sender, which any thread may call, and their receiver.
+//!
+//! ```text
+//!   channel ─┬─ sending direction ───▶ partywall_lossy_sender      the channel keeps the other
+//!            └─ receiving direction ─▶ partywall_lossy_receiver    direction
+//! ```
+
+use crate::argument::{Bytes, Out};
+use crate::channel::{self, ChannelObject};
+use crate::config::{self, ConfigObject, choose, narrow};
+use crate::error::Errors;
+use crate::export::export;
+use crate::failure::{FINISHED, FULL, Failure};
+use crate::message::MessageObject;
+use crate::table::{Handle, Object, Table};
+use crate::timeout::Timeout;
+use partywall_extras::lossy::{
+    DropReason, LossyConfig, LossyReceiver, LossySender, LossyStats, OnFull, Record, SendOutcome,
+};
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The type of senders of records.
+pub(crate) struct LossySenderObject;
+
+static SENDERS: Table<LossySenderObject> = Table::new();
+
+impl Object for LossySenderObject {
+    type First = ();
+    /// Calls share the sender, and lock this part only to get at it.
+    type Second = Arc<LossySender>;
+    type Shared = ();
+    const KIND: u8 = 17;
+    const NAME: &'static str = "partywall_lossy_sender";
+
+    fn table() -> &'static Table<Self> {
+        &SENDERS
+    }
+}
+
+/// The type of receivers of records.
+pub(crate) struct LossyReceiverObject;
+
+static RECEIVERS: Table<LossyReceiverObject> = Table::new();
+
+impl Object for LossyReceiverObject {
+    type First = Receiving;
+    type Second = ();
+    type Shared = ();
+    const KIND: u8 = 18;
+    const NAME: &'static str = "partywall_lossy_receiver";
+
+    fn table() -> &'static Table<Self> {
+        &RECEIVERS
+    }
+}
+
+/// Settings of senders of records.
+#[derive(Clone, Default)]
+pub(crate) struct LossySettings {
+    policy: Policy,
+    block: Duration,
+    queue_records: Option<usize>,
+    queue_bytes: Option<usize>,
+    flush_on_drop: Option<Duration>,
+}
+
+/// What happens to a record without room, as a number chooses it.
+#[derive(Clone, Copy, Default)]
+enum Policy {
+    #[default]
+    DropNewest,
+    DropOldest,
+    Block,
+}
+
+impl LossySettings {
+    /// Sets the setting `key`. Returns false if records have no such setting.
+    ///
+    /// # Errors
+    /// Fails if the value is impossible.
+    pub(crate) fn set(&mut self, key: &str, value: u64) -> Result<bool, Failure> {
+        let time = Duration::from_nanos(value);
+        match key {
+            "on_full" => self.policy = choose(key, value, &POLICIES)?,
+            "on_full_block_ns" => self.block = time,
+            "queue_records" => self.queue_records = Some(narrow(key, value)?),
+            "queue_bytes" => self.queue_bytes = Some(narrow(key, value)?),
+            "flush_on_drop_ns" => self.flush_on_drop = Some(time),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Returns the settings for a sender.
+    pub(crate) fn config(&self) -> LossyConfig {
+        let mut config = LossyConfig::new(match self.policy {
+            Policy::DropNewest => OnFull::DropNewest,
+            Policy::DropOldest => OnFull::DropOldest,
+            Policy::Block => OnFull::Block(self.block),
+        });
+        if let Some(count) = self.queue_records {
+            config = config.queue_records(count);
+        }
+        if let Some(bytes) = self.queue_bytes {
+            config = config.queue_bytes(bytes);
+        }
+        if let Some(time) = self.flush_on_drop {
+            config = config.flush_on_drop(time);
+        }
+        config
+    }
+}
+
+// The numbers of the choices are constants of the header.
+const POLICIES: [Policy; 3] = [Policy::DropNewest, Policy::DropOldest, Policy::Block];
+
+/// A receiver, and the record that its last call has shown.
+pub(crate) struct Receiving {
+    receiver: LossyReceiver,
+    current: Option<Record>,
+}
+
+impl Receiving {
+    fn recv(&mut self, timeout: Timeout) -> Result<Record, Failure> {
+        self.current = None;
+        let received = match (timeout, timeout.deadline()) {
+            (Timeout::Zero, _) => self.receiver.try_recv()?,
+            (_, Some(deadline)) => self.receiver.recv_deadline(deadline)?,
+            (_, None) => self.receiver.recv()?,
+        };
+        received.ok_or_else(|| Failure::state(FINISHED))
+    }
+}
+
+/// The counters of a sender of records, as C programs see them.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CLossyStats {
+    sent: u64,
+    queued: u64,
+    dropped_full: u64,
+    dropped_too_long: u64,
+    dropped_closed: u64,
+}
+
+impl From<LossyStats> for CLossyStats {
+    fn from(stats: LossyStats) -> Self {
+        Self {
+            sent: stats.sent,
+            queued: stats.queued,
+            dropped_full: stats.drops.full,
+            dropped_too_long: stats.drops.too_large,
+            dropped_closed: stats.drops.closed,
+        }
+    }
+}
+
+/// Returns the number of an outcome in the header.
+const fn number(outcome: SendOutcome) -> i32 {
+    match outcome {
+        SendOutcome::Sent => 0,
+        SendOutcome::Queued => 1,
+        SendOutcome::Dropped(DropReason::Full) => 2,
+        SendOutcome::Dropped(DropReason::TooLarge) => 3,
+        // `Closed`, and reasons that this crate does not know yet.
+        SendOutcome::Dropped(_) => 4,
+    }
+}
+
+/// Returns the time at which a call gives up. The calls of a sender take no wait without a limit.
+fn deadline(timeout: Timeout) -> Instant {
+    timeout.deadline().unwrap_or_else(|| Instant::now() + WAIT_MAX)
+}
+
+/// The wait of a call without a limit: one year.
+const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+export! {
+    /// Makes a sender of records from the sending direction of a channel.
+    fn partywall_lossy_sender_new(
+        channel: Handle<ChannelObject>, config: Handle<ConfigObject>,
+        sender: Out<Handle<LossySenderObject>>, error: Errors,
+    ) reports error {
+        let (place, config) = (sender.require("sender")?, config::copy_lossy(config)?);
+        let sender = LossySender::with(channel::take_sender(channel)?, config);
+        place.write(Handle::insert((), Arc::new(sender))?);
+        Ok(())
+    }
+
+    /// Frees a sender, and waits until its queue is sent, but not for long. A null pointer is
+    /// allowed.
+    fn partywall_lossy_sender_free(sender: Handle<LossySenderObject>) {
+        if !sender.is_null() {
+            sender.remove()?;
+        }
+        Ok(())
+    }
+
+    /// Logs a record, and writes what became of it. A null pointer is allowed for the outcome.
+    fn partywall_lossy_log(
+        sender: Handle<LossySenderObject>, data: Bytes, len: usize, outcome: Out<i32>,
+        error: Errors,
+    ) reports error {
+        let record = data.get(len, "data")?;
+        outcome.write(number(sender.share_second()?.log(record)));
+        Ok(())
+    }
+
+    /// Logs a record, for which the call waits under any policy.
+    fn partywall_lossy_log_wait(
+        sender: Handle<LossySenderObject>, data: Bytes, len: usize, outcome: Out<i32>,
+        timeout_ns: i64, error: Errors,
+    ) reports error {
+        let record = data.get(len, "data")?;
+        let until = deadline(Timeout::new(timeout_ns));
+        outcome.write(number(sender.share_second()?.log_deadline(record, until)));
+        Ok(())
+    }
+
+    /// Sends the queued records and the count of losses.
+    fn partywall_lossy_flush(
+        sender: Handle<LossySenderObject>, timeout_ns: i64, error: Errors,
+    ) reports error {
+        let sender = sender.share_second()?;
+        let timeout = Timeout::new(timeout_ns);
+        if timeout != Timeout::Zero {
+            return Ok(sender.flush(deadline(timeout))?);
+        }
+        sender.try_flush();
+        if sender.stats().queued > 0 { Err(Failure::state(FULL)) } else { Ok(()) }
+    }
+
+    /// Writes the first `size` bytes of the counters of a sender.
+    fn partywall_lossy_sender_stats(
+        sender: Handle<LossySenderObject>, stats: Out<CLossyStats>, size: usize,
+    ) {
+        let place = stats.require("stats")?;
+        place.write_prefix(&sender.share_second()?.stats().into(), size);
+        Ok(())
+    }
+
+    /// Writes 1 if the receiver is gone, so that every record is dropped, else 0.
+    fn partywall_lossy_sender_is_closed(
+        sender: Handle<LossySenderObject>, is_closed: Out<i32>,
+    ) {
+        let place = is_closed.require("is_closed")?;
+        place.write(i32::from(sender.share_second()?.is_closed()));
+        Ok(())
+    }
+
+    /// Makes a receiver of records from the receiving direction of a channel.
+    fn partywall_lossy_receiver_new(
+        channel: Handle<ChannelObject>, receiver: Out<Handle<LossyReceiverObject>>, error: Errors,
+    ) reports error {
+        let place = receiver.require("receiver")?;
+        let receiver = LossyReceiver::new(channel::take_receiver(channel)?);
+        place.write(Handle::insert(Receiving { receiver, current: None }, ())?);
+        Ok(())
+    }
+
+    /// Ends the receiving direction, and frees the receiver. A null pointer is allowed.
+    fn partywall_lossy_receiver_free(receiver: Handle<LossyReceiverObject>) {
+        if !receiver.is_null() {
+            receiver.remove()?;
+        }
+        Ok(())
+    }
+
+    /// Receives a view of the next record, which is valid until the next receiving call.
+    fn partywall_lossy_recv_view(
+        receiver: Handle<LossyReceiverObject>, data: Out<*const c_void>, len: Out<usize>,
+        lost_before: Out<u64>, timeout_ns: i64, error: Errors,
+    ) reports error {
+        let (data, len) = (data.require("data")?, len.require("len")?);
+        let mut receiving = receiver.first()?;
+        let record = receiving.recv(Timeout::new(timeout_ns))?;
+        let record = receiving.current.insert(record);
+        data.write(record.message.as_slice().as_ptr().cast());
+        len.write(record.message.as_slice().len());
+        lost_before.write(record.lost_before);
+        Ok(())
+    }
+
+    /// Receives the next record as an object of its own.
+    fn partywall_lossy_recv(
+        receiver: Handle<LossyReceiverObject>, message: Out<Handle<MessageObject>>,
+        lost_before: Out<u64>, timeout_ns: i64, error: Errors,
+    ) reports error {
+        let place = message.require("message")?;
+        let record = receiver.first()?.recv(Timeout::new(timeout_ns))?;
+        place.write(Handle::insert(record.message, ())?);
+        lost_before.write(record.lost_before);
+        Ok(())
+    }
+
+    /// Writes how many records were received so far, and how many the sender has reported lost.
+    fn partywall_lossy_receiver_counts(
+        receiver: Handle<LossyReceiverObject>, received: Out<u64>, lost: Out<u64>,
+    ) {
+        let (received, lost) = (received.require("received")?, lost.require("lost")?);
+        let receiving = receiver.first()?;
+        received.write(receiving.receiver.received());
+        lost.write(receiving.receiver.lost());
+        Ok(())
+    }
+}

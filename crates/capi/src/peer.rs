@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is known of a connection: the process at the other end, the transport, and the counters.
+//!
+//! A structure has the layout of the header's structure of the same name, without padding. A later
+//! version may add fields at the end, so callers pass the size that they know.
+
+use crate::argument::{Buffer, Out};
+use crate::failure::Failure;
+use partywall::{Distrust, Peer, ReceiverStats, SenderStats, Transport, Trust};
+
+/// The process at the other end, as C programs see it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CPeer {
+    has_credentials: i32,
+    pid: i32,
+    uid: u32,
+    gid: u32,
+    is_trusted: i32,
+    distrust: i32,
+}
+
+impl From<&Peer> for CPeer {
+    fn from(peer: &Peer) -> Self {
+        let who = peer.credentials;
+        Self {
+            has_credentials: i32::from(who.is_some()),
+            pid: who.map_or(0, |who| who.pid),
+            uid: who.map_or(0, |who| who.uid),
+            gid: who.map_or(0, |who| who.gid),
+            is_trusted: i32::from(peer.trust == Trust::Trusted),
+            distrust: peer.distrust.map_or(0, number),
+        }
+    }
+}
+
+/// Returns the number of a reason in the header.
+const fn number(distrust: Distrust) -> i32 {
+    match distrust {
+        Distrust::Policy => 1,
+        Distrust::NoCredentials => 2,
+        Distrust::OtherUser => 3,
+        Distrust::OtherPidNamespace => 4,
+        Distrust::OtherUserNamespace => 5,
+        Distrust::UnknownNamespaces => 6,
+        Distrust::NoProcess => 7,
+        // A reason of a newer `partywall`, which gets its number when this crate learns of it.
+        _ => -1,
+    }
+}
+
+/// Copies a description of the peer, for logs.
+pub(crate) fn write_peer(
+    peer: &Peer,
+    buffer: Buffer,
+    capacity: usize,
+    len: Out<usize>,
+) -> Result<(), Failure> {
+    let text = match peer.distrust {
+        Some(reason) => format!("{peer}, not trusted because {reason}"),
+        None => format!("{peer}, trusted"),
+    };
+    buffer.write_text(&text, capacity, len)
+}
+
+/// Writes the numbers of a transport and of the reason why memory is not shared, 0 for none.
+pub(crate) fn write_transport(found: Transport, transport: Out<i32>, reason: Out<u32>) {
+    let (number, why) = match found {
+        Transport::SharedMemory => (SHARED_MEMORY, 0),
+        Transport::Socket(why) => (SOCKET, why.number()),
+        _ => (PROTOCOL, 0),
+    };
+    transport.write(number);
+    reason.write(why);
+}
+
+// The numbers of transports are constants of the header.
+const SHARED_MEMORY: i32 = 1;
+const SOCKET: i32 = 2;
+const PROTOCOL: i32 = 3;
+
+/// The counters of a sending direction, as C programs see them.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CSenderStats {
+    messages: u64,
+    bytes: u64,
+    zero_copy: u64,
+    overflows: u64,
+    wakeups_sent: u64,
+    sleeps: u64,
+    memory_bytes: u64,
+    memory_used_bytes: u64,
+    blocks_in_flight: u64,
+}
+
+impl From<SenderStats> for CSenderStats {
+    fn from(stats: SenderStats) -> Self {
+        Self {
+            messages: stats.messages,
+            bytes: stats.bytes,
+            zero_copy: stats.zero_copy,
+            overflows: stats.overflows,
+            wakeups_sent: stats.wakeups_sent,
+            sleeps: stats.sleeps,
+            memory_bytes: stats.memory_bytes,
+            memory_used_bytes: stats.memory_used_bytes,
+            blocks_in_flight: stats.blocks_in_flight,
+        }
+    }
+}
+
+/// The counters of a receiving direction, as C programs see them.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CReceiverStats {
+    messages: u64,
+    bytes: u64,
+    zero_copy: u64,
+    wakeups_sent: u64,
+    sleeps: u64,
+    spin_hits: u64,
+}
+
+impl From<ReceiverStats> for CReceiverStats {
+    fn from(stats: ReceiverStats) -> Self {
+        Self {
+            messages: stats.messages,
+            bytes: stats.bytes,
+            zero_copy: stats.zero_copy,
+            wakeups_sent: stats.wakeups_sent,
+            sleeps: stats.sleeps,
+            spin_hits: stats.spin_hits,
+        }
+    }
+}

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One end of a channel or a session, as a process that the tests of another implementation start,
+//! stop and kill. The Go module has the same program, in `go/peer_test.go`.
+//!
+//! ```text
+//! peer listen|dial TASK ADDRESS TRANSPORT [NUMBER|SIZES]
+//!
+//! TRANSPORT: shared, untrusted (shared memory, and no trust), unix or tcp
+//!
+//! task              prints                       does
+//! echo N                                         sends back the messages of N channels
+//! sizes 0,1,…                                    sends messages of these sizes, checks the echo
+//! ping N            8 bytes for each echo        sends N numbered messages, checks each echo
+//! flood             8 bytes for each message     sends numbered messages without end
+//! send N                                         sends N numbered messages, then the end
+//! receive           `received COUNT CODE`        checks numbered messages until their end
+//! connect N                                      opens N channels, one long echo in each; before
+//!                                                each it reads a byte of its standard input
+//! streams N                                      opens N streams at once, checks their echoes
+//! serve                                          sends back the messages of each stream
+//! victim N          `violation CODE` for each    receives from N hostile peers, answers messages
+//! ```
+//!
+//! A listener prints `ready ADDRESS` first. The process ends with code 0, or with the number of the
+//! error that ended its channel (SPEC 17), or with code 1 and a text.
+#![deny(unsafe_code)]
+
+use partywall::blocking::{self, Session};
+use partywall::{
+    Channel, Config, ErrorCode, Fault, Listener, RecvError, TransportPolicy, TrustPolicy,
+    connect_with,
+};
+use std::error::Error;
+use std::io::{self, Read, Write};
+use std::process::ExitCode;
+use std::thread;
+
+type Outcome = Result<(), Box<dyn Error>>;
+/// Returns one new channel with each call.
+type Connect = Box<dyn FnMut() -> Result<Channel, Box<dyn Error>>>;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match Peer::new(&arguments).and_then(|mut peer| peer.run()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("peer: {arguments:?}: {error}");
+            ExitCode::from(error.downcast_ref::<Ended>().map_or(1, |ended| ended.0))
+        }
+    }
+}
+
+/// The error of a channel or a session that did not end well: its number.
+#[derive(Debug)]
+struct Ended(u8);
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ended by error {}", self.0)
+    }
+}
+
+impl Error for Ended {}
+
+/// The error with the number of `error`; 1 if it does not fit the code of a process.
+fn ended(error: &impl ErrorCode) -> Ended {
+    Ended(u8::try_from(error.code()).unwrap_or(1))
+}
+
+/// The arguments of the process.
+struct Peer {
+    listens: bool,
+    task: String,
+    address: String,
+    config: Config,
+    argument: String,
+}
+
+impl Peer {
+    fn new(arguments: &[String]) -> Result<Self, Box<dyn Error>> {
+        let [role, task, address, transport, rest @ ..] = arguments else {
+            return Err("peer listen|dial TASK ADDRESS TRANSPORT [ARGUMENT]".into());
+        };
+        let policy = match &**transport {
+            "shared" | "untrusted" => TransportPolicy::SharedMemory,
+            "unix" => TransportPolicy::Socket,
+            "tcp" => TransportPolicy::Auto,
+            other => return Err(format!("no transport {other}").into()),
+        };
+        let mut config = Config::default().transport(policy);
+        if transport == "untrusted" {
+            config = config.trust(TrustPolicy::Untrusted);
+        }
+        if task == "victim" {
+            // SPEC 10 prescribes these limits for the reader of hostile images.
+            config = config.message_max(64 << 10).map_max(256 << 10).segments_max(2);
+        }
+        Ok(Self {
+            listens: role == "listen",
+            task: task.clone(),
+            address: address.clone(),
+            config,
+            argument: rest.first().cloned().unwrap_or_default(),
+        })
+    }
+
+    fn run(&mut self) -> Outcome {
+        match &*self.task {
+            "streams" => return open_streams(&self.session()?, self.number()?),
+            "serve" => return serve_streams(&self.session()?),
+            _ => {}
+        }
+        let count = match &*self.task {
+            "echo" | "victim" | "connect" => self.number()?,
+            _ => 1,
+        };
+        let mut channels = self.channels()?;
+        for _ in 0..count {
+            if self.task == "connect" {
+                io::stdin().read_exact(&mut [0])?;
+            }
+            self.perform(channels()?)?;
+        }
+        Ok(())
+    }
+
+    /// A function that returns one new channel with each call.
+    fn channels(&self) -> Result<Connect, Box<dyn Error>> {
+        let (address, config) = (self.address.clone(), self.config.clone());
+        if !self.listens {
+            return Ok(Box::new(move || Ok(connect_with(&*address, &config)?)));
+        }
+        let mut listener = Listener::bind_with(&*address, &config)?;
+        println!("ready {}", listener.local_address());
+        Ok(Box::new(move || Ok(listener.accept()?)))
+    }
+
+    fn session(&self) -> Result<Session, Box<dyn Error>> {
+        if !self.listens {
+            return Ok(blocking::connect_with(&*self.address, &self.config)?);
+        }
+        let mut listener = blocking::Listener::bind_with(&*self.address, &self.config)?;
+        println!("ready {}", listener.local_address());
+        Ok(listener.accept()?)
+    }
+
+    fn perform(&self, channel: Channel) -> Outcome {
+        match &*self.task {
+            "echo" => echo(channel),
+            "sizes" => {
+                let sizes =
+                    self.argument.split(',').map(str::parse).collect::<Result<Vec<_>, _>>()?;
+                let messages = sizes.into_iter().enumerate();
+                exchange(channel, messages.map(|(seed, size)| pattern(seed as u64, size)), false)
+            }
+            "ping" => exchange(channel, (0..self.number()?).map(|i| numbered(i, OFTEN)), true),
+            "connect" => exchange(channel, [pattern(1, 100_000)].into_iter(), false),
+            "flood" => send(channel, u64::MAX, OFTEN, true),
+            "send" => send(channel, self.number()?, SELDOM, false),
+            "receive" => receive(channel, self.number()?),
+            "victim" => suffer(channel),
+            other => Err(format!("no task {other}").into()),
+        }
+    }
+
+    fn number(&self) -> Result<u64, Box<dyn Error>> {
+        Ok(self.argument.parse()?)
+    }
+}
+
+fn echo(mut channel: Channel) -> Outcome {
+    while let Some(message) = channel.recv().map_err(|error| ended(&error))? {
+        channel.send(&message).map_err(|error| ended(&error))?;
+    }
+    Ok(())
+}
+
+/// Sends each message, checks that it comes back, and ends both directions. With `reports` it
+/// counts the echoes on the standard output.
+fn exchange(channel: Channel, messages: impl Iterator<Item = Vec<u8>>, reports: bool) -> Outcome {
+    let (mut sender, mut receiver) = channel.split();
+    for (number, message) in (1..).zip(messages) {
+        sender.send(&message).map_err(|error| ended(&error))?;
+        let answer = receiver.recv().map_err(|error| ended(&error))?;
+        if answer.as_deref() != Some(&*message) {
+            return Err(format!("message {number} came back changed").into());
+        }
+        if reports {
+            report(number)?;
+        }
+    }
+    drop(sender);
+    match receiver.recv().map_err(|error| ended(&error))? {
+        None => Ok(()),
+        Some(message) => Err(format!("{} bytes instead of the end", message.len()).into()),
+    }
+}
+
+fn send(mut channel: Channel, count: u64, every: u64, reports: bool) -> Outcome {
+    for number in 0..count {
+        channel.send(&numbered(number, every)).map_err(|error| ended(&error))?;
+        if reports {
+            report(number + 1)?;
+        }
+    }
+    let (sender, mut receiver) = channel.split();
+    drop(sender);
+    // The peer ends its direction once it has received everything.
+    receiver.recv().map_err(|error| ended(&error))?;
+    Ok(())
+}
+
+/// Checks numbered messages until they end, of which each `every`th is long.
+fn receive(mut channel: Channel, every: u64) -> Outcome {
+    let mut count = 0;
+    let code = loop {
+        match channel.recv() {
+            Ok(Some(message)) if *message == *numbered(count, every) => count += 1,
+            Ok(Some(_)) => return Err(format!("message {count} is another").into()),
+            Ok(None) => break 0,
+            Err(error) => break error.code(),
+        }
+    };
+    println!("received {count} {code}");
+    Ok(())
+}
+
+/// Receives until a hostile peer has broken a rule, and prints which.
+fn suffer(mut channel: Channel) -> Outcome {
+    let how = loop {
+        match channel.recv() {
+            // An answer, so that the peer knows that the message was read.
+            Ok(Some(_)) => drop(channel.try_send(b"")),
+            Ok(None) => break "end".to_owned(),
+            Err(RecvError::Fault(Fault::Violation { violation, .. })) => {
+                break format!("violation {}", violation.code());
+            }
+            Err(error) => break error.to_string(),
+        }
+    };
+    println!("{how}");
+    Ok(())
+}
+
+/// Opens all streams, and then exchanges messages on all of them at once.
+fn open_streams(session: &Session, count: u64) -> Outcome {
+    let mut streams = Vec::new();
+    for _ in 0..count {
+        streams.push(session.open(b"peer").map_err(|error| error.to_string())?);
+    }
+    let threads = (0..).zip(streams).map(|(index, mut stream)| {
+        thread::spawn(move || -> Result<(), String> {
+            for number in 0..STREAM_MESSAGES {
+                let message = numbered(index * STREAM_MESSAGES + number, OFTEN);
+                stream.send(&message).map_err(|error| error.to_string())?;
+                let answer = stream.recv().map_err(|error| error.to_string())?;
+                if answer.as_deref() != Some(&*message) {
+                    return Err(format!("stream {index}: message {number} came back changed"));
+                }
+            }
+            stream.finish();
+            match stream.recv().map_err(|error| error.to_string())? {
+                None => Ok(()),
+                Some(_) => Err(format!("stream {index}: a message instead of the end")),
+            }
+        })
+    });
+    join(threads.collect())?;
+    session.close(0, "");
+    Ok(())
+}
+
+/// Sends back the messages of each stream, until the peer has closed the session.
+fn serve_streams(session: &Session) -> Outcome {
+    let mut threads = Vec::new();
+    while let Ok(Some(mut stream)) = session.accept() {
+        threads.push(thread::spawn(move || -> Result<(), String> {
+            while let Some(message) = stream.recv().map_err(|error| error.to_string())? {
+                stream.send(&message).map_err(|error| error.to_string())?;
+            }
+            stream.finish();
+            Ok(())
+        }));
+    }
+    join(threads)
+}
+
+fn join(threads: Vec<thread::JoinHandle<Result<(), String>>>) -> Outcome {
+    for thread in threads {
+        thread.join().map_err(|_| "a thread panicked")??;
+    }
+    Ok(())
+}
+
+/// Writes a count to the standard output, in eight bytes.
+fn report(count: u64) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    output.write_all(&count.to_le_bytes())?;
+    output.flush()
+}
+
+/// Message `number`: short, or in every `every`th number long. It begins with the number.
+fn numbered(number: u64, every: u64) -> Vec<u8> {
+    let size = if number % every == 0 { 3000 + number % 50_000 } else { 16 + number % 100 };
+    let mut bytes = pattern(number, usize::try_from(size).unwrap_or(0));
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+/// Bytes that depend on the seed.
+fn pattern(seed: u64, size: usize) -> Vec<u8> {
+    let mut word = (seed as u32).wrapping_mul(2_654_435_761).wrapping_add(1);
+    let next = || {
+        word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (word >> 24) as u8
+    };
+    std::iter::repeat_with(next).take(size).collect()
+}
+
+/// How many messages each stream exchanges.
+const STREAM_MESSAGES: u64 = 20;
+/// Every fifth message is long, where messages are counted one by one.
+const OFTEN: u64 = 5;
+/// Every thousandth message is long, where a million of them are sent.
+const SELDOM: u64 = 1000;

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	partywall "partywall.test/go"
+)
+
+// serve sends back all messages at the endpoints, until the context ends. It writes a line for each
+// endpoint when it listens there.
+func serve(ctx context.Context, arguments []string, output, errorOutput io.Writer) error {
+	var config partywall.Config
+	config.OnRefused = func(err error) { fmt.Fprintln(errorOutput, "refused:", err) }
+	endpoints, err := parse(newFlags("serve", &config, errorOutput), arguments)
+	if err != nil {
+		return err
+	}
+	if len(endpoints) == 0 {
+		return fmt.Errorf("%w: serve needs an address", errUsage)
+	}
+	for _, e := range endpoints {
+		listener, err := e.listen(&config)
+		if err != nil {
+			return err
+		}
+		defer listener.Close()
+		fmt.Fprintf(output, "listening on %s\n", listener.endpoint())
+		go func() {
+			for {
+				if err := listener.serveNext(ctx); err != nil {
+					if ctx.Err() == nil {
+						fmt.Fprintln(errorOutput, "partywall-echo:", err)
+					}
+					return
+				}
+			}
+		}()
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// A listener accepts the clients of one endpoint.
+type listener interface {
+	io.Closer
+	// endpoint returns where clients connect, with the port that the system has chosen.
+	endpoint() endpoint
+	// serveNext waits for the next client, which is then served on a goroutine of its own.
+	serveNext(ctx context.Context) error
+}
+
+// listen listens at the endpoint. Plain lines are served on loopback addresses alone.
+func (e endpoint) listen(config *partywall.Config) (listener, error) {
+	if !e.isPlain {
+		l, err := partywall.ListenChannel(e.address, config)
+		return channelListener{l}, err
+	}
+	network, name, _ := strings.Cut(e.address, ":")
+	if network == "tcp" {
+		resolved, err := net.ResolveTCPAddr(network, name)
+		if err != nil {
+			return nil, err
+		}
+		if !resolved.IP.IsLoopback() {
+			return nil, fmt.Errorf("%s: plain lines are served on loopback addresses only", e)
+		}
+	}
+	l, err := net.Listen(network, name)
+	return plainListener{l}, err
+}
+
+type channelListener struct{ *partywall.ChannelListener }
+
+func (l channelListener) endpoint() endpoint { return endpoint{address: l.Addr().String()} }
+
+func (l channelListener) serveNext(ctx context.Context) error {
+	channel, err := l.Accept(ctx)
+	if err != nil {
+		return err
+	}
+	go func() {
+		// An error means that the client has died or broken a rule: it needs no more.
+		_ = echoChannel(channel)
+		_ = channel.Close()
+	}()
+	return nil
+}
+
+// echoChannel sends back each message, and then the end.
+func echoChannel(channel *partywall.Channel) error {
+	for {
+		message, err := channel.RecvMessage()
+		if err == io.EOF {
+			return channel.CloseWrite()
+		}
+		if err != nil {
+			return err
+		}
+		err = channel.Send(message.Bytes())
+		message.Release()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+type plainListener struct{ net.Listener }
+
+func (l plainListener) endpoint() endpoint {
+	at := l.Addr()
+	return endpoint{address: at.Network() + ":" + at.String(), isPlain: true}
+}
+
+func (l plainListener) serveNext(context.Context) error {
+	conn, err := l.Accept()
+	if err != nil {
+		return err
+	}
+	go func() {
+		defer conn.Close()
+		buffer := make([]byte, plainBufferBytes)
+		for {
+			n, err := conn.Read(buffer)
+			if n > 0 {
+				_, writeErr := conn.Write(buffer[:n])
+				err = errors.Join(err, writeErr)
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+// plainBufferBytes is the most that one read and one write of a plain connection carry.
+const plainBufferBytes = 64 << 10

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package partywall
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// peerVariable makes a process of this test program one end of a channel or a session. Its value
+// are the arguments of the Rust program crates/testkit/examples/peer.rs, whose tasks are the same.
+const peerVariable = "PARTYWALL_TEST_PEER"
+
+const (
+	// streamMessages is how many messages each stream exchanges.
+	streamMessages = 20
+	// often makes every fifth message long, where messages are counted one by one.
+	often = 5
+	// seldom makes every thousandth message long, where a million of them are sent.
+	seldom = 1000
+)
+
+// testPeer is one end of a channel or a session, a process that other tests start, stop and kill.
+type testPeer struct {
+	listens              bool
+	task, address, extra string
+	config               Config
+}
+
+// runPeer does what the arguments say, and returns the code with which the process ends.
+func runPeer(arguments string) int {
+	fields := append(strings.Fields(arguments), "")
+	p := &testPeer{
+		listens: fields[0] == "listen", task: fields[1], address: fields[2], extra: fields[4],
+	}
+	for _, w := range ways() {
+		if w.name == fields[3] {
+			p.config = w.config
+		}
+	}
+	err := p.run()
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(os.Stderr, "peer: %s: %v\n", arguments, err)
+	var failure *Error
+	if errors.As(err, &failure) && failure.ErrorCode() <= 255 {
+		return int(failure.ErrorCode())
+	}
+	return 1
+}
+
+func (p *testPeer) run() error {
+	switch p.task {
+	case "streams", "serve":
+		session, err := p.session()
+		if err != nil {
+			return err
+		}
+		defer session.Close()
+		if p.task == "serve" {
+			return serveStreams(session)
+		}
+		return openStreams(session, p.number())
+	}
+	channels, err := p.channels()
+	if err != nil {
+		return err
+	}
+	count := uint64(1)
+	if p.task == "echo" || p.task == "connect" {
+		count = p.number()
+	}
+	for range count {
+		if p.task == "connect" {
+			if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
+				return err
+			}
+		}
+		channel, err := channels()
+		if err != nil {
+			return err
+		}
+		if err := p.perform(channel); err != nil {
+			return err
+		}
+		if err := channel.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// channels returns a function that returns one new channel with each call.
+func (p *testPeer) channels() (func() (*Channel, error), error) {
+	if !p.listens {
+		return func() (*Channel, error) {
+			return DialChannel(context.Background(), p.address, &p.config)
+		}, nil
+	}
+	listener, err := ListenChannel(p.address, &p.config)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Println("ready", listener.Addr())
+	return func() (*Channel, error) { return listener.Accept(context.Background()) }, nil
+}
+
+func (p *testPeer) session() (*Session, error) {
+	if !p.listens {
+		return DialSession(context.Background(), p.address, &p.config)
+	}
+	listener, err := ListenSession(p.address, &p.config)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Println("ready", listener.Addr())
+	return listener.Accept(context.Background())
+}
+
+func (p *testPeer) perform(channel *Channel) error {
+	switch p.task {
+	case "echo":
+		return echo(channel)
+	case "sizes":
+		sizes := strings.Split(p.extra, ",")
+		return exchange(channel, uint64(len(sizes)), false, func(i uint64) []byte {
+			size, _ := strconv.Atoi(sizes[i])
+			return pattern(int(i), size)
+		})
+	case "ping":
+		return exchange(channel, p.number(), true, func(i uint64) []byte {
+			return numberedEvery(i, often)
+		})
+	case "connect":
+		return exchange(channel, 1, false, func(uint64) []byte { return pattern(1, 100_000) })
+	case "flood":
+		return sendNumbered(channel, 1<<63, often, true)
+	case "send":
+		return sendNumbered(channel, p.number(), seldom, false)
+	case "receive":
+		return receiveNumbered(channel, p.number())
+	}
+	return fmt.Errorf("no task %q", p.task)
+}
+
+func (p *testPeer) number() uint64 {
+	number, err := strconv.ParseUint(p.extra, 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return number
+}
+
+// exchange sends messages, checks that each comes back, and ends both directions. With reports it
+// counts the echoes on the standard output.
+func exchange(channel *Channel, count uint64, reports bool, message func(uint64) []byte) error {
+	for i := range count {
+		sent := message(i)
+		if err := channel.Send(sent); err != nil {
+			return err
+		}
+		answer, err := channel.RecvMessage()
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(answer.Bytes(), sent) {
+			return fmt.Errorf("message %d came back changed", i)
+		}
+		answer.Release()
+		if reports {
+			if err := report(i + 1); err != nil {
+				return err
+			}
+		}
+	}
+	if err := channel.CloseWrite(); err != nil {
+		return err
+	}
+	if _, err := channel.RecvMessage(); err != io.EOF {
+		return fmt.Errorf("instead of the end: %w", err)
+	}
+	return nil
+}
+
+func sendNumbered(channel *Channel, count, every uint64, reports bool) error {
+	for i := range count {
+		if err := channel.Send(numberedEvery(i, every)); err != nil {
+			return err
+		}
+		if reports {
+			if err := report(i + 1); err != nil {
+				return err
+			}
+		}
+	}
+	if err := channel.CloseWrite(); err != nil {
+		return err
+	}
+	// The peer ends its direction once it has received everything.
+	if _, err := channel.RecvMessage(); err != io.EOF {
+		return fmt.Errorf("instead of the end: %w", err)
+	}
+	return nil
+}
+
+// receiveNumbered checks numbered messages until they end, of which each every-th is long.
+func receiveNumbered(channel *Channel, every uint64) error {
+	for count := uint64(0); ; count++ {
+		message, err := channel.RecvMessage()
+		var failure *Error
+		switch {
+		case err == io.EOF:
+			fmt.Println("received", count, 0)
+			return nil
+		case errors.As(err, &failure):
+			fmt.Println("received", count, uint32(failure.ErrorCode()))
+			return nil
+		case err != nil:
+			return err
+		case !bytes.Equal(message.Bytes(), numberedEvery(count, every)):
+			return fmt.Errorf("message %d is another", count)
+		}
+		message.Release()
+	}
+}
+
+// openStreams opens all streams, and then exchanges messages on all of them at once.
+func openStreams(session *Session, count uint64) error {
+	ctx := context.Background()
+	var group sync.WaitGroup
+	failures := make([]error, count)
+	streams := make([]*Stream, count)
+	for i := range streams {
+		stream, err := session.OpenStream(ctx, []byte("peer"))
+		if err != nil {
+			return err
+		}
+		streams[i] = stream
+	}
+	for i, stream := range streams {
+		group.Go(func() { failures[i] = exchangeOnStream(stream, uint64(i)) })
+	}
+	group.Wait()
+	return errors.Join(failures...)
+}
+
+func exchangeOnStream(stream *Stream, index uint64) error {
+	for number := range uint64(streamMessages) {
+		sent := numberedEvery(index*streamMessages+number, often)
+		if err := stream.Send(sent); err != nil {
+			return err
+		}
+		answer, err := stream.RecvMessage()
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(answer.Bytes(), sent) {
+			return fmt.Errorf("stream %d: message %d came back changed", index, number)
+		}
+		answer.Release()
+	}
+	if err := stream.CloseWrite(); err != nil {
+		return err
+	}
+	if _, err := stream.RecvMessage(); err != io.EOF {
+		return fmt.Errorf("stream %d: instead of the end: %w", index, err)
+	}
+	return stream.Close()
+}
+
+// serveStreams sends back the messages of each stream, until the peer has closed the session.
+func serveStreams(session *Session) error {
+	var group sync.WaitGroup
+	var mutex sync.Mutex
+	var failures []error
+	for {
+		stream, err := session.AcceptStream(context.Background())
+		if err != nil {
+			break
+		}
+		group.Go(func() {
+			if err := echoStream(stream); err != nil {
+				mutex.Lock()
+				defer mutex.Unlock()
+				failures = append(failures, err)
+			}
+		})
+	}
+	group.Wait()
+	return errors.Join(failures...)
+}
+
+func echoStream(stream *Stream) error {
+	for {
+		message, err := stream.RecvMessage()
+		if err == io.EOF {
+			return errors.Join(stream.CloseWrite(), stream.Close())
+		}
+		if err != nil {
+			return err
+		}
+		err = stream.Send(message.Bytes())
+		message.Release()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// report writes a count to the standard output, in eight bytes.
+func report(count uint64) error {
+	_, err := os.Stdout.Write(binary.LittleEndian.AppendUint64(nil, count))
+	return err
+}
+
+// numberedEvery returns message number i: short, or in every every-th number long. It begins with
+// the number.
+func numberedEvery(i, every uint64) []byte {
+	size := 16 + int(i%100)
+	if i%every == 0 {
+		size = 3000 + int(i%50_000)
+	}
+	b := pattern(int(i), size)
+	binary.LittleEndian.PutUint64(b, i)
+	return b
+}

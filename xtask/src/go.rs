@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `cargo xtask go`: the Go module, alone and with the Rust programs as its peers.
+//!
+//! ```text
+//!   go          what the stage `go` runs
+//!   go --full   each pair of implementations over each transport: every size, a million messages,
+//!               199 streams, 400 kills, 20 stops, 1,000 connections; then a table of figures
+//! ```
+
+use std::fs;
+use std::path::Path;
+
+use crate::builds;
+use crate::command::Step;
+use crate::stages;
+
+/// Runs the stage `go`, or its long form.
+///
+/// # Errors
+/// If the arguments are wrong, or a test failed; the message says how to repeat it.
+pub fn main(arguments: &[String]) -> Result<(), String> {
+    match arguments {
+        [] => stages::main(&["--only".to_owned(), MODULE.to_owned()]),
+        [argument] if argument == "--full" => full(),
+        _ => Err("`go` takes one argument, --full, or none".into()),
+    }
+}
+
+/// The directory of the first Go module.
+pub const MODULE: &str = "go";
+
+/// A command `go` that runs in the directory of the first Go module, without cgo: the module needs
+/// no C compiler.
+pub fn command(arguments: &str) -> Step {
+    Step::new("go").args(arguments).directory(MODULE).variable("CGO_ENABLED", "0")
+}
+
+/// The build of the Rust programs that are peers of the module's tests.
+pub fn build_of_peers() -> Step {
+    builds::programs().args("--bin partywall --example peer")
+}
+
+/// Returns a command with the variables that name the Rust peers of the module's tests.
+///
+/// # Errors
+/// If there is no current directory.
+pub fn with_peers(step: Step) -> Result<Step, String> {
+    let program = absolute("target/debug/partywall")?;
+    let peer = absolute("target/debug/examples/peer")?;
+    Ok(step.variable("PARTYWALL_PROGRAM", &program).variable("PARTYWALL_RUST_PEER", &peer))
+}
+
+fn full() -> Result<(), String> {
+    let figures = absolute("target/go-figures")?;
+    if Path::new(&figures).exists() {
+        fs::remove_file(&figures).map_err(|error| format!("cannot remove {figures}: {error}"))?;
+    }
+    build_of_peers().run()?;
+    let tests = command("test -count=1 -timeout 3h -p 1 -run").arg(FULL).args(". ./internal/wire");
+    let tests = with_peers(tests)?
+        .variable("PARTYWALL_TEST_FULL", "1")
+        .variable("PARTYWALL_TEST_FIGURES", &figures);
+    println!("$ {tests}");
+    tests.run()?;
+    let text = fs::read_to_string(&figures)
+        .map_err(|error| format!("the tests have left no figures in {figures}: {error}"))?;
+    println!("\n{HEADINGS}\n{text}");
+    Ok(())
+}
+
+fn absolute(path: &str) -> Result<String, String> {
+    let path =
+        std::path::absolute(path).map_err(|error| format!("no current directory: {error}"))?;
+    Ok(path.to_string_lossy().into_owned())
+}
+
+/// The tests of the long form.
+const FULL: &str = "^(TestPairs|TestRustListenerSurvivesHostilePeers)$";
+
+/// The headings of the rows that `TestPairs` writes. The column `end` is the longest time from a
+/// kill until the other process had ended.
+const HEADINGS: &str = "pair         over     sizes  messages  streams  kills          end  stops  \
+                        connections";
