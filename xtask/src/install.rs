@@ -3,8 +3,9 @@
 //! find it.
 //!
 //! ```text
-//! PREFIX/include/partywall.h, .hpp     PREFIX/lib/libpartywall.so ─▶ .so.0 ─▶ .so.0.1.0
-//! PREFIX/lib/libpartywall.a            PREFIX/lib/pkgconfig/partywall.pc
+//! PREFIX/include/partywall.h, .hpp,    PREFIX/lib/libpartywall.so ─▶ .so.0 ─▶ .so.0.1.0
+//!   partywall/asio.hpp                 PREFIX/lib/pkgconfig/partywall.pc
+//! PREFIX/lib/libpartywall.a
 //! PREFIX/lib/cmake/Partywall/          PREFIX/share/man/man3/partywall.3
 //! ```
 //!
@@ -39,7 +40,9 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     place.archive()?;
     place.shared_library()?;
     place.copy("bindings/c/include/partywall.h", "include/partywall.h")?;
-    place.copy("bindings/cpp/include/partywall.hpp", "include/partywall.hpp")?;
+    for header in ["partywall.hpp", "partywall/asio.hpp"] {
+        place.copy(&format!("bindings/cpp/include/{header}"), &format!("include/{header}"))?;
+    }
     place.fill("bindings/c/partywall.pc.in", "lib/pkgconfig/partywall.pc")?;
     for name in ["partywall-config.cmake", "partywall-config-version.cmake"] {
         let template = format!("bindings/c/cmake/{name}.in");

@@ -346,6 +346,11 @@ int32_t partywall_channel_recv(partywall_channel *channel, partywall_message **m
 /* Makes the message of the last view an object of its own. The view ends. */
 int32_t partywall_channel_keep(partywall_channel *channel, partywall_message **message,
                                partywall_error **error);
+/*
+ * Has a loop report the channel as readable no longer, until the next receiving call. A program that
+ * takes no messages for a while would otherwise get the event in every turn.
+ */
+int32_t partywall_channel_pause(partywall_channel *channel, partywall_error **error);
 
 /* Writes what is known of the peer. `size` is sizeof(partywall_peer). */
 int32_t partywall_channel_peer(partywall_channel *channel, partywall_peer *peer, size_t size);
@@ -622,6 +627,8 @@ int32_t partywall_stream_recv(partywall_stream *stream, partywall_message **mess
 /* Makes the message of the last view an object of its own. The view ends. */
 int32_t partywall_stream_keep(partywall_stream *stream, partywall_message **message,
                               partywall_error **error);
+/* Has a loop report the stream as readable no longer, as partywall_channel_pause does. */
+int32_t partywall_stream_pause(partywall_stream *stream, partywall_error **error);
 
 /* ---- The protocol shmipc ----------------------------------------------------------------- */
 

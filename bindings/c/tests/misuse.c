@@ -58,6 +58,10 @@ static void sessions(const char *address, partywall_loop *loop) {
     NULL_ARGUMENT(partywall_stream_recv_copy(NULL, buffer, 8, &len, 0, NULL));
     NULL_ARGUMENT(partywall_stream_recv(NULL, &message, 0, NULL));
     NULL_ARGUMENT(partywall_stream_keep(NULL, &message, NULL));
+    NULL_ARGUMENT(partywall_stream_pause(NULL, NULL));
+    NULL_ARGUMENT(partywall_channel_pause(NULL, NULL));
+    WRONG_HANDLE(partywall_stream_pause((partywall_stream *)loop, NULL));
+    WRONG_HANDLE(partywall_channel_pause((partywall_channel *)loop, NULL));
     OK(partywall_session_listener_free(NULL));
     OK(partywall_session_free(NULL));
     OK(partywall_stream_free(NULL));

@@ -810,6 +810,12 @@ public:
         detail::call(code, partywall_channel_flush, get(), time);
     }
 
+    /// Has a loop report the channel as readable no longer, until the next receiving call.
+    void pause() { detail::call(partywall_channel_pause, get()); }
+    void pause(std::error_code &code) noexcept {
+        detail::call(code, partywall_channel_pause, get());
+    }
+
     /// Ends the sending direction. The peer's answers are still received.
     void close_write() { detail::call(partywall_channel_close_write, get()); }
     void close_write(std::error_code &code) noexcept {
@@ -948,6 +954,12 @@ public:
         std::size_t size = 0;
         partywall_stream_metadata(get(), &data, &size);
         return {data, size};
+    }
+
+    /// Has a loop report the stream as readable no longer, until the next receiving call.
+    void pause() { detail::call(partywall_stream_pause, get()); }
+    void pause(std::error_code &code) noexcept {
+        detail::call(code, partywall_stream_pause, get());
     }
 
     /// Ends the sending direction: the peer receives every sent message, then the end.

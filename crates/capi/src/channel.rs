@@ -426,6 +426,14 @@ export! {
         Ok(())
     }
 
+    /// Has a loop report the channel as readable no longer, until the next receiving call.
+    fn partywall_channel_pause(channel: Handle<ChannelObject>, error: Errors) reports error {
+        if let Incoming::InLoop(receiver) = &mut channel.second()?.incoming {
+            receiver.pause();
+        }
+        Ok(())
+    }
+
     /// Writes the first `size` bytes of what is known of the peer.
     fn partywall_channel_peer(channel: Handle<ChannelObject>, peer: Out<CPeer>, size: usize) {
         let place = peer.require("peer")?;

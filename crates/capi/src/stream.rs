@@ -296,6 +296,14 @@ export! {
         place.write(Handle::insert(kept, ())?);
         Ok(())
     }
+
+    /// Has a loop report the stream as readable no longer, until the next receiving call.
+    fn partywall_stream_pause(stream: Handle<StreamObject>, error: Errors) reports error {
+        if let Incoming::InLoop(receiver) = &mut stream.second()?.incoming {
+            receiver.pause();
+        }
+        Ok(())
+    }
 }
 
 /// First code that is reserved for the protocol (SPEC 11.3).

@@ -26,10 +26,24 @@ impl Program {
     /// # Panics
     /// The compiler is missing, or reports a warning.
     pub fn build_as(standard: &str, source: &str, sanitizers: Sanitizers) -> Self {
+        Self::build_with(standard, source, sanitizers, &[])
+    }
+
+    /// Builds as [`build_as`](Self::build_as) does, with macros that are defined.
+    ///
+    /// # Panics
+    /// As [`build_as`](Self::build_as).
+    pub fn build_with(
+        standard: &str,
+        source: &str,
+        sanitizers: Sanitizers,
+        defined: &[&str],
+    ) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("program");
         let mut command = compiler(standard);
         command.args(["-g", "-pthread"]);
+        command.args(defined.iter().map(|name| format!("-D{name}")));
         if sanitizers == Sanitizers::On {
             command.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
         }

@@ -14,6 +14,7 @@ mod examples;
 
 use compiler::{Program, Sanitizers, compiles};
 use std::fs;
+use std::path::Path;
 
 /// Every standard in which the headers have to compile.
 const STANDARDS: [&str; 3] = ["c++17", "c++20", "c++23"];
@@ -46,6 +47,31 @@ fn loop_serves_channels_below_poll() {
 #[test]
 fn sessions_carry_streams_in_threads_and_in_a_loop() {
     Program::build_as("c++17", "tests/session.cpp", Sanitizers::On).run(&[]);
+}
+
+/// Builds and runs a program of `tests`, if the headers of a library that it needs are there.
+fn run_with_library(source: &str, header: &str, defined: &[&str]) {
+    let directories = ["/usr/include", "/usr/local/include"];
+    if directories.iter().any(|it| Path::new(it).join(header).exists()) {
+        Program::build_with("c++20", source, Sanitizers::On, defined).run(&[]);
+    } else {
+        println!("skipped: there is no <{header}>");
+    }
+}
+
+#[test]
+fn operations_of_boost_asio_end_once_in_each_way() {
+    run_with_library("tests/asio.cpp", "boost/asio/any_io_executor.hpp", &[]);
+}
+
+#[test]
+fn operations_of_asio_without_boost_end_once_in_each_way() {
+    run_with_library("tests/asio.cpp", "asio/any_io_executor.hpp", &["ASIO_STANDALONE"]);
+}
+
+#[test]
+fn http_of_beast_runs_over_streams() {
+    run_with_library("tests/beast.cpp", "boost/beast/http.hpp", &[]);
 }
 
 #[test]

@@ -90,6 +90,7 @@ pub struct Receiver {
     inner: crate::Receiver,
     records: Interest,
     registration: Arc<Registration>,
+    is_paused: bool,
 }
 
 impl Receiver {
@@ -103,7 +104,7 @@ impl Receiver {
 
     fn over(inner: crate::Receiver, registration: Arc<Registration>) -> io::Result<Self> {
         let records = Interest::new(Arc::clone(&registration), Purpose::Records);
-        let mut receiver = Self { inner, records, registration };
+        let mut receiver = Self { inner, records, registration, is_paused: false };
         receiver.watch()?;
         // The new receiver is marked as readable, because messages may have arrived before. The
         // peer notifies only a receiver that is armed.
@@ -144,6 +145,16 @@ impl Receiver {
         self.inner.keep_view()
     }
 
+    /// Has the loop report the receiver as readable no longer, until the next attempt to receive.
+    ///
+    /// An application that cannot take messages now calls it, because the loop would report the
+    /// receiver in every turn. Unread messages keep their memory, so the sender waits.
+    pub fn pause(&mut self) {
+        self.is_paused = true;
+        self.records.unwatch();
+        self.registration.clear(Kinds::READABLE);
+    }
+
     /// Returns the counters of the receiving direction.
     #[must_use]
     pub fn stats(&self) -> ReceiverStats {
@@ -160,6 +171,10 @@ impl Receiver {
     /// Finds the next message, and returns false at the end of the direction. If no message has
     /// arrived, arms the receiver, so that the peer notifies the loop of the next one.
     fn find(&mut self) -> Result<bool, TryRecvError> {
+        if std::mem::take(&mut self.is_paused) {
+            self.watch().map_err(crate::transport::waiting_failed)?;
+            self.registration.mark(Kinds::READABLE);
+        }
         match self.inner.try_find() {
             Err(TryRecvError::Empty) => {}
             found => return self.settle(found),

@@ -91,6 +91,37 @@ fn message_that_is_not_taken_is_reported_by_every_turn() {
     }
 }
 
+#[test]
+fn paused_receiver_is_reported_again_after_an_attempt() {
+    for kind in Kind::ALL {
+        for drive in Drive::ALL {
+            let mut driven = Driven::new(drive);
+            let (mut client, server) = kind.pair(|config| config);
+            let mut server = driven.events.add_channel(server, 7).unwrap();
+            (0..2).for_each(|seed| client.send(&pattern(100, seed)).unwrap());
+            let mut ready = Vec::new();
+            until_tag(&mut driven, &mut ready, 7);
+            server.receiver().pause();
+            let is_quiet = (0..100).any(|_| !driven.turn_until(&mut ready, Instant::now()));
+            assert!(is_quiet, "{} {drive:?}", kind.name());
+            for seed in 0..2 {
+                let message = loop {
+                    match server.try_recv() {
+                        Ok(message) => break message.unwrap(),
+                        Err(TryRecvError::Empty) => until_tag(&mut driven, &mut ready, 7),
+                        Err(error) => panic!("{error}"),
+                    }
+                };
+                assert!(is_pattern(&message, seed));
+                // After the first attempt, the loop reports the message that is left.
+                if seed == 0 {
+                    until_tag(&mut driven, &mut ready, 7);
+                }
+            }
+        }
+    }
+}
+
 /// Runs turns of the loop until it reports the source with this tag as readable.
 fn until_tag(driven: &mut Driven, ready: &mut Vec<Event>, tag: u64) {
     let is_reported = |event: &Event| event.tag == tag && event.kinds.is_readable();

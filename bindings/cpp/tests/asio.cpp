@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Channels, sessions and streams below asio: messages, bytes, ends, cancellation, executors.
+#include "check.hpp"
+
+#include <partywall/asio.hpp>
+
+#ifdef PARTYWALL_BOOST_ASIO
+#include <boost/asio.hpp>
+#else
+#include <asio.hpp>
+#endif
+
+#include <unistd.h>
+#include <vector>
+
+namespace pa = partywall::asio;
+namespace net = pa::net;
+using net::use_awaitable;
+using pa::error_code;
+
+static auto to(error_code &code) { return net::redirect_error(use_awaitable, code); }
+
+static void rethrow(std::exception_ptr thrown) {
+    if (thrown) std::rethrow_exception(thrown);
+}
+
+/// The objects of a test: `there` runs in a thread of its own, because connecting waits.
+struct contexts {
+    net::io_context here, there;
+
+    template <class Coroutine> void serve(Coroutine coroutine) {
+        net::co_spawn(there, std::move(coroutine), rethrow);
+    }
+    /// Runs everything to its end; `client` may connect from the beginning.
+    template <class Coroutine> void run(Coroutine client) {
+        std::thread serving([&] { there.run(); });
+        net::co_spawn(here, std::move(client), rethrow);
+        here.run();
+        serving.join();
+    }
+};
+
+static std::string pattern(std::size_t size, std::size_t seed) {
+    std::string text(size, '\0');
+    for (std::size_t index = 0; index < size; index++) {
+        text[index] = static_cast<char>((index * 31 + index / 251 + seed) % 256);
+    }
+    return text;
+}
+
+template <class Object> static net::awaitable<void> echo_messages(Object object) {
+    for (;;) {
+        error_code code;
+        const auto request = co_await object.async_recv_view(to(code));
+        if (code) {
+            CHECK(code == net::error::eof);
+            co_return;
+        }
+        co_await object.async_send(request, use_awaitable);
+    }
+}
+
+template <class Object> static net::awaitable<void> ask(Object &object) {
+    for (std::size_t size : {0, 1, 48, 1024, 65536, 200000}) {
+        const auto sent = pattern(size, 1);
+        co_await object.async_send(sent, use_awaitable);
+        const auto answer = co_await object.async_recv(use_awaitable);
+        CHECK(answer.text() == sent);
+    }
+}
+
+// Messages of every length come back, and the end is net::error::eof.
+static void channels(const std::string &address, const partywall::config &config) {
+    contexts run;
+    pa::listener listener(run.there.get_executor(), address, config);
+    CHECK(listener.address() == address);
+    run.serve([&]() -> net::awaitable<void> {
+        co_await echo_messages(co_await listener.async_accept(use_awaitable));
+    });
+    run.run([&]() -> net::awaitable<void> {
+        auto channel = pa::channel::connect(run.here.get_executor(), address, config);
+        co_await ask(channel);
+        channel.close_write();
+        error_code code;
+        co_await channel.async_recv(to(code));
+        CHECK(code == net::error::eof);
+    });
+}
+
+// Many streams of one session. One whose messages nobody reads holds up no other.
+static void streams(const std::string &address, const partywall::config &config) {
+    constexpr std::size_t STREAMS = 20;
+    contexts run;
+    pa::acceptor acceptor(run.there.get_executor(), address, config);
+    run.serve([&]() -> net::awaitable<void> {
+        auto unread = co_await acceptor.async_accept(use_awaitable);
+        CHECK(unread.metadata().text() == "unread");
+        for (std::size_t number = 0; number < STREAMS; number++) {
+            auto stream = co_await acceptor.async_accept(use_awaitable);
+            net::co_spawn(run.there, echo_messages(std::move(stream)), rethrow);
+        }
+        CHECK((co_await unread.async_recv(use_awaitable)).text() == "first");
+    });
+    run.run([&]() -> net::awaitable<void> {
+        auto session = pa::session::connect(run.here.get_executor(), address, config);
+        auto unread = co_await session.async_open("unread", use_awaitable);
+        co_await unread.async_send("first", use_awaitable);
+        std::vector<pa::stream> open;
+        for (std::size_t number = 0; number < STREAMS; number++) {
+            open.push_back(co_await session.async_open("echo", use_awaitable));
+        }
+        for (auto &stream : open) co_await ask(stream);
+        for (auto &stream : open) stream.shutdown_send();
+        for (auto &stream : open) {
+            error_code code;
+            co_await stream.async_recv(to(code));
+            CHECK(code == net::error::eof);
+        }
+    });
+}
+
+// Bytes have no bounds: writes and reads of other sizes, buffers in pieces, a long transfer in each
+// direction at once, and the end.
+static void bytes(const std::string &address, const partywall::config &config) {
+    constexpr std::size_t SIZE = 3 << 20;
+    contexts run;
+    pa::acceptor acceptor(run.there.get_executor(), address, config);
+    run.serve([&]() -> net::awaitable<void> {
+        auto stream = co_await acceptor.async_accept(use_awaitable);
+        std::vector<char> buffer(10000);
+        for (std::size_t total = 0;;) {
+            error_code code;
+            const auto count = co_await stream.async_read_some(net::buffer(buffer), to(code));
+            if (code) {
+                CHECK(code == net::error::eof && total == SIZE);
+                co_return;
+            }
+            total += count;
+            const auto first = count / 3;
+            const std::array<net::const_buffer, 3> pieces = {
+                net::buffer(buffer.data(), first), net::const_buffer(),
+                net::buffer(buffer.data() + first, count - first)};
+            CHECK(co_await net::async_write(stream, pieces, use_awaitable) == count);
+        }
+    });
+    const auto sent = pattern(SIZE, 7);
+    run.run([&]() -> net::awaitable<void> {
+        auto stream = pa::stream::connect(run.here.get_executor(), address, config);
+        bool has_written = false;
+        const auto write = [&]() -> net::awaitable<void> {
+            co_await net::async_write(stream, net::buffer(sent), use_awaitable);
+            has_written = true;
+        };
+        net::co_spawn(run.here, write(), rethrow);
+        std::string received(SIZE, '\0');
+        co_await net::async_read(stream, net::buffer(received), use_awaitable);
+        CHECK(received == sent && has_written);
+        char none;
+        CHECK(co_await stream.async_read_some(net::buffer(&none, 0), use_awaitable) == 0);
+        stream.shutdown_send();
+        error_code code;
+        co_await stream.async_read_some(net::buffer(&none, 1), to(code));
+        CHECK(code == net::error::eof);
+        stream.close();
+        co_await stream.async_read_some(net::buffer(&none, 1), to(code));
+        CHECK(code == pa::make_error_code(partywall::errc::argument));
+        CHECK(!code.message().empty() && code == std::errc::invalid_argument);
+    });
+}
+
+// A reset is an error, not an end.
+static void resets(const std::string &address) {
+    contexts run;
+    pa::acceptor acceptor(run.there.get_executor(), address);
+    run.serve([&]() -> net::awaitable<void> {
+        auto stream = co_await acceptor.async_accept(use_awaitable);
+        auto other = co_await acceptor.async_accept(use_awaitable);
+        error_code code;
+        co_await stream.async_recv(to(code));
+        CHECK(code == pa::make_error_code(partywall::errc::stream_reset));
+        co_await other.async_send("seen", use_awaitable);
+    });
+    run.run([&]() -> net::awaitable<void> {
+        auto session = pa::session::connect(run.here.get_executor(), address);
+        auto stream = co_await session.async_open({}, use_awaitable);
+        auto other = co_await session.async_open({}, use_awaitable);
+        stream.reset(5);
+        CHECK((co_await other.async_recv(use_awaitable)).text() == "seen");
+    });
+}
+
+/// A pair of channels whose ends are in one context.
+struct channel_pair {
+    pa::channel client, server;
+
+    channel_pair(net::io_context &io, const std::string &address) {
+        auto listener = partywall::listener::bind(address);
+        partywall::channel connected;
+        std::thread connecting([&] { connected = partywall::channel::connect(address); });
+        server = pa::channel(io.get_executor(), listener.accept(limit));
+        connecting.join();
+        client = pa::channel(io.get_executor(), std::move(connected));
+    }
+};
+
+// Each way to cancel completes an operation once, with operation_aborted, and the context then runs
+// out of work.
+static void cancellation(const std::string &address) {
+    net::io_context io;
+    channel_pair pair(io, address);
+    int aborted = 0;
+    const auto is_aborted = [&](error_code code, const partywall::message &message) {
+        CHECK(code == net::error::operation_aborted && !message);
+        aborted++;
+    };
+    pair.server.async_recv(is_aborted);
+    bool is_busy = false;
+    pair.server.async_recv([&](error_code code, const partywall::message &) {
+        is_busy = code == pa::make_error_code(partywall::errc::busy);
+    });
+    CHECK(!is_busy); // no handler runs within the call
+    net::post(io, [&] { pair.server.cancel(); });
+    io.run();
+    CHECK(is_busy && aborted == 1);
+
+    io.restart();
+    net::cancellation_signal signal;
+    pair.server.async_recv(net::bind_cancellation_slot(signal.slot(), is_aborted));
+    net::steady_timer timer(io, std::chrono::milliseconds(1)); // long after the reactor waits
+    pair.server.spin_budget(std::chrono::nanoseconds(0));
+    timer.async_wait([&](error_code) { signal.emit(net::cancellation_type::terminal); });
+    io.run();
+    CHECK(aborted == 2);
+
+    io.restart();
+    pair.server.async_recv(is_aborted);
+    net::post(io, [&] { pair.server = pa::channel(); });
+    io.run();
+    CHECK(aborted == 3);
+    // The signal still has a handler of an object that is gone.
+    signal.emit(net::cancellation_type::terminal);
+
+    // What was not taken comes with the next operation.
+    channel_pair next(io, address);
+    std::error_code code;
+    next.client.send("kept", code);
+    CHECK(!code);
+    io.restart();
+    bool has_received = false;
+    next.server.async_recv([&](error_code failed, partywall::message message) {
+        CHECK(!failed && message.text() == "kept");
+        has_received = true;
+    });
+    io.run();
+    CHECK(has_received);
+}
+
+// A send that finds no room waits for it, also while nobody reads what the peer sends.
+static void back_pressure(const std::string &address) {
+    net::io_context io;
+    channel_pair pair(io, address);
+    const std::string big(1 << 20, 'b');
+    std::size_t sent = 0, received = 0;
+    constexpr std::size_t MESSAGES = 200;
+    std::error_code code;
+    pair.server.send("nobody reads this", code);
+    pair.server.send("nor this", code);
+    CHECK(!code);
+    std::function<void()> send = [&] {
+        pair.client.async_send(big, [&](error_code failed) {
+            CHECK(!failed);
+            if (++sent < MESSAGES) send();
+        });
+    };
+    std::function<void()> receive = [&] {
+        pair.server.async_recv([&](error_code failed, partywall::message message) {
+            CHECK(!failed && message.size() == big.size());
+            if (++received < MESSAGES) receive();
+        });
+    };
+    send();
+    io.run_for(std::chrono::milliseconds(20)); // until there is no room
+    CHECK(sent < MESSAGES);
+    receive();
+    io.restart();
+    io.run();
+    CHECK(sent == MESSAGES && received == MESSAGES);
+}
+
+// Handlers run in their associated executor; a future works, and a handler that can only be moved.
+static void executors_and_tokens(const std::string &address) {
+    net::io_context io;
+    net::thread_pool pool(1);
+    channel_pair pair(io, address);
+    std::thread::id of_pool;
+    net::post(pool, [&] { of_pool = std::this_thread::get_id(); });
+    std::thread::id of_handler;
+    pair.server.async_recv(net::bind_executor(
+        pool, [&, owned = std::make_unique<int>(1)](error_code code, partywall::message message) {
+            CHECK(!code && message.text() == "x" && *owned == 1);
+            of_handler = std::this_thread::get_id();
+        }));
+    pair.client.async_send("x", net::detached);
+    io.run();
+    pool.join();
+    CHECK(of_handler == of_pool && of_pool != std::thread::id());
+
+    io.restart();
+    auto work = net::make_work_guard(io);
+    std::thread running([&] { io.run(); });
+    auto received = pair.server.async_recv(net::use_future);
+    pair.client.async_send("future", net::use_future).get();
+    CHECK(received.get().text() == "future");
+    work.reset();
+    running.join();
+}
+
+// A context that is destroyed destroys the coroutines that wait, with their objects.
+static void abandoned(const std::string &address) {
+    auto destroyed = std::make_shared<int>(0);
+    {
+        net::io_context io;
+        channel_pair pair(io, address);
+        const auto wait = [](pa::channel channel, std::shared_ptr<int>) -> net::awaitable<void> {
+            co_await channel.async_recv(use_awaitable);
+        };
+        net::co_spawn(io, wait(std::move(pair.server), destroyed), net::detached);
+        net::co_spawn(io, wait(std::move(pair.client), destroyed), net::detached);
+        io.run_for(std::chrono::milliseconds(5));
+        CHECK(destroyed.use_count() == 3);
+    }
+    CHECK(destroyed.use_count() == 1);
+}
+
+int main(int, char **arguments) {
+    ::alarm(120); // a handler that is never called must not stop the tests
+    const std::string address = "unix:" + std::string(arguments[1]) + "/app.sock";
+    for (const auto transport : {partywall::transport::automatic, partywall::transport::socket}) {
+        partywall::config config;
+        config.set(transport);
+        channels(address, config);
+        streams(address, config);
+        bytes(address, config);
+    }
+    resets(address);
+    cancellation(address);
+    back_pressure(address);
+    executors_and_tokens(address);
+    abandoned(address);
+    return 0;
+}
