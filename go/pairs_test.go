@@ -57,9 +57,13 @@ func amounts() amount {
 			connections: 1000,
 		}
 	}
-	return amount{
+	a := amount{
 		sizes: 4, messages: 20_000, streams: 20, kills: 4, streamKills: 2, stops: 2, connections: 30,
 	}
+	if raceEnabled {
+		a.messages /= 10
+	}
+	return a
 }
 
 // A pairing names the implementations of both ends, and what carries their messages.
@@ -257,9 +261,8 @@ func sizesUpTo(count int) []int {
 // A row is what one pair did over one transport.
 type row struct {
 	pairing
-	done     amount
-	slowest  time.Duration // from a kill until the survivor had ended
-	lastSent string
+	done    amount
+	slowest time.Duration // from a kill until the survivor had ended
 }
 
 func TestPairs(t *testing.T) {

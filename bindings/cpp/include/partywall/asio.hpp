@@ -266,7 +266,7 @@ public:
                 arm();
                 return;
             }
-            settle();
+            settle_later();
         }
         complete(std::move(started), false);
     }
@@ -291,6 +291,13 @@ public:
         for (int round = 0; round < 2 && pending_ == 0; round++) turn(none);
     }
 
+    /// As settle(), unless an operation is pending by then.
+    void settle_later() {
+        if (channel_ != nullptr || pending_ != 0 || is_settling_) return;
+        is_settling_ = true;
+        net::post(executor(), wake(shared_from_this(), cause::settle));
+    }
+
     static void complete_all(std::vector<std::unique_ptr<operation>> done, bool is_in_handler) {
         // A handler that throws must not keep others from being called.
         const bool is_alone = done.size() == 1;
@@ -298,22 +305,26 @@ public:
     }
 
 private:
-    /// The handler of a wait or look. If it is destroyed instead of called, its context is, too.
+    /// Why the reactor is woken.
+    enum class cause { wait, look, settle };
+
+    /// The handler of a wait, or one that was posted. If it is destroyed instead of called, its
+    /// context is, too.
     class wake {
     public:
-        wake(std::shared_ptr<reactor> reactor, bool is_look)
-            : reactor_(std::move(reactor)), is_look_(is_look) {}
+        wake(std::shared_ptr<reactor> reactor, cause why)
+            : reactor_(std::move(reactor)), why_(why) {}
         wake(wake &&) = default;
         wake &operator=(wake &&) = delete;
         ~wake() {
             if (reactor_) reactor_->abandon();
         }
-        void operator()() { std::exchange(reactor_, nullptr)->woken(is_look_); }
+        void operator()() { std::exchange(reactor_, nullptr)->woken(why_); }
         void operator()(error_code) { (*this)(); }
 
     private:
         std::shared_ptr<reactor> reactor_;
-        bool is_look_;
+        cause why_;
     };
 
     static void complete(std::unique_ptr<operation> done, bool is_in_handler) {
@@ -335,31 +346,38 @@ private:
         if (spin_budget_ > spin_budget_.zero() && skips_left_ == 0) {
             is_looking_ = true;
             look_until_ = std::chrono::steady_clock::now() + spin_budget_;
-            net::post(executor(), wake(shared_from_this(), true));
+            net::post(executor(), wake(shared_from_this(), cause::look));
             return;
         }
         if (skips_left_ != 0) skips_left_--;
         wait();
     }
 
-    void woken(bool is_look) {
+    void woken(cause why) {
+        const bool is_look = why == cause::look;
         std::vector<std::unique_ptr<operation>> done;
         {
             const std::lock_guard guard(lock_);
+            if (why == cause::settle) {
+                is_settling_ = false;
+                return settle();
+            }
             (is_look ? is_looking_ : is_waiting_) = false;
-            if (!is_look || channel_ == nullptr || channel_->pending[writing]) turn(done);
-            else look(channel_->pending[reading], done);
-            if (is_look && done.empty() && pending_ != 0) {
-                if (std::chrono::steady_clock::now() < look_until_) {
+            // A channel has its messages without a turn of the loop, which costs system calls.
+            const bool is_direct = channel_ != nullptr && !channel_->pending[writing];
+            if (is_direct) look(channel_->pending[reading], is_look ? LOOKS_MAX : 1, done);
+            if (!is_direct || (!is_look && done.empty())) turn(done);
+            if (is_look && pending_ + done.size() != 0) {
+                const bool is_in_time = std::chrono::steady_clock::now() < look_until_;
+                if (done.empty() && is_in_time) {
                     is_looking_ = true;
-                    net::post(executor(), wake(shared_from_this(), true));
+                    net::post(executor(), wake(shared_from_this(), cause::look));
                     return;
                 }
-                // Looking was in vain: the next times, fewer looks and more waits.
-                skips_ = std::min(2 * skips_ + 1, SKIPS_MAX);
+                // Looking is in vain, too, if others needed the processor meanwhile. Then the next
+                // waits come without it.
+                skips_ = is_in_time ? 0 : std::min(2 * skips_ + 1, SKIPS_MAX);
                 skips_left_ = skips_;
-            } else if (is_look && !done.empty()) {
-                skips_ = 0;
             }
             if (is_look && done.empty()) wait();
             else arm();
@@ -368,18 +386,26 @@ private:
     }
 
     /// Attempts to read from a channel for a few microseconds. Handlers that are ready run after it.
-    void look(std::unique_ptr<operation> &place, std::vector<std::unique_ptr<operation>> &done) {
-        for (int attempts = 0; attempts < LOOKS_MAX && place; attempts++) attempt(place, done);
+    void look(std::unique_ptr<operation> &place, int attempts,
+              std::vector<std::unique_ptr<operation>> &done) {
+        for (; attempts > 0 && place; attempts--) attempt(place, done);
     }
 
     void wait() {
         if (is_waiting_ || pending_ == 0) return;
         is_waiting_ = true;
-        descriptor_.async_wait(descriptor_.wait_read, wake(shared_from_this(), false));
+        descriptor_.async_wait(descriptor_.wait_read, wake(shared_from_this(), cause::wait));
     }
 
     /// Lets the loop advance, and attempts the operations of objects with events.
     void turn(std::vector<std::unique_ptr<operation>> &done) {
+        // Where the first round had events, the second one finds none and leaves the descriptor not
+        // readable. Otherwise the executor would wake once more.
+        for (int round = 0; round < 2 && round_had_events(done); round++) {
+        }
+    }
+
+    bool round_had_events(std::vector<std::unique_ptr<operation>> &done) {
         event events[32];
         std::error_code code;
         const auto count = loop_.wait(events, std::size(events), no_wait, code);
@@ -395,11 +421,18 @@ private:
             const auto end = kinds & PARTYWALL_ENDED;
             const auto read = kinds & (PARTYWALL_READABLE | PARTYWALL_OPENED);
             if (object.pending[reading] && (read | end)) attempt(object.pending[reading], done);
-            else if (read) object.ignore();
+            // After an operation that is done, nobody waits until the next one begins.
+            if (read && !object.pending[reading] && !is_channel_with(done)) object.ignore();
             if (object.pending[writing] && (kinds & PARTYWALL_WRITABLE || end)) {
                 attempt(object.pending[writing], done);
             }
         }
+        return count != 0;
+    }
+
+    /// Whether the one object is a channel and has just read: it would be watched again at once.
+    bool is_channel_with(const std::vector<std::unique_ptr<operation>> &done) const {
+        return channel_ != nullptr && !done.empty();
     }
 
     void attempt(std::unique_ptr<operation> &place,
@@ -419,7 +452,7 @@ private:
     void abandon() {
         std::vector<std::unique_ptr<operation>> destroyed;
         const std::lock_guard guard(lock_);
-        is_waiting_ = is_looking_ = false;
+        is_waiting_ = is_looking_ = is_settling_ = false;
         for (auto &[tag, object] : sources_) {
             for (auto &place : object->pending) {
                 if (place) destroyed.push_back(std::move(place));
@@ -437,7 +470,7 @@ private:
     source *channel_ = nullptr;
     std::uint64_t next_tag_ = 1;
     std::size_t pending_ = 0;
-    bool is_waiting_ = false, is_looking_ = false;
+    bool is_waiting_ = false, is_looking_ = false, is_settling_ = false;
     std::chrono::nanoseconds spin_budget_ =
         std::chrono::microseconds(std::thread::hardware_concurrency() > 1 ? 50 : 0);
     std::chrono::steady_clock::time_point look_until_;
