@@ -60,16 +60,13 @@ func runPeer(arguments string) int {
 
 func (p *testPeer) run() error {
 	switch p.task {
-	case "streams", "serve":
+	case "streams", "serve", "flood-streams", "receive-streams":
 		session, err := p.session()
 		if err != nil {
 			return err
 		}
 		defer session.Close()
-		if p.task == "serve" {
-			return serveStreams(session)
-		}
-		return openStreams(session, p.number())
+		return p.performOnStreams(session)
 	}
 	channels, err := p.channels()
 	if err != nil {
@@ -150,6 +147,18 @@ func (p *testPeer) perform(channel *Channel) error {
 		return receiveNumbered(channel, p.number())
 	}
 	return fmt.Errorf("no task %q", p.task)
+}
+
+func (p *testPeer) performOnStreams(session *Session) error {
+	switch p.task {
+	case "serve":
+		return serveStreams(session)
+	case "flood-streams":
+		return floodStreams(session, p.number())
+	case "receive-streams":
+		return receiveStreams(session, p.number())
+	}
+	return openStreams(session, p.number())
 }
 
 func (p *testPeer) number() uint64 {
@@ -313,6 +322,70 @@ func echoStream(stream *Stream) error {
 		if err != nil {
 			return err
 		}
+	}
+}
+
+// floodStreams sends numbered messages on all streams at once, without end. After each it writes
+// the index of the stream, in the upper 16 bits, and how many messages the stream has sent.
+func floodStreams(session *Session, count uint64) error {
+	failures := make(chan error, count)
+	for index := range count {
+		stream, err := session.OpenStream(context.Background(), []byte("peer"))
+		if err != nil {
+			return err
+		}
+		go func() {
+			for number := uint64(0); ; number++ {
+				err := stream.Send(numberedEvery(number, often))
+				if err == nil {
+					err = report(index<<48 | (number + 1))
+				}
+				if err != nil {
+					failures <- err
+					return
+				}
+			}
+		}()
+	}
+	var last error
+	for range count {
+		last = <-failures
+	}
+	return last
+}
+
+// receiveStreams receives on all streams at once, and then prints how many messages each had, and
+// how it ended.
+func receiveStreams(session *Session, count uint64) error {
+	var group sync.WaitGroup
+	lines, failures := make([]string, count), make([]error, count)
+	for i := range count {
+		stream, err := session.AcceptStream(context.Background())
+		if err != nil {
+			return err
+		}
+		group.Go(func() { lines[i], failures[i] = receiveOnStream(stream) })
+	}
+	group.Wait()
+	fmt.Print(strings.Join(lines, ""))
+	return errors.Join(failures...)
+}
+
+func receiveOnStream(stream *Stream) (string, error) {
+	for count := uint64(0); ; count++ {
+		message, err := stream.RecvMessage()
+		var failure *Error
+		switch {
+		case err == io.EOF:
+			return fmt.Sprintln("received", count, 0), nil
+		case errors.As(err, &failure):
+			return fmt.Sprintln("received", count, uint32(failure.ErrorCode())), nil
+		case err != nil:
+			return "", err
+		case !bytes.Equal(message.Bytes(), numberedEvery(count, often)):
+			return "", fmt.Errorf("message %d is another", count)
+		}
+		message.Release()
 	}
 }
 

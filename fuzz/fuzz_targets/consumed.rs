@@ -42,8 +42,8 @@ fuzz_target!(|input: &[u8]| {
             return;
         }
     }
-    // The check at the end of each run: whatever the steps were, the ring still has room for a
-    // closing record.
+    // At the end of each run the target checks that the ring still has room for a closing record,
+    // whatever the steps were.
     world.producer.abort();
     world.producer.close(Kind::CloseWrite, 0);
 });

@@ -115,7 +115,8 @@ impl World {
     /// The honest side receives all messages that have arrived.
     fn receive(&mut self) {
         let mut empty = 0;
-        // One of some hundred empty polls checks whether the peer hung up.
+        // The channel checks whether the peer hung up only in one of some hundred empty polls, so
+        // the loop ends after 600 of them.
         while !self.is_over && empty < 600 {
             match self.channel.try_recv() {
                 Ok(Some(message)) => assert!(message.len() as u64 <= BYTES_MAX),

@@ -46,7 +46,8 @@ fn stream(choice: u8, mut rest: &[u8]) -> Vec<u8> {
 }
 
 /// Checks the function that recognises from the first bytes whether a connection speaks shmipc.
-/// Once it has a result, further bytes do not change it; after eight bytes it has one.
+/// Once the function has a result, further bytes do not change that result. After eight bytes the
+/// function has a result.
 fn recognise(stream: &[u8]) {
     let mut before = Recognition::Incomplete;
     for count in 0..=stream.len().min(12) {

@@ -29,7 +29,7 @@ use std::time::Duration;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Maximum length of a message, and maximum memory of the two sides, in bytes.
+/// Maximum length of a message in bytes, and maximum memory of each of the two sides in bytes.
 pub const BYTES_MAX: u64 = 256 << 10;
 /// Maximum number of large messages that either side holds at a time.
 pub const PEER_BLOCKS_MAX: u64 = 8;

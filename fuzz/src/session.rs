@@ -67,7 +67,8 @@ pub fn connect_session(config: &Config) -> (Session, SessionByHand) {
             partywall_sys::Listener::listen_unix_abstract(name, 1).expect("nobody else has it")
         };
     }
-    // This first use of `LISTENER` binds the listener, before the side under test connects to it.
+    // The first use of `LISTENER` binds the listener, which must happen before the side under test
+    // connects to it.
     LISTENER.with(|_| ());
     std::thread::scope(|scope| {
         let session = scope.spawn(|| connect_with(address(NAME), config));

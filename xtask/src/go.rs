@@ -4,7 +4,7 @@
 //! ```text
 //!   go          what the stage `go` runs
 //!   go --full   each pair of implementations over each transport: every size, a million messages,
-//!               199 streams, 400 kills, 20 stops, 1,000 connections; then a table of figures
+//!               199 streams, 600 kills, 20 stops, 1,000 connections; hostile peers; a table of it
 //! ```
 
 use std::fs;
@@ -50,6 +50,20 @@ pub fn with_peers(step: Step) -> Result<Step, String> {
     Ok(step.variable("PARTYWALL_PROGRAM", &program).variable("PARTYWALL_RUST_PEER", &peer))
 }
 
+/// The build of the Rust program that is the peer of the nested modules' tests.
+pub fn build_of_frameworks() -> Step {
+    builds::programs().args("--example framework_peer")
+}
+
+/// Returns a command with the variable that names the Rust peer of the nested modules' tests.
+///
+/// # Errors
+/// If there is no current directory.
+pub fn with_frameworks(step: Step) -> Result<Step, String> {
+    let program = absolute("target/debug/examples/framework_peer")?;
+    Ok(step.variable("PARTYWALL_RUST_FRAMEWORKS", &program))
+}
+
 fn full() -> Result<(), String> {
     let figures = absolute("target/go-figures")?;
     if Path::new(&figures).exists() {
@@ -75,9 +89,9 @@ fn absolute(path: &str) -> Result<String, String> {
 }
 
 /// The tests of the long form.
-const FULL: &str = "^(TestPairs|TestRustListenerSurvivesHostilePeers)$";
+const FULL: &str = "^(TestPairs|Test.*SurvivesRustHostilePeers|TestRustListenerSurvives.*)$";
 
 /// The headings of the rows that `TestPairs` writes. The column `end` is the longest time from a
 /// kill until the other process had ended.
-const HEADINGS: &str = "pair         over     sizes  messages  streams  kills          end  stops  \
-                        connections";
+const HEADINGS: &str = "pair         over     sizes  messages  streams  kills  of streams          \
+                        end  stops  connections";

@@ -474,6 +474,7 @@ fn go_frameworks(_: &[&str]) -> Result<Done, String> {
     if !go::command("version").works() {
         return skipped("no Go; https://go.dev/dl has it");
     }
+    passed(&[go::build_of_frameworks()])?;
     let mut left_out = Vec::new();
     let elsewhere = [go::MODULE, tidy::go::STATICCHECK]; // the stage `go` has them
     for module in tidy::go::MODULES.iter().filter(|m| !elsewhere.contains(&m.directory)) {
@@ -489,7 +490,8 @@ fn go_frameworks(_: &[&str]) -> Result<Done, String> {
             left_out.push(module.directory);
             continue;
         }
-        passed(&[command("vet ./..."), command("test -count=1 ./...")])?;
+        let tests = go::with_frameworks(command("test -count=1 ./..."))?;
+        passed(&[command("vet ./..."), tests])?;
     }
     if left_out.is_empty() {
         return Ok(Done::Passed);
@@ -545,7 +547,7 @@ fn python(_: &[&str]) -> Result<Done, String> {
     };
     passed(&[
         command("-m pytest -q -p no:cacheprovider"),
-        command("-m mypy --strict --no-incremental partywall tests"),
+        command("-m mypy --strict --no-incremental partywall tests examples"),
         command("-m mypy.stubtest partywall --allowlist tests/stubtest.allow")
             .args("--ignore-unused-allowlist --ignore-disjoint-bases"),
     ])

@@ -15,12 +15,19 @@ The other connects::
         with channel.recv() as answer:
             print(bytes(answer))
 
+Sessions with many streams are in ``partywall.sessions``, links that survive their processes in
+``partywall.links``, requests and answers in ``partywall.calls``, records that may be dropped in
+``partywall.lossy``, asyncio's streams in ``partywall.aio``.
+
 Every call that waits takes ``timeout`` in seconds: ``None`` is for ever, and 0 never waits. While a
 call waits, other threads run, and Ctrl-C ends it.
 """
 
 from ._errors import (
     BusyError,
+    CallAborted,
+    CallFailed,
+    CallRefused,
     Closed,
     ConfigError,
     ConnectError,
@@ -29,9 +36,17 @@ from ._errors import (
     Disconnected,
     Error,
     ForkedError,
+    GoingAway,
     HandshakeError,
     HandshakeTimedOut,
+    LinkBusy,
+    LinkError,
+    LinkFenced,
+    LinkFileError,
+    LinkQuarantined,
     NoSocketError,
+    NotARecord,
+    OtherBoot,
     ProtocolError,
     RefusedError,
     SessionClosed,
@@ -56,6 +71,9 @@ from ._native import (
 
 __all__ = [
     "BusyError",
+    "CallAborted",
+    "CallFailed",
+    "CallRefused",
     "Channel",
     "Closed",
     "Config",
@@ -67,20 +85,28 @@ __all__ = [
     "Disconnected",
     "Error",
     "ForkedError",
+    "GoingAway",
     "HandshakeError",
     "HandshakeTimedOut",
+    "LinkBusy",
+    "LinkError",
+    "LinkFenced",
+    "LinkFileError",
+    "LinkQuarantined",
     "Listener",
     "Message",
     "NoSocketError",
+    "NotARecord",
+    "OtherBoot",
     "Peer",
     "ProtocolError",
     "ReceiverStats",
     "RefusedError",
+    "Reservation",
+    "SenderStats",
     "SessionClosed",
     "StreamReset",
     "StreamStopped",
-    "Reservation",
-    "SenderStats",
     "TimedOut",
     "TooLarge",
     "WouldBlock",

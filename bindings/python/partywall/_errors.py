@@ -58,6 +58,10 @@ class SessionClosed(Error, ConnectionAbortedError):
     """The session of the stream was closed, here or by the peer."""
 
 
+class GoingAway(Error, ConnectionRefusedError):
+    """The peer takes no more streams of this session: open the stream over another one."""
+
+
 class ProtocolError(Error, ConnectionAbortedError):
     """The peer broke a rule of the protocol, and the connection was cut."""
 
@@ -90,6 +94,64 @@ class DeniedError(Error, PermissionError):
     """The system does not permit listening or connecting at the address."""
 
 
+class LinkError(Error):
+    """A link has stopped in this process, or could not be opened. The text says what to do."""
+
+
+class LinkFenced(LinkError):
+    """A later process has opened the same end of the link, so this one attaches no more."""
+
+
+class LinkQuarantined(LinkError):
+    """The files of the two ends contradict each other: both keep everything until you decide."""
+
+
+class LinkBusy(LinkError, BlockingIOError):
+    """Another process, or another handle of this one, owns this end of the link."""
+
+
+class LinkFileError(LinkError):
+    """The file or the directory of a link cannot be used. The file was not changed."""
+
+
+class OtherBoot(LinkFileError):
+    """The file of a link is of another boot, and was not closed: messages may be missing.
+
+    The text says what is proven. ``partywall link adopt`` or ``Config(after_reboot="adopt_proven")``
+    goes on with that.
+    """
+
+
+class NotARecord(Error, ValueError):
+    """A message is no record: its sender is no ``partywall.lossy.Sender``."""
+
+
+class CallFailed(Error):
+    """The handler of a call has failed, as it chose."""
+
+    failure_code: int = 0
+    """The code that the handler chose."""
+    detail: bytes = b""
+    """What the handler said."""
+
+
+class CallRefused(Error, BlockingIOError):
+    """The server has too many calls that wait: it has not begun this one. Try again later."""
+
+
+class CallAborted(Error):
+    """The server gave the call up: its handler raised an exception."""
+
+
+class Failure(Exception):
+    """What a handler of calls raises, so that the call fails with a code and a detail."""
+
+    def __init__(self, failure_code: int, detail: "str | bytes" = b"") -> None:
+        super().__init__(failure_code, detail)
+        self.failure_code = failure_code
+        self.detail = detail.encode() if isinstance(detail, str) else detail
+
+
 _CLASSES: dict[int, tuple[type[Error], int]] = {
     1: (ForkedError, _errno.EBADF),
     4: (TimedOut, _errno.ETIMEDOUT),
@@ -110,6 +172,7 @@ _CLASSES: dict[int, tuple[type[Error], int]] = {
     302: (ConfigError, _errno.ENAMETOOLONG),
     303: (ConfigError, _errno.EADDRNOTAVAIL),
     304: (ConfigError, _errno.EINVAL),
+    305: (ConfigError, _errno.EINVAL),
     306: (Error, _errno.EMFILE),
     307: (Error, _errno.ENOMEM),
     311: (Error, _errno.EADDRINUSE),
@@ -122,9 +185,29 @@ _CLASSES: dict[int, tuple[type[Error], int]] = {
     335: (DeniedError, _errno.EACCES),
     336: (ConnectError, _errno.EIO),
     401: (SessionClosed, _errno.ECONNABORTED),
+    403: (GoingAway, _errno.ECONNREFUSED),
+    404: (GoingAway, _errno.ECONNREFUSED),
+    405: (TooLarge, _errno.EMSGSIZE),
     406: (StreamStopped, _errno.EPIPE),
     407: (StreamReset, _errno.ECONNRESET),
+    408: (Error, _errno.EPIPE),
+    409: (Error, _errno.ENOTCONN),
     411: (SessionClosed, _errno.ECONNABORTED),
+    502: (LinkFenced, _errno.ESTALE),
+    503: (LinkQuarantined, _errno.EUCLEAN),
+    507: (LinkBusy, _errno.EBUSY),
+    511: (ConfigError, _errno.EINVAL),
+    512: (ConfigError, _errno.ENAMETOOLONG),
+    521: (LinkFileError, _errno.ENOENT),
+    527: (LinkBusy, _errno.EBUSY),
+    528: (LinkBusy, _errno.EBUSY),
+    529: (LinkFileError, _errno.ENOSPC),
+    533: (OtherBoot, _errno.ESTALE),
+    534: (OtherBoot, _errno.ENOENT),
+    701: (NotARecord, _errno.EBADMSG),
+    711: (CallFailed, _errno.EREMOTEIO),
+    712: (CallRefused, _errno.EAGAIN),
+    713: (CallAborted, _errno.ECANCELED),
 }
 
 
@@ -144,4 +227,10 @@ def _class_of(code: int) -> tuple[type[Error], int]:
         return ProtocolError, _errno.ECONNABORTED
     if 200 <= code < 300:
         return HandshakeError, _errno.EPROTO
+    if 500 <= code < 521:
+        return LinkError, _errno.EIO
+    if 521 <= code < 700:
+        return LinkFileError, _errno.EIO
+    if 721 <= code < 730:
+        return ProtocolError, _errno.EBADMSG
     return Error, _errno.EIO

@@ -14,6 +14,13 @@ The functions are those of asyncio, with an address instead of host and port::
 
 Each connection is a stream of a session of its own. The event loop of asyncio watches one
 descriptor for all of them.
+
+``Link`` and ``Calls`` wait for a link or for calls without a thread::
+
+    link = partywall.aio.Link(links.Client("alice").connect("unix:/run/bob.sock", "bob", "orders"))
+    await link.send(b"buy 5")
+    async for message in link:
+        message.ack()
 """
 
 import asyncio
@@ -22,13 +29,22 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable
 from os import PathLike
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from ._native import Config, EventListener, EventLoop, EventSession, EventStream, Peer
+from . import calls, links
+from ._errors import WouldBlock
+from ._native import Config, EventListener, EventLoop, EventSession, EventStream, Message, Peer
+from ._native import Pending
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = [
+    "Calls",
+    "Link",
     "Server",
     "Transport",
+    "accept_link",
     "create_connection",
     "create_server",
     "open_connection",
@@ -110,6 +126,8 @@ class Transport(asyncio.Transport):
         self._has_read_end = False
         self._has_written_end = False
         self._has_paused_protocol = False
+        self._has_turn = False
+        """Whether a call that receives is in the queue of the loop."""
         self.set_write_buffer_limits()
         self.set_protocol(protocol)
         self._reactor.handlers[tag] = self._handle
@@ -137,7 +155,8 @@ class Transport(asyncio.Transport):
         return self._stream.peer
 
     def _handle(self, kinds: int) -> None:
-        if kinds & _READABLE:
+        # One turn in each round of the loop: an event must not add a second one.
+        if kinds & _READABLE and not self._has_turn:
             self._receive()
         if self._unsent and not self._is_lost:
             self._send_unsent()
@@ -153,7 +172,7 @@ class Transport(asyncio.Transport):
     def resume_reading(self) -> None:
         if self._is_paused:
             self._is_paused = False
-            self._loop.call_soon(self._receive)
+            self._receive_soon()
 
     def _receive(self) -> None:
         for _ in range(_READS_MAX):
@@ -171,8 +190,18 @@ class Transport(asyncio.Transport):
             if data is None:
                 return
             self._deliver(data)
-        # The loop reports the stream again, unless the first call came before any event.
-        self._loop.call_soon(self._receive)
+        # The loop need not report the stream again, if the first call came before any event.
+        self._receive_soon()
+
+    def _receive_soon(self) -> None:
+        """Receives in the next round of the loop, after the turns of other connections."""
+        if not self._has_turn:
+            self._has_turn = True
+            self._loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._has_turn = False
+        self._receive()
 
     def _deliver(self, data: bytes) -> None:
         try:
@@ -501,3 +530,138 @@ async def start_server(
         return asyncio.StreamReaderProtocol(reader, client_connected_cb, loop=loop)
 
     return await create_server(factory, address, config)
+
+
+_Done = Callable[[Any, BaseException | None], object]
+
+
+async def _wait_for(start: Callable[[_Done], Pending]) -> Any:
+    """Waits for an operation of the native module. Cancelling gives the operation up."""
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+
+    def settle(value: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(value)
+
+    def done(value: Any, error: BaseException | None) -> None:
+        try:
+            loop.call_soon_threadsafe(settle, value, error)
+        except RuntimeError:
+            if not loop.is_closed():
+                raise
+
+    pending = start(done)
+    try:
+        return await future
+    except asyncio.CancelledError:
+        pending.cancel()
+        raise
+
+
+class _Results:
+    """Takes values, one after the other. A cancelled coroutine leaves its value to the next one."""
+
+    def __init__(self, start: Callable[[_Done], Pending]) -> None:
+        self._start = start
+        self._next: asyncio.Task[Any] | None = None
+
+    def is_waiting(self) -> bool:
+        """Whether a value is on its way, or is there and was not taken."""
+        return self._next is not None
+
+    async def take(self) -> Any:
+        while True:
+            if self._next is None:
+                self._next = asyncio.ensure_future(_wait_for(self._start))
+                self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
+            current = self._next
+            await asyncio.wait([current])  # being cancelled here does not cancel `current`
+            if self._next is current:
+                self._next = None
+                return current.result()
+
+
+class Link:
+    """The calls of a link that wait, as coroutines. ``link`` has the others.
+
+    Cancelling one gives it up as a whole: nothing was sent. A message that comes after a cancelled
+    ``recv`` is kept for the next one.
+    """
+
+    def __init__(self, link: links.Link) -> None:
+        self.link = link
+        """The link whose calls these are."""
+        self._messages = _Results(link.start_recv)
+        self._events = _Results(link.start_next_event)
+
+    async def send(self, payload: "Buffer") -> None:
+        """Sends a copy of ``payload``. Waits for room."""
+        try:
+            self.link.send(payload, 0)
+        except WouldBlock:
+            await _wait_for(lambda done: self.link.start_send(payload, done))
+
+    async def recv(self) -> links.Message | None:
+        """Receives the next message; ``None`` once the peer has closed its end in good order."""
+        if not self._messages.is_waiting():
+            try:
+                return self.link.recv(0)
+            except WouldBlock:
+                pass
+        message: links.Message | None = await self._messages.take()
+        return message
+
+    async def reply(self, message: links.Message, answer: "Buffer") -> None:
+        """Sends ``answer`` and acknowledges ``message``, both or neither."""
+        await _wait_for(lambda done: message.start_reply(answer, done))
+
+    async def wait_acked(self) -> None:
+        """Waits until the peer has acknowledged every message that was sent before."""
+        await _wait_for(self.link.start_wait_acked)
+
+    async def wait_attached(self) -> None:
+        """Waits until the link has a connection."""
+        await _wait_for(self.link.start_wait_attached)
+
+    async def next_event(self) -> links.Event:
+        """Waits for the next event of the link."""
+        event: links.Event = await self._events.take()
+        return event
+
+    async def close(self) -> None:
+        """Closes this end in good order. Cancelling it closes the link at once."""
+        await _wait_for(self.link.start_close)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> links.Message:
+        message = await self.recv()
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+
+async def accept_link(server: links.Server) -> Link:
+    """Waits for the next link that a client attaches. Raises ValueError if the server is closed."""
+    return Link(await _wait_for(server.start_accept))
+
+
+class Calls:
+    """Calls of a client as coroutines. Cancelling one cancels the call at the server, too."""
+
+    def __init__(self, client: calls.Client) -> None:
+        self.client = client
+        """The client that makes the calls."""
+
+    async def call(self, payload: "Buffer", timeout: float | None = None) -> Message:
+        """Makes a call, and returns its answer. The server learns of ``timeout``, in seconds."""
+        answer: Message = await _wait_for(
+            lambda done: self.client.start_call(payload, timeout, done)
+        )
+        return answer

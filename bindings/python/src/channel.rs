@@ -110,6 +110,18 @@ impl Channel {
         }
     }
 
+    /// Takes the sending direction out of this channel.
+    pub fn take_sender(&self, py: Python<'_>) -> PyResult<partywall::Sender> {
+        let taken = self.sender.try_lock().map_err(|_| error::busy(py))?.take();
+        taken.ok_or_else(|| error::closed_here("channel"))
+    }
+
+    /// Takes the receiving direction out of this channel, with the way it waits.
+    pub fn take_receiver(&self, py: Python<'_>) -> PyResult<(partywall::Receiver, Wait)> {
+        let taken = self.receiver.try_lock().map_err(|_| error::busy(py))?.take();
+        Ok((taken.ok_or_else(|| error::closed_here("channel"))?, self.wait))
+    }
+
     /// Receives the next message, or `None` at the end.
     fn receive(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<partywall::Message>> {
         let mut guard = self.receiver.try_lock().map_err(|_| error::busy(py))?;
@@ -213,7 +225,7 @@ impl Channel {
 
 /// Releases the GIL for a moment, because a peer that keeps the ring busy without a whole message
 /// must not stop the other threads.
-fn let_others_run(py: Python<'_>) -> PyResult<()> {
+pub fn let_others_run(py: Python<'_>) -> PyResult<()> {
     py.detach(thread::yield_now);
     py.check_signals()
 }
@@ -295,7 +307,7 @@ impl Channel {
         let deadline = Deadline::after(timeout)?;
         let reserve = |sender: &mut partywall::Sender| sender.try_reserve_owned(length);
         let reservation = slf.get().attempt(slf.py(), &deadline, reserve)?;
-        Ok(Reservation::new(slf.clone().unbind(), reservation))
+        Ok(Reservation::new(slf.clone().unbind().into(), reservation))
     }
 
     /// Waits until the kernel has all bytes of messages sent over a socket, at most `timeout`
@@ -391,4 +403,4 @@ impl Channel {
 }
 
 /// Length in bytes from which a message is copied without the GIL, so that other threads run.
-const DETACHED_COPY_MIN: usize = 64 << 10;
+pub const DETACHED_COPY_MIN: usize = 64 << 10;

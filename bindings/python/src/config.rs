@@ -76,10 +76,14 @@ impl Config {
             }
             "spin_budget" => {
                 self.spin_budget = duration(value.extract()?)?;
+                if self.spin_budget > SPIN_BUDGET_MAX {
+                    let text = "spin_budget is at most 1 second: wait=\"spin\" never sleeps";
+                    return Err(PyValueError::new_err(text));
+                }
                 self.inner = self.inner.spin_budget(self.spin_budget);
             }
             "transport" | "begin" | "back_pressure" | "trust" => {
-                self.inner = policy(self.inner, key, &value.extract::<String>()?)?;
+                self.inner = policy(self.inner, key, value)?;
             }
             "handshake_timeout" | "idle_memory_timeout" | "linger" => {
                 self.inner = time(self.inner, key, duration(value.extract()?)?);
@@ -92,22 +96,16 @@ impl Config {
     }
 }
 
-fn policy(config: partywall::Config, key: &str, value: &str) -> PyResult<partywall::Config> {
-    Ok(match (key, value) {
-        ("transport", "auto") => config.transport(TransportPolicy::Auto),
-        ("transport", "shm") => config.transport(TransportPolicy::SharedMemory),
-        ("transport", "socket") => config.transport(TransportPolicy::Socket),
-        ("begin", "auto") => config.begin(Begin::Auto),
-        ("begin", "shm") => config.begin(Begin::SharedMemory),
-        ("begin", "socket") => config.begin(Begin::Socket),
-        ("back_pressure", "block") => config.back_pressure(BackPressure::Block),
-        ("back_pressure", "error") => config.back_pressure(BackPressure::Error),
-        ("back_pressure", "overflow") => config.back_pressure(BackPressure::Overflow),
-        ("trust", "auto") => config.trust(TrustPolicy::Auto),
-        ("trust", "own_user") => config.trust(TrustPolicy::OwnUser),
-        ("trust", "trusted") => config.trust(TrustPolicy::Trusted),
-        ("trust", "untrusted") => config.trust(TrustPolicy::Untrusted),
-        _ => return Err(PyValueError::new_err(format!("{key} cannot be {value:?}"))),
+fn policy(
+    config: partywall::Config,
+    key: &str,
+    value: &Bound<'_, PyAny>,
+) -> PyResult<partywall::Config> {
+    Ok(match key {
+        "transport" => config.transport(choice(key, value, &TRANSPORTS)?),
+        "begin" => config.begin(choice(key, value, &BEGINS)?),
+        "back_pressure" => config.back_pressure(choice(key, value, &BACK_PRESSURES)?),
+        _ => config.trust(choice(key, value, &TRUSTS)?),
     })
 }
 
@@ -157,8 +155,16 @@ fn wait(value: &Bound<'_, PyAny>) -> PyResult<Wait> {
     }
 }
 
+/// Returns the value whose name `value` is, among `choices`.
+pub fn choice<T: Copy>(key: &str, value: &Bound<'_, PyAny>, choices: &[(&str, T)]) -> PyResult<T> {
+    let name: String = value.extract()?;
+    let found = choices.iter().find(|(candidate, _)| *candidate == name);
+    let wrong = || PyValueError::new_err(format!("{key} cannot be {name:?}"));
+    found.map(|(_, choice)| *choice).ok_or_else(wrong)
+}
+
 /// Makes a rule of a Python callable. If the callable raises, the peer is refused.
-fn admission(judge: &Bound<'_, PyAny>) -> PyResult<Admission> {
+pub fn admission(judge: &Bound<'_, PyAny>) -> PyResult<Admission> {
     if !judge.is_callable() {
         return Err(PyTypeError::new_err("admit must be callable"));
     }
@@ -213,3 +219,27 @@ pub fn address(value: &Bound<'_, PyAny>) -> PyResult<String> {
     partywall::Address::from_str(&text).map_err(|error| error::exception(value.py(), &error))?;
     Ok(text)
 }
+
+/// Longest time that a thread may spin before it sleeps. A longer one is a mistake: `wait="spin"`
+/// never sleeps.
+const SPIN_BUDGET_MAX: Duration = Duration::from_secs(1);
+
+/// The names of the policies for transports, for links as well.
+pub const TRANSPORTS: [(&str, TransportPolicy); 3] = [
+    ("auto", TransportPolicy::Auto),
+    ("shm", TransportPolicy::SharedMemory),
+    ("socket", TransportPolicy::Socket),
+];
+const BEGINS: [(&str, Begin); 3] =
+    [("auto", Begin::Auto), ("shm", Begin::SharedMemory), ("socket", Begin::Socket)];
+const BACK_PRESSURES: [(&str, BackPressure); 3] = [
+    ("block", BackPressure::Block),
+    ("error", BackPressure::Error),
+    ("overflow", BackPressure::Overflow),
+];
+const TRUSTS: [(&str, TrustPolicy); 4] = [
+    ("auto", TrustPolicy::Auto),
+    ("own_user", TrustPolicy::OwnUser),
+    ("trusted", TrustPolicy::Trusted),
+    ("untrusted", TrustPolicy::Untrusted),
+];

@@ -29,6 +29,23 @@ pub fn closed_here(what: &str) -> PyErr {
     pyo3::exceptions::PyValueError::new_err(format!("this {what} is closed"))
 }
 
+/// Returns the number of an exception of this package.
+pub fn code_of(py: Python<'_>, error: &PyErr) -> Option<u32> {
+    error.value(py).getattr("code").ok()?.extract().ok()
+}
+
+/// Checks that `code` is one that an application may send to a peer.
+pub fn check_application_code(code: u32) -> PyResult<()> {
+    if code < RESERVED_CODES {
+        return Ok(());
+    }
+    let text = format!("code {code:#x} is the protocol's: choose one below {RESERVED_CODES:#x}");
+    Err(pyo3::exceptions::PyValueError::new_err(text))
+}
+
+/// The first code that only the protocol uses (SPEC 11.3).
+const RESERVED_CODES: u32 = 0xffff_ff00;
+
 fn make(py: Python<'_>, code: u32, text: &str, errno: Option<i32>) -> PyErr {
     static FACTORY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let made = FACTORY

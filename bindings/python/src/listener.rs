@@ -1,33 +1,91 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A listener for channels.
+//!
+//! ```text
+//!   accept ─▶ try_accept ─▶ poll(listener, closing) ─┬─ a connection ─▶ try_accept
+//!   close ── closing ────────────────────────────────┴─▶ the accepting thread drops the listener
+//! ```
 
 use crate::channel::Channel;
 use crate::config::{Config, address};
 use crate::error;
-use crate::wait::{Deadline, wait_readable};
+use crate::wait::{Deadline, wait_any_readable};
 use partywall::AcceptError;
 use pyo3::prelude::*;
-use std::os::fd::AsFd;
-use std::sync::Mutex;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Listens at an address, and accepts channels.
 ///
 /// The address is text: `unix:/path`, `unix:@name` (abstract) or `tcp:host:port`. The listener is a
-/// context manager and an iterable of channels.
+/// context manager and an iterable of channels. Any thread may close it, which ends `accept`.
 #[pyclass(frozen, module = "partywall")]
 pub struct Listener {
+    /// Locked for the whole of a call of `accept`.
     inner: Mutex<Option<partywall::Listener>>,
     config: Config,
+    address: String,
+    state: Mutex<State>,
+    /// An eventfd that is readable once the listener is closed.
+    closing: OwnedFd,
+}
+
+/// What other threads may know and change while one accepts. It is locked for a moment.
+#[derive(Default)]
+struct State {
+    refused: u64,
+    is_closed: bool,
 }
 
 impl Listener {
-    fn with<T>(
-        &self,
-        py: Python<'_>,
-        act: impl FnOnce(&mut partywall::Listener) -> PyResult<T>,
-    ) -> PyResult<T> {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Accepts a channel, or returns `None` once another thread has closed the listener.
+    fn accept_until(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Channel>> {
         let mut inner = self.inner.try_lock().map_err(|_| error::busy(py))?;
-        act(inner.as_mut().ok_or_else(|| error::closed_here("listener"))?)
+        let listener = inner.as_mut().ok_or_else(|| error::closed_here("listener"))?;
+        while !self.state().is_closed {
+            let accepted = py.detach(|| listener.try_accept());
+            self.state().refused = listener.refused();
+            match accepted {
+                Ok(channel) => return Ok(Some(Channel::new(channel, &self.config))),
+                Err(error @ AcceptError::TimedOut) if deadline.has_passed() => {
+                    return Err(error::exception(py, &error));
+                }
+                Err(AcceptError::TimedOut) => {
+                    let mut descriptors = [
+                        PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN),
+                        PollFd::new(&self.closing, PollFlags::IN),
+                    ];
+                    wait_any_readable(py, &mut descriptors, deadline)?;
+                }
+                Err(error) => return Err(error::exception(py, &error)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Accepts a channel like [`accept_until`](Self::accept_until). Then drops the listener if
+    /// another thread has closed it meanwhile.
+    fn accept_or_end(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Channel>> {
+        let accepted = self.accept_until(py, deadline);
+        // `close` sets the flag before it tries the lock, so one of the two threads finds both.
+        if self.state().is_closed {
+            self.drop_if_unused(py);
+        }
+        accepted
+    }
+
+    /// Drops the listener, unless a thread accepts: that one drops it then.
+    fn drop_if_unused(&self, py: Python<'_>) {
+        if let Ok(mut inner) = self.inner.try_lock() {
+            let listener = inner.take();
+            drop(inner);
+            py.detach(|| drop(listener));
+        }
     }
 }
 
@@ -41,53 +99,47 @@ impl Listener {
         config: Option<&Bound<'_, Config>>,
     ) -> PyResult<Self> {
         let config = config.map_or_else(Config::default, |config| config.get().clone());
-        let inner = partywall::Listener::bind_with(&address, &config.inner)
+        let listener = partywall::Listener::bind_with(&address, &config.inner)
             .map_err(|error| error::exception(py, &error))?;
-        Ok(Self { inner: Mutex::new(Some(inner)), config })
+        let address = match listener.local_socket_addr() {
+            Some(address) => format!("tcp:{address}"),
+            None => listener.local_address().to_string(),
+        };
+        Ok(Self {
+            inner: Mutex::new(Some(listener)),
+            config,
+            address,
+            state: Mutex::default(),
+            closing: eventfd(0, EventfdFlags::CLOEXEC).map_err(std::io::Error::from)?,
+        })
     }
 
-    /// Waits for the next channel, at most `timeout` seconds, and returns it.
+    /// Waits for the next channel, at most `timeout` seconds, and returns it. Raises ValueError if
+    /// the listener is closed, also while the call waits.
     #[pyo3(signature = (timeout = None))]
     fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Channel> {
-        let deadline = Deadline::after(timeout)?;
-        self.with(py, |listener| {
-            loop {
-                match py.detach(|| listener.try_accept()) {
-                    Ok(channel) => return Ok(Channel::new(channel, &self.config)),
-                    Err(error @ AcceptError::TimedOut) if deadline.has_passed() => {
-                        return Err(error::exception(py, &error));
-                    }
-                    Err(AcceptError::TimedOut) => {
-                        wait_readable(py, listener.as_fd(), &deadline)?;
-                    }
-                    Err(error) => return Err(error::exception(py, &error)),
-                }
-            }
-        })
+        let accepted = self.accept_or_end(py, &Deadline::after(timeout)?)?;
+        accepted.ok_or_else(|| error::closed_here("listener"))
     }
 
     /// The address, as text. A TCP listener of port 0 has the port that the system chose.
     #[getter]
-    fn address(&self, py: Python<'_>) -> PyResult<String> {
-        self.with(py, |listener| {
-            Ok(match listener.local_socket_addr() {
-                Some(address) => format!("tcp:{address}"),
-                None => listener.local_address().to_string(),
-            })
-        })
+    fn address(&self) -> &str {
+        &self.address
     }
 
     /// Number of connections that were refused.
     #[getter]
-    fn refused(&self, py: Python<'_>) -> PyResult<u64> {
-        self.with(py, |listener| Ok(listener.refused()))
+    fn refused(&self) -> u64 {
+        self.state().refused
     }
 
-    /// Stops listening. Accepted channels go on.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let inner = self.inner.try_lock().map_err(|_| error::busy(py))?.take();
-        py.detach(|| drop(inner));
-        Ok(())
+    /// Stops listening, and ends `accept` of another thread. Accepted channels go on.
+    fn close(&self, py: Python<'_>) {
+        self.state().is_closed = true;
+        // An eventfd takes 2^64 - 2 numbers before a write would wait.
+        let _ = rustix::io::write(&self.closing, &1u64.to_ne_bytes());
+        self.drop_if_unused(py);
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -95,15 +147,16 @@ impl Listener {
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.close(py)
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) {
+        self.close(py);
     }
 
     fn __iter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
-    fn __next__(&self, py: Python<'_>) -> PyResult<Channel> {
-        self.accept(py, None)
+    /// Ends the iteration once another thread has closed the listener.
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Channel>> {
+        self.accept_or_end(py, &Deadline::Never)
     }
 }

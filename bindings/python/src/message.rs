@@ -5,10 +5,13 @@
 //!   recv ─▶ Message ── memoryview, numpy.frombuffer ─▶ views: each keeps the message alive
 //!              └─ release(), or the last reference is gone ─▶ the sender may use the memory again
 //! ```
+//!
+//! Messages of links, records and requests are subclasses, which have the same bytes and views.
 #![allow(unsafe_code, reason = "the methods of the buffer protocol receive a pointer")]
 
 use crate::buffer::{self, Payload};
 use crate::error;
+use bytes::Bytes;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -22,27 +25,55 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// keeps the message alive, and the message keeps its memory, which for a long message is the
 /// sender's. `release()` gives the memory back at once; otherwise that happens when the last
 /// reference is gone. `with` releases at the end of the block.
-#[pyclass(frozen, module = "partywall")]
+#[pyclass(frozen, subclass, module = "partywall")]
 pub struct Message {
     state: Mutex<State>,
 }
 
 struct State {
-    message: Option<partywall::Message>,
+    message: Option<Content>,
     /// Number of views that exist. The message stays in place until there are none.
     views: usize,
 }
 
+/// The bytes of a message, which do not move while it lives.
+pub enum Content {
+    /// A message of a channel or stream, perhaps in the memory of its sender.
+    Message(partywall::Message),
+    /// A message of a link, in memory of this process.
+    Bytes(Bytes),
+}
+
+impl Content {
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Message(message) => message,
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+
+    fn is_zero_copy(&self) -> bool {
+        match self {
+            Self::Message(message) => message.is_zero_copy(),
+            Self::Bytes(_) => false,
+        }
+    }
+}
+
 impl Message {
     pub fn new(message: partywall::Message) -> Self {
-        Self { state: Mutex::new(State { message: Some(message), views: 0 }) }
+        Self::of(Content::Message(message))
+    }
+
+    pub fn of(content: Content) -> Self {
+        Self { state: Mutex::new(State { message: Some(content), views: 0 }) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn with<T>(&self, read: impl FnOnce(&partywall::Message) -> T) -> PyResult<T> {
+    fn with<T>(&self, read: impl FnOnce(&Content) -> T) -> PyResult<T> {
         self.state().message.as_ref().map(read).ok_or_else(|| error::closed_here("message"))
     }
 }
@@ -52,12 +83,12 @@ impl Message {
     /// Whether the bytes lie where the sender wrote them, and were never copied.
     #[getter]
     fn is_zero_copy(&self) -> PyResult<bool> {
-        self.with(partywall::Message::is_zero_copy)
+        self.with(Content::is_zero_copy)
     }
 
     /// Returns a copy of the bytes.
     fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        self.with(|message| PyBytes::new(py, message))
+        self.with(|message| PyBytes::new(py, message.as_slice()))
     }
 
     /// Gives the memory back to the sender. Raises BufferError while a view exists. Releasing a
@@ -77,7 +108,7 @@ impl Message {
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        self.with(|message| message.len())
+        self.with(|message| message.as_slice().len())
     }
 
     fn __eq__(slf: &Bound<'_, Self>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -100,7 +131,9 @@ impl Message {
 
     fn __repr__(&self) -> String {
         match &self.state().message {
-            Some(message) => format!("<partywall.Message of {} bytes>", message.len()),
+            Some(message) => {
+                format!("<partywall.Message of {} bytes>", message.as_slice().len())
+            }
             None => "<partywall.Message, released>".to_owned(),
         }
     }
@@ -113,7 +146,8 @@ impl Message {
     ) -> PyResult<()> {
         let mut state = slf.get().state();
         let Some(message) = &state.message else { return Err(error::closed_here("message")) };
-        let memory = (message.as_slice().as_ptr().cast_mut(), message.len());
+        let bytes = message.as_slice();
+        let memory = (bytes.as_ptr().cast_mut(), bytes.len());
         // SAFETY: CPython passes the place. `views` keeps the message where it is: within this
         // object, which never moves, or in memory that the message holds.
         unsafe { buffer::export(slf.as_any(), view, memory, false, flags) }?;

@@ -11,6 +11,7 @@
 use crate::buffer;
 use crate::channel::Channel;
 use crate::error;
+use crate::stream::Stream;
 use crate::wait::Deadline;
 use partywall::OwnedReservation;
 use pyo3::exceptions::{PyBufferError, PyValueError};
@@ -28,9 +29,27 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// access ends the child.
 #[pyclass(frozen, module = "partywall")]
 pub struct Reservation {
-    channel: Py<Channel>,
+    sender: Sender,
     process: u32,
     state: Mutex<State>,
+}
+
+/// The object that has reserved the memory, and sends it.
+pub enum Sender {
+    Channel(Py<Channel>),
+    Stream(Py<Stream>),
+}
+
+impl From<Py<Channel>> for Sender {
+    fn from(channel: Py<Channel>) -> Self {
+        Self::Channel(channel)
+    }
+}
+
+impl From<Py<Stream>> for Sender {
+    fn from(stream: Py<Stream>) -> Self {
+        Self::Stream(stream)
+    }
 }
 
 struct State {
@@ -42,10 +61,10 @@ struct State {
 }
 
 impl Reservation {
-    pub fn new(channel: Py<Channel>, reservation: OwnedReservation) -> Self {
+    pub fn new(sender: Sender, reservation: OwnedReservation) -> Self {
         let len = reservation.len();
         let state = Mutex::new(State { reservation: Some(reservation), len, views: 0 });
-        Self { channel, process: process::id(), state }
+        Self { sender, process: process::id(), state }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -73,12 +92,17 @@ impl State {
 #[pymethods]
 impl Reservation {
     /// Sends the message. Raises BufferError while a view of the memory exists. A commit that
-    /// raises keeps the reservation, so that it can be made again.
+    /// raises keeps the reservation, so that it can be made again; but a stream that has waited for
+    /// room in vain drops the message.
     #[pyo3(signature = (timeout = None))]
     fn commit(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let deadline = Deadline::after(timeout)?;
         let reservation = self.take()?;
-        match self.channel.get().commit(py, reservation, &deadline) {
+        let sent = match &self.sender {
+            Sender::Channel(channel) => channel.get().commit(py, reservation, &deadline),
+            Sender::Stream(stream) => stream.get().commit(py, reservation, &deadline),
+        };
+        match sent {
             Ok(()) => Ok(()),
             Err((back, error)) => {
                 self.state().reservation = back;

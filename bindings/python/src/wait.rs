@@ -47,6 +47,15 @@ impl Deadline {
         }
     }
 
+    /// Returns the instant of this deadline, for calls that need one; a far one for `Never`.
+    pub fn instant(&self) -> Instant {
+        match self {
+            Self::Never => Instant::now() + FAR,
+            Self::Now => Instant::now(),
+            Self::At(instant) => *instant,
+        }
+    }
+
     /// Returns the earlier of this deadline and the instant that is `slice` from now.
     pub fn within(&self, slice: Duration) -> Instant {
         let end = Instant::now() + slice.min(SIGNAL_CHECK_EVERY);
@@ -56,7 +65,7 @@ impl Deadline {
         }
     }
 
-    fn timespec(&self) -> Option<Timespec> {
+    pub fn timespec(&self) -> Option<Timespec> {
         match self {
             Self::Never => None,
             Self::Now => Some(Timespec::default()),
@@ -70,6 +79,9 @@ impl Deadline {
 
 /// Longest wait within the Rust crate, which signals do not end.
 pub const SIGNAL_CHECK_EVERY: Duration = Duration::from_millis(20);
+
+/// The wait of calls without a limit, for which the Rust crate needs one: a hundred years.
+const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Converts `seconds` of Python into a duration.
 ///
@@ -93,10 +105,16 @@ pub fn wait_readable(
     descriptor: BorrowedFd<'_>,
     deadline: &Deadline,
 ) -> PyResult<()> {
-    let polled = py.detach(|| {
-        let mut descriptors = [PollFd::new(&descriptor, PollFlags::IN)];
-        poll(&mut descriptors, deadline.timespec().as_ref())
-    });
+    wait_any_readable(py, &mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], deadline)
+}
+
+/// Blocks like [`wait_readable`], until one of `descriptors` is readable.
+pub fn wait_any_readable(
+    py: Python<'_>,
+    descriptors: &mut [PollFd<'_>],
+    deadline: &Deadline,
+) -> PyResult<()> {
+    let polled = py.detach(|| poll(descriptors, deadline.timespec().as_ref()));
     match polled {
         Ok(_) => Ok(()),
         Err(Errno::INTR) => py.check_signals(),

@@ -4,6 +4,7 @@
 import asyncio
 import hashlib
 import os
+import threading
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +13,8 @@ import partywall
 import partywall.aio
 import pytest
 from conftest import DEADLINE
+from partywall import calls, links
+from test_sessions import session_pair
 
 T = TypeVar("T")
 
@@ -161,6 +164,79 @@ def test_many_connections_share_one_loop(tmp_path: Path) -> None:
     run(task())
 
 
+def test_protocol_that_raises_stalls_no_other(tmp_path: Path) -> None:
+    address, config = where(tmp_path, "shm")
+
+    async def task() -> None:
+        loop, reported = asyncio.get_running_loop(), list[str]()
+        loop.set_exception_handler(lambda _, context: reported.append(context["message"]))
+
+        class Raising(asyncio.Protocol):
+            def connection_made(self, transport: Any) -> None:
+                self.transport = transport
+
+            def data_received(self, data: bytes) -> None:
+                if data == b"raise":
+                    raise RuntimeError("a protocol that fails")
+                self.transport.write(data)
+
+        async with await partywall.aio.create_server(Raising, address, config) as server:
+            pairs = [await partywall.aio.open_connection(server.address) for _ in range(3)]
+            # The events of all three are in the same round of the server.
+            for text, (_, writer) in zip((b"one", b"raise", b"two"), pairs, strict=True):
+                writer.write(text)
+            assert await pairs[0][0].readexactly(3) == b"one"
+            assert await pairs[2][0].readexactly(3) == b"two"
+            assert await pairs[1][0].read() == b""
+            pairs[0][1].write(b"again")
+            assert await pairs[0][0].readexactly(5) == b"again"
+            for _, writer in pairs:
+                writer.close()
+        assert reported == ["the protocol failed to take data"]
+
+    run(task())
+
+
+def test_busy_connection_takes_one_turn_in_each_round(tmp_path: Path) -> None:
+    """A stream of many short messages must not keep the loop from the others."""
+    address, _ = where(tmp_path, "shm")
+    config = partywall.Config(stream_window=8 << 20, begin="shm")
+    messages = 2_000
+
+    async def task() -> None:
+        loop, rounds = asyncio.get_running_loop(), [0]
+        done = loop.create_future()
+
+        def count_rounds() -> None:
+            rounds[0] += 1
+            if not done.done():
+                loop.call_soon(count_rounds)
+
+        class Counting(asyncio.Protocol):
+            received: dict[int, int] = {}
+            total = 0
+
+            def data_received(self, data: bytes) -> None:
+                number = rounds[0]
+                Counting.received[number] = Counting.received.get(number, 0) + 1
+                Counting.total += len(data)
+                if Counting.total == messages and not done.done():
+                    done.set_result(None)
+
+        async with await partywall.aio.create_server(Counting, address, config) as server:
+            _, writer = await partywall.aio.open_connection(server.address, config=config)
+            loop.call_soon(count_rounds)
+            for _ in range(messages):
+                writer.write(b"x")
+            await done
+            writer.close()
+        # Where two rounds meet, the counter may see the turns of both as one.
+        assert max(Counting.received.values()) <= 2 * partywall.aio._READS_MAX
+        assert len(Counting.received) >= messages // (2 * partywall.aio._READS_MAX)
+
+    run(task())
+
+
 def test_aiohttp_server_and_client_run_unmodified(tmp_path: Path) -> None:
     aiohttp: Any = pytest.importorskip("aiohttp")
     web: Any = pytest.importorskip("aiohttp.web")
@@ -191,3 +267,109 @@ def test_aiohttp_server_and_client_run_unmodified(tmp_path: Path) -> None:
         await runner.cleanup()
 
     run(task())
+
+
+def test_links_are_awaited_and_cancelled_without_loss(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/links.sock"
+
+    async def task() -> None:
+        server = links.Server(address, "bob")
+        accepting = asyncio.create_task(partywall.aio.accept_link(server))
+        client = links.Client("alice").connect(address, "bob", "orders")
+        alice, bob = partywall.aio.Link(client), await accepting
+        await alice.wait_attached()
+        assert (await alice.next_event()).kind == "attached"
+        # Each attempt that is cancelled leaves the message to the next one.
+        for number in range(200):
+            receiving = asyncio.create_task(bob.recv())
+            await asyncio.sleep(0)
+            await alice.send(b"%d" % number)
+            for _ in range(number % 50):
+                await asyncio.sleep(0)
+            receiving.cancel()
+            try:
+                message = await receiving
+            except asyncio.CancelledError:
+                message = await bob.recv()
+            assert message is not None and message == b"%d" % number
+            await bob.reply(message, b"answer %d" % number)
+            answer = await alice.recv()
+            assert answer is not None and answer == b"answer %d" % number
+            answer.ack()
+        await alice.wait_acked()
+        await alice.send(b"last")
+        await alice.close()
+        async for message in bob:
+            assert message == b"last"
+            message.ack()
+        accepting = asyncio.create_task(partywall.aio.accept_link(server))
+        await asyncio.sleep(0)
+        server.close()
+        with pytest.raises(ValueError):
+            await accepting
+
+    run(task())
+
+
+def test_sender_without_room_is_awaited(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/links.sock"
+
+    async def task() -> None:
+        with links.Server(address, "bob") as server:
+            client = links.Client("alice").connect(address, "bob", "orders")
+            alice, bob = partywall.aio.Link(client), await partywall.aio.accept_link(server)
+
+            async def send() -> None:
+                for _ in range(100):
+                    await alice.send(bytes(200_000))
+                await alice.close()
+
+            sending = asyncio.create_task(send())
+            count = 0
+            async for message in bob:
+                message.ack()
+                count += len(message)
+            await sending
+            assert count == 100 * 200_000
+
+    run(task())
+
+
+def test_calls_are_awaited_and_cancelled(address: str) -> None:
+    client, server = session_pair(address)
+    caller = partywall.aio.Calls(calls.Client(client.open()))
+    goes_on = threading.Event()
+
+    def handler(request: calls.Request) -> bytes:
+        if request == b"slow":
+            assert goes_on.wait(DEADLINE)
+        return bytes(request).upper()
+
+    def serve() -> None:
+        try:
+            stream = server.accept(DEADLINE)
+            assert stream is not None
+            calls.serve(stream, handler)
+        except partywall.Error:
+            pass  # the session was closed at the end of the test
+
+    serving = threading.Thread(target=serve)
+    serving.start()
+
+    async def task() -> None:
+        slow = asyncio.create_task(caller.call(b"slow"))
+        answers = await asyncio.gather(*(caller.call(b"call %d" % it) for it in range(50)))
+        assert [bytes(answer) for answer in answers] == [b"CALL %d" % it for it in range(50)]
+        with pytest.raises(partywall.TimedOut):
+            await caller.call(b"slow", 0.01)
+        slow.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await slow
+
+    try:
+        run(task())
+    finally:
+        goes_on.set()
+        client.close()
+        serving.join(DEADLINE)
+    assert not serving.is_alive()

@@ -284,6 +284,45 @@ def test_accept_has_a_deadline(address: str) -> None:
         listener.accept()
 
 
+def test_spin_budget_that_would_hold_a_thread_is_an_error(address: str) -> None:
+    for wrong in (1e300, float("inf")):
+        with pytest.raises(OverflowError):
+            partywall.Config(spin_budget=wrong)
+    for wrong in (-1.0, float("nan"), 1.001, 1000.0 * 365 * 24 * 3600):
+        with pytest.raises(ValueError):
+            partywall.Config(spin_budget=wrong)
+    client, _server = make_pair(address, spin_budget=0.001)
+    with pytest.raises(partywall.TimedOut):
+        client.recv(0.002)
+
+
+@pytest.mark.parametrize("act", ["drop", "close"])
+def test_end_of_a_channel_does_not_hold_the_gil(address: str, act: str) -> None:
+    """The end lingers until the peer reads, which a thread of this process does."""
+    client, server = make_pair(address, "socket", linger=DEADLINE)
+    sent = 0
+    with pytest.raises(partywall.WouldBlock):
+        while True:
+            client.send(bytes(100_000), timeout=0)
+            sent += 1
+    begins = threading.Event()
+    received: list[int] = []
+
+    def read() -> None:
+        assert begins.wait(DEADLINE)
+        received.extend(len(message) for message in server)
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    begins.set()
+    if act == "close":
+        client.close()
+    else:
+        del client
+    reading.join(DEADLINE)
+    assert received == [100_000] * sent
+
+
 def test_views_dropped_at_random_neither_grow_nor_fault(address: str) -> None:
     client, server = make_pair(address, wait="adaptive")
     rng = random.Random(24)

@@ -79,22 +79,6 @@ def test_message_of_another_process_comes_back(address: str) -> None:
         assert peer.wait(DEADLINE) == 0
 
 
-def test_example_echoes(address: str) -> None:
-    example = str(Path(__file__).parent.parent / "examples" / "echo.py")
-    server = subprocess.Popen([sys.executable, example, "serve", address])
-    try:
-        path = Path(address.removeprefix("unix:"))
-        until = time.monotonic() + DEADLINE
-        while not path.exists() and time.monotonic() < until:
-            os.sched_yield()
-        command = [sys.executable, example, "send", address, "hello"]
-        output = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
-        assert (output.returncode, output.stdout) == (0, "hello\n"), output.stderr
-    finally:
-        server.kill()
-        server.wait(DEADLINE)
-
-
 def test_messages_of_a_killed_process_arrive_before_its_end(address: str) -> None:
     code = ECHO.replace("    for message in channel:", "    channel.send(b'committed')\n    for message in channel:")
     with partywall.Listener(address) as listener:

@@ -133,15 +133,15 @@ impl Process {
                 }
             }
         }
-        // The program has closed its stdout, so it ends soon. (If an error returns before this
-        // line, the drop of `self` kills the program.)
+        // The program has closed its stdout, so it will end soon. (If `finish` returns an error
+        // before it waits for that end, the drop of `self` kills the program.)
         let status = self.child.wait().with_context(|| format!("waiting for {}", self.what))?;
         Ok(Ended { code: status.code(), report, stderr: self.complaint() })
     }
 
     /// Kills the program with SIGKILL, so that it ends without cleaning up, as after a crash.
     pub fn kill(&mut self) {
-        // The error is ignored: it means that the program has ended already.
+        // An error of `kill` is ignored: it means that the program has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

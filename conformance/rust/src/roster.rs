@@ -27,8 +27,8 @@ pub enum Peer {
     C,
 }
 
-/// All implementations that take part in every test. A new one needs only an entry in this array.
-/// The C program is not among them: it has a test of its own.
+/// All implementations of shmipc that take part in every test. A new one needs only an entry in
+/// this array. The C program is not among them: it has a test of its own.
 const ROSTER: [Peer; 3] = [Peer::Go, Peer::Rust, Peer::Ours];
 
 impl Peer {
@@ -73,8 +73,8 @@ impl Peer {
     }
 }
 
-/// All implementations that can run on this machine. Without Go, shmipc-go is left out, and a line
-/// on stderr says so.
+/// All implementations of shmipc whose programs can run on this machine. Without Go, shmipc-go is
+/// left out, and a line on stderr says so.
 pub fn present() -> Vec<Peer> {
     ROSTER.into_iter().filter(|&peer| peer != Peer::Go || has_go()).collect()
 }

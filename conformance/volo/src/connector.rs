@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use partywall::Config;
 use partywall::tokio::{ReadHalf, Session, Stream, WriteHalf, connect_with, connect_with_protocol};
+use partywall::{Config, OpenError};
 use partywall_shmipc::Shmipc;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::sync::Mutex;
@@ -17,13 +17,16 @@ use volo::net::dial::MakeTransport;
 use volo::net::ext::AsyncExt;
 
 /// Opens a stream for each connection of Volo's pool. All streams are of one session with the
-/// server; after the session has ended, the next connection opens another session.
+/// server; once the session has ended or takes no more streams, the next connection opens another
+/// session.
 #[derive(Clone)]
 pub struct Connector {
     address: Arc<str>,
     config: Config,
     protocol: Option<Arc<Shmipc>>,
-    session: Arc<Mutex<Option<Session>>>,
+    /// The current session, and the number of sessions that were opened. Streams are opened without
+    /// the lock, because the peer may delay them.
+    current: Arc<Mutex<(u64, Option<Session>)>>,
 }
 
 impl Connector {
@@ -31,7 +34,7 @@ impl Connector {
     /// that Volo passes to `make_transport` is not used: it has no form for other transports.
     #[must_use]
     pub fn new(address: &str, config: Config) -> Self {
-        Self { address: address.into(), config, protocol: None, session: Arc::default() }
+        Self { address: address.into(), config, protocol: None, current: Arc::default() }
     }
 
     /// Speaks the shmipc protocol, to a server that has Volo's shmipc transport.
@@ -41,11 +44,31 @@ impl Connector {
         self
     }
 
+    /// Opens a stream of the current session, or of another one if the current one has ended or
+    /// takes no more streams.
     async fn open(&self) -> io::Result<(Session, Stream)> {
-        let mut current = self.session.lock().await;
-        if let Some(session) = current.as_ref().filter(|it| it.close_reason().is_none()) {
-            let stream = session.open(&[]).await.map_err(io::Error::other)?;
-            return Ok((session.clone(), stream));
+        let (session, number) = self.session(None).await?;
+        match session.open(&[]).await {
+            Ok(stream) => Ok((session, stream)),
+            Err(OpenError::GoingAway { .. } | OpenError::Session(_)) => {
+                let (session, _) = self.session(Some(number)).await?;
+                let stream = session.open(&[]).await.map_err(io::Error::other)?;
+                Ok((session, stream))
+            }
+            Err(error) => Err(io::Error::other(error)),
+        }
+    }
+
+    /// Returns the current session and its number. If the session has ended, or has the number
+    /// `unusable`, connects first; other callers wait for the new session meanwhile.
+    async fn session(&self, unusable: Option<u64>) -> io::Result<(Session, u64)> {
+        let mut current = self.current.lock().await;
+        let (number, session) = &*current;
+        if let Some(session) = session
+            && session.close_reason().is_none()
+            && unusable != Some(*number)
+        {
+            return Ok((session.clone(), *number));
         }
         let session = match &self.protocol {
             None => connect_with(&*self.address, &self.config).await,
@@ -55,9 +78,8 @@ impl Connector {
             }
         };
         let session = session.map_err(io::Error::other)?;
-        let stream = session.open(&[]).await.map_err(io::Error::other)?;
-        *current = Some(session.clone());
-        Ok((session, stream))
+        *current = (number + 1, Some(session.clone()));
+        Ok((session, current.0))
     }
 }
 

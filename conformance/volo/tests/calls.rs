@@ -23,6 +23,7 @@ use partywall_shmipc::Shmipc;
 use partywall_testkit::{
     Directory, Second, Watchdog, argument, is_pattern, pattern, role, run, second_process, until,
 };
+use volo::net::dial::MakeTransport;
 use volo::net::{Address, shmipc};
 use volo_thrift::client::ClientBuilder;
 use volo_thrift::server::Server;
@@ -165,5 +166,30 @@ fn client_survives_the_death_of_its_server() {
         let place = tokio::task::spawn_blocking(move || (start(&place, "ours"), place));
         let (_server, _place) = place.await.unwrap();
         assert!(is_pattern(&client.echo(payload(2).into()).await.unwrap(), 2));
+    });
+}
+
+/// A connector opens another session once its server takes no more streams over the first one.
+#[test]
+fn connector_leaves_a_session_that_takes_no_more_streams() {
+    let _watchdog = Watchdog::new("a session that goes away", LIMIT);
+    let place = Directory::new();
+    run("connections", LIMIT, async move {
+        let listener = Listener::bind(place.address("socket")).unwrap();
+        let serving = tokio::spawn(async move {
+            let first = listener.accept().await.unwrap();
+            let stream = first.accept().await.unwrap().unwrap();
+            first.go_away(0);
+            let second = listener.accept().await.unwrap();
+            drop((stream, second.accept().await.unwrap().unwrap()));
+        });
+        let connector = Connector::new(&place.address("socket"), Config::default());
+        let unused = Address::from(SocketAddr::from_pathname("unused").unwrap());
+        let mut connections = Vec::new();
+        while !serving.is_finished() {
+            connections.push(connector.make_transport(unused.clone()).await.unwrap());
+            tokio::task::yield_now().await;
+        }
+        serving.await.unwrap();
     });
 }

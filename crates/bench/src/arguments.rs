@@ -121,8 +121,8 @@ pub enum Choice {
     Targets,
 }
 
-/// An error in the usage of a command: its flags contradict each other. The exit code tells it from
-/// a failure.
+/// An error in the usage of a command: its flags contradict each other. Its exit code differs from
+/// that of a failure.
 #[derive(Debug)]
 pub struct UsageError(pub String);
 

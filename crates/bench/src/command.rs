@@ -27,7 +27,7 @@ pub struct ChildArguments {
 
 /// Runs the child process of a measurement until its stdin ends.
 pub fn run_child(arguments: &ChildArguments) -> Result<ExitCode> {
-    // The error is not printed here, because the parent process reports it.
+    // The child process does not print its error, because the parent process reports it.
     Ok(PROGRAM.serve(arguments.cpu).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
 }
 

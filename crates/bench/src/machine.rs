@@ -55,7 +55,7 @@ impl Pin {
         }
     }
 
-    /// The CPU to which the child is pinned; `None` if the child is not pinned.
+    /// The CPU to which the child process of a measurement is pinned; `None` if it is not pinned.
     pub const fn child(self) -> Option<usize> {
         match self {
             Self::None | Self::OneProcess => None,

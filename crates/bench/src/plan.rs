@@ -161,7 +161,8 @@ impl Plan {
                 let sizes = or(&arguments.size, &[TINY]);
                 let time = duration.unwrap_or(ms(200));
                 plan.add_all(Scenario::Connect, &sizes, &MOVING, arguments, time);
-                // The cost of an idle connection depends on neither `--messages` nor `--fresh`.
+                // The cost of an idle connection depends on neither `--messages` nor `--fresh`, so
+                // `idle` is measured only without these flags.
                 if arguments.messages.is_empty() && !arguments.fresh {
                     let observed = duration.unwrap_or(ms(2000));
                     plan.add_all(Scenario::Idle, &sizes, &[], arguments, observed);

@@ -93,7 +93,8 @@ impl Program {
         }
     }
 
-    /// The runner of `cell` on the transport with this name, and the cell with the transport.
+    /// Finds the runner that measures `cell` on the transport with the name `transport`. Returns
+    /// the runner, and `cell` with that transport.
     fn runner(&self, transport: &str, cell: Cell) -> Result<(Runner, Cell)> {
         let row = self.transports.find(transport).context("an unknown transport")?;
         let cell = Cell { transport: row.name, ..cell };

@@ -186,8 +186,8 @@ const EVERY_SCENARIO: [Scenario; 8] = [
 const LINK_SCENARIOS: [Scenario; 4] =
     [Scenario::Ping, Scenario::Throughput, Scenario::Duplex, Scenario::Rate];
 
-/// The scenarios in which it matters that a connection begins on the socket, and those that show
-/// that it matters no more once the connection has moved.
+/// The scenarios for connections that begin on the socket. In `connect` that beginning matters;
+/// `ping` and `throughput` show that it does not matter once the connection has moved.
 const MOVING_SCENARIOS: [Scenario; 3] = [Scenario::Ping, Scenario::Throughput, Scenario::Connect];
 
 /// The scenarios that run on pipes. A pair of pipes is one connection that cannot be opened anew,

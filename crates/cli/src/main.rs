@@ -100,7 +100,7 @@ fn main() -> ExitCode {
 
 /// Prints the help, the version, or an error in the usage of the command; returns the exit code.
 fn explain(error: &clap::Error) -> ExitCode {
-    // The error of printing is ignored: if stderr is closed, the error cannot be reported.
+    // An error of printing is ignored: if stderr is closed, no error can be reported.
     let _ = error.print();
     match error.use_stderr() {
         false => ExitCode::SUCCESS,

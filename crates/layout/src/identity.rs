@@ -32,14 +32,14 @@ pub const CHANGED: u64 = STATE + 16;
 /// Offset in a region's control page of the text with the path of the owner's program, in bytes.
 pub const PROGRAM: u64 = 8 * LINE_BYTES;
 
-/// [`RegionIdentity::state`]: the handshake is under way, or the owner states nothing.
+/// Value of [`RegionIdentity::state`]: the handshake is under way, or the owner states nothing.
 pub const STATE_OPENING: u64 = 0;
 /// Value of [`RegionIdentity::state`]: the connection is open.
 pub const STATE_OPEN: u64 = 1;
-/// [`RegionIdentity::state`]: the connection ended by an error, and the owner has not closed it
-/// yet.
+/// Value of [`RegionIdentity::state`]: the connection ended by an error, and the owner has not
+/// closed it yet.
 pub const STATE_BROKEN: u64 = 2;
-/// [`RegionIdentity::state`]: the owner has closed both directions.
+/// Value of [`RegionIdentity::state`]: the owner has closed both directions of the connection.
 pub const STATE_CLOSED: u64 = 3;
 
 /// Length in bytes of the longest text that an [`IdentityText`] holds.

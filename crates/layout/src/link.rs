@@ -83,7 +83,7 @@ const _: () = assert!(CONSUMED_SLOT + 2 * CONSUMED_SLOT_STRIDE == DELIVERED);
 pub struct Image {
     /// The header of the link's file, which is written once.
     pub header: LinkHeader,
-    /// The offsets and sizes of the file's record ring, release ring and slab.
+    /// The offsets and sizes of the parts of the file: record ring, release ring and slab.
     pub geometry: LinkGeometry,
     /// The process that owns the file, or the last owner if no process owns it now.
     pub owner: OwnerRecord,

@@ -6,7 +6,8 @@
 //! them: `PARTYWALL_FAULT=NAME`, for this process and its children. One build serves all faults;
 //! without a name in the environment no rule is disabled.
 
-/// Whether the rule of this name is disabled: never, in a build without `--cfg partywall_faults`.
+/// Whether the seeded fault `name` disables its rule: never, in a build without `--cfg
+/// partywall_faults`.
 #[cfg(not(partywall_faults))]
 #[inline(always)]
 #[must_use]
@@ -14,7 +15,8 @@ pub const fn seeded_fault(_name: &str) -> bool {
     false
 }
 
-/// Whether the environment variable `PARTYWALL_FAULT` disables the rule of this name.
+/// Whether the environment variable `PARTYWALL_FAULT` selects the seeded fault `name`, which
+/// disables its rule.
 #[cfg(partywall_faults)]
 #[must_use]
 pub fn seeded_fault(name: &str) -> bool {

@@ -91,8 +91,8 @@ fn times_of_closing_idle_links() {
 }
 
 /// Checks that idle links add no cost. The same few links receive messages, once alone and once
-/// among many idle links. Among many, the group makes at most twice as many turns, and reports at
-/// most twice as many links with events. The check measures no time.
+/// among many idle links. Among many, the group polls its sockets at most twice as often, and
+/// reports at most twice as many links with events. The check measures no time.
 fn costs_at_most_twice(few: &Figures, many: &Figures) {
     let ([few, many], words) = ([few.active, many.active], format!("{few}\n{many}"));
     assert_eq!(few.messages, many.messages);

@@ -183,9 +183,9 @@ impl Decision {
     /// now at `base`.
     ///
     /// The sender may have trimmed records since, because an old connection acknowledged them.
-    /// `continuous`: that old connection was with the same incarnation that attaches now, so the
-    /// receiver has consumed the trimmed records. If it was with another incarnation, the receiver
-    /// may have forgotten them, and both sides have to attach again.
+    /// `continuous`: that old connection was with the same incarnation (owner) that attaches now,
+    /// so the receiver has consumed the trimmed records. If it was with another incarnation, the
+    /// receiver may have forgotten them, and both sides have to attach again.
     #[must_use]
     pub fn stands(&self, base: Position, continuous: bool) -> bool {
         self.resume_at().is_some_and(|resume| resume >= base || continuous)
@@ -196,8 +196,8 @@ impl Decision {
     ///
     /// `given` is the receiver's view for which the sender made the decision, `now` the receiver's
     /// present view. `continuous`: everything that was consumed between the two views came from the
-    /// same incarnation of the sender that decided. If so, the receiver may have consumed more
-    /// since its view. It recognises records that it already has by their positions, and drops
+    /// same incarnation (owner) of the sender that decided. If so, the receiver may have consumed
+    /// more since its view. It recognises records that it already has by their positions, and drops
     /// them.
     ///
     /// # Errors

@@ -153,8 +153,8 @@ fn report_own(mine: &Past, peer: Option<Past>, reports: &mut Reports) {
     reports.add(undelivered(Direction::Incoming, epoch, sent, mine.receiving));
 }
 
-/// The range of one direction that will never be consumed. Both sides compute the same range from
-/// the two pasts.
+/// Returns the range of messages of one direction that will never be consumed, from the state of
+/// the stream at its sender and at its receiver. Both sides compute the same range.
 fn undelivered(
     direction: Direction,
     epoch: Epoch,

@@ -38,7 +38,8 @@ pub enum Cause {
     Quarantined(Impossible),
 }
 
-/// How the views of the two sides contradict each other, for which a link is in quarantine.
+/// The contradiction between the views of sender and receiver (what each says of the stream),
+/// because of which a link is in quarantine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Impossible {
     /// The receiver has records that the sender has not written: the sender's file is an older

@@ -111,8 +111,8 @@ impl Bias {
     #[must_use]
     pub fn enter(&self, thread: u64) -> Option<Inside> {
         // ORDER: Relaxed: the loaded value of `favoured` is only a hint. If `thread` is favoured,
-        // it wrote `favoured` itself; the second load of `favoured` below (step E3) finds a later
-        // write of another thread.
+        // it wrote `favoured` itself; the second load of `favoured` (step E3 of the protocol in the
+        // module documentation) finds a later write of another thread.
         let seen = self.favoured.load(Ordering::Relaxed);
         if seen / SLOTS != thread {
             return None;

@@ -158,8 +158,8 @@ impl OwnMem {
         assert!(count <= (self.len - offset) / 8, "{count} words exceed the memory");
         // SAFETY: `offset` is within the memory, as this function asserts.
         let first = unsafe { self.base.add(offset) };
-        // SAFETY: `count` words are within this part, as this function asserts, and aligned (the
-        // base to 64 bytes, the offset to 8); mapped while `keep` lives (invariant 2).
+        // SAFETY: `count` words are within this part of the memory, as this function asserts, and
+        // aligned (the base to 64 bytes, the offset to 8); mapped while `keep` lives (invariant 2).
         let places =
             unsafe { core::slice::from_raw_parts(first.cast::<AtomicU64>().as_ptr(), count) };
         for (place, word) in places.iter().zip(words) {
@@ -232,9 +232,9 @@ impl OwnMem {
         assert!(offset <= self.len && len <= self.len - offset, "beyond the memory");
         // SAFETY: `offset` is within the memory, as this function asserts.
         let start = unsafe { self.base.add(offset) };
-        // SAFETY: the range is within this part, which has no other owner (invariant 1) and stays
-        // mapped while `keep` lives (invariant 2); `&mut self` makes the slice the only reference
-        // to its bytes.
+        // SAFETY: the range is within this part of the memory, which has no other owner (invariant
+        // 1) and stays mapped while `keep` lives (invariant 2); `&mut self` makes the slice the
+        // only reference to its bytes.
         unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), len) }
     }
 
@@ -248,8 +248,9 @@ impl OwnMem {
         assert!(offset <= self.len && len <= self.len - offset, "beyond the memory");
         // SAFETY: `offset` is within the memory, as this function asserts.
         let start = unsafe { self.base.add(offset) };
-        // SAFETY: the range is within this part, mapped while `keep` lives (invariant 2), and all
-        // writes need `&mut self` (invariant 1), so the bytes do not change while the slice lives.
+        // SAFETY: the range is within this part of the memory, mapped while `keep` lives (invariant
+        // 2), and all writes need `&mut self` (invariant 1), so the bytes do not change while the
+        // slice lives.
         unsafe { core::slice::from_raw_parts(start.as_ptr(), len) }
     }
 
@@ -422,9 +423,9 @@ impl PeerMem {
         assert!(offset <= self.len && into.len() <= self.len - offset, "beyond the memory");
         // SAFETY: `offset` is within the memory, as this function asserts.
         let start = unsafe { self.base.add(offset) };
-        // SAFETY: the source is within the part and mapped (invariant 2); the destination is
-        // private, so they do not overlap. Bytes have no invalid values; a peer that writes
-        // meanwhile breaks "committed bytes do not change" (SPEC 4.7) and causes the mixture
+        // SAFETY: the source is within this part of the peer's memory and mapped (invariant 2); the
+        // destination is private, so they do not overlap. Bytes have no invalid values; a peer that
+        // writes meanwhile breaks "committed bytes do not change" (SPEC 4.7) and causes the mixture
         // itself.
         unsafe { start.as_ptr().copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
     }
@@ -441,8 +442,8 @@ impl PeerMem {
         // SAFETY: `offset` is within the memory, as this function asserts.
         let start = unsafe { self.base.add(offset) };
         let spare = onto.spare_capacity_mut().as_mut_ptr().cast::<u8>();
-        // SAFETY: the source is within the part and mapped, as in `copy`; the destination is
-        // private and has room for `len` bytes, which this function has reserved.
+        // SAFETY: the source is within this part of the peer's memory and mapped, as in `copy`; the
+        // destination is private and has room for `len` bytes, which this function has reserved.
         unsafe { start.as_ptr().copy_to_nonoverlapping(spare, len) };
         // SAFETY: the first `len` bytes of the spare capacity were just written.
         unsafe { onto.set_len(onto.len() + len) };
@@ -472,9 +473,9 @@ impl PeerMem {
         // SAFETY: the bytes after the two words begin within the space that this function has
         // reserved, or just past its end.
         let rest = unsafe { spare.add(HEAD_BYTES) }.cast::<u8>();
-        // SAFETY: the source is within the part and mapped, as in `copy`; the destination is
-        // private and has room for `len` bytes after the two words, which this function has
-        // reserved.
+        // SAFETY: the source is within this part of the peer's memory and mapped, as in `copy`; the
+        // destination is private and has room for `len` bytes after the two words, which this
+        // function has reserved.
         unsafe { start.as_ptr().copy_to_nonoverlapping(rest, len) };
         // SAFETY: the first `HEAD_BYTES + len` bytes of the spare capacity were just written.
         unsafe { onto.set_len(onto.len() + HEAD_BYTES + len) };
@@ -493,9 +494,9 @@ impl PeerMem {
         assert!(offset <= self.len && len <= self.len - offset, "beyond the memory");
         // SAFETY: `offset` is within the memory, as this function asserts.
         let start = unsafe { self.base.add(offset) };
-        // SAFETY: the range is within the part and mapped while `_keep` lives (invariant 2). The
-        // peer promises that the bytes do not change (SPEC 4.7), and its own single-writer rule
-        // keeps the promise.
+        // SAFETY: the range is within this part of the peer's memory and mapped while `_keep` lives
+        // (invariant 2). The peer promises that the bytes do not change (SPEC 4.7), and its own
+        // single-writer rule keeps the promise.
         unsafe { core::slice::from_raw_parts(start.as_ptr(), len) }
     }
 }

@@ -81,8 +81,8 @@ pub struct Producer {
 /// Distance in bytes over which [`Producer::prepare_ahead`] prefetches: as many cache lines as a
 /// processor fetches at the same time.
 const AHEAD_BYTES: u64 = 16 * SLOT_BYTES;
-/// Distance in bytes over which slots are zeroed ahead: two small records. Their cache lines were
-/// prefetched before.
+/// Distance in bytes, from the tail, over which the producer zeroes the slots of the next records:
+/// two small records. The cache lines of these slots were prefetched before.
 const CLEAN_BYTES: u64 = 4 * SLOT_BYTES;
 
 impl Producer {
@@ -530,8 +530,8 @@ impl Producer {
             self.ring.store(offset, word);
             return;
         }
-        // A former stream in the same memory may have left this very word here, and the record of a
-        // dropped batch would then be whole. So the word is zeroed.
+        // A former stream in the same memory may have left the same word at this place. The record
+        // of a dropped batch would then be whole, so the word is zeroed.
         self.ring.store(offset, 0);
         self.held_words.push((offset, word));
     }

@@ -40,7 +40,7 @@ struct Chunk {
     segment: u32,
     offset: u64,
     units: u64,
-    /// The chunks directly before and after this chunk in its segment, or `NONE`.
+    /// The chunks directly before and after this chunk in its segment; `NONE` where there is none.
     before: u32,
     after: u32,
 }
@@ -65,8 +65,9 @@ struct Ticket {
     chunk: u32,
 }
 
-/// Number of chunks for which a new slab has entries. Its tables grow when more are cut: most slabs
-/// never have more, and tables for all blocks would take 150 KiB of a connection.
+/// Number of chunks for which a new slab has entries. The tables grow when more chunks are cut.
+/// Most slabs never have more, and tables for all blocks would take 150 KiB of memory per
+/// connection.
 const CHUNKS_FIRST: usize = 32;
 
 /// A reserved block: memory for one message that only its holder may write, until the block is
@@ -443,7 +444,8 @@ impl Slab {
 
     #[inline]
     fn segment_mut(&mut self, index: u32) -> &mut Segment {
-        // The segment exists: `take_idle_segment` removes no segment of which a chunk is used.
+        // The chunk's segment exists, because `take_idle_segment` removes no segment of which a
+        // chunk is used.
         #[expect(clippy::unwrap_used, reason = "the line above")]
         self.segments[index as usize].as_mut().unwrap()
     }

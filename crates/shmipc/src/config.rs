@@ -559,11 +559,11 @@ const CLASSES_MAX: usize = 64;
 const SLICE_MULTIPLE: u32 = 4;
 /// Lower bound of the slices of a class: the last slice of a class is never allocated.
 const SLICES_MIN: u64 = 2;
-/// Size of the header of a slice, in bytes.
+/// Size of the header that precedes the data of each slice, in bytes.
 const SLICE_HEADER_BYTES: u64 = 20;
-/// Size of the header of a class, in bytes.
+/// Size of the header that precedes the slices of each class, in bytes.
 const LIST_HEADER_BYTES: u64 = 36;
-/// Size of the header of the region, in bytes.
+/// Size of the header at the beginning of a region, in bytes.
 const REGION_HEADER_BYTES: u64 = 8;
 /// Upper bound of the setting `session_num`, the number of sessions of a pool.
 const SESSIONS_MAX: usize = 1024;

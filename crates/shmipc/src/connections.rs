@@ -42,8 +42,9 @@ pub(crate) struct Connections {
 struct Table {
     live: BTreeMap<u64, Live>,
     handover: Handover,
-    /// Accepted connections that have not settled and are notified of the handover later. The
-    /// values are the epoch, and the time at which the connection counts as settled.
+    /// Accepted connections that are notified of the handover later: their clients may not have set
+    /// up a session manager yet (they have not settled). The values are the epoch, and the time at
+    /// which the connection counts as settled.
     pending: BTreeMap<u64, (u64, Instant)>,
 }
 
@@ -59,7 +60,7 @@ type Announcements = Vec<(Arc<Control>, u64)>;
 
 impl Connections {
     /// Begins a hot restart: sends HotRestart with `epoch` to all accepted connections that have
-    /// settled, and later to the others.
+    /// settled (whose clients are ready to handle it), and later to the others.
     pub(crate) fn begin(&self, epoch: u64, now: Instant) -> Result<(), HandoverError> {
         let mut table = self.lock();
         let accepted = table.live.iter().filter_map(|(&number, live)| {
@@ -86,8 +87,8 @@ impl Connections {
         Ok(())
     }
 
-    /// Returns the state of the handover at time `now`. Also notifies the pending connections that
-    /// have settled by that time.
+    /// Returns the state of the handover at time `now`. Also notifies those pending connections
+    /// that have settled by that time, so that their clients can handle the notification.
     pub(crate) fn poll(&self, now: Instant) -> HandoverState {
         let mut table = self.lock();
         let was_pending = table.handover.next_deadline().is_some();

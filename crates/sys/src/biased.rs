@@ -192,7 +192,8 @@ impl<T> Biased<T> {
     /// Makes the guard for a thread that holds the mutex and has revoked the bias.
     fn hold<'a>(&'a self, habits: MutexGuard<'a, Habits>) -> BiasedGuard<'a, T> {
         // SAFETY: the cast changes only the lifetime of the mutex's guard. Only the `BiasedGuard`
-        // made here takes the mutex's guard out, and the `BiasedGuard` borrows the lock for `'a`.
+        // that this function makes takes the mutex's guard out, and the `BiasedGuard` borrows the
+        // lock for `'a`.
         let habits =
             unsafe { transmute::<MutexGuard<'a, Habits>, MutexGuard<'static, Habits>>(habits) };
         // SAFETY: this thread holds the mutex, and `held` is empty, because unlocking takes its

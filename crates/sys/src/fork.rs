@@ -114,7 +114,8 @@ pub fn own_pid() -> u32 {
     if ptr::eq(guard.word, &NEVER_WIPED) {
         return std::process::id();
     }
-    // The upper half of a word is the id of the process that wrote it (see `generation`).
+    // The upper half of a guard's word is the id of the process that wrote the word (see
+    // `generation`).
     u32::try_from(guard.value >> u32::BITS).unwrap_or_else(|_| std::process::id())
 }
 

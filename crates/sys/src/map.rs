@@ -58,7 +58,7 @@ impl PeerMap {
         Ok(PeerMap { mapping })
     }
 
-    /// The bytes of the mapping. The peer may change any of them at any time.
+    /// The mapped bytes of the peer's memory. The peer may change any of them at any time.
     pub fn cells(&self) -> &[UnsafeCell<u8>] {
         self.mapping.cells()
     }
@@ -79,8 +79,8 @@ impl fmt::Debug for PeerMap {
 /// Checks that `fd` has the required seals and is memory on tmpfs.
 fn check_kind(fd: BorrowedFd<'_>) -> Result<(), MapError> {
     let present = fcntl_get_seals(fd).map_err(|errno| match errno {
-        // EBADF: this process owns the descriptor, so the descriptor is open. The error means that
-        // it was opened with O_PATH.
+        // The error EBADF means that the descriptor was opened with O_PATH: it is open, because
+        // this process owns it.
         Errno::INVAL | Errno::BADF => MapError::NotMemfd { source: errno.into() },
         _ => MapError::Local { what: "F_GET_SEALS", source: errno.into() },
     })?;
@@ -121,8 +121,8 @@ fn check_size(fd: BorrowedFd<'_>, announced: u64, limit: u64) -> Result<(), MapE
     if actual != announced {
         return Err(MapError::SizeMismatch { announced, actual });
     }
-    // The first access to a hole in the memory would allocate a page for it, charged to this
-    // process.
+    // Holes are refused: the first access to a hole in the peer's memory would allocate a page for
+    // it, charged to this process.
     let allocated = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(STAT_BLOCK_SIZE);
     if allocated < actual {
         return Err(MapError::Sparse { size: actual, allocated });

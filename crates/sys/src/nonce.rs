@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 /// Sixteen bytes from the kernel's cryptographic random source (SPEC 2.4): different for every
-/// connection and every file, and not to be guessed.
+/// connection and every file, and impossible to guess.
 ///
 /// # Panics
 /// Panics if neither `getrandom` nor `/dev/urandom` is available: identities would repeat without

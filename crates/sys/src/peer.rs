@@ -121,8 +121,8 @@ fn check_fdinfo(info: &str, expected: i32) -> Result<(), PidFdError> {
     if actual != expected || expected <= 0 {
         return Err(PidFdError::OtherProcess { expected, actual });
     }
-    // NSpid lists the pids of the process from the namespace of /proc inwards. So its first number
-    // is the pid in the line `Pid`.
+    // The line `NSpid` lists the pids of the pidfd's process, from the namespace of /proc inwards.
+    // So its first number is the pid in the line `Pid`.
     let outermost = procfs::field(info, "NSpid").and_then(|all| all.split_whitespace().next());
     if outermost.is_some_and(|first| first != pid) {
         return Err(PidFdError::NotPidFd);
@@ -233,7 +233,7 @@ pub(crate) fn one_process(pid: i32) -> io::Result<Pid> {
 
 /// Process id of this process, in the type that system calls take.
 pub(crate) fn own_pid() -> i32 {
-    // The conversion cannot fail, because process ids are below 2^22.
+    // The conversion of the process id cannot fail, because process ids are below 2^22.
     i32::try_from(fork::own_pid()).unwrap_or(i32::MAX)
 }
 

@@ -249,8 +249,8 @@ pub struct UnnamedFile {
 }
 
 impl UnnamedFile {
-    /// The open file. The process that made the file writes its content before the file gets a
-    /// name.
+    /// The open file, which has no name yet. The process that made the file writes its content
+    /// before the file gets a name.
     pub fn file(&self) -> &File {
         &self.file
     }

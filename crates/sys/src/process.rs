@@ -45,8 +45,8 @@ pub struct MappedRange {
 /// first call of a process asks the system.
 pub fn own_program() -> &'static str {
     static PROGRAM: OnceLock<String> = OnceLock::new();
-    // A forked child inherits the text. It executes the same program until it calls `exec`, which
-    // clears the memory.
+    // A forked child inherits the path of the program. The path stays right, because the child
+    // executes the same program until it calls `exec`, which clears the memory.
     PROGRAM.get_or_init(|| {
         std::env::current_exe().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default()
     })

@@ -61,7 +61,7 @@ pub(crate) fn own_namespaces() -> Option<[PathBuf; 2]> {
     OWN.get(|own| own.namespaces.clone(), |own| own.namespaces = namespaces("thread-self"))
 }
 
-/// The value of the first line of `text` that reads `name:<spaces>value`.
+/// Returns the value in the first line of `text` that reads `name:<spaces>value`.
 pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;

@@ -159,11 +159,11 @@ impl CreatedFile {
         let fd = open(path, flags, Mode::RUSR | Mode::WUSR)?;
         let identity = identity(&fstat(&fd)?);
         let maker = ForkGuard::current();
-        // If a later step of `create` fails, dropping this value removes the file.
+        // If a later step of `create` fails, dropping `file` removes the new file.
         let file = CreatedFile { fd, path: path.to_owned(), identity, maker };
         allocate(&file.fd, size).map_err(into_io)?;
-        // The lock shows other processes that the creator lives; no other process has a reason to
-        // lock the file.
+        // The lock of the file shows other processes that its creator lives. An error is ignored,
+        // because no other process has a reason to lock the file.
         let _ = flock(&file.fd, FlockOperation::NonBlockingLockExclusive);
         Ok(file)
     }

@@ -139,9 +139,9 @@ fn install() -> io::Result<()> {
         let _ = PREVIOUS.set(previous);
         let mut ours = previous;
         ours.sa_sigaction = on_fault as *const () as usize;
-        // The handler runs on the alternate stack, because the faulting thread may have little
-        // stack left. SA_RESTART is not set: a fault interrupts no system call, and a SIGBUS that a
-        // process sends is passed on.
+        // The SIGBUS handler runs on the alternate signal stack, because the faulting thread may
+        // have little stack left. SA_RESTART is not set: a fault interrupts no system call, and a
+        // SIGBUS that a process sends is passed on.
         ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         // SAFETY: the signal set is a field of a local variable, which was initialised by copying
         // the previous action.
@@ -169,8 +169,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     // SAFETY: the kernel gives a handler with SA_SIGINFO a siginfo_t that is valid while the
     // handler runs.
     let (code, address) = unsafe { fault(info) };
-    // A code above 0 means that the kernel raised the signal. Then the address is that of the
-    // fault.
+    // A signal code above 0 means that the kernel raised SIGBUS, so the address is that of a fault.
     if code > 0 && mend(address) {
         return;
     }
@@ -196,8 +195,8 @@ unsafe fn fault(info: *mut libc::siginfo_t) -> (c_int, usize) {
 fn mend(address: usize) -> bool {
     let Some((entry, start, len)) = covering(address) else { return false };
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // MAP_NORESERVE: the pages will hardly be used, so a shortage of memory must not make the
-    // mapping fail.
+    // The flag MAP_NORESERVE is set, because the pages of zeros will hardly be used, and a shortage
+    // of memory must not make the mapping fail.
     let kind = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
     // SAFETY: the range is a whole mapping that its owner registered and keeps until it is
     // unregistered. The call replaces the pages by others with the same access, and the code of
@@ -234,8 +233,8 @@ fn covering(address: usize) -> Option<(&'static Entry, usize, usize)> {
 ///
 /// The arguments must be those of a running handler of SIGBUS.
 unsafe fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // PREVIOUS is set whenever this code runs, because `install` sets it before it installs the
-    // handler.
+    // PREVIOUS is set whenever the handler runs, because `install` sets PREVIOUS before it installs
+    // the handler.
     let Some(previous) = PREVIOUS.get() else { return };
     let handler = previous.sa_sigaction;
     if handler == libc::SIG_IGN && code <= 0 {
@@ -253,13 +252,13 @@ unsafe fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, contex
         return;
     }
     if previous.sa_flags & libc::SA_SIGINFO != 0 {
-        // SAFETY: without this file's handler the kernel would have called the same address with
-        // the same arguments.
+        // SAFETY: the address is that of the previous handler, which the kernel would have called
+        // with the same arguments.
         let handler = unsafe { core::mem::transmute::<usize, WithInfo>(handler) };
         handler(signal, info, context);
     } else {
-        // SAFETY: without this file's handler the kernel would have called the same address with
-        // the signal alone, because SA_SIGINFO is not set.
+        // SAFETY: the address is that of the previous handler, which the kernel would have called
+        // with the signal alone, because SA_SIGINFO is not set.
         let handler = unsafe { core::mem::transmute::<usize, Plain>(handler) };
         handler(signal);
     }

@@ -28,8 +28,8 @@ pub fn kill(pid: i32, signal: Signal) -> io::Result<()> {
     let pid = one_process(pid)?;
     let sent = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(fd) => pidfd_send_signal(fd, signal),
-        // Each of these errors means that no pidfd can be opened: Linux before 5.3, a sandbox
-        // without pidfds, or no descriptor left.
+        // If no pidfd can be opened, the signal is sent by process id: Linux is older than 5.3, a
+        // sandbox forbids pidfds, or no descriptor is left.
         Err(Errno::NOSYS | Errno::PERM | Errno::MFILE | Errno::NFILE) => kill_process(pid, signal),
         Err(errno) => Err(errno),
     };

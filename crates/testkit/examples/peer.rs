@@ -13,12 +13,18 @@
 //! ping N            8 bytes for each echo        sends N numbered messages, checks each echo
 //! flood             8 bytes for each message     sends numbered messages without end
 //! send N                                         sends N numbered messages, then the end
-//! receive           `received COUNT CODE`        checks numbered messages until their end
+//! receive N         `received COUNT CODE`        checks numbered messages until their end; each
+//!                                                Nth is long
 //! connect N                                      opens N channels, one long echo in each; before
 //!                                                each it reads a byte of its standard input
 //! streams N                                      opens N streams at once, checks their echoes
 //! serve                                          sends back the messages of each stream
+//! flood-streams N   8 bytes for each message     sends numbered messages on N streams without end
+//! receive-streams N `received COUNT CODE` for    checks numbered messages of N streams until their
+//!                   each stream                  end, the streams in the order of their opening
 //! victim N          `violation CODE` for each    receives from N hostile peers, answers messages
+//! hostile           `NAME CODE` for each         a hostile peer for each hostile image of a ring,
+//!                                                one after the other; it only dials
 //! ```
 //!
 //! A listener prints `ready ADDRESS` first. The process ends with code 0, or with the number of the
@@ -30,10 +36,20 @@ use partywall::{
     Channel, Config, ErrorCode, Fault, Listener, RecvError, TransportPolicy, TrustPolicy,
     connect_with,
 };
+use partywall_layout::Geometry;
+use partywall_layout::hello::Hello;
+use partywall_layout::record_ring::Kind;
+use partywall_sys::OwnMap;
+use partywall_testkit::hostile::channel::{BOTH, Foe, hello};
+use partywall_testkit::until;
 use std::error::Error;
+use std::fs;
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
+use zerocopy::little_endian::U64;
 
 type Outcome = Result<(), Box<dyn Error>>;
 /// Returns one new channel with each call.
@@ -106,8 +122,11 @@ impl Peer {
 
     fn run(&mut self) -> Outcome {
         match &*self.task {
+            "hostile" => return attack(Path::new(self.address.trim_start_matches("unix:"))),
             "streams" => return open_streams(&self.session()?, self.number()?),
             "serve" => return serve_streams(&self.session()?),
+            "flood-streams" => return flood_streams(&self.session()?, self.number()?),
+            "receive-streams" => return receive_streams(&self.session()?, self.number()?),
             _ => {}
         }
         let count = match &*self.task {
@@ -242,6 +261,53 @@ fn suffer(mut channel: Channel) -> Outcome {
     Ok(())
 }
 
+/// Connects a hostile peer for each image of a ring in `spec/hostile`, which writes the image. It
+/// waits until the attacked end has hung up.
+fn attack(path: &Path) -> Outcome {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/hostile");
+    let index = fs::read_to_string(directory.join("INDEX.md"))?;
+    for row in index.lines().filter(|line| line.starts_with("| `ring-")) {
+        let cells: Vec<_> = row.split('|').map(|cell| cell.trim_matches([' ', '`'])).collect();
+        let [_, name, "ring", from, code, ..] = cells[..] else { continue };
+        let image = fs::read(directory.join(name))?;
+        // SPEC 10 has these sizes for the hostile peer of a ring.
+        let geometry = Geometry::new(4096, 8, 64 << 10).ok_or("no geometry")?;
+        let own = Hello { peer_blocks_max: U64::new(8), ..hello(BOTH) };
+        let mut foe = Foe::visit(path, &own, geometry);
+        println!("{name} {code}");
+        for number in [1, 2] {
+            let memory = OwnMap::create("foe-segment", 64 << 10)?;
+            foe.send_segment(number, memory.as_fd());
+        }
+        let from: u64 = from.parse()?;
+        while foe.position < from {
+            foe.publish(Kind::Data, b"");
+            foe.notify();
+            let position = foe.position;
+            until("the record is read", || foe.consumed() == position);
+        }
+        write_last(&mut foe, &image, from);
+        foe.notify();
+        foe.wait_for_hang_up();
+    }
+    Ok(())
+}
+
+/// Writes an image into the ring of a hostile peer, and last of all the word at which the attacked
+/// end looks.
+fn write_last(foe: &mut Foe, image: &[u8], from: u64) {
+    let ring = foe.geometry.ring_offset as usize;
+    let looked_at = (from % 4096) as usize;
+    let (before, rest) = image.split_at(looked_at);
+    let (word, after) = rest.split_at(8);
+    let memory = foe.region.as_mut_slice();
+    memory[ring..ring + looked_at].copy_from_slice(before);
+    memory[ring + looked_at + 8..ring + image.len()].copy_from_slice(after);
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(word);
+    foe.write_word((ring + looked_at) as u64, u64::from_le_bytes(bytes));
+}
+
 /// Opens all streams, and then exchanges messages on all of them at once.
 fn open_streams(session: &Session, count: u64) -> Outcome {
     let mut streams = Vec::new();
@@ -283,6 +349,56 @@ fn serve_streams(session: &Session) -> Outcome {
         }));
     }
     join(threads)
+}
+
+/// Sends numbered messages on all streams at once. After each it writes the index of the stream, in
+/// the upper 16 bits, and how many messages the stream has sent.
+fn flood_streams(session: &Session, count: u64) -> Outcome {
+    let mut threads = Vec::new();
+    for index in 0..count {
+        let mut stream = session.open(b"peer").map_err(|error| ended(&error))?;
+        threads.push(thread::spawn(move || {
+            for number in 0.. {
+                if let Err(error) = stream.send(&numbered(number, OFTEN)) {
+                    return ended(&error);
+                }
+                if report(index << 48 | (number + 1)).is_err() {
+                    break;
+                }
+            }
+            Ended(1)
+        }));
+    }
+    let mut last = Ended(1);
+    for thread in threads {
+        last = thread.join().map_err(|_| "a thread panicked")?;
+    }
+    Err(last.into())
+}
+
+/// Receives on all streams at once, and then prints how many messages each had, and how it ended.
+fn receive_streams(session: &Session, count: u64) -> Outcome {
+    let mut threads = Vec::new();
+    for _ in 0..count {
+        let accepted = session.accept().map_err(|error| error.to_string())?;
+        let mut stream = accepted.ok_or("the session ends early")?;
+        threads.push(thread::spawn(move || {
+            for received in 0.. {
+                match stream.recv() {
+                    Ok(Some(message)) if *message == *numbered(received, OFTEN) => {}
+                    Ok(Some(_)) => return Err(format!("message {received} is another")),
+                    Ok(None) => return Ok((received, 0)),
+                    Err(error) => return Ok((received, error.code())),
+                }
+            }
+            Err("a stream without end".to_owned())
+        }));
+    }
+    for thread in threads {
+        let (received, code) = thread.join().map_err(|_| "a thread panicked")??;
+        println!("received {received} {code}");
+    }
+    Ok(())
 }
 
 fn join(threads: Vec<thread::JoinHandle<Result<(), String>>>) -> Outcome {

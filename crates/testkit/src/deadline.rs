@@ -85,7 +85,7 @@ pub fn run<T>(what: &str, limit: Duration, future: impl Future<Output = T>) -> T
     ended
 }
 
-/// Runs a future like [`run`], but on a runtime that uses only the thread of the test.
+/// Runs a future on a runtime that uses only the thread of the test, and fails after `limit`.
 pub fn run_alone<T>(what: &str, limit: Duration, future: impl Future<Output = T>) -> T {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let ended = runtime.block_on(async { tokio::time::timeout(limit, future).await });

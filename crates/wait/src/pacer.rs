@@ -59,8 +59,8 @@ impl Pacer {
     /// After this many records without a wait, a receiver counts as behind its sender.
     pub const RECORDS_BEHIND: u32 = RECORDS_BEHIND;
 
-    /// Counts `records` received records in one call, instead of one call for each. The count tells
-    /// the pacer the rate of records.
+    /// Counts `records` received records in one call, instead of one call for each. From the count
+    /// the pacer computes the rate of records.
     #[inline]
     pub const fn count_records(&mut self, records: u32) {
         self.records = self.records.saturating_add(records);

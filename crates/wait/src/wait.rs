@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Each side of a channel chooses its strategy at any time, separately for records and for room.
-//! This file contains the strategies and the spinning; the transports arm and block. To arm means
-//! to tell the peer that this thread is about to sleep. An armed thread asks the peer to wake it; a
-//! thread that is armed quietly does not.
+//! This file contains the strategies and the spinning; the transports arm and block. A thread that
+//! arms declares to the peer that it is about to sleep, and so asks the peer to wake it. A thread
+//! that arms quietly does not ask for that.
 
 use std::hint::spin_loop;
 use std::sync::{Mutex, OnceLock};
@@ -25,7 +25,7 @@ pub enum Wait {
     Spin,
     /// Poll for at most the spin budget, then block. The budget grows while polling succeeds and
     /// shrinks to zero while polling fails. On a single CPU or under a CPU quota the budget is
-    /// zero, from the third wait of the process that polled in vain.
+    /// zero, after three waits of the process whose polls found nothing.
     #[default]
     Adaptive,
     /// Arm (ask the peer to wake this thread), poll once and block, without spinning first.
@@ -70,7 +70,7 @@ pub struct SpinBudget {
 
 /// Interval at which a spinning thread checks its deadline and whether its peer lives.
 pub const SPIN_CHECK_EVERY: Duration = Duration::from_millis(2);
-/// A spin budget below this time counts as zero: the thread blocks without polling first.
+/// A spin budget of less than this time counts as zero: the thread blocks without polling first.
 const BUDGET_MIN: Duration = Duration::from_micros(1);
 /// Maximum number of waits that block without polling before polling is tried again.
 const SKIP_MAX: u32 = 256;
@@ -162,8 +162,8 @@ impl SpinBudget {
         }
         self.time /= 2;
         if self.time < (self.time_max / 4).max(BUDGET_MIN) {
-            // After three misses in a row, the next waits block without spinning. The number of
-            // such waits doubles each time.
+            // After three waits in a row whose polls found nothing, the next waits block without
+            // spinning. The number of such waits doubles each time.
             self.time = Duration::ZERO;
             self.skipped = (self.skipped * 2).clamp(4, SKIP_MAX);
             self.skip = self.skipped;
@@ -202,8 +202,8 @@ fn poll_by_clock(
         return true;
     }
     let started = now();
-    // The time is read after each group of polls, not before the first one, to save a read of the
-    // clock. So the first group is assumed to have taken as long as the second.
+    // The clock is read after each group of polls and not before the first group, which saves one
+    // read. So the first group is assumed to have taken as long as the second.
     let mut first_polls = None;
     loop {
         if poll_times(polls, &mut poll) {
@@ -238,14 +238,16 @@ fn polls_per_clock_read(budget: Duration) -> u32 {
 }
 
 /// Returns whether spinning keeps the peer from running: on one CPU, or under a CPU quota that
-/// spinning uses up. The result is `None` until some waits of this process have polled in vain.
+/// spinning uses up. The result is `None` until the polls of some waits of this process have found
+/// nothing.
 ///
 /// The answer takes several files of `/proc` and `/sys`. To read them takes longer than to open a
 /// connection, so a process whose waits are short never does.
 #[cold]
 fn futile_after_misses() -> Option<bool> {
     if FUTILE.get().is_none() {
-        // A child may be forked while another thread holds the lock, so no thread blocks on it.
+        // A child may be forked while another thread holds the lock of `MISSES`, so no thread
+        // blocks on that lock.
         let mut misses = MISSES.try_lock().ok()?;
         *misses += 1;
         if *misses < MISSES_UNCHECKED {
@@ -262,11 +264,11 @@ fn futile_after_misses() -> Option<bool> {
 /// until it was determined.
 static FUTILE: OnceLock<bool> = OnceLock::new();
 
-/// Number of waits of this process that polled in vain before `FUTILE` was set.
+/// Number of waits of this process whose polls found nothing, until `FUTILE` was set.
 static MISSES: Mutex<u32> = Mutex::new(0);
 
-/// Number of waits that poll in vain until the last of them determines whether spinning is futile.
-/// The waits before it spin for at most two budgets together.
+/// Number of waits whose polls find nothing, until the last of them determines whether spinning is
+/// futile. The waits before it spin for at most two budgets together.
 const MISSES_UNCHECKED: u32 = 3;
 
 #[cfg(test)]

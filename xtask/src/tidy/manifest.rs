@@ -400,7 +400,15 @@ const TABLE: &[Row] = &[
     },
     Row {
         directory: "bindings/python",
-        normal: &["partywall", "pyo3", "rustix"],
+        normal: &[
+            "bytes",
+            "partywall",
+            "partywall-extras",
+            "partywall-link",
+            "pyo3",
+            "rustix",
+            "tokio",
+        ],
         loom_only: &[],
         dev: &[],
     },

@@ -102,8 +102,8 @@ impl Recorder {
                 if let Err(error) = recorder.pass(connection, from, &input, &output) {
                     eprintln!("recorder, {from:?}: {error:#}");
                 }
-                // An error of `shutdown` is ignored, because the process that reads from `output`
-                // may have closed the connection already.
+                // An error of shutting the output down is ignored, because the process that reads
+                // from `output` may have closed the connection already.
                 let _ = rustix::net::shutdown(&output, Shutdown::Write);
             });
         }
@@ -126,7 +126,7 @@ impl Recorder {
             let bytes = buffer[..count].to_vec();
             let described = descriptors.iter().map(describe).collect::<Result<_>>()?;
             let passed = Passed { connection, from, bytes, descriptors: described };
-            // The bytes are recorded before they are passed on, so that no answer is recorded
+            // The proxy records bytes before it passes them on, so that no answer is recorded
             // before its question.
             self.passed.lock().unwrap_or_else(PoisonError::into_inner).push(passed);
             send(output, &buffer[..count], &descriptors)?;

@@ -161,8 +161,8 @@ impl ByteServer for UdsServer {
 
 impl Drop for UdsServer {
     fn drop(&mut self) {
-        // The error is ignored: if the socket file remains, the workspace removes its directory at
-        // the end of the run.
+        // An error of the removal is ignored: if the socket file remains, the workspace removes its
+        // directory at the end of the run.
         let _ = fs::remove_file(&self.path);
     }
 }

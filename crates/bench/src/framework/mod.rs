@@ -104,7 +104,7 @@ pub fn serve<T: ByteTransport>(cell: Cell, setup: &Setup, control: &Control) -> 
 struct Clients<'a, C> {
     cell: Cell,
     requesters: Vec<C>,
-    /// The number of each requester's next request; the requesters count alike.
+    /// The number of the next request, which is the same for each requester.
     next: u64,
     runtime: &'a Runtime,
 }

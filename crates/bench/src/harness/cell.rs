@@ -39,13 +39,14 @@ pub enum Scenario {
     /// Scenario `idle`: sessions carry no messages; the CPU time and wake-ups of blocked receivers
     /// are measured.
     Idle,
-    /// Unary calls of gRPC over byte streams, with tonic.
+    /// Scenario `grpc`: unary calls of gRPC over byte streams, with tonic.
     Grpc,
-    /// One call of gRPC that sends a stream of messages, with tonic.
+    /// Scenario `grpc-stream`: one call of gRPC that sends a stream of messages, with tonic.
     GrpcStream,
-    /// Requests of HTTP/1.1 over byte streams, with hyper.
+    /// Scenario `http`: requests of HTTP/1.1 over byte streams, with hyper.
     Http,
-    /// One request of HTTP/1.1 whose body is a stream of messages, with hyper.
+    /// Scenario `http-stream`: one request of HTTP/1.1 whose body is a stream of messages, with
+    /// hyper.
     HttpStream,
 }
 
@@ -195,12 +196,12 @@ impl Scenario {
         }
     }
 
-    /// Whether the scenario runs a framework, tonic or hyper, over byte streams.
+    /// Whether this scenario runs a framework, tonic or hyper, over byte streams.
     pub const fn is_of_frameworks(self) -> bool {
         matches!(self, Self::Grpc | Self::GrpcStream | Self::Http | Self::HttpStream)
     }
 
-    /// Whether the scenario is part of this build; those of frameworks need a feature.
+    /// Whether this scenario is part of the build; the scenarios of frameworks need a feature.
     pub const fn is_built(self) -> bool {
         cfg!(feature = "frameworks") || !self.is_of_frameworks()
     }

@@ -244,8 +244,8 @@ impl Control {
         let (sender, requests) = mpsc::channel();
         thread::spawn(move || {
             forward_lines(std::io::stdin().lock(), &sender);
-            // The parent was killed: otherwise it would have killed this child first. So the child
-            // removes the parent's files.
+            // The parent was killed: a parent that ends in order kills this child first. So the
+            // child removes the parent's files.
             workspace::remove_of(program, parent);
             process::exit(0);
         });

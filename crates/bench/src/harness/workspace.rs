@@ -28,7 +28,7 @@ pub struct Workspace {
     run_name: String,
 }
 
-/// Names and sizes of one measurement that both processes must know before they connect.
+/// Names and sizes for one measurement, which both processes must know before they connect.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Setup {
     /// A private directory for socket files; removed after the run.
@@ -111,8 +111,8 @@ fn remove_where(program: &str, is_ours: impl Fn(u32) -> bool) {
         for entry in entries.filter_map(io::Result::ok) {
             let name = entry.file_name();
             if name.to_str().and_then(|name| owner(program, name)).is_some_and(&is_ours) {
-                // The error is ignored: a file that cannot be removed belongs to another user, who
-                // has to remove it.
+                // An error of the removal is ignored: a file that cannot be removed belongs to
+                // another user, who has to remove it.
                 let _ = fs::remove_file(entry.path()).or_else(|_| fs::remove_dir_all(entry.path()));
             }
         }

@@ -10,7 +10,7 @@ use plotters::prelude::{
 /// A chart of lines on logarithmic axes.
 #[derive(Clone, Debug)]
 pub struct LineChart {
-    /// The title above the chart.
+    /// The title that stands above the chart.
     pub title: &'static str,
     /// The name of the chart's horizontal axis.
     pub x_label: &'static str,

@@ -110,8 +110,8 @@ impl Targets {
         self.0.iter().map(judge).collect()
     }
 
-    /// The names of the wrong rows in the table: a row has either a measurement or the reason why
-    /// not, and these rows have neither or both.
+    /// The names of the wrong rows in the table of targets. A right row has either a measurement or
+    /// the reason why there is none; a wrong row has neither or both.
     pub fn inconsistent(&self) -> Vec<&'static str> {
         let rows = self.0.iter();
         let wrong = rows.filter(|(bar, found)| bar.obstacle.is_none() != found.is_some());

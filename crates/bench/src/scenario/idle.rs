@@ -68,8 +68,8 @@ pub fn serve<A: Acceptor<Endpoint: Send + 'static>>(
     control.serve(|request| {
         let Request::Run { amount } = request else { bail!("idle has no other request than run") };
         let Some(endpoint) = incoming.take() else {
-            // This is the second batch: both processes have finished their observations, so this
-            // message may wake the parent's sleeping receiver, which then ends.
+            // In the second batch both processes have finished their observations. So the child now
+            // sends a message, which wakes the parent's sleeping receiver, which then ends.
             outgoing.send(cell.size, |m| cell.touch.fill(m, 0))?;
             outgoing.settle()?;
             return Ok(Done::default());

@@ -68,8 +68,8 @@ fn send_paced(
 ) -> Result<()> {
     let start_ns = monotonic_ns();
     for index in 0..ops {
-        // The first message is due one period after the start, so that the receiver already sleeps
-        // when the message arrives.
+        // The first message of a batch is due one period after the batch's start, so that the
+        // receiver already sleeps when the message arrives.
         let intended_ns = start_ns + (index + 1) * period_ns;
         wait_until(intended_ns);
         endpoint.send(cell.size, |m| cell.touch.fill_headed(m, intended_ns, *next))?;

@@ -65,8 +65,8 @@ pub fn receive<const N: usize>(socket: &Socket) -> Result<[OwnedFd; N]> {
     received.try_into().map_err(|_| anyhow!("expected {N} descriptors, got {count}"))
 }
 
-/// Length of the listen backlog. The few threads of one parent process that connect at once are
-/// fewer.
+/// Length of the listen backlog. It exceeds the number of threads of one parent process that
+/// connect at once.
 const BACKLOG: i32 = 64;
 
 /// Maximum wait for the other process, which connects as soon as it knows the address.

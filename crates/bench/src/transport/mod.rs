@@ -80,8 +80,8 @@ pub trait Endpoint {
         None
     }
 
-    /// Returns once all sent messages have left this process. An endpoint whose process does not
-    /// drive it between calls would otherwise keep them until its next call.
+    /// Returns once all sent messages have left this process. An endpoint that its process does not
+    /// drive between calls would otherwise keep the messages until the next call.
     fn settle(&mut self) -> Result<()> {
         Ok(())
     }

@@ -267,8 +267,8 @@ fn channel_config(setup: &Setup) -> Config {
         .memory_max(memory_max)
 }
 
-/// The configuration of channels that begin on the socket. Where memory cannot be shared, the
-/// column of the last message's transport says so.
+/// The configuration of channels that begin on the socket. If memory cannot be shared, the report
+/// shows the socket as the transport of the last message.
 fn moving_config(setup: &Setup) -> Config {
     channel_config(setup).transport(TransportPolicy::Auto).begin(Begin::Socket)
 }

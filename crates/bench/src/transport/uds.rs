@@ -61,8 +61,8 @@ impl Acceptor for UdsAcceptor {
 
 impl Drop for UdsAcceptor {
     fn drop(&mut self) {
-        // The error is ignored: if the socket file remains, the workspace removes its directory at
-        // the end of the run.
+        // An error of the removal is ignored: if the socket file remains, the workspace removes its
+        // directory at the end of the run.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -114,8 +114,8 @@ impl Server for UdsServer {
 
 impl Drop for UdsServer {
     fn drop(&mut self) {
-        // The error is ignored: if the socket file remains, the workspace removes its directory at
-        // the end of the run.
+        // An error of the removal is ignored: if the socket file remains, the workspace removes its
+        // directory at the end of the run.
         let _ = fs::remove_file(&self.path);
     }
 }

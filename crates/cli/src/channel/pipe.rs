@@ -61,7 +61,8 @@ impl PipeOptions {
     }
 }
 
-/// Carries bytes until both directions have ended, or one of them is broken.
+/// Carries bytes between the channel and stdin and stdout until both directions have ended, or one
+/// of them is broken.
 pub fn run(channel: Channel, options: &PipeOptions) -> Result<ExitCode> {
     let mut summary = Summary::new(&channel);
     let started = Instant::now();
@@ -82,8 +83,8 @@ struct Joined {
     counters: Arc<Counters>,
 }
 
-/// Counters of each direction. The threads update the counters while they run, because a thread may
-/// never end.
+/// The counters of the channel's two directions. The threads update the counters while they run,
+/// because a thread may never end.
 #[derive(Default)]
 struct Counters {
     sent: Mutex<SenderStats>,
@@ -130,8 +131,9 @@ impl Joined {
         for _ in 0..2 {
             let Ok(Ended { is_input, how }) = self.events.recv() else { break };
             let Err(reason) = how else { continue };
-            // A peer that receives no more may still send. In this case the program waits for the
-            // end of the receiving direction, which may explain the failure.
+            // A peer that receives no more may still send. So, if sending failed because the peer
+            // has died or left, the program waits for the end of the receiving direction, which may
+            // explain the failure.
             let may_continue = is_input && reason.exit == Exit::PeerDied;
             if broken.is_none() || reason.exit == Exit::Protocol {
                 broken = Some(reason);

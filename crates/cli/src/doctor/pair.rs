@@ -65,7 +65,8 @@ fn transport(channel: &Channel, took: Duration) -> Finding {
     Finding::new(Severity::Fail, "transport", state, advice)
 }
 
-/// Sends a message in each direction; the finding also states whether the peer is trusted.
+/// Checks the channel with a message in each direction. The finding also states whether the peer is
+/// trusted.
 fn works(mut local: Channel, mut remote: Channel) -> Finding {
     let trust = trust_of(local.peer());
     let deadline = Instant::now() + TIMEOUT;
@@ -198,7 +199,8 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // The error is ignored: at worst an empty directory stays in the temporary directory.
+        // An error of the removal is ignored: at worst an empty directory stays in the temporary
+        // directory.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -99,7 +99,8 @@ pub fn table(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// The rows as lines of text: the first column is aligned left, the others right.
+/// Formats the rows of a table as lines of text: the first column is aligned left, the others
+/// right.
 fn aligned(rows: &[[String; COLUMNS]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..COLUMNS).map(|column| width(column).unwrap_or(0)).collect();

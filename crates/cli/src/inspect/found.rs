@@ -53,7 +53,8 @@ pub struct Link {
     /// The path of the link's file; for a link in memory, which has no file, the path of its
     /// descriptor in `/proc`.
     pub source: String,
-    /// The name of the local end, the name of the remote end, and the name of the link.
+    /// The three names of the link: that of the local end, that of the remote end, and that of the
+    /// link itself.
     pub names: [String; 3],
     /// When the link's file was made, in nanoseconds since 1970.
     pub created_ns: u64,
@@ -206,8 +207,8 @@ impl Found {
             Ok((read_at(&file, 0, wanted)?, metadata))
         });
         match opened {
-            // These errors are no failures: the process has closed the descriptor since it was
-            // listed, or the descriptor is that of a directory or device.
+            // Two errors of opening a descriptor are no failures: the process has closed the
+            // descriptor since it was listed, or the descriptor is that of a directory or device.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
             Err(error) => self.unreadable.push((path.to_owned(), error.to_string())),

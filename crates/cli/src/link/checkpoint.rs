@@ -63,11 +63,14 @@ pub enum Kind {
 pub struct Entry {
     /// The id of the stream that the entry is about; 0 if no stream was known.
     pub stream: u64,
-    /// `In`: the tail of the stream. `Out`: the stream's acknowledged position.
+    /// In a checkpoint of the input, the tail of the link's stream; in one of the output, the
+    /// stream's acknowledged position.
     pub position: u64,
-    /// `In`: offset of the batch's first byte in the input. `Out`: length of the output in bytes.
+    /// In a checkpoint of the input, the offset of the batch's first byte in the input; in one of
+    /// the output, the length of the output in bytes.
     pub first: u64,
-    /// `In`: offset after the batch's last byte in the input. `Out`: the epoch of the link.
+    /// In a checkpoint of the input, the offset after the batch's last byte in the input; in one of
+    /// the output, the epoch of the link.
     pub second: u64,
 }
 
@@ -317,11 +320,11 @@ const MAGIC: u64 = u64::from_le_bytes(*b"PWLEDGER");
 const VERSION: u64 = 1;
 const MODE: u32 = 0o600;
 /// Maximum number of bytes at the beginning of the input whose checksum is part of its identity.
-/// They distinguish a file that was replaced in place.
+/// The checksum reveals that other content was written into the same file.
 const PREFIX_MAX: usize = 4096;
 const HEADER_BYTES: usize = 128;
 const SLOT_BYTES: usize = 48;
-/// Offsets of the two slots in the file, in bytes; neither slot crosses a page.
+/// Offsets of the two slots in the checkpoint file, in bytes; neither slot crosses a page.
 const SLOTS: [u64; 2] = [128, 192];
 const LOW: u64 = 0xffff_ffff;
 

@@ -62,7 +62,7 @@ fn inspect_and_print(arguments: &Arguments) -> Result<ExitCode> {
     });
     if arguments.has_filter() {
         // The list of links that a directory keeps has only file names, so a filter by the names of
-        // links cannot tell whether a missing file belongs to the link that is sought.
+        // links cannot decide whether a missing file belongs to the link that is sought.
         missing.clear();
         if found.is_empty() {
             bail!("there is no such link: without --name, --peer and --link, all are listed");

@@ -113,7 +113,8 @@ fn secret_in(path: &Path) -> Result<Vec<u8>> {
     let mode = file.metadata().with_context(name)?.mode() & 0o777;
     ensure!(mode & 0o077 == 0, "{}: other users can read it (mode {mode:03o}): chmod 600", name());
     let mut secret = Vec::new();
-    // One byte more than the longest secret is read from the file, to detect a longer one.
+    // One byte more than the longest secret is read from the file, so that a longer secret is
+    // detected.
     file.take(SECRET_MAX + 1).read_to_end(&mut secret).with_context(name)?;
     while secret.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
         secret.pop();

@@ -171,7 +171,8 @@ impl Waiting<'_> {
                 Err(AcceptError::TimedOut) => {}
                 Err(error) => return Err(Ended::failed(error.to_string())),
             }
-            // Only an operator ends this refusal; any other may end while the command waits.
+            // If the file of a link is refused because of a reboot, only an operator can end the
+            // refusal, so the command ends. Any other refusal may end while the command waits.
             let refused = server.take_open_error().map(Ended::from);
             if let Some(ended) = refused.filter(|ended| ended.exit == Exit::OtherBoot) {
                 return Err(ended);

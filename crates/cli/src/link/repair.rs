@@ -139,7 +139,7 @@ fn adopted_text(adopted: &Adopted, is_done: bool) -> String {
         proven_text(&mut text, evidence, is_done);
     }
     let Some(quarantine) = quarantine else { return text };
-    // The results are ignored, because writing to a string cannot fail.
+    // The results of the writes are ignored, because writing to a string cannot fail.
     let _ = writeln!(text, "  quarantine   {}: {}", why(quarantine), ends(is_done));
     let receiving = match (forgotten, needs_reset, quarantine.is_receiving) {
         (Some(to), ..) => format!(
@@ -164,7 +164,7 @@ fn adopted_text(adopted: &Adopted, is_done: bool) -> String {
 fn proven_text(text: &mut String, evidence: &Evidence, is_done: bool) {
     let Evidence { messages, from, to, consumed, .. } = evidence;
     let (is, are) = if is_done { ("is", "are") } else { ("would be", "would be") };
-    // The results are ignored, because writing to a string cannot fail.
+    // The results of the writes are ignored, because writing to a string cannot fail.
     let _ = writeln!(text, "  proven       {evidence}");
     let _ = writeln!(
         text,

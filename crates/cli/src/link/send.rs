@@ -106,17 +106,17 @@ fn send_all(
     }
     match ended {
         Ok(()) => {
-            // All messages are acknowledged. The error is ignored, because a LEAVE that is not sent
-            // in time only delays `recv --once`, and a file that was not written to the disk is
-            // refused after a reboot.
+            // All messages are acknowledged. An error of closing the link is ignored, because a
+            // LEAVE that is not sent in time only delays `recv --once`, and a file that was not
+            // written to the disk is refused after a reboot.
             let _ = link.close(Instant::now() + CLOSE_TIMEOUT);
             Ok(monitor.exit(Exit::LossPossible))
         }
         Err(ended) => {
             // The link is detached and not closed, because LEAVE would present the sent part as the
-            // whole input. The error is ignored: a file that is not on the disk is refused after a
-            // reboot. If the checkpoint may not be on the disk, the link's file must be refused,
-            // too, so it is left as by a kill.
+            // whole input. An error of detaching is ignored: a file that is not on the disk is
+            // refused after a reboot. If the checkpoint may not be on the disk, the link's file
+            // must be refused, too, so it is left as by a kill.
             if is_synced {
                 let _ = link.detach();
             } else {
@@ -335,8 +335,8 @@ impl<'a> Sending<'a> {
         let mut left = u64::MAX;
         loop {
             self.update(true)?;
-            // The loop reads the number of unacknowledged bytes after it has handled the events,
-            // which may include a new connection, and before it waits again.
+            // The loop handles the events, which may include a new connection, then reads the
+            // number of unacknowledged bytes, and only then waits again.
             let now = self.link.unacked_bytes()?;
             if now == 0 && self.monitor.was_attached() {
                 return self.check_epoch();

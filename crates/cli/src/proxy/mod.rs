@@ -141,8 +141,8 @@ async fn proxy(arguments: &Arguments, route: Route) -> Result<ExitCode> {
     let _first = signals.next().await;
     shared.print(&format!("stopping: waiting up to {:?} for open connections", arguments.drain));
     stage.send_replace(Stage::Draining);
-    // The result is ignored. The accepting task, for which this line waits, removes the socket file
-    // at its end.
+    // The accepting task removes the socket file when it ends. Its result does not matter, so it is
+    // ignored.
     let _ = serving.await;
     drop(alive);
     let second = select! {

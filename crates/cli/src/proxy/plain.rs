@@ -73,7 +73,7 @@ impl Plain {
     /// socket the call does nothing.
     pub fn reset_on_close(&self) {
         if let Self::Tcp(stream) = self {
-            // The error is ignored: setting `SO_LINGER` fails only on a broken socket.
+            // An error of setting `SO_LINGER` is ignored: the call fails only on a broken socket.
             #[allow(
                 deprecated,
                 reason = "zero never blocks; set_zero_linger asks for a newer tokio"

@@ -45,8 +45,8 @@ pub enum Route {
 }
 
 impl Route {
-    /// Decides which address is for plain sockets. If the addresses leave that open, the error
-    /// tells the user where to write `plain:`.
+    /// Decides which address is for plain sockets. If the addresses leave that open, the text of
+    /// the error says where to write `plain:`.
     pub fn decide(listen: &Endpoint, to: &Endpoint) -> Result<Self, String> {
         let is_plain = match (listen.is_plain, to.is_plain) {
             (true, true) => {

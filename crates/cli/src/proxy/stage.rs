@@ -46,8 +46,8 @@ impl Stages {
     }
 
     async fn reached(&self, stage: Stage) {
-        // The result is ignored: an error means that the sender of stages was dropped, and so that
-        // the proxy ends.
+        // An error of waiting is ignored: it means that the sender of stages was dropped, and so
+        // that the proxy ends.
         let _ = self.0.clone().wait_for(|now| *now >= stage).await;
     }
 }

@@ -159,8 +159,8 @@ fn several_entries_share_one_exit() {
     other.signal("TERM");
     let (code, printed) = other.finish();
     assert_eq!(code, 0);
-    // The first line of counters may be printed before the client connects. Only the table that the
-    // proxy prints at its end is sure to count the client.
+    // The proxy may print its first line of counters before the client connects. Only the table
+    // that the proxy prints at its end is sure to count the client.
     assert!(printed.contains(" open, ") && printed.contains(" from plain, "), "{printed}");
     let table = printed.lines().find(|line| line.starts_with("connections")).expect("a table");
     assert!(table.contains(" 1 (0 still open, 1 at most)"), "{printed}");

@@ -26,8 +26,8 @@ fn killed_exit_ends_every_connection_and_a_new_one_takes_over() {
     let busy = thread::spawn(move || while busy.write_all(&[7; 65_536]).is_ok() {});
     pair.exit.process.0.kill().unwrap();
     pair.exit.process.wait();
-    // The error is ignored: if an earlier write already reported the reset, this read finds only
-    // the end of the stream.
+    // An error of the read is ignored: if an earlier write already reported the reset, the read
+    // finds only the end of the stream.
     let _ = io::copy(&mut clients[0], &mut io::sink());
     clients[1..].iter_mut().for_each(assert_reset);
     busy.join().unwrap();

@@ -7,7 +7,9 @@ use bytes::Buf;
 use partywall::Message;
 use partywall::Receiver;
 use partywall::Wait;
+use partywall::{Fault, Readiness};
 use partywall::{RecvError, TryRecvError};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 /// A received record.
@@ -120,6 +122,14 @@ impl LossyReceiver {
         Ok(None)
     }
 
+    /// Prepares the descriptor ([`AsFd`]) for an external event loop, as [`Receiver::arm`] does.
+    ///
+    /// # Errors
+    /// [`Fault`] if the channel is broken.
+    pub fn arm(&mut self) -> Result<Readiness, Fault> {
+        self.receiver.arm()
+    }
+
     /// Returns the record in a message. Returns `None` if the message is a report, after counting
     /// its losses.
     fn take<E>(&mut self, mut message: Message) -> Result<Option<Record>, LossyRecvError<E>> {
@@ -141,5 +151,12 @@ impl LossyReceiver {
                 Err(LossyRecvError::NotARecord { number, len: message.len() })
             }
         }
+    }
+}
+
+impl AsFd for LossyReceiver {
+    /// Returns the descriptor of the channel's receiver. Call [`arm`](LossyReceiver::arm) first.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.receiver.as_fd()
     }
 }

@@ -128,7 +128,8 @@ const _: () = {
 };
 
 impl LinkHeader {
-    /// The header of a new file; `None` if a name is empty or longer than [`NAME_BYTES_MAX`].
+    /// Makes the header of a new link file; returns `None` if a name is empty or longer than
+    /// [`NAME_BYTES_MAX`].
     #[must_use]
     pub fn new(
         geometry: &LinkGeometry,

@@ -236,7 +236,7 @@ impl<'a> LinkRecord<'a> {
             Kind::Blob => (len == BLOB_PAYLOAD_BYTES, tag),
             Kind::Pad => (len == size.until_end(position) - HEADER_BYTES, 0),
             // A compact record has its crc in the header field where other records have their tag.
-            // The tag needs no check here, because the crc covers it.
+            // The tag of a compact record needs no check of its own, because the crc covers it.
             Kind::CompactRecord if may_be_compact(position, size) => (true, header.stream),
             kind => return Err(RecordFault::Kind { kind: kind as u8 }),
         };

@@ -73,9 +73,10 @@ pub struct StateImage {
     pub previous: Previous,
     /// Reports that the application has not acknowledged yet.
     pub reports: [Report; REPORTS_MAX],
-    /// The last range that this side skipped as a receiver.
+    /// The last range of the peer's stream that this side, as its receiver, has skipped.
     pub skip: SkipFields,
-    /// The last range that the peer skipped as a receiver, and of which this side was notified.
+    /// The last range of this side's stream that the peer, as its receiver, has skipped, and of
+    /// which this side was notified.
     pub skip_reported: SkipFields,
     /// The number of reports that were dropped because `reports` was full.
     pub reports_dropped: U64,

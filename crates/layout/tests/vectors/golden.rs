@@ -179,9 +179,9 @@ fn wrapped() -> Image {
     ring_image("ring-exact-end", from, expected, about, ring)
 }
 
-/// Image of a ring with a PAD and then a DATA record in the second lap. The place behind this
-/// record held payload of the first lap that looks like a record. The sender has set its first word
-/// to 0, so the reader must find no record there.
+/// Image of a ring with a PAD and then a DATA record in the second lap. In the first lap, the slot
+/// after this DATA record held payload that looks like a record. The sender has set the first word
+/// of that slot to 0, so the reader must find no record there.
 fn stale() -> Image {
     let mut ring = RingWriter::new(RING_BYTES);
     // The payload of the first lap contains the first word of a DATA record at position 4096 + 320,

@@ -327,8 +327,8 @@ fn damaged() -> Vec<Image> {
     };
     let mut rolled_back = Maker::used();
     // The seal of the newest state slot gets the sequence number of the older state in that slot,
-    // as an interrupted update would leave it. But its checksum fits the new body, which no
-    // interrupted update leaves, so this is damage.
+    // as an interrupted update would leave it. But the checksum in the seal fits the new body. No
+    // interrupted update leaves such a slot, so the slot counts as damaged.
     let seal = state().seal.get() - 2;
     rolled_back.put(STATE_OFFSET + PAGE_SLOT_STRIDE + 2040, &seal.to_le_bytes());
     let mut apart = Maker::used();

@@ -23,8 +23,9 @@ pub(crate) struct Monitor<T> {
     changed: Condvar,
 }
 
-/// The value that a monitor protects, the number of followers (threads that wait for it to change
-/// while another thread leads), and whether the leader waits for it, too.
+/// The value that a monitor protects, the number of followers (threads that sleep until it changes,
+/// while another thread polls for the group), and whether the leader, the polling thread, waits for
+/// the value, too.
 pub(crate) struct Monitored<T> {
     pub(crate) value: T,
     followers: u32,
@@ -110,9 +111,10 @@ impl<T: Entered + Send + 'static> Monitor<T> {
                 match self.reactor.join(|| Arc::clone(self) as Arc<dyn Wake>) {
                     Role::Leader(taken) => lead = Some(taken),
                     Role::Follower(ticket) => {
-                        // A leader that stops may choose this thread as the next leader, although
-                        // this thread no longer needs to wait. Dropping the guard `hand_over` then
-                        // chooses another leader.
+                        // A leader (the thread that polls for the whole group) may, when it stops,
+                        // choose this thread as the next leader, although this thread no longer
+                        // needs to wait. Dropping the guard `hand_over` then chooses another
+                        // leader.
                         hand_over.0 = Some(&self.reactor);
                         if follows {
                             self.follow(guard, deadline);

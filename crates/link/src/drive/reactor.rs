@@ -44,7 +44,8 @@ pub(crate) trait Source: Send + Sync {
 }
 
 /// Action of a thread around its turn of the reactor, which waits for events once and handles them.
-/// The action decides whether sources have to be armed before the turn.
+/// The action decides whether sources have to be armed, so that the peer notifies them, before the
+/// turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
     /// The thread does not sleep: it polls all sources again, so none needs to be armed for
@@ -98,8 +99,8 @@ struct Registry {
     /// Whether the leader, the thread that polls for the whole group, sleeps in `epoll_wait`.
     is_asleep: bool,
     turns: u64,
-    /// Whether the turn in progress was made by an external event loop. That loop checks for events
-    /// after the turn, so it needs no notification now.
+    /// Whether an external event loop makes the turn in progress, which handles the events that are
+    /// ready. That loop checks for events after the turn, so it needs no notification now.
     is_driven_externally: bool,
 }
 
@@ -108,13 +109,14 @@ struct Leadership {
     is_taken: bool,
     next_ticket: u64,
     waiting: BTreeMap<u64, Arc<dyn Wake>>,
-    /// The buffers for the sources and timers of a turn, in which a leader waits for events and
-    /// handles them. They are kept here while there is no leader.
+    /// The buffers for the sources and timers that are ready in one turn of the reactor. They are
+    /// kept here while no thread leads (polls for the group).
     lists: Lists,
 }
 
-/// Empty buffers for the sources and timers of a turn. Each leader passes them on to the next one,
-/// so that their memory is reused.
+/// Empty buffers for the sources and timers that are ready in one turn of the reactor. Each leader,
+/// the thread that polls for the group, passes them on to the next one, so that their memory is
+/// reused.
 #[derive(Default)]
 struct Lists {
     events: Vec<Ready>,
@@ -132,8 +134,9 @@ pub(super) enum Role<'a> {
 }
 
 impl Leadership {
-    /// Returns the monitor at which the oldest waiting thread waits; its threads have to be woken
-    /// so that one of them leads. Returns `None` if there is a leader, or if no thread waits.
+    /// Returns the monitor at which a thread has waited longest; its threads have to be woken so
+    /// that one of them leads (polls for the group). Returns `None` if there is a leader, or if no
+    /// thread waits.
     fn next(&self) -> Option<Arc<dyn Wake>> {
         let first = self.waiting.first_key_value().filter(|_| !self.is_taken);
         first.map(|(_, monitor)| Arc::clone(monitor))
@@ -230,7 +233,8 @@ impl Reactor {
     }
 
     /// Adds `source`, if given, to the list of sources whose postponed work must be done (settled)
-    /// before a leader sleeps. Returns whether a leader sleeps already.
+    /// before the leader, the thread that polls for the group, sleeps. Returns whether a leader
+    /// sleeps already.
     pub(crate) fn settle_later(&self, source: Option<Weak<dyn Source>>) -> bool {
         let mut registry = self.registry();
         registry.unsettled.extend(source);
@@ -243,8 +247,8 @@ impl Reactor {
     }
 
     /// Adds `source` to the list of sources that have to be armed (so that the peer notifies them)
-    /// before a leader sleeps. If a leader sleeps already, returns true and adds nothing: the
-    /// caller has to arm the source itself.
+    /// before the leader, the thread that polls for the group, sleeps. If a leader sleeps already,
+    /// returns true and adds nothing: the caller has to arm the source itself.
     pub(crate) fn arm_later(&self, source: Weak<dyn Source>) -> bool {
         let mut registry = self.registry();
         if registry.is_asleep {
@@ -253,7 +257,8 @@ impl Reactor {
         registry.unarmed.push(source);
         if self.has_external_loop() {
             // If no thread blocks on the group, only the application's event loop can arm the
-            // source, when it polls the group. So that loop is woken.
+            // source (so that the peer notifies it), when it polls the group. So that loop is
+            // woken.
             self.notify_external_loop();
         }
         false
@@ -285,7 +290,8 @@ impl Reactor {
     }
 
     /// Handles the events that are ready now, in a turn that does not block; does nothing if
-    /// another thread leads. `before` says what the calling thread does after the turn.
+    /// another thread leads (polls for the whole group). `before` says what the calling thread does
+    /// after the turn.
     ///
     /// A forked child makes no turn, because the epoll set and the doorbell belong to its parent.
     pub(crate) fn try_turn(&self, before: Before) -> io::Result<()> {
@@ -293,9 +299,9 @@ impl Reactor {
             return Ok(());
         }
         if let (Before::SleepingExternally, Some(Some(external))) = (before, self.external.get()) {
-            // The doorbell that wakes the external event loop is drained before the turn, not after
-            // it. So this turn, or the thread that leads now, finds the event for which the
-            // doorbell was notified.
+            // The doorbell that wakes the external event loop is drained before the turn, which
+            // handles the events that are ready. So this turn, or the turn of the thread that leads
+            // now, finds the event for which the doorbell was notified.
             external.doorbell.drain()?;
         }
         let Some(mut lead) = self.try_lead() else { return Ok(()) };
@@ -336,14 +342,15 @@ impl Reactor {
     }
 
     /// Removes the follower with this `ticket` from the list of waiting threads. That follower may
-    /// already have been chosen as the next leader, so it then has to call
+    /// already have been chosen to lead (poll for the group) next, so it then has to call
     /// [`hand_over`](Self::hand_over).
     pub(super) fn leave(&self, ticket: u64) {
         self.leadership().waiting.remove(&ticket);
     }
 
-    /// If there is no leader, wakes the threads that wait at the next monitor, so that one of them
-    /// leads. The caller must not hold the lock of any monitor.
+    /// If no thread leads (polls for the group), wakes the threads at the monitor at which a thread
+    /// has waited longest, so that one of them leads. The caller must not hold the lock of any
+    /// monitor.
     pub(super) fn hand_over(&self) {
         let next = self.leadership().next();
         if let Some(monitor) = next {
@@ -425,16 +432,18 @@ impl Leader<'_> {
         if reactor.has_external_loop()
             && !(registry.unsettled.is_empty() && registry.unarmed.is_empty())
         {
-            // Since this turn emptied the lists `unsettled` and `unarmed`, sources were added
-            // again. The external event loop has to settle and arm these sources.
+            // Since this turn did the work of the lists `unsettled` and `unarmed`, sources were
+            // added to them again. The external event loop is woken, to settle and arm these
+            // sources.
             reactor.notify_external_loop();
         }
         handled
     }
 
-    /// Does the postponed work of the sources on the list `unsettled`, and arms those on `unarmed`.
-    /// Then the leader counts as asleep, so a thread that adds a source later knows that the leader
-    /// will not handle it. Returns the time at which the turn must stop blocking.
+    /// Does the postponed work of the sources on the list `unsettled`, and arms those on `unarmed`,
+    /// so that the peer notifies them. Then the leader (the polling thread) counts as asleep, so a
+    /// thread that adds a source later knows that the leader will not handle it. Returns the time
+    /// at which the turn must stop blocking.
     fn prepare_sleep(&mut self, before: Before) -> Option<Instant> {
         let mut registry = self.reactor.registry();
         registry.is_driven_externally = before == Before::SleepingExternally;
@@ -465,7 +474,7 @@ impl Leader<'_> {
         registry.is_asleep = true;
         registry.turns += 1;
         // If the list `unsettled` or the list `unarmed` is not empty, other threads have added
-        // sources since the last round, so the turn must not block.
+        // sources since the last round. So this turn (one poll of the epoll set) must not block.
         let is_unsettled = !(registry.unsettled.is_empty() && registry.unarmed.is_empty());
         let at_once = is_unsettled.then(Instant::now);
         at_once.or_else(|| registry.timers.first().map(|(time, _)| *time))
@@ -545,8 +554,9 @@ impl Hasher for TokenHasher {
     }
 }
 
-/// Maximum number of rounds in which a leader settles and arms sources in one turn. Afterwards it
-/// polls the epoll set without blocking, even if sources are left, so that sockets are not starved.
+/// Maximum number of rounds in which a leader (the polling thread) settles and arms sources in one
+/// turn. Afterwards it polls the epoll set without blocking, even if sources are left, so that
+/// sockets are not starved.
 const SETTLED_MAX: u32 = 16;
 /// Token of the reactor's own doorbell in its epoll set.
 const DOORBELL: u64 = 0;

@@ -169,8 +169,8 @@ impl ConnectionDriver<'_> {
             .for_each(|index| self.end(state, index, end.clone()));
     }
 
-    /// Ends the connection with this `index`. Frames that are still queued, such as REFUSE or
-    /// LEAVE, are sent if the kernel takes them.
+    /// Ends the connection with this `index`. Frames that are still queued, such as the refusal or
+    /// the end of this end's messages (REFUSE, LEAVE), are sent if the kernel takes them.
     pub(super) fn end(&self, state: &mut Locked<'_>, index: usize, end: End) {
         let is_pressing = state.has_unacked();
         let mut wire = state.connections.wires.remove(index);

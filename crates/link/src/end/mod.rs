@@ -629,8 +629,8 @@ impl State {
         let Some(index) = self.active() else { return };
         let opening = Opening {
             messages,
-            // The peer learns of control frames only through its socket, so messages must not go
-            // past queued ones.
+            // The peer learns of control frames only through its socket. So no message may be sent
+            // through shared memory while control frames are queued for the socket.
             may_send: !self.connections.wires[index].conn.has_control(),
             may_receive: config.delivery == Delivery::AtLeastOnce
                 && !self.wakeups.are_pending_for_receiver(),

@@ -65,7 +65,8 @@ impl Shutdown<'_> {
         result
     }
 
-    /// Closes the link and its file without LEAVE, so that the peer waits for a later owner.
+    /// Closes the link and its file without the frame LEAVE, which would end the stream of
+    /// messages. So the peer waits for a later owner.
     pub(crate) fn detach(&self) -> Result<(), Stopped> {
         let core = self.take(Farewell::Unsaid);
         let closed = LinkState::close_all(

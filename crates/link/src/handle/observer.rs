@@ -94,7 +94,8 @@ impl Observer {
         self.end.shutdown().close(deadline)
     }
 
-    /// Closes the link without LEAVE, like [`Link::detach`].
+    /// Closes the link like [`Link::detach`], without LEAVE, the frame that ends its stream of
+    /// messages.
     pub(crate) fn detach(&self) -> Result<(), Stopped> {
         self.end.shutdown().detach()
     }

@@ -249,9 +249,9 @@ impl LinkState {
             return Err(End::Refused { by_us: true, refusal });
         }
         conn.window = Some(answer.window);
-        // The skip that the server reports in its view is recorded first, even if the epochs
-        // differ. Adopting the server's epoch may forget this end's streams, to which the skip
-        // refers.
+        // The server's view names its last skip, the range of this end's stream that it passed
+        // over. The skip is recorded first, even if the epochs differ: adopting the server's epoch
+        // may forget the stream to which the skip refers.
         self.learn(answer.receiving.skip());
         if answer.identity.epoch > self.store.durable.epoch {
             self.store.durable.peer = Some(Peer::of(&answer.identity));
@@ -522,9 +522,9 @@ impl LinkState {
             conn.begin(None);
             self.peer_memory = Some(peer_memory);
             if let Some(acked_offset) = self.acked_offset() {
-                // A reply or a skip may have changed the acked offset in the durable state only.
-                // The peer now reads the offset from the consumed record, so it is stored there,
-                // too.
+                // A reply, or a skip of lost messages, may have changed the acked offset in the
+                // durable state only. The peer now reads the offset from the consumed record, so it
+                // is stored there, too.
                 self.store.consume(acked_offset);
             }
             return;

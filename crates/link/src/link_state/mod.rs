@@ -1196,7 +1196,8 @@ pub(crate) enum SendFault {
     },
     /// The open batch would take more than half the ring with this message.
     BatchFull,
-    /// The link accepts no messages: it is in quarantine, or fenced.
+    /// The link accepts no messages: it is in quarantine, or a later owner has replaced this
+    /// process (fenced it).
     Stopped,
 }
 

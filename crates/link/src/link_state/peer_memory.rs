@@ -351,7 +351,7 @@ impl PeerMemory {
     }
 
     /// Copies and checks the peer's record at `at`, whose first two words the caller has loaded. On
-    /// an error, the caller truncates the log to its former end.
+    /// an error, the caller truncates the log of short messages to its former end.
     fn copy(
         &self,
         at: Position,
@@ -363,8 +363,8 @@ impl PeerMemory {
         let (ring, size) = (&self.ring, self.ring_size);
         let checked = LinkRecord::check_header(position, tag, size, first, second);
         let header = checked.map_err(End::violation)?.ok_or_else(nothing)?;
-        // A PAD has no bytes but its header. Any other record lies within the ring, as the check of
-        // its header has ensured.
+        // A PAD, the filler at the end of the ring, has no bytes but its header. Any other record
+        // lies within the ring, as the check of its header has ensured.
         let is_pad = header.kind == Kind::Pad;
         let len = HEADER + if is_pad { 0 } else { header.len as usize };
         let mut words = [0; HEADER];

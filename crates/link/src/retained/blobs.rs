@@ -32,7 +32,7 @@ pub(super) struct Blobs {
 
 #[derive(Debug)]
 struct PlacedBlob {
-    /// The position where the BLOB's record ends.
+    /// The position in the stream where the record of the BLOB (a message in the slab) ends.
     record_end: Position,
     offset: u64,
     /// The slab offset after this BLOB, where the next BLOB may begin.
@@ -66,8 +66,8 @@ impl Blobs {
         (taken <= first.offset).then_some(0)
     }
 
-    /// Records a BLOB at `offset`. Returns `false`, and changes nothing, if no BLOB can begin at
-    /// `offset`.
+    /// Records that a BLOB (a message in the slab) lies at `offset`. Returns `false`, and changes
+    /// nothing, if no BLOB can begin at `offset`.
     ///
     /// The first BLOB may begin anywhere, because the BLOBs before it were freed.
     #[must_use]
@@ -82,14 +82,15 @@ impl Blobs {
         is_right
     }
 
-    /// Drops the BLOBs whose records begin at `tail` or later, because their batch was discarded.
+    /// Drops the BLOBs (messages in the slab) whose records begin at `tail` or later, because their
+    /// batch was discarded.
     pub(super) fn cut(&mut self, tail: Position) {
         while self.kept.back().is_some_and(|kept| kept.record_end > tail) {
             self.kept.pop_back();
         }
     }
 
-    /// Frees the BLOBs whose records end at `base` or before.
+    /// Frees the BLOBs (messages in the slab) whose records end at `base` or before.
     pub(super) fn trim(&mut self, base: Position) {
         while self.kept.front().is_some_and(|kept| kept.record_end <= base) {
             self.kept.pop_front();

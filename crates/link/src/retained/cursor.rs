@@ -27,7 +27,8 @@ use zerocopy::FromBytes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendCursor {
     next: Position,
-    /// Number of bytes already sent of the record at `next` and of that record's BLOB.
+    /// Number of bytes already sent: of the record at `next`, and of its message in the slab, if it
+    /// is a BLOB.
     sent: u64,
 }
 

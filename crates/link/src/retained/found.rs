@@ -55,7 +55,8 @@ pub enum Flaw {
     BlobPlace,
     /// The bytes of a BLOB in the slab do not match the checksum in its record.
     BlobBytes,
-    /// No record follows a PAD, although a record is always published with the PAD before it.
+    /// No record follows a PAD, the filler at the end of the ring, although a record is always
+    /// published with the PAD before it.
     PadAlone,
     /// The records fill the ring, and no slot is left for the 0 that ends the stream.
     NoEnd,
@@ -87,7 +88,7 @@ impl fmt::Display for Damage {
 impl std::error::Error for Damage {}
 
 /// Checks each record of `stream` in this memory, from `base` on. Returns the ends of the records,
-/// the places of the BLOBs, and the end of the stream.
+/// the places of the BLOBs (messages in the slab), and the end of the stream.
 ///
 /// # Errors
 ///

@@ -423,8 +423,9 @@ impl Retained {
     }
 
     /// Whether a record at position `begin` may be compact; `begin` is where the compact record
-    /// would lie, perhaps after a PAD. If the record may not be compact, a record with a prefix
-    /// gets the same place. That record is longer, so it needs the PAD, too.
+    /// would lie, perhaps after a PAD, the filler at the end of the ring. If the record may not be
+    /// compact, a record with a prefix gets the same place. That record is longer, so it needs the
+    /// PAD, too.
     #[inline(always)]
     fn is_compact_at(&self, begin: record_ring::Position) -> bool {
         record::may_be_compact(begin, self.producer.size()) || seeded_fault("link_compact_first")
@@ -736,7 +737,7 @@ pub struct Boundary {
 }
 
 impl Boundary {
-    /// The boundary at which every stream starts.
+    /// The position and digest at which every stream starts.
     pub const START: Self = Self { position: Position::START, digest: RecordDigest::START };
 }
 
@@ -847,8 +848,8 @@ fn digest_of(header: &RecordHeader, record: &[u8]) -> Option<RecordDigest> {
     }
 }
 
-/// Returns the prefix of a record, which the caller must have checked; `None` for a PAD or a
-/// compact record.
+/// Returns the prefix of a record, which the caller must have checked; `None` for a compact record,
+/// and for a PAD, the filler at the end of the ring.
 fn prefix_of(kind: Kind, record: &[u8]) -> Option<LinkPrefix> {
     if matches!(kind, Kind::Pad | Kind::CompactRecord) {
         return None;
@@ -884,6 +885,6 @@ const HEADER: usize = as_usize(HEADER_BYTES);
 
 const _: () = assert!(HEADER <= PREFIX, "one or the other stands before the message");
 
-/// The number of boundaries (noted ends of records) in a full ring without BLOBs: acknowledged
-/// records are freed in steps of a sixteenth of the ring.
+/// The number of boundaries (noted ends of records) in a full ring without BLOBs (messages in the
+/// slab): acknowledged records are freed in steps of a sixteenth of the ring.
 const APART: u64 = 16;

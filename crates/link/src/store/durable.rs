@@ -49,8 +49,8 @@ pub struct DurableState {
     pub peer: Option<Peer>,
     /// The last range of positions that this end skipped as a receiver.
     pub skip: Option<Skip>,
-    /// The last skip that the peer made as a receiver, and that this end has reported to its
-    /// application.
+    /// The last range of this end's stream that the peer skipped as its receiver, and that this end
+    /// has reported to its application.
     pub skip_reported: Option<Skip>,
     /// Reason why the link is in quarantine, which lasts until an operator decides; `None` if the
     /// link is not in quarantine.

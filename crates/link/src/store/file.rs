@@ -237,7 +237,8 @@ impl FileHandle {
         Ok(ownership.file().metadata()?.dev())
     }
 
-    /// Records whether the application has taken the events about the file's adoption.
+    /// Records whether the application has taken the events that the file was adopted after a
+    /// reboot.
     pub(crate) fn set_notified(&self, is_notified: bool) {
         self.0.upgrade().into_iter().for_each(|ownership| ownership.set_notified(is_notified));
     }

@@ -135,7 +135,8 @@ pub struct PreviousStream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QuarantineSnapshot {
-    /// The contradiction as text: `receiver ahead`, `no boundary` or `other record`.
+    /// The contradiction as text: `receiver ahead` (of its sender), `no boundary` (no record ends
+    /// at the receiver's position) or `other record` (a different record ends there).
     pub why: &'static str,
     /// Whether the contradiction concerns the stream that this end receives, not the one that it
     /// sends.

@@ -86,8 +86,9 @@ pub struct Reset {
     pub forgotten: Option<u64>,
 }
 
-/// The effect of [`adopt`]. If `is_real` was false, nothing was changed, and this is the effect
-/// that the call would have had.
+/// The effect of [`adopt`], which ends a quarantine or accepts a file that was refused after a
+/// reboot. If `is_real` was false, nothing was changed, and this is the effect that the call would
+/// have had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Adopted {

@@ -50,7 +50,8 @@ impl StateSlots {
         &self.in_force
     }
 
-    /// Puts the whole `state` in force, with the next sequence and its seal.
+    /// Puts the whole `state` in force: writes it into the other slot with the next sequence
+    /// number, and then its seal. From then on a reader finds this state.
     ///
     /// # Panics
     ///
@@ -85,7 +86,8 @@ pub struct ConsumedSlots<W = OwnMem> {
     /// `stream`, `start` and `since` describe the same record.
     sequence: u64,
     stream: u64,
-    /// The acknowledged position that the record in force itself contains.
+    /// The acknowledged position in the record in force, the newest complete one. The word of its
+    /// slot counts from this position.
     start: u64,
     /// The offset of the word that counts the bytes acknowledged since the record in force was
     /// committed.
@@ -121,8 +123,8 @@ impl<W: Words> ConsumedSlots<W> {
         self.publish(position);
     }
 
-    /// Writes a new record into the slot that is not in force, and puts the record in force. The
-    /// slot's word, which counts later acknowledged bytes, is then 0.
+    /// Writes a new record into the slot that is not in force, and puts the record in force by its
+    /// seal: readers then use it. The slot's word, which counts later acknowledged bytes, is 0.
     #[inline(never)]
     fn begin(&mut self, stream: u64, position: u64, digest: u32) {
         self.sequence += 1;

@@ -42,8 +42,8 @@ use tokio::task::yield_now;
 use super::group::GroupShared;
 use partywall::tokio::watch_readable;
 
-/// Spawns the driver task of a group. The caller must have made a hold of the group (`Hold` in
-/// `group.rs`), because the task ends without one.
+/// Spawns the driver task of a group. The caller must already have a `Hold`, a reference that keeps
+/// the task running: without one the task ends.
 pub(super) fn start(shared: Arc<GroupShared>) -> io::Result<()> {
     let clock = Clock::new()?;
     let mut drive = Drive {

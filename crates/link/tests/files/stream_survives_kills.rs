@@ -188,9 +188,9 @@ impl World {
         let after = self.memory.image();
         let (expected, state) = (self.published(), self.state);
         // A reader finds no record of the batch until its first word is stored: the word at
-        // `begin`, of the first record or of the PAD before that record. So the sender stores this
-        // word last. Before that it stores the first words of the further records, and a zero
-        // behind the last record.
+        // `begin`, of the first record or of the PAD (filler at the end of the ring) before that
+        // record. So the sender stores this word last. Before that it stores the first words of the
+        // further records, and a zero behind the last record.
         let (commit, tail) = ((true, (begin.0 % 1024) as usize), self.retained().tail());
         let mut words = differences(&self.image, &after);
         let word = |image: &Image, at: u64| {

@@ -112,8 +112,8 @@ pub fn run(act: Act, settings: Settings) -> Result<Figures, String> {
 struct Path {
     images: Images,
     boundaries: u64,
-    /// For each system call that the worker made in the act, the number of instructions up to and
-    /// including the call.
+    /// For each system call that the worker made in the tested operation, the number of
+    /// instructions up to and including the call.
     calls: Vec<u64>,
 }
 
@@ -127,8 +127,8 @@ struct Moment {
 }
 
 impl Path {
-    /// Finds the parts of an act (between two successive system calls) in which a link file
-    /// changes. Each part is named by the number of system calls before it.
+    /// Finds the parts of a tested operation (between two successive system calls) in which a link
+    /// file changes. Each part is named by the number of system calls before it.
     fn calls(act: Act) -> Result<HashSet<u64>, String> {
         let (stage, stepper) = Stage::set(act)?;
         let mut images = Images::new(stage.files()).map_err(text)?;

@@ -16,14 +16,14 @@ use crate::transport::shm::ShmSender;
 use crate::transport::socket::SocketSender;
 use crate::transport::{
     Home, Memory, NotSent, OwnedReservation, Progress, ProgressSnapshot, SpaceWaiter,
-    TransportSender, Waited, wait_for_space, waiting_failed,
+    TransportSender, Waited, has_passed, wait_for_space, waiting_failed,
 };
 use partywall_layout::{Kind, seeded_fault};
 use partywall_wait::{Spinner, Wait};
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The sending direction of a channel, for one thread.
 ///
@@ -358,6 +358,37 @@ impl Sender {
     /// Whether there are bytes of sent messages that the kernel has not accepted yet.
     pub(crate) fn has_unsent(&self) -> bool {
         self.end.as_ref().is_some_and(|end| end.has_unsent())
+    }
+
+    /// Ends the direction as far as that is possible without waiting. Returns whether a socket has
+    /// not accepted all bytes of sent messages; the caller may then wait for space and call again.
+    /// Dropping the sender afterwards does not wait.
+    pub(crate) fn begin_close(&mut self) -> bool {
+        self.end.as_mut().is_some_and(AnySender::begin_close)
+    }
+
+    /// Waits until a socket has accepted all bytes of sent messages, at most until `deadline`.
+    pub(crate) fn wait_for_close(&mut self, deadline: Instant) {
+        while self.begin_close() && !has_passed(Some(deadline)) {
+            if self.space.sleep(Some(deadline)).unwrap_or(true) {
+                break;
+            }
+        }
+    }
+
+    /// Moves the direction into the returned sender. Calls of this sender fail from now on, and
+    /// dropping it has no effect.
+    pub(crate) fn take(&mut self) -> Self {
+        Self {
+            end: self.end.take(),
+            space: Arc::clone(&self.space),
+            seen: self.seen,
+            wait: self.wait,
+            spinner: std::mem::replace(&mut self.spinner, Spinner::new(Duration::ZERO)),
+            policy: self.policy,
+            batch_open: self.batch_open,
+            owner: Arc::clone(&self.owner),
+        }
     }
 
     /// Returns the sending end of the transport, or `Full` if `shared` has converted this sender.

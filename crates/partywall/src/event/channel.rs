@@ -9,6 +9,7 @@
 
 use super::event::Kinds;
 use super::registration::{Interest, Purpose, Registration, Shared};
+use super::task::ClosingTask;
 use crate::channel::{ChannelInfo, MessageRef, Readiness};
 use crate::error::{SendError, TryRecvError, TrySendError};
 use crate::message::Message;
@@ -218,6 +219,10 @@ impl Receiver {
 /// The sending direction of a channel in an event loop.
 ///
 /// The loop reports its tag as writable once there may be room, after an attempt that found none.
+///
+/// Dropping the sender finishes its direction and never waits. Bytes of sent messages that a socket
+/// has not accepted are written by later turns of the loop, for at most 1 s after the drop. If the
+/// loop is dropped within that time, its drop waits for them.
 #[derive(Debug)]
 pub struct Sender {
     inner: crate::Sender,
@@ -305,9 +310,9 @@ impl Sender {
 
     /// Removes the sender from the loop, and returns it for calls that block.
     #[must_use]
-    pub fn into_inner(self) -> crate::Sender {
+    pub fn into_inner(mut self) -> crate::Sender {
         self.registration.clear(Kinds::WRITABLE);
-        self.inner
+        self.inner.take()
     }
 
     /// Attempts to send a message. If there is no room, arms the sender, so that the peer notifies
@@ -342,6 +347,15 @@ impl Sender {
     fn watch(&mut self) -> Result<(), crate::Fault> {
         let added = self.room.watch(&self.inner);
         added.map_err(crate::transport::waiting_failed)
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        if self.inner.begin_close() {
+            self.room.unwatch();
+            ClosingTask::start(self.registration.shared(), self.inner.take());
+        }
     }
 }
 

@@ -88,8 +88,10 @@
 //! # What may block
 //!
 //! - [`Loop::connect`] blocks for the handshake.
-//! - Dropping a channel over a socket waits for the kernel to accept the bytes of sent messages, at
-//!   most 1 s in each direction. The end of a session is not waited for.
+//! - Dropping a channel over TCP waits for the peer to close, at most 1 s, if bytes of the peer are
+//!   unread: the kernel would otherwise discard the last sent messages. Nothing else of a channel
+//!   or a session waits for its end: later turns of the loop write what is left.
+//! - Dropping the loop waits for such bytes of channels, at most until 1 s after their drop.
 
 mod channel;
 #[expect(clippy::module_inception, reason = "an event is one object of this folder")]

@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The work that a loop does in its thread for one source: the driver of a session, or a source of
-//! another crate.
+//! The work that a loop does in its thread for one source: the driver of a session, a source of
+//! another crate, or the last bytes of a dropped sender.
 //!
 //! ```text
 //!   session:  turn ─┬─ records were handled ─▶ turn again
 //!                   ├─ none ─▶ unarmed ─ before the thread waits ─▶ arm ─▶ until an event
 //!                   └─ over ─▶ its last record finds room, a TCP peer closes ─▶ finished
 //!   source:   try_poll ─▶ readable, as long as it returns true
+//!   closing:  write what the socket accepts ─▶ until an event ─▶ all written, or 1 s ─▶ finished
 //! ```
 
 use super::event::Kinds;
 use super::ready_list::Key;
 use super::registration::{Interest, Purpose, Registration, Shared};
 use super::source::Source;
+use crate::channel::Readiness;
 use crate::config::{BackPressure, Config};
 use crate::handshake::Established;
 use crate::session::{Closing, Driver, Handle, Sleep, Turn};
+use crate::transport::has_passed;
+use crate::transport::socket::LINGER;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -26,6 +30,7 @@ use std::time::Instant;
 pub(super) enum Task {
     Session(Box<SessionTask>),
     Source(SourceTask),
+    Closing(Box<ClosingTask>),
 }
 
 /// Result of a task's turn, by which the loop decides when the task gets its next turn.
@@ -46,6 +51,7 @@ impl Task {
         match self {
             Self::Session(task) => Ok(task.turn()),
             Self::Source(task) => task.turn(),
+            Self::Closing(task) => Ok(task.turn()),
         }
     }
 
@@ -53,7 +59,7 @@ impl Task {
     pub(super) fn arm(&mut self) -> Step {
         match self {
             Self::Session(task) => task.arm(),
-            Self::Source(_) => Step::Waits,
+            Self::Source(_) | Self::Closing(_) => Step::Waits,
         }
     }
 
@@ -69,6 +75,7 @@ impl Task {
         match self {
             Self::Session(task) => task.next_timer(),
             Self::Source(task) => task.source.next_timer(),
+            Self::Closing(task) => Some(task.until),
         }
     }
 
@@ -84,6 +91,7 @@ impl fmt::Debug for Task {
         f.write_str(match self {
             Self::Session(_) => "Session",
             Self::Source(_) => "Source",
+            Self::Closing(_) => "Closing",
         })
     }
 }
@@ -242,6 +250,50 @@ impl SourceTask {
         }
         self.registration.clear(Kinds::READABLE);
         Ok(Step::Waits)
+    }
+}
+
+/// A sender that was dropped while its socket had not accepted all bytes of sent messages.
+pub(super) struct ClosingTask {
+    /// Declared before the sender, so that it is dropped first.
+    room: Interest,
+    sender: crate::Sender,
+    /// When the bytes that are left are given up.
+    until: Instant,
+    _registration: Arc<Registration>,
+}
+
+impl ClosingTask {
+    /// Adds a sender, whose close has begun, to a loop. The loop reports no event of it.
+    pub(super) fn start(shared: &Arc<Shared>, sender: crate::Sender) {
+        let registration = Registration::new(shared, 0);
+        let key = registration.key();
+        let task = Self {
+            room: Interest::new(Arc::clone(&registration), Purpose::TaskRoom),
+            sender,
+            until: Instant::now() + LINGER,
+            _registration: registration,
+        };
+        shared.add_task(key, Task::Closing(Box::new(task)));
+    }
+
+    /// Writes the bytes that the socket accepts now.
+    fn turn(&mut self) -> Step {
+        if !self.sender.begin_close() || has_passed(Some(self.until)) {
+            return Step::Finished;
+        }
+        match self.sender.arm() {
+            Ok(Readiness::Ready) => Step::Again,
+            Ok(Readiness::WillNotify) if self.room.watch(&self.sender).is_ok() => Step::Waits,
+            Ok(Readiness::WillNotify) | Err(_) => Step::Finished,
+        }
+    }
+}
+
+impl Drop for ClosingTask {
+    /// Waits for the socket if the loop is dropped before it has accepted all bytes.
+    fn drop(&mut self) {
+        self.sender.wait_for_close(self.until);
     }
 }
 

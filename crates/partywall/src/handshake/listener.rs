@@ -39,6 +39,9 @@ const TIMER: u64 = u64::MAX - 1;
 /// Most connections that the listener accepts in one round, before it drives the handshakes under
 /// way. So a flood of connections does not delay these handshakes for ever.
 const ADMITTED_MAX: usize = 64;
+/// Time for which the listening socket is not polled after a shortage of descriptors or memory. A
+/// waiting connection would otherwise make the listener fail again and again, without a pause.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts connections at an address.
 ///
@@ -80,6 +83,9 @@ pub struct Listener {
     under_way: usize,
     ready: VecDeque<Established>,
     is_paused: bool,
+    /// The listening socket is not polled before this time, because descriptors or memory were
+    /// short at the last attempt to accept.
+    short_until: Option<Instant>,
     refused: u64,
     events: Vec<Ready>,
 }
@@ -239,6 +245,7 @@ impl Listener {
             under_way: 0,
             ready: VecDeque::new(),
             is_paused: false,
+            short_until: None,
             refused: 0,
             events: Vec::new(),
         })
@@ -395,15 +402,21 @@ impl Listener {
     }
 
     /// Accepts a waiting connection. At a limit of descriptors or memory, the listener first frees
-    /// the region that it made in advance.
-    fn accept_socket(&self) -> Result<Option<Socket>, partywall_sys::AcceptError> {
+    /// the region that it made in advance. If that does not help, the listening socket is not
+    /// polled for [`SHORTAGE_PAUSE`].
+    fn accept_socket(&mut self) -> Result<Option<Socket>, partywall_sys::AcceptError> {
         use partywall_sys::AcceptError::{DescriptorLimit, OutOfMemory};
-        match self.socket.accept() {
-            Err(DescriptorLimit { .. } | OutOfMemory { .. }) if self.spare.give_up() => {
-                self.socket.accept()
-            }
-            accepted => accepted,
+        let is_short = |accepted: &Result<_, _>| {
+            matches!(accepted, Err(DescriptorLimit { .. } | OutOfMemory { .. }))
+        };
+        let mut accepted = self.socket.accept();
+        if is_short(&accepted) && self.spare.give_up() {
+            accepted = self.socket.accept();
         }
+        if is_short(&accepted) {
+            self.short_until = Some(Instant::now() + SHORTAGE_PAUSE);
+        }
+        accepted
     }
 
     fn drive(&mut self, index: usize) {
@@ -494,7 +507,8 @@ impl Listener {
     fn set_timer(&mut self) -> std::io::Result<()> {
         let deadlines = self.pending.iter().flatten().map(|underway| underway.deadline);
         let next_place = if self.is_paused { self.silent().min() } else { None };
-        let due = deadlines.chain(next_place.map(|(spared_until, _)| spared_until)).min();
+        let next_place = next_place.map(|(spared_until, _)| spared_until);
+        let due = deadlines.chain(next_place).chain(self.short_until).min();
         let Some(due) = due.filter(|due| self.timer_set.is_none_or(|set| *due < set)) else {
             return Ok(());
         };
@@ -504,10 +518,13 @@ impl Listener {
     }
 
     /// Stops polling the listening socket while the limit of handshakes is reached and none can be
-    /// refused; new connections then wait in the backlog. Resumes polling afterwards.
+    /// refused, and after a shortage of descriptors or memory. New connections then wait in the
+    /// backlog. Resumes polling afterwards.
     fn pause_or_resume(&mut self) -> std::io::Result<()> {
         let now = Instant::now();
-        let must_pause = self.is_full() && self.silent().all(|(until, _)| until > now);
+        self.short_until = self.short_until.filter(|until| *until > now);
+        let is_full = self.is_full() && self.silent().all(|(until, _)| until > now);
+        let must_pause = is_full || self.short_until.is_some();
         if must_pause != self.is_paused {
             let interest = if must_pause { EventFlags::empty() } else { EventFlags::IN };
             self.set.modify(&self.socket, interest, LISTENING)?;

@@ -6,7 +6,7 @@ use partywall::event::{Event, Kinds, Loop};
 use partywall::{SessionError, StreamRecvError, TryRecvError, blocking};
 use partywall_testkit::echo_loop::{Drive, Driven};
 use partywall_testkit::fork::in_a_fork;
-use partywall_testkit::{Kind, soon};
+use partywall_testkit::{Kind, is_pattern, pattern, soon};
 use std::time::Instant;
 
 /// Runs turns of the loop until it reports an event of `tag` with one of `kinds`.
@@ -50,6 +50,38 @@ fn end_of_a_channel_is_reported_once() {
             }
             assert_silent(&mut driven, &name);
             assert!(!matches!(server.try_recv(), Err(TryRecvError::Empty) | Ok(Some(_))));
+        }
+    }
+}
+
+#[test]
+fn loop_sends_the_rest_of_a_dropped_channel() {
+    for kind in Kind::ALL {
+        for drive in Drive::ALL {
+            let name = format!("{} {drive:?}", kind.name());
+            let mut driven = Driven::new(drive);
+            let (mut client, server) = kind.pair(|config| config);
+            let mut server = driven.events.add_channel(server, 9).unwrap();
+            let mut sent = 0;
+            while server.try_send(&pattern(10_000, sent)).is_ok() {
+                sent += 1;
+            }
+            drop(server);
+            let (mut ready, mut received) = (Vec::new(), 0);
+            loop {
+                driven.turn_until(&mut ready, Instant::now());
+                assert!(ready.is_empty(), "{name}: {ready:?} of a channel that was dropped");
+                match client.try_recv() {
+                    Ok(Some(message)) => {
+                        assert!(is_pattern(&message, received), "{name}: message {received}");
+                        received += 1;
+                    }
+                    Ok(None) => break,
+                    Err(TryRecvError::Empty) => {}
+                    Err(error) => panic!("{name}: {error} after {received} of {sent} messages"),
+                }
+            }
+            assert_eq!(received, sent, "{name}");
         }
     }
 }

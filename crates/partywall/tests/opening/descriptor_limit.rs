@@ -5,6 +5,7 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use partywall::{AcceptError, Begin, Config, FallbackReason, Listener, Transport};
+use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::process::{Process, open_descriptors};
 use partywall_testkit::{
     Directory, Second, millis, number_of, pair, payload, role, second_process, soon, until, within,
@@ -14,6 +15,7 @@ use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Instant;
 
 /// Numbers of free descriptors with which a connection is opened. Both sides of the connection are
 /// in one process. With more free descriptors, the connection uses shared memory.
@@ -122,6 +124,41 @@ fn limited() {
     assert!(outcomes.contains(&Some(lack)), "{outcomes:?}");
     assert!(outcomes.contains(&Some(Transport::SharedMemory.to_string())), "{outcomes:?}");
     assert!(matches!(open(&mut listener, &place, &config), Some(Transport::SharedMemory)));
+}
+
+#[test]
+fn listener_without_descriptors_is_not_ready_again_at_once() {
+    let mut second = Second::spawn(&mut second_process("descriptor_limit::short", "short", &[]));
+    assert!(second.wait().success());
+}
+
+/// Code of the second process: connections wait while no descriptor is free. The listener reports
+/// it once, and its descriptor is not readable until a later attempt is due.
+#[test]
+fn short() {
+    if role().is_none() {
+        return;
+    }
+    let place = Directory::new();
+    let config = Config::default();
+    let mut listener = Listener::bind_with(place.address("limited"), &config).unwrap();
+    let waiting: Vec<_> =
+        (0..8).map(|_| UnixStream::connect(place.path("limited")).unwrap()).collect();
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    let highest = open_descriptors(Process::Own).unwrap().last().unwrap().0;
+    setrlimit(Resource::RLIMIT_NOFILE, u64::try_from(highest).unwrap() + 1, hard).unwrap();
+    // Opens files until no descriptor below the limit is free.
+    let filling: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    let error = (0..8).map(|_| listener.try_accept().unwrap_err());
+    let short = error.into_iter().find(|error| !matches!(error, AcceptError::TimedOut));
+    let mut polled = [PollFd::new(&listener, PollFlags::IN)];
+    let ready = poll::wait(&mut polled, Some(Instant::now())).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+    drop(filling);
+    assert!(short.unwrap().to_string().contains("RLIMIT_NOFILE"));
+    assert_eq!(ready, 0, "the listening socket is polled, although nothing can be accepted");
+    drop(waiting);
+    assert!(open(&mut listener, &place, &config).is_some());
 }
 
 #[test]

@@ -299,8 +299,9 @@ impl World {
         decision.apply(&answer.sending, given, &now, continuous).ok()
     }
 
-    /// Stores in one commit: the applied decision, the peer's identity and its skip, the state of
-    /// the streams of the epoch before (the past), and the reports of these changes.
+    /// Stores in one commit: the applied decision; the peer's identity, and the range that it
+    /// skipped as a receiver; the state of the streams of the epoch before (the past); and the
+    /// reports of these changes.
     fn commit(
         &mut self,
         side: usize,

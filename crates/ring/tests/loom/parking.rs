@@ -270,7 +270,8 @@ fn writer_short_of_room_wakes_quiet_reader() {
             for number in 0..4 {
                 assert!(writer.send(number, 1));
             }
-            // This last wake-up stands for the poll that a quiet reader would do by itself.
+            // The test wakes the reader once more, in place of the poll that a quiet reader would
+            // do by itself.
             writer.records.wake_before_wait();
         });
         for number in 0..4 {

@@ -268,8 +268,8 @@ impl Producer {
         // the flag and then loads the tail, so at least one of producer and consumer sees the
         // other's store.
         full_fence();
-        // The flag is loaded before the exchange: an exchange takes the flag's cache line away from
-        // a working consumer, and is needed only if the flag is clear.
+        // The ring's flag is loaded before it is exchanged: an exchange takes the flag's cache line
+        // away from a working consumer, and is needed only if the flag is clear.
         self.ring.map.load(self.ring.flag()) == 0
             && self.ring.map.exchange(self.ring.flag(), 0, 1).is_ok()
     }
@@ -400,8 +400,9 @@ impl Consumer {
         Ok(self.pending()? == 0)
     }
 
-    /// Clears the flag: from now on the peer notifies when it adds an element. The peer may not
-    /// have notified of elements that it added just before, so the caller checks the ring again.
+    /// Clears the ring's flag: from now on the peer notifies when it adds an element. The peer may
+    /// not have notified of elements that it added just before, so the caller checks the ring
+    /// again.
     pub fn set_idle(&self) {
         self.ring.map.store(self.ring.flag(), 0);
         // The fence orders the store of the flag before the load of the tail. The producer's
@@ -409,14 +410,14 @@ impl Consumer {
         full_fence();
     }
 
-    /// Sets the flag: from now on the peer need not notify of elements, because this side polls the
-    /// ring.
+    /// Sets the ring's flag: from now on the peer need not notify of elements, because this side
+    /// polls the ring.
     pub fn set_working(&self) {
         self.ring.map.store(self.ring.flag(), 1);
     }
 
-    /// Clears the flag, and checks the ring again as [`set_idle`](Self::set_idle) requires. If the
-    /// ring has elements, sets the flag again and returns `true`.
+    /// Clears the ring's flag, and checks the ring again as [`set_idle`](Self::set_idle) requires.
+    /// If the ring has elements, sets its flag again and returns `true`.
     ///
     /// # Errors
     ///

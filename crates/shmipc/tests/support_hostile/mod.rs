@@ -86,7 +86,8 @@ pub fn image(input: &[u8]) {
         }
         region.walk_free();
     }
-    // The bytes of `input` are also mapped as a queue, in both layouts.
+    // The bytes of `input` are also mapped as a queue, in the layouts of both processors (x86-64
+    // and arm64).
     for layout in [QueueLayout::LEGACY, QueueLayout::ALIGNED] {
         let ours = mappings(size).0;
         ours.copy_in(0, input);

@@ -232,8 +232,8 @@ mod tests {
         let created = CreatedFile::create(&path, 4096).unwrap();
         drop(adopt(directory, &path));
         assert!(path.exists(), "its maker lives");
-        // This unlock makes the state after the creator was killed: the kernel has released the
-        // lock, and the file stays.
+        // The test unlocks the file, which makes the state after the creator was killed: the kernel
+        // has released the lock, and the file stays.
         flock(created.fd(), FlockOperation::Unlock).unwrap();
         fs::write(&other, b"x").unwrap();
         drop(adopt(directory, &other));

@@ -44,8 +44,8 @@ fn child_touches_guarded_memory() {
     map.store(8, 9);
     assert_eq!(map.load(8), 9);
 
-    // In this second mapping the first fault happens in a store into a piece; a copy out of the
-    // piece follows.
+    // Input: a second truncated mapping, in which the first fault happens in a store into a piece.
+    // A copy out of the piece follows.
     let map = Arc::new(truncated());
     let area = Area { offset: 0, stride: SIZE, size: SIZE, count: 1 };
     let pieces = Pieces::new(Arc::clone(&map), area).unwrap();

@@ -111,7 +111,8 @@ fn half_closed_socket_still_carries_other_direction() {
     let address = listener.local_addr().unwrap().unwrap();
     let tcp_client = connect_tcp(address, deadline()).unwrap();
     assert_eq!(tcp_client.peer_label(), format!("tcp:{address}"));
-    // `connect_tcp` may return before the listener can accept the connection.
+    // `connect_tcp` may return before the listener can accept the connection, so the test waits for
+    // the listener.
     wait(&mut [PollFd::new(&listener, PollFlags::IN)], deadline()).unwrap();
     let tcp_server = listener.accept().unwrap().unwrap();
     for (near, far) in [Socket::pair().unwrap(), (tcp_client, tcp_server)] {

@@ -122,7 +122,7 @@ fn one_of_many_listeners_replaces_stale_socket() {
             let start_one = || {
                 start.wait();
                 // Each later listener connects to the path, to check whether the socket is stale.
-                // The backlog of the listener that claims the path has room for all these
+                // The backlog of the listener that has claimed the path has room for all such
                 // connections.
                 Listener::listen_unix_path(&path, 0o600, BACKLOG).ok()
             };

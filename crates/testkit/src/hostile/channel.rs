@@ -4,14 +4,14 @@
 
 use crate::deadline::within;
 use partywall::{Channel, Listener};
-use partywall_layout::control::ControlSegment;
+use partywall_layout::control::{CONTROL_DOORBELL, ControlSegment};
 use partywall_layout::hello::{
     DESCRIPTOR_PIDFD, Descriptors, FEATURE_SHM, FEATURE_SOCKET, Frame, Hello, Offer,
     PREAMBLE_BYTES, REGION_AND_DOORBELLS, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready, TRANSPORT_SHM,
     TRANSPORT_SOCKET, frame_length, parse,
 };
 use partywall_layout::record_ring::{self, BlobBody, Kind, SegmentBody};
-use partywall_layout::segment::CONTROL_OFFSET;
+use partywall_layout::segment::{CONSUMED, CONTROL_OFFSET};
 use partywall_layout::{Geometry, Position, RegionHeader};
 use partywall_ring::{PeerMem, Readable};
 use partywall_sys::{Doorbell, OwnMap, PeerMap, PidFd, Socket, connect_unix_path};
@@ -112,6 +112,60 @@ impl Wire {
     }
 }
 
+/// A hostile peer of a channel that has sent HELLO and OFFER, and to which the listener has not
+/// answered yet.
+struct Offering {
+    wire: Wire,
+    region: OwnMap,
+    geometry: Geometry,
+    own_doorbells: [Doorbell; 2],
+    is_shared_memory: bool,
+}
+
+impl Offering {
+    fn new(path: &Path, hello: &Hello, geometry: Geometry) -> Self {
+        let wire = Wire::connect(path);
+        let region = region(&geometry, hello.nonce, ROLE_CONNECTOR);
+        let own_doorbells = [Doorbell::new().unwrap(), Doorbell::new().unwrap()];
+        let is_shared_memory = hello.features.get() & FEATURE_SHM != 0;
+        assert!(wire.send_hello(hello));
+        if is_shared_memory {
+            let descriptors = [region.as_fd(), own_doorbells[0].as_fd(), own_doorbells[1].as_fd()];
+            let offer = Offer::shm(geometry.region_bytes, REGION_AND_DOORBELLS);
+            assert!(wire.send(offer.as_bytes(), &descriptors));
+        } else {
+            assert!(wire.send(Offer::socket(1).as_bytes(), &[]));
+        }
+        Self { wire, region, geometry, own_doorbells, is_shared_memory }
+    }
+
+    /// Receives the listener's frames, and ends the handshake with `ready`, or with the READY that
+    /// fits.
+    fn agree(self, ready: Option<Ready>) -> Foe {
+        let Self { wire, region, geometry, own_doorbells, is_shared_memory } = self;
+        wire.receive();
+        let (offer, mut descriptors) = wire.receive();
+        let offer = Offer::read_from_bytes(&offer).unwrap();
+        wire.receive();
+        let doorbells = descriptors.split_off(descriptors.len().min(1)).into_iter();
+        let doorbells: Vec<_> =
+            doorbells.map(|doorbell| Doorbell::from_peer(doorbell).unwrap()).collect();
+        let theirs = descriptors.first().map(|descriptor| {
+            let size = offer.region_size.get();
+            let map = PeerMap::map(descriptor.as_fd(), size, u64::MAX).unwrap();
+            PeerMem::new(Arc::new(Pages(map)))
+        });
+        let fitting = match (is_shared_memory, doorbells.is_empty()) {
+            (true, false) => Ready::new(TRANSPORT_SHM, 0).with_doorbells(),
+            (true, true) => Ready::new(TRANSPORT_SHM, 0),
+            (false, _) => Ready::new(TRANSPORT_SOCKET, 1),
+        };
+        assert!(wire.send(ready.unwrap_or(fitting).as_bytes(), &[]));
+        let (position, next_segment) = (0, 1);
+        Foe { wire, region, geometry, doorbells, own_doorbells, theirs, position, next_segment }
+    }
+}
+
 /// A hostile peer of a channel, after its handshake. The attacked end of the channel is a real
 /// `Channel`.
 pub struct Foe {
@@ -153,7 +207,8 @@ impl Foe {
         Self::meet_with(listener, path, hello, small_geometry())
     }
 
-    /// Connects like [`meet`](Self::meet), with a hostile peer's region of the given geometry.
+    /// Connects to `listener` with a handshake that keeps the rules, as a hostile peer whose region
+    /// has the given geometry.
     pub fn meet_with(
         listener: &mut Listener,
         path: &Path,
@@ -163,8 +218,8 @@ impl Foe {
         Self::meet_as(listener, path, hello, geometry, None)
     }
 
-    /// Connects like [`meet_with`](Self::meet_with). The hostile peer sends `ready` in place of the
-    /// READY that fits its handshake.
+    /// Connects to `listener` as a hostile peer whose region has the given geometry, and which
+    /// sends `ready`, if it is given, in place of the READY that fits its handshake.
     pub fn meet_as(
         listener: &mut Listener,
         path: &Path,
@@ -172,51 +227,40 @@ impl Foe {
         geometry: Geometry,
         ready: Option<Ready>,
     ) -> (Self, Channel) {
-        let wire = Wire::connect(path);
-        let region = region(&geometry, hello.nonce, ROLE_CONNECTOR);
-        let own_doorbells = [Doorbell::new().unwrap(), Doorbell::new().unwrap()];
-        let is_shared_memory = hello.features.get() & FEATURE_SHM != 0;
-        assert!(wire.send_hello(hello));
-        if is_shared_memory {
-            let descriptors = [region.as_fd(), own_doorbells[0].as_fd(), own_doorbells[1].as_fd()];
-            let offer = Offer::shm(geometry.region_bytes, REGION_AND_DOORBELLS);
-            assert!(wire.send(offer.as_bytes(), &descriptors));
-        } else {
-            assert!(wire.send(Offer::socket(1).as_bytes(), &[]));
-        }
+        let offering = Offering::new(path, hello, geometry);
         drive(listener);
-        wire.receive();
-        let (offer, mut descriptors) = wire.receive();
-        let offer = Offer::read_from_bytes(&offer).unwrap();
-        wire.receive();
-        let doorbells = descriptors.split_off(descriptors.len().min(1)).into_iter();
-        let doorbells: Vec<_> =
-            doorbells.map(|doorbell| Doorbell::from_peer(doorbell).unwrap()).collect();
-        let theirs = descriptors.first().map(|descriptor| {
-            let size = offer.region_size.get();
-            let map = PeerMap::map(descriptor.as_fd(), size, u64::MAX).unwrap();
-            PeerMem::new(Arc::new(Pages(map)))
-        });
-        let fitting = match (is_shared_memory, doorbells.is_empty()) {
-            (true, false) => Ready::new(TRANSPORT_SHM, 0).with_doorbells(),
-            (true, true) => Ready::new(TRANSPORT_SHM, 0),
-            (false, _) => Ready::new(TRANSPORT_SOCKET, 1),
-        };
-        assert!(wire.send(ready.unwrap_or(fitting).as_bytes(), &[]));
+        let foe = offering.agree(ready);
         let channel = listener.accept_deadline(within(Duration::from_secs(10))).unwrap();
-        (
-            Self {
-                wire,
-                region,
-                geometry,
-                doorbells,
-                own_doorbells,
-                theirs,
-                position: 0,
-                next_segment: 1,
-            },
-            channel,
-        )
+        (foe, channel)
+    }
+
+    /// Connects with a handshake that keeps the rules to a listener of another process, which
+    /// handles the frames by itself.
+    pub fn visit(path: &Path, hello: &Hello, geometry: Geometry) -> Self {
+        Offering::new(path, hello, geometry).agree(None)
+    }
+
+    /// Wakes the attacked end, if it sleeps until records come.
+    pub fn notify(&self) {
+        // An attacked end that has gone needs no notification.
+        match self.doorbells.first() {
+            Some(doorbell) => drop(doorbell.notify()),
+            None => drop(self.wire.send(&[CONTROL_DOORBELL], &[])),
+        }
+    }
+
+    /// The position up to which the attacked end has consumed the hostile peer's records.
+    pub fn consumed(&self) -> u64 {
+        let theirs = self.theirs.as_ref().unwrap();
+        theirs.load((CONTROL_OFFSET + CONSUMED) as usize)
+    }
+
+    /// Waits until the attacked end has closed the connection.
+    pub fn wait_for_hang_up(&self) {
+        let mut buffer = [0; 64];
+        while self.wire.socket.receive(&mut buffer, false).is_ok_and(|received| received.bytes > 0)
+        {
+        }
     }
 
     /// The id of the first block that the attacked end sent.
@@ -247,7 +291,7 @@ impl Foe {
         self.publish_as(kind, body.len() as u32, body);
     }
 
-    /// Publishes a record like `publish`, but announces the length `len`, which may differ from the
+    /// Publishes one record whose header announces the length `len`, which may differ from the
     /// length of `body`.
     pub fn publish_as(&mut self, kind: Kind, len: u32, body: &[u8]) {
         let at = self.place(self.position);

@@ -281,7 +281,7 @@ fn shifted(role: Role, stream: u32) -> u32 {
     }
 }
 
-/// Both ends' regions, as the hostile peer uses them. The hostile peer keeps the rules of the
+/// The regions of both ends, as the hostile peer uses them. The hostile peer keeps the rules of the
 /// rings, and no other rules.
 struct SharedMemory {
     producer: Producer,
@@ -398,7 +398,7 @@ impl SharedMemory {
     }
 }
 
-/// The body of a PING record with the given token.
+/// Makes the body of a PING record with the given token.
 fn ping_body(token: u64) -> Vec<u8> {
     [0u64.to_le_bytes(), token.to_le_bytes()].concat()
 }

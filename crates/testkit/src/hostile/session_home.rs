@@ -37,7 +37,8 @@ impl SessionHome {
         Self::with(role, |config| config)
     }
 
-    /// Makes the attacked end like [`new`](Self::new), with the configuration that `adapt` returns.
+    /// Makes the attacked end for a hostile peer in the given role, with the configuration that
+    /// `adapt` returns.
     pub fn with(role: Role, adapt: impl Fn(Config) -> Config) -> Self {
         let place = Directory::new();
         let transport = if role.is_shared_memory {

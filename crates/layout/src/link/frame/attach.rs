@@ -37,7 +37,7 @@ pub struct AttachFields {
     pub version_max: U16,
     /// A reserved field of ATTACH, always 0.
     pub zero: U32,
-    /// Identity and positions of the client.
+    /// Identity and positions of the client, which sends the ATTACH.
     pub side: SideFields,
     /// Lengths in bytes of the names of client, server and link, each at least 1.
     pub name_lengths: [u8; 3],
@@ -67,7 +67,7 @@ pub struct AttachedFields {
     /// The client's nonce, repeated from the ATTACH, by which the client knows that the frame
     /// answers its ATTACH.
     pub echo: U64,
-    /// Identity and positions of the server.
+    /// Identity and positions of the server, which sends the ATTACHED.
     pub side: SideFields,
     /// The server's decision how the direction of its records resumes on this connection.
     pub decision: DecisionFields,

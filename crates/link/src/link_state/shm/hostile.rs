@@ -137,8 +137,8 @@ fn violation_before_leave_replaces_the_end() {
             let place = 16384 + pair.sides[SERVER].core.inbox.received().0 + 60;
             kept[CLIENT].file().write_all_at(b"other", place).unwrap();
         } else {
-            // Input: the server reads a false acknowledgement before LEAVE comes, but no call has
-            // returned this violation yet.
+            // Input: the server reads a false acknowledgement of the client, but no call has
+            // returned this violation when LEAVE, the client's last frame, comes.
             pair.sides[SERVER].core.send(&[b"one"]).unwrap();
             let stream = pair.sides[SERVER].core.retained.stream().0.get();
             claim(kept[CLIENT].file(), stream, 1 << 30);
@@ -169,8 +169,8 @@ fn ack_beyond_the_tail_found_after_leave_replaces_the_end() {
     assert!(server.next().is_none() && !server.has_finished());
 }
 
-/// Makes the client leave, and the server receive LEAVE. Returns what the server's `receive`
-/// returns.
+/// Makes the client close its end, and the server receive LEAVE, the client's last frame. Returns
+/// what the server's `receive` returns.
 fn leave(pair: &mut Pair) -> Result<Received, End> {
     let [client, server] = &mut pair.sides;
     client.core.leave(client.conn.as_mut().unwrap());

@@ -477,7 +477,8 @@ impl History {
 }
 
 /// Rule: after a power loss, a link whose file is trusted delivers all messages that it kept. A
-/// link whose file is adopted delivers a part without gaps, and reports that messages may be lost.
+/// link whose file an owner adopted with only its whole messages delivers these without gaps, and
+/// reports that messages may be lost.
 #[test]
 fn power_loss_at_any_moment_loses_nothing_in_silence() {
     let images = IMAGES / HISTORIES;

@@ -49,7 +49,7 @@ const DATA_BYTES_MAX: u32 = 64 * 1024;
 /// Upper bound of the time that closing one direction of a connection takes. The caller waits until
 /// the kernel accepts the bytes of sent messages. On TCP, it also waits until the peer closes, if
 /// bytes are unread or may still arrive.
-const LINGER: Duration = Duration::from_secs(1);
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
 /// State of a connection over a socket that the sender and the receiver of one side share.
 #[derive(Debug)]

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Requests and answers over one stream: many in flight, answered in any order.
+//!
+//! ```text
+//!   CallsClient.call ── request ──▶ serve_calls ─▶ a thread for each running handler
+//!                    ◀── answer, failure ──
+//! ```
+
+use crate::buffer::Payload;
+use crate::error;
+use crate::message::{Content, Message};
+use crate::runtime::{self, Detached, Pending, wait};
+use crate::stream::Stream;
+use crate::wait::Deadline;
+use partywall_extras::calls::{CODES_RESERVED, CallError, CallsConfig, Client, Failure, Server};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Makes calls over a stream, from any number of threads. It takes the stream, which must be
+/// unused. The stream ends with this object.
+#[pyclass(frozen, module = "partywall._native")]
+pub struct CallsClient {
+    client: Detached<Client>,
+}
+
+impl CallsClient {
+    fn client(&self) -> PyResult<&Client> {
+        self.client.get().ok_or_else(|| error::closed_here("client"))
+    }
+}
+
+#[pymethods]
+impl CallsClient {
+    #[new]
+    #[pyo3(signature = (stream, *, in_flight_max = 1024))]
+    fn new(stream: &Bound<'_, Stream>, in_flight_max: usize) -> PyResult<Self> {
+        let runtime = runtime::handle(stream.py())?;
+        let _entered = runtime.enter();
+        let config = CallsConfig::default().in_flight_max(in_flight_max);
+        let client = Client::with(stream.get().take_whole()?, config);
+        Ok(Self { client: Detached::new(client) })
+    }
+
+    /// Makes a call, and returns its answer as a message. The server learns of `timeout`, in
+    /// seconds, and of calls that are given up by Ctrl-C. Raises CallFailed if the handler failed.
+    #[pyo3(signature = (payload, timeout = None))]
+    fn call(
+        &self,
+        py: Python<'_>,
+        payload: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Message> {
+        let deadline = Deadline::after(timeout)?;
+        let payload = Payload::of(payload)?;
+        let (client, bytes) = (self.client()?, payload.as_slice());
+        let called = match deadline {
+            Deadline::Never => wait(py, &deadline, client.call(bytes))?,
+            Deadline::Now => Some(Err(CallError::DeadlineExceeded)),
+            Deadline::At(until) => wait(py, &Deadline::Never, client.call_deadline(bytes, until))?,
+        };
+        let answered = called.unwrap_or(Err(CallError::DeadlineExceeded));
+        answered.map(Message::new).map_err(|error| exception(py, &error))
+    }
+
+    /// Begins `call`, for `partywall.aio`. Giving it up cancels the call.
+    fn start_call(
+        &self,
+        payload: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+        done: &Bound<'_, PyAny>,
+    ) -> PyResult<Pending> {
+        let deadline = Deadline::after(timeout)?;
+        let bytes = Payload::of(payload)?.as_slice().to_vec();
+        let client = self.client()?.clone();
+        let calling = async move {
+            match deadline {
+                Deadline::Never => client.call(&bytes).await,
+                timed => client.call_deadline(&bytes, timed.instant()).await,
+            }
+        };
+        runtime::start(done, calling, |py, answered| match answered {
+            Ok(answer) => Ok(Py::new(py, Message::new(answer))?.into_any()),
+            Err(error) => Err(exception(py, &error)),
+        })
+    }
+
+    /// Makes a call without an answer. Returns once the call is on its way.
+    #[pyo3(signature = (payload, timeout = None))]
+    fn call_one_way(
+        &self,
+        py: Python<'_>,
+        payload: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let deadline = Deadline::after(timeout)?;
+        let payload = Payload::of(payload)?;
+        let called = wait(py, &deadline, self.client()?.call_one_way(payload.as_slice()))?;
+        let called = called.unwrap_or(Err(CallError::DeadlineExceeded));
+        called.map_err(|error| exception(py, &error))
+    }
+
+    /// Why no more calls can be made, as the exception that they raise; `None` while they can.
+    #[getter]
+    fn lost<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let lost = self.client()?.lost();
+        Ok(lost.map(|lost| error::exception(py, &lost).into_value(py).into_bound(py).into_any()))
+    }
+}
+
+/// Makes the exception of a call; that of a handler's failure has its code and detail.
+fn exception(py: Python<'_>, error: &CallError) -> PyErr {
+    let made = error::exception(py, error);
+    if let CallError::Failed { code, detail } = error {
+        let value = made.value(py);
+        let set = value
+            .setattr("failure_code", *code)
+            .and_then(|()| value.setattr("detail", &detail[..]));
+        if let Err(failed) = set {
+            return failed;
+        }
+    }
+    made
+}
+
+/// A call as its handler receives it: a message with the payload.
+#[pyclass(frozen, extends = Message, module = "partywall._native")]
+pub struct Request {
+    deadline: Option<Instant>,
+    is_one_way: bool,
+}
+
+#[pymethods]
+impl Request {
+    /// Seconds until the caller gives the call up, never negative; `None` without a deadline.
+    #[getter]
+    fn seconds_left(&self) -> Option<f64> {
+        let left = self.deadline?.saturating_duration_since(Instant::now());
+        Some(left.as_secs_f64())
+    }
+
+    /// Whether the caller expects no answer.
+    #[getter]
+    const fn is_one_way(&self) -> bool {
+        self.is_one_way
+    }
+}
+
+/// Answers the calls of a stream, which must be unused, until the client has ended it.
+///
+/// Each running call of `handler` has a thread of its own. It gets a Request, and returns bytes or
+/// any other buffer. To fail, it raises `Failure(code, detail)`; any other exception aborts the
+/// call, and is reported by `sys.unraisablehook`.
+#[pyfunction]
+#[pyo3(signature = (stream, handler, *, running_max = 64, waiting_max = 1024))]
+pub fn serve_calls(
+    py: Python<'_>,
+    stream: &Bound<'_, Stream>,
+    handler: &Bound<'_, PyAny>,
+    running_max: usize,
+    waiting_max: usize,
+) -> PyResult<()> {
+    if !handler.is_callable() {
+        return Err(PyTypeError::new_err("handler must be callable"));
+    }
+    let config = CallsConfig::default().running_max(running_max).waiting_max(waiting_max);
+    let server = Server::with(stream.get().take_whole()?, config);
+    let handler = Arc::new(handler.clone().unbind());
+    let serving = server.serve(move |request: partywall_extras::calls::Request| {
+        let handler = Arc::clone(&handler);
+        async move {
+            let answering = tokio::task::spawn_blocking(move || {
+                Python::attach(|py| answer(py, handler.bind(py), request))
+            });
+            match answering.await {
+                Ok(Some(answered)) => answered,
+                // The task of a call that panics aborts the call. The hook for panics is not run.
+                Ok(None) => resume_unwind(Box::new("the handler raised an exception")),
+                Err(error) => resume_unwind(error.into_panic()),
+            }
+        }
+    });
+    match wait(py, &Deadline::Never, serving)? {
+        Some(Err(error)) => Err(error::exception(py, &error)),
+        Some(Ok(())) | None => Ok(()),
+    }
+}
+
+/// Calls the handler. Returns its answer or its failure; `None` if the call has to be aborted.
+fn answer(
+    py: Python<'_>,
+    handler: &Bound<'_, PyAny>,
+    request: partywall_extras::calls::Request,
+) -> Option<Result<Vec<u8>, Failure>> {
+    match call_handler(py, handler, request) {
+        Ok(answer) => Some(Ok(answer)),
+        Err(raised) => match failure(py, &raised) {
+            Ok(Some(failure)) => Some(Err(failure)),
+            Ok(None) => {
+                raised.write_unraisable(py, Some(handler));
+                None
+            }
+            Err(wrong) => {
+                wrong.write_unraisable(py, Some(handler));
+                None
+            }
+        },
+    }
+}
+
+fn call_handler(
+    py: Python<'_>,
+    handler: &Bound<'_, PyAny>,
+    request: partywall_extras::calls::Request,
+) -> PyResult<Vec<u8>> {
+    let made = Request { deadline: request.deadline(), is_one_way: request.is_one_way() };
+    let payload = Message::of(Content::Message(request.into_message()));
+    let request = Py::new(py, PyClassInitializer::from(payload).add_subclass(made))?;
+    let answered = handler.call1((request,))?;
+    if answered.is_none() {
+        return Ok(Vec::new());
+    }
+    Ok(Payload::of(&answered)?.as_slice().to_vec())
+}
+
+/// Returns the failure of an exception, if it is one.
+fn failure(py: Python<'_>, raised: &PyErr) -> PyResult<Option<Failure>> {
+    let class = py.import("partywall._errors")?.getattr("Failure")?;
+    let value = raised.value(py);
+    if !value.is_instance(&class)? {
+        return Ok(None);
+    }
+    let code: u32 = value.getattr("failure_code")?.extract()?;
+    if code >= CODES_RESERVED {
+        let text = format!("codes from {CODES_RESERVED:#x} on are the protocol's");
+        return Err(PyValueError::new_err(text));
+    }
+    let detail = value.getattr("detail")?;
+    Ok(Some(Failure::new(code, Payload::of(&detail)?.as_slice().to_vec())))
+}

@@ -1,0 +1,695 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Links: their clients, servers, ends and messages, by calls that block.
+//!
+//! ```text
+//!   LinkClient.connect ─┐
+//!   LinkServer.accept ──┴▶ Link ─ send, recv ─▶ LinkMessage ─ ack, reply
+//! ```
+//!
+//! The thread of `runtime.rs` drives all links: it connects, reads and acknowledges while this
+//! process computes. It locks links while it calls rules of admission, which take the GIL. So every
+//! call here gives the GIL up before it uses a link.
+
+use crate::buffer::Payload;
+use crate::config::address;
+use crate::error;
+use crate::link_config::{LinkConfig, LinkGroup};
+use crate::link_state::{LinkEvent, LinkPosition, LinkReport, LinkStats, LinkStatus};
+use crate::message::{Content, Message};
+use crate::runtime::{self, Detached, Pending, wait};
+use crate::wait::Deadline;
+use partywall::ErrorCode;
+use partywall_link::tokio::{Client, Group, Link as EndOfLink, Sender, Server};
+use partywall_link::{
+    AcceptError, RecvError, Storage, Token, TryRecvError, TrySendError, WaitError,
+};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::error::Error;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{RwLock, Semaphore};
+
+/// Returns the storage that a directory names; memory of this process if there is none.
+fn storage(directory: Option<PathBuf>) -> Storage {
+    directory.map_or(Storage::Memory, Storage::directory)
+}
+
+/// Returns the group of `group`, or makes one. It needs the runtime of the caller.
+fn group_of(group: Option<&Bound<'_, LinkGroup>>) -> std::io::Result<Group> {
+    group.map_or_else(Group::new, |group| Ok(group.get().inner.clone()))
+}
+
+/// Raises the exception of an error.
+fn raise<T, E: ErrorCode + Error + 'static>(py: Python<'_>, result: Result<T, E>) -> PyResult<T> {
+    result.map_err(|error| error::exception(py, &error))
+}
+
+/// Makes the value of an operation that returns nothing.
+fn nothing<E>(py: Python<'_>, result: Result<(), E>) -> PyResult<Py<PyAny>>
+where
+    E: ErrorCode + Error + 'static,
+{
+    raise(py, result).map(|()| py.None())
+}
+
+/// Opens links by name, to servers at addresses.
+///
+/// `Client(name, directory)` keeps messages in files of the directory, which survive the process;
+/// without a directory they are in its memory.
+#[pyclass(frozen, module = "partywall._native")]
+pub struct LinkClient {
+    client: Detached<Client>,
+}
+
+#[pymethods]
+impl LinkClient {
+    #[new]
+    #[pyo3(signature = (name, directory = None, *, config = None, group = None))]
+    fn new(
+        py: Python<'_>,
+        name: &str,
+        directory: Option<PathBuf>,
+        config: Option<&Bound<'_, LinkConfig>>,
+        group: Option<&Bound<'_, LinkGroup>>,
+    ) -> PyResult<Self> {
+        let config = config.map(|config| config.get().inner.clone()).unwrap_or_default();
+        let runtime = runtime::handle(py)?;
+        let _entered = runtime.enter();
+        let made = Client::new_in(&group_of(group)?, storage(directory), name, config);
+        Ok(Self { client: Detached::new(raise(py, made)?) })
+    }
+
+    /// Opens the link called `link` to the server called `server` at `address`, without waiting for
+    /// it. Messages that are sent before it is there are kept.
+    fn connect(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = address)] address: String,
+        server: &str,
+        link: &str,
+    ) -> PyResult<Link> {
+        let client = self.client.get().ok_or_else(|| error::closed_here("client"))?;
+        let runtime = runtime::handle(py)?;
+        let opened = py.detach(|| {
+            let _entered = runtime.enter();
+            client.connect(&*address, server, link).map(Link::new)
+        });
+        raise(py, opened)
+    }
+}
+
+/// Serves links at an address. A context manager, and an iterable of links.
+#[pyclass(frozen, module = "partywall._native")]
+pub struct LinkServer {
+    shared: Arc<Serving>,
+    address: String,
+}
+
+/// A server that calls of several threads and tasks use at the same time.
+struct Serving {
+    inner: RwLock<Option<Server>>,
+    /// Never has a permit; it is closed with the server, which ends the calls that wait for one.
+    closing: Semaphore,
+}
+
+impl Serving {
+    /// Accepts a link; `None` once the server is closed.
+    async fn accept(&self) -> Option<Result<Link, AcceptError>> {
+        let place = self.inner.read().await;
+        let server = place.as_ref()?;
+        tokio::select! {
+            biased;
+            _ = self.closing.acquire() => None,
+            accepted = server.accept() => Some(accepted.map(Link::new)),
+        }
+    }
+}
+
+impl LinkServer {
+    /// Accepts a link; `None` once the server is closed.
+    fn accept_until(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Link>> {
+        match wait(py, deadline, self.shared.accept())? {
+            None => raise(py, Err(AcceptError::TimedOut)),
+            Some(None) => Ok(None),
+            Some(Some(accepted)) => raise(py, accepted).map(Some),
+        }
+    }
+
+    /// Calls `act` with the server, without the GIL.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&Server) -> PyResult<T> + Send,
+    ) -> PyResult<T> {
+        py.detach(|| {
+            let place = self.shared.inner.try_read().map_err(|_| error::closed_here("server"))?;
+            act(place.as_ref().ok_or_else(|| error::closed_here("server"))?)
+        })
+    }
+}
+
+#[pymethods]
+impl LinkServer {
+    #[new]
+    #[pyo3(signature = (address, name, directory = None, *, config = None, group = None))]
+    fn new(
+        py: Python<'_>,
+        #[pyo3(from_py_with = address)] address: String,
+        name: &str,
+        directory: Option<PathBuf>,
+        config: Option<&Bound<'_, LinkConfig>>,
+        group: Option<&Bound<'_, LinkGroup>>,
+    ) -> PyResult<Self> {
+        let config = config.map(|config| config.get().inner.clone()).unwrap_or_default();
+        let runtime = runtime::handle(py)?;
+        let _entered = runtime.enter();
+        let group = group_of(group)?;
+        let bound = Server::bind_in(&group, &*address, storage(directory), name, config);
+        let server = raise(py, bound)?;
+        let address = server.local_address().to_string();
+        let shared = Serving { inner: RwLock::new(Some(server)), closing: Semaphore::new(0) };
+        Ok(Self { shared: Arc::new(shared), address })
+    }
+
+    /// Waits for the next link that a client attaches, at most `timeout` seconds. Raises ValueError
+    /// if the server is closed, also while the call waits.
+    #[pyo3(signature = (timeout = None))]
+    fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Link> {
+        let accepted = self.accept_until(py, &Deadline::after(timeout)?)?;
+        accepted.ok_or_else(|| error::closed_here("server"))
+    }
+
+    /// Begins `accept`, for `partywall.aio`.
+    fn start_accept(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let shared = Arc::clone(&self.shared);
+        runtime::start(done, async move { shared.accept().await }, |py, accepted| match accepted {
+            Some(accepted) => Ok(Py::new(py, raise(py, accepted)?)?.into_any()),
+            None => Err(error::closed_here("server")),
+        })
+    }
+
+    /// Opens the link of a client by its names, before the client attaches.
+    fn open(&self, py: Python<'_>, client: &str, link: &str) -> PyResult<Link> {
+        let opened = self.with(py, |server| Ok(server.open(client, link).map(Link::new)))?;
+        raise(py, opened)
+    }
+
+    /// Serves the same links at one more address, and returns it.
+    fn listen_also(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = address)] address: String,
+    ) -> PyResult<String> {
+        let runtime = runtime::handle(py)?;
+        let bound = self.with(py, |server| {
+            let _entered = runtime.enter();
+            Ok(server.listen_also(&*address).map(|bound| bound.to_string()))
+        })?;
+        raise(py, bound)
+    }
+
+    /// The address, as text, with the port that the system chose.
+    #[getter]
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Number of connections that were refused.
+    #[getter]
+    fn refused(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |server| Ok(server.refused()))
+    }
+
+    /// Why the last one was refused; `None` if none was.
+    #[getter]
+    fn last_refusal(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.with(py, |server| Ok(server.last_refusal()))
+    }
+
+    /// Takes the exception of the last link that could not be opened for an admitted client, such
+    /// as one whose file is of another boot; `None` if there is none.
+    fn take_open_error<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let taken = self.with(py, |server| Ok(server.take_open_error()))?;
+        Ok(taken.map(|error| error::exception(py, &error).into_value(py).into_bound(py).into_any()))
+    }
+
+    /// Stops listening, and closes all links of the server, as `Link.close` does. Ends `accept` of
+    /// other threads. Closing a server again does nothing.
+    #[pyo3(signature = (timeout = 5.0))]
+    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let until = Deadline::after(timeout)?.instant();
+        self.shared.closing.close();
+        let closing = async {
+            let taken = self.shared.inner.write().await.take();
+            match taken {
+                Some(server) => server.close(until).await,
+                None => Ok(()),
+            }
+        };
+        let closed = wait(py, &Deadline::Never, closing)?;
+        raise(py, closed.unwrap_or(Ok(())))
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (exception = None, *_rest))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        exception: Option<&Bound<'_, PyAny>>,
+        _rest: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.close(py, Some(if exception.is_some() { 0.0 } else { CLOSE_MAX }))
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    /// Ends the iteration once another thread has closed the server.
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Link>> {
+        self.accept_until(py, &Deadline::Never)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        drop(self.inner.get_mut().take().map(Detached::new));
+    }
+}
+
+/// One end of a link: messages are kept until the peer has acknowledged them, over lost connections
+/// and, with a directory, over the death of processes.
+///
+/// Any number of threads may use a link. It is an iterable of received messages, and a context
+/// manager that closes it in good order.
+#[pyclass(frozen, module = "partywall._native")]
+pub struct Link {
+    sender: Detached<Sender>,
+}
+
+impl Link {
+    fn new(link: EndOfLink) -> Self {
+        Self { sender: Detached::new(link.split().0) }
+    }
+
+    /// Returns another handle of the link.
+    fn end(&self) -> PyResult<EndOfLink> {
+        Ok(self.sender.get().ok_or_else(|| error::closed_here("link"))?.link())
+    }
+
+    /// Calls `act` with the link, without the GIL, and raises its error.
+    fn with<T, E>(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&EndOfLink) -> Result<T, E> + Send,
+    ) -> PyResult<T>
+    where
+        T: Send,
+        E: ErrorCode + Error + Send + 'static,
+    {
+        let end = self.end()?;
+        raise(py, py.detach(|| act(&end)))
+    }
+
+    /// Waits for a future of the link, and raises its error.
+    fn wait_for(
+        py: Python<'_>,
+        timeout: Option<f64>,
+        future: impl Future<Output = Result<(), WaitError>> + Send,
+    ) -> PyResult<()> {
+        let waited = wait(py, &Deadline::after(timeout)?, future)?;
+        raise(py, waited.unwrap_or_else(|| Err(WaitError::TimedOut { last: String::new() })))
+    }
+
+    fn receive(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Py<LinkMessage>>> {
+        let end = self.end()?;
+        let received = match wait(py, deadline, end.recv())? {
+            Some(received) => raise(py, received)?,
+            None if matches!(deadline, Deadline::Now) => raise(py, Err(TryRecvError::Empty))?,
+            None => raise(py, Err(RecvError::TimedOut))?,
+        };
+        received.map(|message| LinkMessage::new(py, message)).transpose()
+    }
+}
+
+#[pymethods]
+impl Link {
+    /// Sends a copy of `payload`, which the link keeps until the peer has acknowledged it. Waits
+    /// for room at most `timeout` seconds; a lost connection is no error.
+    #[pyo3(signature = (payload, timeout = None))]
+    fn send(
+        &self,
+        py: Python<'_>,
+        payload: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let deadline = Deadline::after(timeout)?;
+        let payload = Payload::of(payload)?;
+        let end = self.end()?;
+        match wait(py, &deadline, end.send(payload.as_slice()))? {
+            Some(sent) => raise(py, sent),
+            None if matches!(deadline, Deadline::Now) => raise(py, Err(TrySendError::Full)),
+            None => raise(py, Err(partywall_link::SendError::TimedOut)),
+        }
+    }
+
+    /// Sends several messages, all or none, also if the process dies.
+    #[pyo3(signature = (payloads, timeout = None))]
+    fn send_batch(
+        &self,
+        py: Python<'_>,
+        payloads: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let deadline = Deadline::after(timeout)?;
+        let payloads =
+            payloads.try_iter()?.map(|item| Payload::of(&item?)).collect::<PyResult<Vec<_>>>()?;
+        let end = self.end()?;
+        let mut batch = end.batch();
+        for payload in &payloads {
+            batch.send(payload.as_slice());
+        }
+        match wait(py, &deadline, batch.commit())? {
+            Some(sent) => raise(py, sent),
+            None if matches!(deadline, Deadline::Now) => raise(py, Err(TrySendError::Full)),
+            None => raise(py, Err(partywall_link::SendError::TimedOut)),
+        }
+    }
+
+    /// Receives the next message, to be acknowledged; `None` once the peer has closed its end in
+    /// good order. Waits at most `timeout` seconds, also for a peer that was killed.
+    #[pyo3(signature = (timeout = None))]
+    fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<LinkMessage>>> {
+        self.receive(py, &Deadline::after(timeout)?)
+    }
+
+    /// Acknowledges the message of a token, and all before it. The token may be of a former
+    /// process.
+    fn ack_to(&self, py: Python<'_>, token: &[u8]) -> PyResult<()> {
+        let token: Option<Token> = token.try_into().ok().and_then(Token::from_bytes);
+        let token = token.ok_or_else(|| PyValueError::new_err("the bytes are no token"))?;
+        self.with(py, |end| end.ack_to(token))
+    }
+
+    /// Receives again every message that was not acknowledged.
+    fn rewind(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, EndOfLink::rewind)
+    }
+
+    /// Waits until the peer has acknowledged every message that was sent before.
+    #[pyo3(signature = (timeout = None))]
+    fn wait_acked(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        Self::wait_for(py, timeout, self.end()?.wait_acked())
+    }
+
+    /// Waits until the link has a connection.
+    #[pyo3(signature = (timeout = None))]
+    fn wait_attached(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        Self::wait_for(py, timeout, self.end()?.wait_attached())
+    }
+
+    /// Waits for the next event, such as a lost connection; each is returned once.
+    #[pyo3(signature = (timeout = None))]
+    fn next_event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<LinkEvent> {
+        let end = self.end()?;
+        let event = wait(py, &Deadline::after(timeout)?, end.next_event())?;
+        let event = event.ok_or(WaitError::TimedOut { last: String::new() });
+        Ok(LinkEvent::from(&raise(py, raise(py, event)?)?))
+    }
+
+    /// Returns all events that no call has returned yet.
+    fn events(&self, py: Python<'_>) -> PyResult<Vec<LinkEvent>> {
+        let end = self.end()?;
+        Ok(py.detach(|| end.events()).iter().map(LinkEvent::from).collect())
+    }
+
+    /// Returns the reports of messages that were skipped or dropped, until they are acknowledged.
+    fn reports(&self, py: Python<'_>) -> PyResult<Vec<LinkReport>> {
+        let reports = self.with(py, EndOfLink::reports)?;
+        Ok(reports.into_iter().map(|inner| LinkReport { inner }).collect())
+    }
+
+    /// Removes reports that `reports()` returned.
+    fn acknowledge_reports(
+        &self,
+        py: Python<'_>,
+        reports: Vec<PyRef<'_, LinkReport>>,
+    ) -> PyResult<()> {
+        let reports: Vec<_> = reports.iter().map(|report| report.inner).collect();
+        self.with(py, |end| end.acknowledge_reports(&reports))
+    }
+
+    /// Begins a new epoch: both directions are empty then. Messages that were not acknowledged are
+    /// dropped and reported.
+    fn begin_epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
+        self.with(py, |end| end.begin_epoch(epoch))
+    }
+
+    /// Goes on at another address of the same server, while messages flow. Only a client can.
+    fn switch_to(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = address)] address: String,
+    ) -> PyResult<()> {
+        self.with(py, |end| end.switch_to(&*address))
+    }
+
+    /// The number of the epoch; 0 before the first.
+    #[getter]
+    fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, EndOfLink::epoch)
+    }
+
+    /// Number of processes that have owned this end, with this one.
+    #[getter]
+    fn incarnation(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, EndOfLink::incarnation)
+    }
+
+    /// Number of bytes that the link keeps for the peer.
+    #[getter]
+    fn unacked_bytes(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, EndOfLink::unacked_bytes)
+    }
+
+    /// Position at which the next message will begin.
+    #[getter]
+    fn sent_position(&self, py: Python<'_>) -> PyResult<LinkPosition> {
+        self.with(py, EndOfLink::sent_position).map(LinkPosition::from)
+    }
+
+    /// Position up to which received messages are acknowledged; `None` before the first.
+    #[getter]
+    fn acked_position(&self, py: Python<'_>) -> PyResult<Option<LinkPosition>> {
+        Ok(self.with(py, EndOfLink::acked_position)?.map(LinkPosition::from))
+    }
+
+    /// What the server answered to the client's login.
+    #[getter]
+    fn login_reply<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, &self.with(py, EndOfLink::login_reply)?))
+    }
+
+    /// Whether messages flow, and if not, why.
+    #[getter]
+    fn status(&self, py: Python<'_>) -> PyResult<LinkStatus> {
+        let end = self.end()?;
+        Ok(LinkStatus::from(&py.detach(|| end.status())))
+    }
+
+    /// The names of this end, of the other end, and of the link.
+    #[getter]
+    fn key(&self) -> PyResult<(String, String, String)> {
+        let end = self.end()?;
+        let key = end.key();
+        Ok((key.local().to_owned(), key.remote().to_owned(), key.link().to_owned()))
+    }
+
+    /// Returns the counters of this end.
+    fn stats(&self, py: Python<'_>) -> PyResult<LinkStats> {
+        let end = self.end()?;
+        Ok(py.detach(|| end.stats()).into())
+    }
+
+    /// Begins `send`, for `partywall.aio`.
+    fn start_send(&self, payload: &Bound<'_, PyAny>, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let (end, bytes) = (self.end()?, Payload::of(payload)?.as_slice().to_vec());
+        runtime::start(done, async move { end.send(&bytes).await }, nothing)
+    }
+
+    /// Begins `recv`, for `partywall.aio`.
+    fn start_recv(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let end = self.end()?;
+        runtime::start(done, async move { end.recv().await }, |py, received| {
+            Ok(match raise(py, received)? {
+                Some(message) => LinkMessage::new(py, message)?.into_any(),
+                None => py.None(),
+            })
+        })
+    }
+
+    /// Begins `wait_acked`, for `partywall.aio`.
+    fn start_wait_acked(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let end = self.end()?;
+        runtime::start(done, async move { end.wait_acked().await }, nothing)
+    }
+
+    /// Begins `wait_attached`, for `partywall.aio`.
+    fn start_wait_attached(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let end = self.end()?;
+        runtime::start(done, async move { end.wait_attached().await }, nothing)
+    }
+
+    /// Begins `next_event`, for `partywall.aio`.
+    fn start_next_event(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let end = self.end()?;
+        runtime::start(done, async move { end.next_event().await }, |py, event| {
+            Ok(Py::new(py, LinkEvent::from(&raise(py, event)?))?.into_any())
+        })
+    }
+
+    /// Begins `close`, for `partywall.aio`. Giving it up closes the link at once.
+    fn start_close(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let end = self.end()?;
+        runtime::start(done, async move { end.close().await }, nothing)
+    }
+
+    /// Closes this end in good order: all messages go out, the peer is told, and the file is
+    /// written to the disk. Messages that the peer has not acknowledged stay in the file. Raises
+    /// TimedOut if they have not gone out within `timeout` seconds; the link is closed even then.
+    #[pyo3(signature = (timeout = 5.0))]
+    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        match Self::wait_for(py, timeout, self.end()?.close()) {
+            Err(error) if error::code_of(py, &error) == Some(CLOSED) => Ok(()),
+            closed => closed,
+        }
+    }
+
+    /// Ends this end without telling the peer that it has finished: the peer waits for it to come
+    /// back. Raises an error if the file could not be written to the disk.
+    fn detach(&self, py: Python<'_>) -> PyResult<()> {
+        let detached = wait(py, &Deadline::Never, self.end()?.detach())?;
+        raise(py, detached.unwrap_or(Ok(())))
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    /// Closes the link; without telling the peer that it has finished if the block has raised.
+    #[pyo3(signature = (exception = None, *_rest))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        exception: Option<&Bound<'_, PyAny>>,
+        _rest: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        if exception.is_some() { self.detach(py) } else { self.close(py, Some(CLOSE_MAX)) }
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<LinkMessage>>> {
+        self.receive(py, &Deadline::Never)
+    }
+}
+
+/// A received message of a link: a read-only buffer, to be acknowledged by `ack` or `reply`.
+///
+/// A message that was not acknowledged is received again after `rewind` or a restart.
+#[pyclass(frozen, extends = Message, module = "partywall._native")]
+pub struct LinkMessage {
+    /// The message until it is acknowledged.
+    message: Mutex<Detached<partywall_link::tokio::Message>>,
+    position: u64,
+    attempt: u32,
+    is_poison: bool,
+    token: Token,
+}
+
+impl LinkMessage {
+    fn new(py: Python<'_>, message: partywall_link::tokio::Message) -> PyResult<Py<Self>> {
+        let bytes = Message::of(Content::Bytes(message.bytes()));
+        let (position, attempt) = (message.position(), message.attempt());
+        let (is_poison, token) = (message.is_poison(), message.token());
+        let message = Mutex::new(Detached::new(message));
+        let made = Self { message, position, attempt, is_poison, token };
+        Py::new(py, PyClassInitializer::from(bytes).add_subclass(made))
+    }
+
+    fn take(&self) -> PyResult<partywall_link::tokio::Message> {
+        let taken = self.message.lock().unwrap_or_else(PoisonError::into_inner).take();
+        taken.ok_or_else(|| {
+            PyValueError::new_err("this message was acknowledged, or answering it has failed")
+        })
+    }
+}
+
+#[pymethods]
+impl LinkMessage {
+    /// Acknowledges this message and all that were received before it.
+    fn ack(&self, py: Python<'_>) -> PyResult<()> {
+        let message = self.take()?;
+        raise(py, py.detach(|| message.ack()))
+    }
+
+    /// Sends `answer` over the same link and acknowledges the message: both or neither, also if the
+    /// process dies. After TimedOut the message is received again, by `rewind` or a restart.
+    #[pyo3(signature = (answer, timeout = None))]
+    fn reply(
+        &self,
+        py: Python<'_>,
+        answer: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let deadline = Deadline::after(timeout)?;
+        let answer = Payload::of(answer)?;
+        let message = self.take()?;
+        let replied = wait(py, &deadline, message.reply(answer.as_slice()))?;
+        let in_vain = partywall_link::ReplyError::Send(partywall_link::SendError::TimedOut);
+        raise(py, replied.unwrap_or(Err(in_vain)))
+    }
+
+    /// Begins `reply`, for `partywall.aio`.
+    fn start_reply(&self, answer: &Bound<'_, PyAny>, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let bytes = Payload::of(answer)?.as_slice().to_vec();
+        let message = self.take()?;
+        runtime::start(done, async move { message.reply(&bytes).await }, nothing)
+    }
+
+    /// Position at which the message begins in the peer's stream. Positions rise.
+    #[getter]
+    const fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// 1, and one more for each earlier process that received the message without acknowledging it.
+    #[getter]
+    const fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Whether `attempt` exceeds the setting `attempts_max`: the message may kill its receivers.
+    #[getter]
+    const fn is_poison(&self) -> bool {
+        self.is_poison
+    }
+
+    /// Bytes for `Link.ack_to`, to be stored with the result of the message.
+    #[getter]
+    fn token<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.token.to_bytes())
+    }
+}
+
+/// Seconds for which the end of a `with` block waits until messages have gone out.
+const CLOSE_MAX: f64 = 5.0;
+/// Number of the error of a link that was closed in this process (SPEC 17.6).
+const CLOSED: u32 = 501;

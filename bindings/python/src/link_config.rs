@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The settings of links as keywords, and groups of links.
+
+use crate::config::{TRANSPORTS, admission, choice};
+use crate::error;
+use crate::link_state::LoginRequest;
+use crate::runtime::{self, wait};
+use crate::wait::{Deadline, duration};
+use partywall::Admission;
+use partywall_link::{AfterReboot, Delivery, LoginAnswer};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyString};
+
+/// Settings of links, each a keyword with a default: `Config(delivery="at_most_once")`.
+///
+/// | keyword | value |
+/// |---|---|
+/// | ring_bytes, slab_bytes | bytes that a new file keeps until the peer has acknowledged them |
+/// | peer_max | the ring and the slab of the peer that are accepted: a pair of bytes |
+/// | transport | "auto", "shm" or "socket" |
+/// | delivery | "at_least_once" or "at_most_once" |
+/// | after_reboot | "refuse" or "adopt_proven": a file of another boot that was not closed |
+/// | attempts_max | deliveries after which `is_poison` is true |
+/// | login | bytes that a client sends with each connection |
+/// | on_login | a callable of LoginRequest: bytes or True admit; False or a text refuse |
+/// | admit | a callable of Credentials: False or a text refuses the peer |
+/// | admit_users, admit_groups | the numbers of the users and groups that are admitted |
+/// | retry | the shortest and the longest pause between two attempts to connect, in seconds |
+/// | handshake_timeout, dead_after | seconds |
+/// | handshakes_max, links_max, backlog | counts |
+/// | socket_mode | the permission bits of the socket file |
+/// | allow_remote | whether other hosts may reach a TCP listener |
+/// | allow_anonymous_tcp | whether a TCP listener without `on_login` is allowed |
+#[pyclass(frozen, module = "partywall._native")]
+#[derive(Clone, Default)]
+pub struct LinkConfig {
+    pub inner: partywall_link::Config,
+}
+
+#[pymethods]
+impl LinkConfig {
+    #[new]
+    #[pyo3(signature = (**settings))]
+    fn new(settings: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mut inner = partywall_link::Config::default();
+        let (mut users, mut groups) = (None::<Vec<u32>>, None::<Vec<u32>>);
+        for (key, value) in settings.into_iter().flatten() {
+            let key: String = key.extract()?;
+            match key.as_str() {
+                "admit_users" => users = Some(value.extract()?),
+                "admit_groups" => groups = Some(value.extract()?),
+                _ => inner = with(inner, &key, &value)?,
+            }
+        }
+        if users.is_some() || groups.is_some() {
+            let rule = Admission::users(users.unwrap_or_default());
+            inner = inner.admit(rule.or_groups(groups.unwrap_or_default()));
+        }
+        Ok(Self { inner })
+    }
+}
+
+/// Returns the settings with one of them changed.
+fn with(
+    config: partywall_link::Config,
+    key: &str,
+    value: &Bound<'_, PyAny>,
+) -> PyResult<partywall_link::Config> {
+    Ok(match key {
+        "transport" => config.transport(choice(key, value, &TRANSPORTS)?),
+        "delivery" => config.delivery(choice(key, value, &DELIVERIES)?),
+        "after_reboot" => config.after_reboot(choice(key, value, &AFTER_REBOOT)?),
+        "peer_max" => {
+            let (ring, slab) = value.extract()?;
+            config.peer_max(ring, slab)
+        }
+        "retry" => {
+            let (min, max) = value.extract()?;
+            config.retry(duration(min)?, duration(max)?)
+        }
+        "handshake_timeout" => config.handshake_timeout(duration(value.extract()?)?),
+        "dead_after" => config.dead_after(duration(value.extract()?)?),
+        "login" => config.login(value.extract::<Vec<u8>>()?),
+        "on_login" => on_login(config, value)?,
+        "admit" => config.admit(admission(value)?),
+        "ring_bytes" => config.ring_bytes(value.extract()?),
+        "slab_bytes" => config.slab_bytes(value.extract()?),
+        "attempts_max" => config.attempts_max(value.extract()?),
+        "handshakes_max" => config.handshakes_max(value.extract()?),
+        "links_max" => config.links_max(value.extract()?),
+        "backlog" => config.backlog(value.extract()?),
+        "socket_mode" => config.socket_mode(value.extract()?),
+        "allow_remote" => config.allow_remote(value.extract()?),
+        "allow_anonymous_tcp" => config.allow_anonymous_tcp(value.extract()?),
+        _ => {
+            let text = format!("LinkConfig() got an unexpected keyword argument {key:?}");
+            return Err(PyTypeError::new_err(text));
+        }
+    })
+}
+
+/// Makes a rule for logins of a Python callable. If the callable raises, the client is refused.
+fn on_login(
+    config: partywall_link::Config,
+    judge: &Bound<'_, PyAny>,
+) -> PyResult<partywall_link::Config> {
+    if !judge.is_callable() {
+        return Err(PyTypeError::new_err("on_login must be callable"));
+    }
+    let judge = judge.clone().unbind();
+    Ok(config.on_login(move |request| {
+        Python::attach(|py| {
+            let request = LoginRequest::new(py, request);
+            let judged = request.and_then(|request| judge.bind(py).call1((request,)));
+            judged.and_then(|answer| login_answer(&answer)).unwrap_or_else(|error| {
+                error.write_unraisable(py, Some(judge.bind(py)));
+                LoginAnswer::Reject("the rule for logins raised an exception".to_owned())
+            })
+        })
+    }))
+}
+
+/// Interprets the answer of a rule for logins.
+fn login_answer(answer: &Bound<'_, PyAny>) -> PyResult<LoginAnswer> {
+    if let Ok(text) = answer.cast::<PyString>() {
+        return Ok(LoginAnswer::Reject(text.to_string_lossy().into_owned()));
+    }
+    if let Ok(admitted) = answer.cast::<PyBool>() {
+        return Ok(if admitted.is_true() {
+            LoginAnswer::Accept(Vec::new())
+        } else {
+            LoginAnswer::Reject("the login is not admitted".to_owned())
+        });
+    }
+    answer.extract::<Vec<u8>>().map(LoginAnswer::Accept)
+}
+
+/// A group of links, which `LinkClient` and `LinkServer` take. It can close all of them together.
+#[pyclass(frozen, module = "partywall._native")]
+pub struct LinkGroup {
+    pub inner: partywall_link::tokio::Group,
+}
+
+#[pymethods]
+impl LinkGroup {
+    #[new]
+    fn new(py: Python<'_>) -> PyResult<Self> {
+        let runtime = runtime::handle(py)?;
+        let _entered = runtime.enter();
+        Ok(Self { inner: partywall_link::tokio::Group::new()? })
+    }
+
+    /// Closes all links of the group, and writes their files to the disk together. Waits at most
+    /// `timeout` seconds for messages to go out; the links are closed even if that is too short.
+    /// Close the servers of the group before.
+    #[pyo3(signature = (timeout = 5.0))]
+    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let until = Deadline::after(timeout)?.instant();
+        match wait(py, &Deadline::Never, self.inner.close(until))? {
+            Some(Err(error)) => Err(error::exception(py, &error)),
+            Some(Ok(())) | None => Ok(()),
+        }
+    }
+}
+
+const DELIVERIES: [(&str, Delivery); 2] =
+    [("at_least_once", Delivery::AtLeastOnce), ("at_most_once", Delivery::AtMostOnce)];
+const AFTER_REBOOT: [(&str, AfterReboot); 2] =
+    [("refuse", AfterReboot::Refuse), ("adopt_proven", AfterReboot::AdoptProven)];

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Records that a full channel may drop: logs and samples on their way to an agent.
+//!
+//! ```text
+//!   LossySender.log ─▶ channel ─▶ LossyReceiver.recv ─▶ Record with the number lost before it
+//! ```
+
+use crate::buffer::Payload;
+use crate::channel::{Channel, let_others_run};
+use crate::error;
+use crate::message::Message;
+use crate::runtime::Detached;
+use crate::wait::{Deadline, SIGNAL_CHECK_EVERY, duration, wait_readable};
+use partywall::{ErrorCode, Readiness, RecvError, SendError, TryRecvError, Wait};
+use partywall_extras::lossy::{self, DropReason, LossyConfig, LossyRecvError, OnFull, SendOutcome};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::error::Error;
+use std::os::fd::AsFd;
+use std::sync::Mutex;
+
+/// Sends records that may be lost, from any number of threads, over the sending direction of a
+/// channel, which it takes. `log` waits for the agent only as `on_full` says.
+#[pyclass(frozen, module = "partywall._native")]
+pub struct LossySender {
+    sender: Detached<lossy::LossySender>,
+}
+
+impl LossySender {
+    fn sender(&self) -> PyResult<&lossy::LossySender> {
+        self.sender.get().ok_or_else(|| error::closed_here("sender"))
+    }
+}
+
+#[pymethods]
+impl LossySender {
+    #[new]
+    #[pyo3(signature = (
+        channel,
+        on_full = None,
+        *,
+        queue_records = 1024,
+        queue_bytes = 1_048_576,
+        flush_on_drop = 0.1
+    ))]
+    fn new(
+        channel: &Bound<'_, Channel>,
+        on_full: Option<&Bound<'_, PyAny>>,
+        queue_records: usize,
+        queue_bytes: usize,
+        flush_on_drop: f64,
+    ) -> PyResult<Self> {
+        let policy = on_full.map_or(Ok(OnFull::DropNewest), policy)?;
+        let config = LossyConfig::new(policy)
+            .queue_records(queue_records)
+            .queue_bytes(queue_bytes)
+            .flush_on_drop(duration(flush_on_drop)?);
+        let sender = channel.get().take_sender(channel.py())?;
+        Ok(Self { sender: Detached::new(lossy::LossySender::with(sender, config)) })
+    }
+
+    /// Logs a record: "sent", "queued", or why it was dropped: "full", "too_large", "closed". With
+    /// a `timeout` in seconds the call waits for room, whatever the policy.
+    #[pyo3(signature = (record, timeout = None))]
+    fn log(
+        &self,
+        py: Python<'_>,
+        record: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<&'static str> {
+        let record = Payload::of(record)?;
+        let sender = self.sender()?;
+        let bytes = record.as_slice();
+        let outcome = match timeout {
+            None => py.detach(|| sender.log(bytes)),
+            Some(_) => {
+                let until = Deadline::after(timeout)?.instant();
+                py.detach(|| sender.log_deadline(bytes, until))
+            }
+        };
+        Ok(match outcome {
+            SendOutcome::Sent => "sent",
+            SendOutcome::Queued => "queued",
+            SendOutcome::Dropped(DropReason::Full) => "full",
+            SendOutcome::Dropped(DropReason::TooLarge) => "too_large",
+            SendOutcome::Dropped(_) => "closed",
+        })
+    }
+
+    /// Sends queued records and the count of losses, as far as there is room now.
+    fn try_flush(&self, py: Python<'_>) -> PyResult<()> {
+        let sender = self.sender()?;
+        py.detach(|| sender.try_flush());
+        Ok(())
+    }
+
+    /// Waits until every record logged before, and the count of losses, are in the channel.
+    #[pyo3(signature = (timeout = None))]
+    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        let deadline = Deadline::after(timeout)?;
+        let sender = self.sender()?;
+        loop {
+            let until = deadline.within(SIGNAL_CHECK_EVERY);
+            match py.detach(|| sender.flush(until)) {
+                Ok(()) => return Ok(()),
+                Err(SendError::TimedOut) if !deadline.has_passed() => py.check_signals()?,
+                Err(error) => return Err(error::exception(py, &error)),
+            }
+        }
+    }
+
+    /// Returns the counters of this sender.
+    fn stats(&self, py: Python<'_>) -> PyResult<LossyStats> {
+        let sender = self.sender()?;
+        Ok(py.detach(|| sender.stats()).into())
+    }
+
+    /// Whether the agent is gone, so that every record is dropped.
+    #[getter]
+    fn is_closed(&self, py: Python<'_>) -> PyResult<bool> {
+        let sender = self.sender()?;
+        Ok(py.detach(|| sender.is_closed()))
+    }
+}
+
+/// Interprets the policy for a record without room: a name, or the seconds to wait for room.
+fn policy(value: &Bound<'_, PyAny>) -> PyResult<OnFull> {
+    if let Ok(seconds) = value.extract::<f64>() {
+        return Ok(OnFull::Block(duration(seconds)?));
+    }
+    match value.extract::<String>()?.as_str() {
+        "drop_newest" => Ok(OnFull::DropNewest),
+        "drop_oldest" => Ok(OnFull::DropOldest),
+        other => Err(PyValueError::new_err(format!("on_full cannot be {other:?}"))),
+    }
+}
+
+/// Counters of a lossy sender. The number of logged records is `sent + queued + dropped`.
+#[pyclass(frozen, get_all, module = "partywall._native")]
+pub struct LossyStats {
+    sent: u64,
+    queued: u64,
+    dropped: u64,
+    dropped_full: u64,
+    dropped_too_large: u64,
+    dropped_closed: u64,
+}
+
+impl From<lossy::LossyStats> for LossyStats {
+    fn from(from: lossy::LossyStats) -> Self {
+        Self {
+            sent: from.sent,
+            queued: from.queued,
+            dropped: from.drops.total(),
+            dropped_full: from.drops.full,
+            dropped_too_large: from.drops.too_large,
+            dropped_closed: from.drops.closed,
+        }
+    }
+}
+
+/// Receives the records of a lossy sender, over the receiving direction of a channel, which it
+/// takes. An iterable of records.
+#[pyclass(frozen, module = "partywall._native")]
+pub struct LossyReceiver {
+    receiver: Mutex<lossy::LossyReceiver>,
+    wait: Wait,
+}
+
+impl LossyReceiver {
+    fn receive(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<lossy::Record>> {
+        let mut guard = self.receiver.try_lock().map_err(|_| error::busy(py))?;
+        let receiver = &mut *guard;
+        loop {
+            match receiver.try_recv() {
+                Ok(record) => return Ok(record),
+                Err(LossyRecvError::Recv(TryRecvError::Empty)) => {}
+                Err(error) => return Err(exception(py, &error)),
+            }
+            if matches!(deadline, Deadline::Now) {
+                return Err(error::exception(py, &TryRecvError::Empty));
+            }
+            if deadline.has_passed() {
+                return Err(error::exception(py, &RecvError::TimedOut));
+            }
+            if let Wait::Spin | Wait::Poll(_) = self.wait {
+                // The Rust crate polls at intervals, so it is left to wait for a while.
+                let end = deadline.within(SIGNAL_CHECK_EVERY);
+                match py.detach(|| receiver.recv_deadline(end)) {
+                    Ok(record) => return Ok(record),
+                    Err(LossyRecvError::Recv(RecvError::TimedOut)) => py.check_signals()?,
+                    Err(error) => return Err(exception(py, &error)),
+                }
+                continue;
+            }
+            match receiver.arm().map_err(|fault| error::exception(py, &fault))? {
+                Readiness::Ready => let_others_run(py)?,
+                Readiness::WillNotify => wait_readable(py, receiver.as_fd(), deadline)?,
+            }
+        }
+    }
+}
+
+fn exception<E>(py: Python<'_>, error: &LossyRecvError<E>) -> PyErr
+where
+    E: ErrorCode + Error + 'static,
+{
+    error::exception(py, error)
+}
+
+#[pymethods]
+impl LossyReceiver {
+    #[new]
+    fn new(channel: &Bound<'_, Channel>) -> PyResult<Self> {
+        let (receiver, wait) = channel.get().take_receiver(channel.py())?;
+        Ok(Self { receiver: Mutex::new(lossy::LossyReceiver::new(receiver)), wait })
+    }
+
+    /// Receives the next record; `None` once the application has finished. Waits at most `timeout`
+    /// seconds.
+    #[pyo3(signature = (timeout = None))]
+    fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<Record>>> {
+        let record = self.receive(py, &Deadline::after(timeout)?)?;
+        record.map(|record| Record::new(py, record)).transpose()
+    }
+
+    /// Number of records received so far.
+    #[getter]
+    fn received(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.receiver.try_lock().map_err(|_| error::busy(py))?.received())
+    }
+
+    /// Number of lost records that the sender has reported so far.
+    #[getter]
+    fn lost(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.receiver.try_lock().map_err(|_| error::busy(py))?.lost())
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<Record>>> {
+        self.recv(py, None)
+    }
+}
+
+/// A received record: a message with the number of records that were lost before it.
+#[pyclass(frozen, extends = Message, module = "partywall._native")]
+pub struct Record {
+    lost_before: u64,
+}
+
+impl Record {
+    fn new(py: Python<'_>, record: lossy::Record) -> PyResult<Py<Self>> {
+        let made = Self { lost_before: record.lost_before };
+        let message = Message::new(record.message);
+        Py::new(py, PyClassInitializer::from(message).add_subclass(made))
+    }
+}
+
+#[pymethods]
+impl Record {
+    /// Number of records lost between the previous one and this one.
+    #[getter]
+    const fn lost_before(&self) -> u64 {
+        self.lost_before
+    }
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The tokio runtime that drives sessions, calls and links, and waiting for its futures.
+//!
+//! ```text
+//!   future ── poll ─▶ pending ─▶ poll(eventfd of the thread) ─┬─ the waker wrote ─▶ poll
+//!                                                             ├─ EINTR ─▶ handlers of signals
+//!                                                             └─ deadline ─▶ it is dropped
+//! ```
+//!
+//! The runtime has one thread, which starts with the first session or link. A thread that waits has
+//! no timer but its deadline. Dropping a future gives its operation up as a whole.
+//!
+//! # Invariants
+//!
+//! - The lock of the runtime is taken with the GIL held, so no thread holds it during a fork.
+//! - A forked child uses neither the runtime nor an eventfd of its parent.
+
+use crate::wait::Deadline;
+use pyo3::prelude::*;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::mem;
+use std::os::fd::OwnedFd;
+use std::pin::{Pin, pin};
+use std::process;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::AbortHandle;
+
+/// The runtime of one process.
+struct Process {
+    id: u32,
+    runtime: Runtime,
+}
+
+static RUNTIME: Mutex<Option<Process>> = Mutex::new(None);
+
+/// Returns the runtime of this process, and starts it at the first call.
+pub fn handle(_: Python<'_>) -> PyResult<Handle> {
+    let mut place = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let id = process::id();
+    if let Some(own) = place.as_ref().filter(|own| own.id == id) {
+        return Ok(own.runtime.handle().clone());
+    }
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("partywall")
+        .enable_all()
+        .build()?;
+    let handle = runtime.handle().clone();
+    // The threads of the parent's runtime do not exist in a forked child, so dropping it would wait
+    // for them endlessly.
+    mem::forget(place.replace(Process { id, runtime }));
+    Ok(handle)
+}
+
+/// Ends the runtime when the interpreter exits. Sessions write what they have sent.
+#[pyfunction]
+pub fn _shut_down(py: Python<'_>) {
+    let taken = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match taken {
+        Some(own) if own.id == process::id() => {
+            py.detach(|| own.runtime.shutdown_timeout(SHUT_DOWN_MAX));
+        }
+        parent => mem::forget(parent),
+    }
+}
+
+/// Waits for `future` without the GIL. Returns `None` if the deadline passes first; the future is
+/// then dropped.
+///
+/// # Errors
+/// Fails with the exception that a handler of a signal raised, such as KeyboardInterrupt.
+pub fn wait<F>(py: Python<'_>, deadline: &Deadline, future: F) -> PyResult<Option<F::Output>>
+where
+    F: Future + Send,
+    F::Output: Send,
+{
+    let runtime = handle(py)?;
+    let sleeper = Sleeper::of_this_thread()?;
+    let mut future = pin!(future);
+    loop {
+        let step = py.detach(|| step(&runtime, &sleeper, deadline, future.as_mut()));
+        match step {
+            Ok(Step::Done(value)) => return Ok(Some(value)),
+            Ok(Step::TimedOut) => return Ok(None),
+            Err(Errno::INTR) => py.check_signals()?,
+            Err(errno) => return Err(io::Error::from(errno).into()),
+        }
+    }
+}
+
+enum Step<T> {
+    Done(T),
+    TimedOut,
+}
+
+/// Polls `future` until it is ready, the deadline has passed, or a signal came.
+fn step<F: Future>(
+    runtime: &Handle,
+    sleeper: &Arc<Sleeper>,
+    deadline: &Deadline,
+    mut future: Pin<&mut F>,
+) -> Result<Step<F::Output>, Errno> {
+    let _entered = runtime.enter();
+    let waker = Waker::from(Arc::clone(sleeper));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+            return Ok(Step::Done(value));
+        }
+        if deadline.has_passed() {
+            return Ok(Step::TimedOut);
+        }
+        sleeper.sleep(deadline)?;
+    }
+}
+
+/// An operation that goes on in the runtime, for callers that do not wait for it in a thread.
+#[pyclass(frozen, module = "partywall._native")]
+pub struct Pending {
+    task: AbortHandle,
+}
+
+#[pymethods]
+impl Pending {
+    /// Gives the operation up, unless it is done.
+    fn cancel(&self) {
+        self.task.abort();
+    }
+}
+
+/// Starts `future`. When it is ready, a thread calls `done(value, error)`, one of which is `None`;
+/// `convert` makes the value of the output.
+pub fn start<F, C>(done: &Bound<'_, PyAny>, future: F, convert: C) -> PyResult<Pending>
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+    C: FnOnce(Python<'_>, F::Output) -> PyResult<Py<PyAny>> + Send + 'static,
+{
+    let runtime = handle(done.py())?;
+    let done = done.clone().unbind();
+    let task = runtime.spawn(async move {
+        let output = future.await;
+        // Taking the GIL may last, and the thread of the runtime drives everything else.
+        let finish = move || Python::attach(|py| notify(py, &done, convert(py, output)));
+        // It fails only if the runtime is being shut down: then nobody waits any more.
+        let _ = tokio::task::spawn_blocking(finish).await;
+    });
+    Ok(Pending { task: task.abort_handle() })
+}
+
+fn notify(py: Python<'_>, done: &Py<PyAny>, result: PyResult<Py<PyAny>>) {
+    let (value, error) = match result {
+        Ok(value) => (value, py.None()),
+        Err(raised) => (py.None(), raised.into_value(py).into_any()),
+    };
+    if let Err(raised) = done.call1(py, (value, error)) {
+        raised.write_unraisable(py, Some(done.bind(py)));
+    }
+}
+
+/// An eventfd on which one thread sleeps, and to which wakers write.
+struct Sleeper {
+    process: u32,
+    notified: OwnedFd,
+}
+
+thread_local! {
+    static SLEEPER: RefCell<Option<Arc<Sleeper>>> = const { RefCell::new(None) };
+}
+
+impl Sleeper {
+    /// Returns the one of the calling thread. A forked child makes its own, because it shares the
+    /// eventfd of its parent.
+    fn of_this_thread() -> PyResult<Arc<Self>> {
+        let process = process::id();
+        let present = SLEEPER.with_borrow(Option::clone);
+        if let Some(own) = present.filter(|own| own.process == process) {
+            return Ok(own);
+        }
+        let notified = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let made = Arc::new(Self { process, notified: notified.map_err(io::Error::from)? });
+        SLEEPER.with_borrow_mut(|place| *place = Some(Arc::clone(&made)));
+        Ok(made)
+    }
+
+    /// Sleeps until a waker writes, or the deadline has passed.
+    fn sleep(&self, deadline: &Deadline) -> Result<(), Errno> {
+        let mut descriptors = [PollFd::new(&self.notified, PollFlags::IN)];
+        poll(&mut descriptors, deadline.timespec().as_ref())?;
+        let mut count = [0; 8];
+        match rustix::io::read(&self.notified, &mut count) {
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+impl Wake for Sleeper {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // It fails only if the eventfd holds almost 2^64 notices, and is readable then, too.
+        let _ = rustix::io::write(&self.notified, &1u64.to_ne_bytes());
+    }
+}
+
+/// A value that is dropped without the GIL, because dropping it takes locks that a thread may hold
+/// while it calls Python.
+pub struct Detached<T: Send>(Option<T>);
+
+impl<T: Send> Detached<T> {
+    pub const fn new(value: T) -> Self {
+        Self(Some(value))
+    }
+
+    pub const fn get(&self) -> Option<&T> {
+        self.0.as_ref()
+    }
+
+    pub fn take(&mut self) -> Option<T> {
+        self.0.take()
+    }
+}
+
+impl<T: Send> Drop for Detached<T> {
+    fn drop(&mut self) {
+        if let Some(value) = self.0.take() {
+            Python::attach(|py| py.detach(|| drop(value)));
+        }
+    }
+}
+
+/// Longest time for which the exit of the interpreter waits for sessions to write what they have
+/// sent.
+const SHUT_DOWN_MAX: Duration = Duration::from_secs(2);
