@@ -36,8 +36,7 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     if !Step::new("cc").args("--version").works() {
         return Err("no C compiler `cc`, which links the shared library".into());
     }
-    // The variable CARGO_TARGET_DIR of the caller must not move the archive.
-    Step::cargo("build --release --package partywall-capi --target-dir target").run()?;
+    build()?;
     place.archive()?;
     place.shared_library()?;
     place.copy("bindings/c/include/partywall.h", "include/partywall.h")?;
@@ -56,6 +55,35 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     println!("and, unless the loader knows the directory (ldconfig):");
     println!("    export LD_LIBRARY_PATH={}/lib", place.prefix);
     Ok(())
+}
+
+/// Builds the archive of the library.
+///
+/// # Errors
+/// If it does not compile.
+pub fn build() -> Result<(), String> {
+    // The variable CARGO_TARGET_DIR of the caller must not move the archive.
+    Step::cargo("build --release --package partywall-capi --target-dir target").run()
+}
+
+/// Links the shared library from the archive that [`build`] has made. It exports the functions of
+/// the header alone.
+///
+/// # Errors
+/// If the C compiler fails.
+pub fn link(path: &Path) -> Result<(), String> {
+    let _ = fs::remove_file(path);
+    Step::new("cc")
+        .args("-shared -s -Wl,--gc-sections -Wl,-z,relro,-z,now")
+        .arg(&format!("-Wl,-soname,libpartywall.so.{ABI}"))
+        .args("-Wl,--version-script=bindings/c/partywall.map")
+        .arg("-Wl,--whole-archive")
+        .arg(ARCHIVE)
+        .arg("-Wl,--no-whole-archive")
+        .args(&PRIVATE.join(" "))
+        .arg("-o")
+        .arg(&path.to_string_lossy())
+        .run()
 }
 
 impl Place {
@@ -128,18 +156,7 @@ impl Place {
 
     fn shared_library(&self) -> Result<(), String> {
         let path = self.path(&format!("lib/libpartywall.so.{VERSION}"))?;
-        let _ = fs::remove_file(&path);
-        Step::new("cc")
-            .args("-shared -s -Wl,--gc-sections -Wl,-z,relro,-z,now")
-            .arg(&format!("-Wl,-soname,libpartywall.so.{ABI}"))
-            .args("-Wl,--version-script=bindings/c/partywall.map")
-            .arg("-Wl,--whole-archive")
-            .arg(ARCHIVE)
-            .arg("-Wl,--no-whole-archive")
-            .args(&PRIVATE.join(" "))
-            .arg("-o")
-            .arg(&path.to_string_lossy())
-            .run()?;
+        link(&path)?;
         for (name, target) in [
             (format!("lib/libpartywall.so.{ABI}"), format!("libpartywall.so.{VERSION}")),
             ("lib/libpartywall.so".to_owned(), format!("libpartywall.so.{ABI}")),

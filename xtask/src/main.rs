@@ -8,7 +8,7 @@
 //!     ├──▶ vectors (gen)
 //!     ├──▶ fuzz
 //!     ├──▶ go (stages)
-//!     ├──▶ install
+//!     ├──▶ install ◀── jdk (package java)
 //!     └──▶ torture (faults)
 //! ```
 //!
@@ -25,6 +25,7 @@ mod faults;
 mod fuzz;
 mod go;
 mod install;
+mod jdk;
 mod path;
 mod stages;
 mod tidy;
@@ -73,10 +74,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// Makes the wheel of the Python package, for machines without cargo.
+/// Makes the wheel of the Python package, or the jar of the Java package, for machines without
+/// cargo.
 fn package(arguments: &[String]) -> Result<(), String> {
+    if arguments == ["java"] {
+        jdk::package()?;
+        println!("the jars are in target/java; the echo example runs by");
+        println!("    java -jar target/java/partywall-echo.jar serve --listen unix:/tmp/e.sock");
+        return Ok(());
+    }
     if arguments != ["python"] {
-        return Err("`package` takes one argument: python".into());
+        return Err("`package` takes one argument: java or python".into());
     }
     let built = std::path::absolute("target/python")
         .map_err(|error| format!("no current directory: {error}"))?;
@@ -114,6 +122,7 @@ cargo xtask COMMAND
   path [--link] [--unoptimised] | --write | --check
                                   the files a message enters, by callgrind; the table in ARCHITECTURE.md
   package python                  make the wheel of the Python package in target/wheels
+  package java                    make the jar of the Java package in target/java, by a JDK from 22 on
   gen [--check]                   regenerate spec/vectors; --check only compares
   go [--full]                     the stage go; --full: every pair of Go and Rust, and a table of figures
   install [--prefix P] [--destdir D]

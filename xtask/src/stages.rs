@@ -9,7 +9,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use crate::command::{Step, plain_output};
-use crate::{builds, executables, faults, go, install, tidy, vectors};
+use crate::{builds, executables, faults, go, install, jdk, tidy, vectors};
 
 /// The outcome of a stage that did not fail.
 #[derive(Debug, PartialEq, Eq)]
@@ -553,6 +553,18 @@ fn python(_: &[&str]) -> Result<Done, String> {
     ])
 }
 
+/// Builds the Java package, and runs its tests.
+fn java(_: &[&str]) -> Result<Done, String> {
+    if jdk::Jdk::find().is_none() {
+        return skipped(&jdk::missing());
+    }
+    if !Step::new("cc").args("--version").works() {
+        return skipped("no `cc`, which links the native library; the package gcc has it");
+    }
+    jdk::test(&jdk::package()?)?;
+    Ok(Done::Passed)
+}
+
 /// The directory of the tools with which the Python package is tested, and its interpreter.
 const PYTHON_TOOLS: &str = "target/python/tools";
 const PYTHON: &str = "target/python/tools/bin/python3";
@@ -635,7 +647,7 @@ const BUSY_AT_ONCE: usize = 2;
 /// note.
 const TOTAL_MAX: Duration = Duration::from_secs(16 * 60);
 
-const STAGES: [Stage; 20] = [
+const STAGES: [Stage; 21] = [
     Stage { name: "fmt", quick: true, run: fmt },
     Stage { name: "tidy", quick: true, run: tidy_and_vectors },
     Stage { name: "clippy", quick: true, run: clippy },
@@ -650,6 +662,7 @@ const STAGES: [Stage; 20] = [
     Stage { name: "go", quick: false, run: go_module },
     Stage { name: "go-frameworks", quick: false, run: go_frameworks },
     Stage { name: "python", quick: false, run: python },
+    Stage { name: "java", quick: false, run: java },
     Stage { name: "faults", quick: false, run: take_out_rules },
     Stage { name: "fuzz-smoke", quick: false, run: fuzz_smoke },
     Stage { name: "msrv", quick: false, run: msrv },

@@ -268,6 +268,12 @@ int32_t partywall_listener_accept(partywall_listener *listener, partywall_channe
 int32_t partywall_listener_address(partywall_listener *listener, void *buffer, size_t capacity,
                                    size_t *len, partywall_error **error);
 
+/*
+ * Writes a descriptor that is readable while partywall_listener_accept with timeout 0 may find
+ * something to do. Never read from it, and never close it.
+ */
+int32_t partywall_listener_fd(partywall_listener *listener, int32_t *fd, partywall_error **error);
+
 /* ---- Channels ---------------------------------------------------------------------------- */
 
 /*
@@ -307,6 +313,16 @@ int32_t partywall_channel_commit(partywall_channel *channel, partywall_reservati
 /* Waits until the kernel has taken the bytes of all sent messages. Shared memory has none. */
 int32_t partywall_channel_flush(partywall_channel *channel, int64_t timeout_ns,
                                 partywall_error **error);
+/*
+ * Prepares for waiting for room by poll or epoll, after PARTYWALL_FULL: writes a descriptor that
+ * becomes readable once there may be some, or -1 if there may be some now. Then send again. Never
+ * read from the descriptor, and never close it.
+ */
+int32_t partywall_channel_arm_send(partywall_channel *channel, int32_t *fd,
+                                   partywall_error **error);
+/* The same for a message, after PARTYWALL_EMPTY. */
+int32_t partywall_channel_arm_recv(partywall_channel *channel, int32_t *fd,
+                                   partywall_error **error);
 /* Ends the sending direction. The peer's answers are still received. */
 int32_t partywall_channel_close_write(partywall_channel *channel, partywall_error **error);
 
@@ -464,6 +480,11 @@ typedef struct partywall_event {
 
 /* Makes a loop without objects. */
 int32_t partywall_loop_new(partywall_loop **loop, partywall_error **error);
+/*
+ * Makes a loop that reports each kind of an object once: again only after a call found nothing. Groups
+ * of links are reported as in any loop.
+ */
+int32_t partywall_loop_new_once(partywall_loop **loop, partywall_error **error);
 /* Frees a loop. Its objects stay, but no loop reports their events any more. NULL is allowed. */
 int32_t partywall_loop_free(partywall_loop *loop);
 /*
@@ -603,6 +624,9 @@ int32_t partywall_stream_recv_copy(partywall_stream *stream, void *buffer, size_
 /* Receives a message as an object of its own, as partywall_channel_recv does. */
 int32_t partywall_stream_recv(partywall_stream *stream, partywall_message **message,
                               int64_t timeout_ns, partywall_error **error);
+/* Makes the message of the last view an object of its own. The view ends. */
+int32_t partywall_stream_keep(partywall_stream *stream, partywall_message **message,
+                              partywall_error **error);
 /* Has a loop report the stream as readable no longer, as partywall_channel_pause does. */
 int32_t partywall_stream_pause(partywall_stream *stream, partywall_error **error);
 

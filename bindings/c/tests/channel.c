@@ -2,6 +2,7 @@
 /* Every call of a channel, over shared memory and over the socket. */
 #define _GNU_SOURCE
 #include "check.h"
+#include <poll.h>
 #include <unistd.h>
 
 /* Sends messages of many lengths, and receives each in another way. */
@@ -229,6 +230,42 @@ static void all(const char *directory, partywall_config *config, int32_t transpo
     OK(partywall_message_free(message));
 }
 
+/* Waiting by poll: nothing to wait for while something is there, and a descriptor otherwise. */
+static void waited_for(const char *address) {
+    struct pair pair = make_pair(address, NULL);
+    const void *data = NULL;
+    size_t len = 0;
+    int32_t fd = -1;
+    STATUS(partywall_channel_recv_view(pair.server, &data, &len, 0, NULL), PARTYWALL_EMPTY);
+    OK(partywall_channel_arm_recv(pair.server, &fd, NULL));
+    CHECK(fd >= 0);
+    struct pollfd polled = {.fd = fd, .events = POLLIN};
+    CHECK(poll(&polled, 1, 0) == 0);
+    OK(partywall_channel_send(pair.client, "x", 1, 0, NULL));
+    CHECK(poll(&polled, 1, 30000) == 1);
+    OK(partywall_channel_arm_recv(pair.server, &fd, NULL));
+    CHECK(fd == -1);
+    OK(partywall_channel_recv_view(pair.server, &data, &len, 0, NULL));
+    CHECK(len == 1);
+
+    char message[1000] = {0};
+    while (partywall_channel_send(pair.client, message, sizeof message, 0, NULL) == PARTYWALL_OK) {
+    }
+    OK(partywall_channel_arm_send(pair.client, &fd, NULL));
+    CHECK(fd >= 0);
+    polled.fd = fd;
+    CHECK(poll(&polled, 1, 0) == 0);
+    while (partywall_channel_recv_view(pair.server, &data, &len, 0, NULL) == PARTYWALL_OK) {
+    }
+    CHECK(poll(&polled, 1, 30000) == 1);
+    OK(partywall_channel_send(pair.client, message, sizeof message, 0, NULL));
+
+    OK(partywall_listener_fd(pair.listener, &fd, NULL));
+    polled.fd = fd;
+    CHECK(poll(&polled, 1, 0) == 0);
+    free_pair(pair);
+}
+
 int main(int argc, char **argv) {
     CHECK(argc > 1);
     CHECK(strcmp(partywall_version(), "0.1.0") == 0 && partywall_abi() == 0);
@@ -244,5 +281,6 @@ int main(int argc, char **argv) {
     gone(argv[1], config);
     OK(partywall_config_free(config));
     errors(argv[1]);
+    waited_for(address_in(argv[1]));
     return 0;
 }

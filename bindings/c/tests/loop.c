@@ -152,6 +152,33 @@ static void freed(const char *address) {
     OK(partywall_loop_free(loop));
 }
 
+/* A loop that reports once is silent about a message that nobody has received yet. */
+static void once(const char *address) {
+    partywall_loop *loop = NULL;
+    partywall_event event;
+    const void *data = NULL;
+    size_t count = 0, len = 0;
+    struct pair pair = make_pair(address, NULL);
+    OK(partywall_loop_new_once(&loop, NULL));
+    OK(partywall_loop_add_channel(loop, pair.server, 7, NULL));
+    OK(partywall_loop_wait(loop, &event, 1, &count, TIMEOUT_NS, NULL));
+    for (int round = 0; round < 3; round++) {
+        STATUS(partywall_channel_recv_view(pair.server, &data, &len, 0, NULL), PARTYWALL_EMPTY);
+        OK(partywall_channel_send(pair.client, "x", 1, TIMEOUT_NS, NULL));
+        OK(partywall_channel_send(pair.client, "y", 1, TIMEOUT_NS, NULL));
+        OK(partywall_loop_wait(loop, &event, 1, &count, TIMEOUT_NS, NULL));
+        CHECK(count == 1 && event.tag == 7 && event.kinds == PARTYWALL_READABLE);
+        for (int turn = 0; turn < 10; turn++) {
+            OK(partywall_loop_wait(loop, &event, 1, &count, 0, NULL));
+            CHECK(count == 0);
+        }
+        OK(partywall_channel_recv_view(pair.server, &data, &len, 0, NULL));
+        OK(partywall_channel_recv_view(pair.server, &data, &len, 0, NULL));
+    }
+    free_pair(pair);
+    OK(partywall_loop_free(loop));
+}
+
 int main(int argc, char **argv) {
     CHECK(argc > 1);
     const char *address = address_in(argv[1]);
@@ -159,5 +186,6 @@ int main(int argc, char **argv) {
     serve(address, 0);
     serve(address, 1);
     freed(address);
+    once(address);
     return 0;
 }

@@ -57,6 +57,7 @@ static void sessions(const char *address, partywall_loop *loop) {
     NULL_ARGUMENT(partywall_stream_recv_view(NULL, &view, &len, 0, NULL));
     NULL_ARGUMENT(partywall_stream_recv_copy(NULL, buffer, 8, &len, 0, NULL));
     NULL_ARGUMENT(partywall_stream_recv(NULL, &message, 0, NULL));
+    NULL_ARGUMENT(partywall_stream_keep(NULL, &message, NULL));
     NULL_ARGUMENT(partywall_stream_pause(NULL, NULL));
     NULL_ARGUMENT(partywall_channel_pause(NULL, NULL));
     WRONG_HANDLE(partywall_stream_pause((partywall_stream *)loop, NULL));
@@ -98,6 +99,13 @@ static void nulls(const char *address, struct pair pair, partywall_config *confi
     NULL_ARGUMENT(partywall_listener_accept(NULL, &channel, 0, NULL));
     NULL_ARGUMENT(partywall_listener_accept(pair.listener, NULL, 0, NULL));
     NULL_ARGUMENT(partywall_listener_address(NULL, buffer, sizeof buffer, &len, NULL));
+    NULL_ARGUMENT(partywall_listener_fd(NULL, &number, NULL));
+    NULL_ARGUMENT(partywall_listener_fd(pair.listener, NULL, NULL));
+    NULL_ARGUMENT(partywall_channel_arm_send(NULL, &number, NULL));
+    NULL_ARGUMENT(partywall_channel_arm_send(pair.client, NULL, NULL));
+    NULL_ARGUMENT(partywall_channel_arm_recv(NULL, &number, NULL));
+    NULL_ARGUMENT(partywall_channel_arm_recv(pair.client, NULL, NULL));
+    NULL_ARGUMENT(partywall_loop_new_once(NULL, NULL));
     NULL_ARGUMENT(partywall_listener_address(pair.listener, NULL, 8, &len, NULL));
     NULL_ARGUMENT(partywall_listener_address(pair.listener, buffer, 8, NULL, NULL));
 

@@ -17,11 +17,12 @@ use crate::reservation::{self, ReservationObject};
 use crate::table::{Handle, Object, Table};
 use crate::timeout::Timeout;
 use partywall::event::{self, Loop};
-use partywall::{BackPressure, Channel, ChannelInfo, Message, OwnedReservation};
+use partywall::{BackPressure, Channel, ChannelInfo, Message, OwnedReservation, Readiness};
 use partywall::{ReceiverStats, SenderStats};
 use partywall::{SendError, TrySendError};
 use std::ffi::c_void;
 use std::mem;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// The type of channels.
 pub(crate) struct ChannelObject;
@@ -174,6 +175,15 @@ impl Sending {
         }
     }
 
+    /// Prepares for waiting for room, and returns the descriptor to wait for.
+    fn arm(&mut self) -> Result<i32, Failure> {
+        match self {
+            Self::Plain(sender) => Ok(descriptor(sender.arm()?, sender)),
+            Self::InLoop(_) => Err(armed_by_loop()),
+            Self::Closed => Err(Failure::state(FINISHED_HERE)),
+        }
+    }
+
     fn stats(&self) -> Result<SenderStats, Failure> {
         match self {
             Self::Plain(sender) => Ok(sender.stats()),
@@ -234,6 +244,19 @@ impl Receiving {
         view.ok_or_else(|| Failure::state(FINISHED))
     }
 
+    /// Prepares for waiting for a message, and returns the descriptor to wait for.
+    fn arm(&mut self) -> Result<i32, Failure> {
+        if self.returned.is_some() {
+            return Ok(NOTHING_TO_WAIT_FOR);
+        }
+        self.current = None;
+        match &mut self.incoming {
+            Incoming::Plain(receiver) => Ok(descriptor(receiver.arm()?, receiver)),
+            Incoming::InLoop(_) => Err(armed_by_loop()),
+            Incoming::Closed => Err(Failure::state(STOPPED_HERE)),
+        }
+    }
+
     /// Makes the message of the current view an owned message.
     fn keep(&mut self) -> Result<Message, Failure> {
         if let Some(message) = self.current.take() {
@@ -260,6 +283,19 @@ impl Receiving {
         self.view(timeout)?;
         self.keep()
     }
+}
+
+/// Returns the descriptor of a direction that was armed, or that there is nothing to wait for.
+fn descriptor(readiness: Readiness, direction: &impl AsFd) -> i32 {
+    match readiness {
+        Readiness::WillNotify => direction.as_fd().as_raw_fd(),
+        Readiness::Ready => NOTHING_TO_WAIT_FOR,
+    }
+}
+
+#[cold]
+fn armed_by_loop() -> Failure {
+    Failure::argument("the channel is in a loop, which waits for it")
 }
 
 export! {
@@ -314,6 +350,22 @@ export! {
         channel: Handle<ChannelObject>, timeout_ns: i64, error: Errors,
     ) reports error {
         channel.first()?.flush(Timeout::new(timeout_ns))
+    }
+
+    /// Prepares for waiting for room, and writes the descriptor to wait for.
+    fn partywall_channel_arm_send(channel: Handle<ChannelObject>, fd: Out<i32>, error: Errors)
+    reports error {
+        let fd = fd.require("fd")?;
+        fd.write(channel.first()?.arm()?);
+        Ok(())
+    }
+
+    /// Prepares for waiting for a message, and writes the descriptor to wait for.
+    fn partywall_channel_arm_recv(channel: Handle<ChannelObject>, fd: Out<i32>, error: Errors)
+    reports error {
+        let fd = fd.require("fd")?;
+        fd.write(channel.second()?.arm()?);
+        Ok(())
     }
 
     /// Ends the sending direction: the peer receives every sent message, then the end.
@@ -432,3 +484,6 @@ export! {
         Ok(())
     }
 }
+
+/// Written instead of a descriptor if something has come already.
+const NOTHING_TO_WAIT_FOR: i32 = -1;

@@ -10,6 +10,7 @@ use crate::listener::{self, ListenerObject};
 use crate::table::{Handle, Object, Table};
 use crate::timeout::Timeout;
 use partywall::event::{Event, Kinds, Loop};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::Instant;
@@ -75,15 +76,27 @@ pub(crate) fn shared(events: Handle<LoopObject>) -> Result<Arc<Loop>, Failure> {
     events.share_second()
 }
 
+/// Makes a loop, and writes its handle to `place`.
+fn insert(
+    place: Out<Handle<LoopObject>>,
+    make: impl FnOnce() -> io::Result<Loop>,
+) -> Result<(), Failure> {
+    let place = place.require("loop")?;
+    let events = Arc::new(make().map_err(|error| Failure::system("making a loop", &error))?);
+    let turn = Turn { events: Arc::clone(&events), collected: Vec::new() };
+    place.write(Handle::insert(turn, events)?);
+    Ok(())
+}
+
 export! {
     /// Makes a loop without objects.
     fn partywall_loop_new(r#loop: Out<Handle<LoopObject>>, error: Errors) reports error {
-        let place = r#loop.require("loop")?;
-        let events = Loop::new().map_err(|error| Failure::system("making a loop", &error))?;
-        let events = Arc::new(events);
-        let turn = Turn { events: Arc::clone(&events), collected: Vec::new() };
-        place.write(Handle::insert(turn, events)?);
-        Ok(())
+        insert(r#loop, Loop::new)
+    }
+
+    /// Makes a loop without objects that reports each kind of an object once.
+    fn partywall_loop_new_once(r#loop: Out<Handle<LoopObject>>, error: Errors) reports error {
+        insert(r#loop, Loop::reporting_once)
     }
 
     /// Frees a loop. Its objects stay, but report no more events. A null pointer is allowed.

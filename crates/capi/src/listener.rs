@@ -12,6 +12,7 @@ use crate::timeout::Timeout;
 use partywall::event::{ChannelListener, Loop};
 use partywall::{Channel, Listener};
 use std::mem;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// The type of listeners for channels.
 pub(crate) struct ListenerObject;
@@ -50,6 +51,14 @@ impl Accepting {
                 timeout.require_zero()?;
                 Ok(listener.try_accept()?)
             }
+            Self::Closed => Err(closed()),
+        }
+    }
+
+    fn descriptor(&self) -> Result<i32, Failure> {
+        match self {
+            Self::Plain(listener) => Ok(listener.as_fd().as_raw_fd()),
+            Self::InLoop(_) => Err(Failure::argument("the listener is in a loop, which waits")),
             Self::Closed => Err(closed()),
         }
     }
@@ -114,6 +123,14 @@ export! {
         let channel = channel.require("channel")?;
         let accepted = listener.first()?.accept(Timeout::new(timeout_ns))?;
         channel.write(channel::insert(accepted)?);
+        Ok(())
+    }
+
+    /// Writes the descriptor that is readable while accepting may find something to do.
+    fn partywall_listener_fd(listener: Handle<ListenerObject>, fd: Out<i32>, error: Errors)
+    reports error {
+        let fd = fd.require("fd")?;
+        fd.write(listener.first()?.descriptor()?);
         Ok(())
     }
 

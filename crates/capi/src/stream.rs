@@ -286,6 +286,17 @@ export! {
         Ok(())
     }
 
+    /// Makes the message of the last view an object of its own.
+    fn partywall_stream_keep(
+        stream: Handle<StreamObject>, message: Out<Handle<MessageObject>>, error: Errors,
+    ) reports error {
+        let place = message.require("message")?;
+        let kept = stream.second()?.current.take();
+        let kept = kept.ok_or_else(|| Failure::argument("no view is valid: receive one first"))?;
+        place.write(Handle::insert(kept, ())?);
+        Ok(())
+    }
+
     /// Has a loop report the stream as readable no longer, until the next receiving call.
     fn partywall_stream_pause(stream: Handle<StreamObject>, error: Errors) reports error {
         if let Incoming::InLoop(receiver) = &mut stream.second()?.incoming {

@@ -56,12 +56,12 @@ fn sessions_carry_streams_in_threads_and_in_a_loop() {
 
 #[test]
 fn lost_records_are_counted_by_both_sides() {
-    Program::build("tests/lossy.c", Sanitizers::On).run(&[]);
+    Program::build_as("c11", "tests/lossy.c", Sanitizers::On).run(&[]);
 }
 
 #[test]
 fn shmipc_carries_streams_in_both_roles_with_threads_and_in_loops() {
-    Program::build("tests/shmipc.c", Sanitizers::On).run(&[]);
+    Program::build_as("c11", "tests/shmipc.c", Sanitizers::On).run(&[]);
 }
 
 #[test]

@@ -88,6 +88,20 @@ impl Loop {
     /// # Errors
     /// The errors of [`new`](Self::new).
     pub fn with_wait(wait: Wait, spin_budget: Duration) -> io::Result<Self> {
+        Ok(Self::over(Shared::new(false)?, wait, spin_budget))
+    }
+
+    /// Makes a loop that waits as that of [`new`](Self::new), and reports each kind of a source
+    /// once: again only after an attempt found nothing. So a loop does not report in each turn what
+    /// its application has no time to receive yet. Groups of links are reported as in any loop.
+    ///
+    /// # Errors
+    /// The errors of [`new`](Self::new).
+    pub fn reporting_once() -> io::Result<Self> {
+        Ok(Self::over(Shared::new(true)?, Wait::Adaptive, SPIN_BUDGET))
+    }
+
+    fn over(shared: Shared, wait: Wait, spin_budget: Duration) -> Self {
         let round = Round {
             tasks: Tasks::default(),
             unarmed: VecDeque::new(),
@@ -98,7 +112,7 @@ impl Loop {
             is_spinning: false,
             timer_set: None,
         };
-        Ok(Self { shared: Arc::new(Shared::new()?), round: Mutex::new(round) })
+        Self { shared: Arc::new(shared), round: Mutex::new(round) }
     }
 
     /// Blocks until a source has events, or until `deadline`. Replaces the content of `events` by

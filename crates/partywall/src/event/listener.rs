@@ -21,9 +21,9 @@ use std::time::Instant;
 /// Dropping the listener removes it from the loop, and its socket file.
 #[derive(Debug)]
 pub struct ChannelListener {
-    // The descriptor of the listener in the loop's epoll set. `_records` is declared before the
+    // The descriptor of the listener in the loop's epoll set. `records` is declared before the
     // listener, so that the descriptor leaves the set before the listener closes it.
-    _records: Interest,
+    records: Interest,
     listener: crate::Listener,
     registration: Arc<Registration>,
 }
@@ -39,7 +39,7 @@ impl ChannelListener {
         records.watch(&listener)?;
         // The new listener is marked as readable, because connections may be waiting already.
         registration.mark(Kinds::READABLE);
-        Ok(Self { _records: records, listener, registration })
+        Ok(Self { records, listener, registration })
     }
 
     /// Returns the bound address. For a port of 0 it contains the port that the system chose.
@@ -56,7 +56,9 @@ impl ChannelListener {
     /// one may be. Other errors as of [`Listener::accept`](crate::Listener::accept).
     pub fn try_accept(&mut self) -> Result<Channel, AcceptError> {
         let accepted = self.listener.try_accept();
-        settle(&self.registration, Kinds::READABLE, &accepted);
+        if settle(&self.registration, Kinds::READABLE, &accepted) {
+            self.records.watch(&self.listener).map_err(AcceptError::Wait)?;
+        }
         accepted
     }
 
@@ -73,7 +75,7 @@ impl ChannelListener {
 /// Dropping the listener removes it from the loop, and its socket file.
 #[derive(Debug)]
 pub struct Listener {
-    _records: Interest,
+    records: Interest,
     listener: crate::Listener,
     registration: Arc<Registration>,
 }
@@ -89,7 +91,7 @@ impl Listener {
         let registration = Registration::new(shared, tag);
         let mut records = Interest::new(Arc::clone(&registration), Purpose::Opened);
         records.watch(&listener).map_err(BindError::Setup)?;
-        Ok(Self { _records: records, listener, registration })
+        Ok(Self { records, listener, registration })
     }
 
     /// Makes the listener also serve peers that speak `protocol`.
@@ -113,7 +115,9 @@ impl Listener {
     /// listener once one may be. Other errors as of [`Listener::accept`](crate::Listener::accept).
     pub fn try_accept(&mut self, tag: u64) -> Result<Session, AcceptError> {
         let accepted = self.listener.accept_until(Some(Instant::now()));
-        settle(&self.registration, Kinds::OPENED, &accepted);
+        if settle(&self.registration, Kinds::OPENED, &accepted) {
+            self.records.watch(&self.listener).map_err(AcceptError::Wait)?;
+        }
         let (shared, config) = (self.registration.shared(), self.listener.config());
         Session::start(shared, accepted?, config, tag).map_err(AcceptError::Wait)
     }
@@ -125,10 +129,13 @@ impl Listener {
     }
 }
 
-/// Clears the listener's event if no connection is left to accept. The loop's epoll set is
-/// level-triggered, so a connection that arrives meanwhile causes a new event.
-fn settle<T>(registration: &Registration, kinds: Kinds, accepted: &Result<T, AcceptError>) {
-    if matches!(accepted, Err(AcceptError::TimedOut)) {
+/// Clears the listener's event if no connection is left to accept, and returns whether that is so.
+/// The caller then watches the listener again: the loop's epoll set is level-triggered, so a
+/// connection that arrived meanwhile causes a new event.
+fn settle<T>(registration: &Registration, kinds: Kinds, accepted: &Result<T, AcceptError>) -> bool {
+    let is_empty = matches!(accepted, Err(AcceptError::TimedOut));
+    if is_empty {
         registration.clear(kinds);
     }
+    is_empty
 }

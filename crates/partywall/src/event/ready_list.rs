@@ -43,6 +43,8 @@ impl LoopWaker for Doorbell {
 pub(super) struct ReadyList<B = Doorbell> {
     state: Mutex<State>,
     doorbell: B,
+    /// Whether every kind is reported once, until an attempt finds nothing.
+    is_once: bool,
 }
 
 #[derive(Debug, Default)]
@@ -85,7 +87,18 @@ pub(super) struct Key {
 
 impl<B: LoopWaker> ReadyList<B> {
     pub(super) fn new(doorbell: B) -> Self {
-        Self { state: Mutex::new(State::default()), doorbell }
+        Self { state: Mutex::new(State::default()), doorbell, is_once: false }
+    }
+
+    /// Makes a list that reports every kind once. An attempt that finds nothing has it report the
+    /// next thing that comes.
+    pub(super) fn reporting_once(doorbell: B) -> Self {
+        Self { is_once: true, ..Self::new(doorbell) }
+    }
+
+    /// Whether every kind is reported once.
+    pub(super) const fn is_once(&self) -> bool {
+        self.is_once
     }
 
     pub(super) const fn doorbell(&self) -> &B {
@@ -207,6 +220,7 @@ impl<B: LoopWaker> ReadyList<B> {
     /// Moves events to the end of `events`, until it has `max` or [`EVENTS_MAX`] of them. Each
     /// source is reported at most once; a source whose events stay is listed behind all others.
     pub(super) fn collect(&self, events: &mut Vec<Event>, max: usize) {
+        let kept = if self.is_once { Kinds::NONE } else { Kinds::LEVEL };
         let mut state = self.lock();
         for _ in 0..state.listed.len() {
             if events.len() >= max.min(EVENTS_MAX) {
@@ -219,7 +233,7 @@ impl<B: LoopWaker> ReadyList<B> {
                 continue;
             }
             events.push(Event { tag: slot.tag, kinds: slot.kinds });
-            slot.kinds = slot.kinds & Kinds::LEVEL;
+            slot.kinds = slot.kinds & kept;
             if slot.kinds.is_empty() {
                 state.live -= 1;
             } else {
@@ -345,6 +359,20 @@ mod tests {
         assert!(list.is_idle() && tags(&list).is_empty());
         list.mark(keys[2], Kinds::READABLE);
         assert_eq!(tags(&list), [2]);
+    }
+
+    #[test]
+    fn list_that_reports_once_is_silent_until_something_else_comes() {
+        let list = ReadyList::reporting_once(Silent);
+        let keys: Vec<_> = (0..2).map(|tag| list.add(tag)).collect();
+        list.mark(keys[0], Kinds::READABLE);
+        list.mark(keys[1], Kinds::OPENED);
+        assert_eq!(tags(&list), [0, 1]);
+        assert!(list.is_idle() && tags(&list).is_empty());
+        list.mark(keys[0], Kinds::READABLE);
+        assert_eq!(tags(&list), [0]);
+        list.clear(keys[0], Kinds::READABLE);
+        assert!(list.is_idle());
     }
 
     #[test]

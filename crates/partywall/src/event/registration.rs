@@ -52,9 +52,13 @@ pub(super) enum Arrival {
 }
 
 impl Shared {
-    pub(super) fn new() -> io::Result<Self> {
+    /// Makes the shared part. If `is_once`, every kind is reported once until an attempt finds
+    /// nothing.
+    pub(super) fn new(is_once: bool) -> io::Result<Self> {
         let (set, timer) = (EpollSet::new()?, Timer::new()?);
-        let list = ReadyList::new(Doorbell::new()?);
+        let doorbell = Doorbell::new()?;
+        let list =
+            if is_once { ReadyList::reporting_once(doorbell) } else { ReadyList::new(doorbell) };
         set.add(list.doorbell(), EventFlags::IN, DOORBELL)?;
         set.add(&timer, EventFlags::IN, TIMER)?;
         let guard = ForkGuard::current();
@@ -188,7 +192,8 @@ pub(super) struct Interest {
 /// The meaning that an event of a descriptor has for its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// There may be a message to receive or a channel to accept.
+    /// There may be a message to receive or a channel to accept. In a loop that reports once, the
+    /// epoll set reports such a descriptor, and one of `Opened`, as it does one for room.
     Records = 0,
     /// There may be room to send. The epoll set reports such a descriptor once, and then ignores it
     /// until `watch` is called again.
@@ -215,15 +220,20 @@ impl Interest {
     pub(super) fn watch(&mut self, descriptor: impl AsFd) -> io::Result<()> {
         let descriptor = descriptor.as_fd();
         let number = descriptor.as_raw_fd();
-        let is_once = matches!(self.purpose, Purpose::Room | Purpose::TaskRoom);
+        let shared = &self.registration.shared;
+        let is_once = match self.purpose {
+            Purpose::Room | Purpose::TaskRoom => true,
+            Purpose::Records | Purpose::Opened => shared.list.is_once(),
+            Purpose::TaskRecords | Purpose::Source => false,
+        };
         let interest = EventFlags::IN
             | match self.purpose {
-                Purpose::Room | Purpose::TaskRoom => EventFlags::ONESHOT,
+                _ if is_once => EventFlags::ONESHOT,
                 Purpose::TaskRecords => EventFlags::ET,
-                Purpose::Records | Purpose::Opened | Purpose::Source => EventFlags::empty(),
+                _ => EventFlags::empty(),
             };
         let token = token(self.registration.key, self.purpose);
-        let set = &self.registration.shared.set;
+        let set = &shared.set;
         match &self.registered {
             Some((known, duplicate)) if *known == number => {
                 return if is_once { set.modify(duplicate, interest, token) } else { Ok(()) };

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall.echo;
+
+import dev.partywall.Channel;
+import dev.partywall.Listener;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.ClosedChannelException;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
+
+/** The echo server of one endpoint: a thread that accepts, and one for each client. */
+final class Server {
+    private Server() {}
+
+    /** Listens, says so, and starts the thread that accepts. */
+    static Thread start(Endpoint endpoint) throws IOException {
+        if (endpoint.isPlain()) {
+            ServerSocketChannel listener = endpoint.listen();
+            atExit(() -> {
+                listener.close();
+                endpoint.removeFile();
+            });
+            System.out.println("listening on " + endpoint);
+            return Thread.ofPlatform().start(() -> accept(() -> {
+                SocketChannel client = listener.accept();
+                serve(() -> echo(client));
+            }));
+        }
+        Listener listener = Listener.bind(endpoint.address());
+        atExit(listener::close);
+        System.out.println("listening on " + listener.address());
+        return Thread.ofPlatform().start(() -> accept(() -> {
+            Channel client = listener.accept();
+            serve(() -> echo(client));
+        }));
+    }
+
+    /** A step that may fail. */
+    private interface Step {
+        void run() throws IOException;
+    }
+
+    /** Removes a socket file when the process is asked to end. */
+    private static void atExit(Step step) {
+        Runtime.getRuntime().addShutdownHook(Thread.ofPlatform().unstarted(() -> {
+            try {
+                step.run();
+            } catch (IOException failure) {
+                System.err.println("a socket file was not removed: " + failure.getMessage());
+            }
+        }));
+    }
+
+    private static void accept(Step step) {
+        while (true) {
+            try {
+                step.run();
+            } catch (ClosedChannelException end) {
+                return;
+            } catch (IOException failure) {
+                System.err.println("a client was not accepted: " + failure.getMessage());
+            }
+        }
+    }
+
+    private static void serve(Step step) {
+        Thread.ofPlatform().daemon().start(() -> {
+            try {
+                step.run();
+            } catch (IOException failure) {
+                System.err.println("a client ended: " + failure.getMessage());
+            }
+        });
+    }
+
+    private static void echo(Channel client) throws IOException {
+        try (client) {
+            while (client.recv(message -> client.send(message))) {
+                // The handler has sent the message back.
+            }
+        }
+    }
+
+    private static void echo(SocketChannel client) throws IOException {
+        ByteBuffer buffer = ByteBuffer.allocateDirect(64 << 10);
+        try (client) {
+            while (client.read(buffer) >= 0) {
+                buffer.flip();
+                while (buffer.hasRemaining()) {
+                    client.write(buffer);
+                }
+                buffer.clear();
+            }
+        }
+    }
+}

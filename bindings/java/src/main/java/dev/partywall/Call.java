@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.lang.invoke.MethodHandle;
+import java.lang.invoke.MethodHandles;
+import java.util.Arrays;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+
+/**
+ * A call of a native function off the path of messages, by the function's name. It has memory for
+ * results and for the error, which is freed at the end.
+ *
+ * <pre>
+ *   try (Call call = new Call()) {
+ *       call.check("partywall_connect", call.text(address), config, call.result());
+ *       long channel = call.resultLong();
+ *   }
+ * </pre>
+ */
+final class Call implements AutoCloseable {
+    private final Arena arena = Arena.ofConfined();
+    /** An error handle, and two results of eight bytes each. */
+    private final MemorySegment place = arena.allocate(ValueLayout.JAVA_LONG, 3);
+
+    /** Returns the address of a text for the library. */
+    long text(String text) {
+        return text == null ? 0 : arena.allocateFrom(text).address();
+    }
+
+    /** Returns the address of a copy of bytes for the library. */
+    long bytes(byte[] bytes) {
+        return bytes.length == 0 ? 0 : arena.allocateFrom(ValueLayout.JAVA_BYTE, bytes).address();
+    }
+
+    long buffer(long bytes) {
+        return arena.allocate(bytes).address();
+    }
+
+    long result() {
+        return place.address() + 8;
+    }
+
+    long secondResult() {
+        return place.address() + 16;
+    }
+
+    long resultLong() {
+        return place.getAtIndex(ValueLayout.JAVA_LONG, 1);
+    }
+
+    int resultInt() {
+        return place.get(ValueLayout.JAVA_INT, 8);
+    }
+
+    long secondResultLong() {
+        return place.getAtIndex(ValueLayout.JAVA_LONG, 2);
+    }
+
+    /** Calls a function whose last argument is the place for an error, and returns its status. */
+    int status(String name, long... arguments) {
+        long[] all = Arrays.copyOf(arguments, arguments.length + 1);
+        all[arguments.length] = place.address();
+        return invoke(name, all);
+    }
+
+    /** Calls a function as {@link #status} does, and throws unless it succeeds. */
+    void check(String name, long... arguments) throws PartywallException {
+        int status = status(name, arguments);
+        if (status != Native.OK) {
+            throw failure(status);
+        }
+    }
+
+    /** Returns the exception for the status of the last call. */
+    PartywallException failure(int status) {
+        return PartywallException.of(status, place.address());
+    }
+
+    /** Calls a function that reports no error object, and returns its status. */
+    static int invoke(String name, long... arguments) {
+        MethodHandle function = FUNCTIONS.computeIfAbsent(name, Call::find);
+        try {
+            return (int) function.invokeExact(arguments);
+        } catch (Throwable failure) {
+            throw Native.unexpected(failure);
+        }
+    }
+
+    private static MethodHandle find(String name) {
+        String letters = SIGNATURES.get(name);
+        MethodHandle function = Native.value(name, "I", letters);
+        for (int index = 0; index < letters.length(); index++) {
+            if (letters.charAt(index) == 'I') {
+                function = MethodHandles.explicitCastArguments(
+                        function, function.type().changeParameterType(index, long.class));
+            }
+        }
+        return function.asSpreader(long[].class, letters.length());
+    }
+
+    @Override
+    public void close() {
+        arena.close();
+    }
+
+    private static final Map<String, MethodHandle> FUNCTIONS = new ConcurrentHashMap<>();
+
+    /** The arguments of each function: J for 64 bits, I for 32. */
+    private static final Map<String, String> SIGNATURES = Map.ofEntries(
+            Map.entry("partywall_abi", ""),
+            Map.entry("partywall_config_new", "JJ"),
+            Map.entry("partywall_config_set", "JJJJ"),
+            Map.entry("partywall_config_admit_user", "JI"),
+            Map.entry("partywall_config_admit_group", "JI"),
+            Map.entry("partywall_config_free", "J"),
+            Map.entry("partywall_listener_bind", "JJJJ"),
+            Map.entry("partywall_listener_accept", "JJJJ"),
+            Map.entry("partywall_listener_address", "JJJJJ"),
+            Map.entry("partywall_listener_fd", "JJJ"),
+            Map.entry("partywall_listener_free", "J"),
+            Map.entry("partywall_connect", "JJJJ"),
+            Map.entry("partywall_channel_free", "J"),
+            Map.entry("partywall_channel_close_write", "JJ"),
+            Map.entry("partywall_channel_keep", "JJJ"),
+            Map.entry("partywall_channel_transport", "JJJ"),
+            Map.entry("partywall_message_data", "JJJ"),
+            Map.entry("partywall_message_is_zero_copy", "JJ"),
+            Map.entry("partywall_message_free", "J"),
+            Map.entry("partywall_reservation_truncate", "JJ"),
+            Map.entry("partywall_reservation_abort", "J"),
+            Map.entry("partywall_loop_new_once", "JJ"),
+            Map.entry("partywall_session_listener_bind", "JJJJJJ"),
+            Map.entry("partywall_session_listener_accept", "JJJJJ"),
+            Map.entry("partywall_session_listener_address", "JJJJJ"),
+            Map.entry("partywall_session_listener_free", "J"),
+            Map.entry("partywall_session_connect", "JJJJJJ"),
+            Map.entry("partywall_session_free", "J"),
+            Map.entry("partywall_session_open", "JJJJJJJ"),
+            Map.entry("partywall_session_accept", "JJJJJ"),
+            Map.entry("partywall_session_go_away", "JIJ"),
+            Map.entry("partywall_session_close", "JIJJ"),
+            Map.entry("partywall_session_wait_finished", "JJJ"),
+            Map.entry("partywall_stream_free", "J"),
+            Map.entry("partywall_stream_metadata", "JJJ"),
+            Map.entry("partywall_stream_finish", "JJ"),
+            Map.entry("partywall_stream_reset", "JIJ"),
+            Map.entry("partywall_stream_stop", "JIJ"),
+            Map.entry("partywall_stream_keep", "JJJ"),
+            Map.entry("partywall_link_config_new", "JJ"),
+            Map.entry("partywall_link_config_set", "JJJJ"),
+            Map.entry("partywall_link_config_free", "J"),
+            Map.entry("partywall_link_client_new", "JJJJJ"),
+            Map.entry("partywall_link_client_free", "J"),
+            Map.entry("partywall_link_connect", "JJJJJJ"),
+            Map.entry("partywall_link_server_bind", "JJJJJJ"),
+            Map.entry("partywall_link_server_accept", "JJJJ"),
+            Map.entry("partywall_link_server_free", "J"),
+            Map.entry("partywall_link_free", "J"),
+            Map.entry("partywall_link_close", "JJJ"),
+            Map.entry("partywall_link_send", "JJJJJ"),
+            Map.entry("partywall_link_recv", "JJJJ"),
+            Map.entry("partywall_link_wait_attached", "JJJ"),
+            Map.entry("partywall_link_wait_acked", "JJJ"),
+            Map.entry("partywall_link_rewind", "JJ"),
+            Map.entry("partywall_link_unacked_bytes", "JJJ"),
+            Map.entry("partywall_link_status", "JJ"),
+            Map.entry("partywall_link_message_data", "JJJ"),
+            Map.entry("partywall_link_message_attempt", "JJ"),
+            Map.entry("partywall_link_message_position", "JJ"),
+            Map.entry("partywall_link_message_ack", "JJ"),
+            Map.entry("partywall_link_message_reply", "JJJJJ"),
+            Map.entry("partywall_link_message_free", "J"));
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall;
+
+import java.io.IOException;
+import java.time.Duration;
+
+/**
+ * One pipe of messages in each direction, with another process.
+ *
+ * <pre>{@code
+ *   try (Channel channel = Channel.connect("unix:/run/app.sock")) {
+ *       channel.send("hello".getBytes(UTF_8));
+ *       channel.recv(answer -> System.out.println(answer.byteSize()));
+ *   }
+ * }</pre>
+ */
+public final class Channel extends MessageChannel {
+    private final boolean beginsOnSocket;
+    private final boolean failsWhenFull;
+    private final boolean parksAtOnce;
+    private final boolean spins;
+
+    Channel(long handle, Config config) {
+        super(handle);
+        beginsOnSocket = !sharesMemory();
+        failsWhenFull = config.failsWhenFull();
+        parksAtOnce = config.parksAtOnce();
+        spins = config.spins();
+    }
+
+    /** Opens a channel with the listener at {@code address}, such as {@code unix:/run/app.sock}. */
+    public static Channel connect(String address) throws IOException {
+        return connect(address, new Config());
+    }
+
+    /** Opens a channel with the settings of {@code config}. Waits for the handshake. */
+    public static Channel connect(String address, Config config) throws IOException {
+        return BlockingCalls.run(() -> {
+            try (Call call = new Call(); NativeConfig settings = config.toNative()) {
+                call.check("partywall_connect", call.text(address), settings.handle(), call.result());
+                return new Channel(call.resultLong(), config);
+            }
+        });
+    }
+
+    /** Returns whether the channel shares memory now, instead of sending on a socket. */
+    public boolean sharesMemory() {
+        try (Call call = new Call()) {
+            int status = Call.invoke(
+                    "partywall_channel_transport", handle, call.result(), call.secondResult());
+            return status == Native.OK
+                    && call.resultInt() == Config.Transport.SHARED_MEMORY.ordinal();
+        }
+    }
+
+    /**
+     * Waits until the kernel has accepted the bytes of all sent messages, at most for {@code
+     * timeout}. Shared memory has none.
+     */
+    public void flush(Duration timeout) throws IOException {
+        beginSending();
+        try {
+            if (!write(Deadline.after(timeout))) {
+                throw new TimedOutException();
+            }
+        } finally {
+            endSending();
+        }
+    }
+
+    /**
+     * A socket may take a part of a message. The caller waits until it has taken the rest, because
+     * no later call may come; the message counts as sent if the deadline passes.
+     */
+    @Override
+    void settle(long deadline) throws IOException {
+        if (beginsOnSocket && deadline != Deadline.NOW) {
+            write(deadline);
+        }
+    }
+
+    /** Writes what the kernel has not accepted yet. Returns false if the deadline came first. */
+    private boolean write(long deadline) throws IOException {
+        while (true) {
+            sender.begin();
+            int status = Native.channelTryFlush(handle, errorPlace(SEND));
+            if (status == Native.OK || status == Native.FINISHED) {
+                return true;
+            }
+            if (status != Native.TIMED_OUT && status != Native.FULL) {
+                throw PartywallException.of(status, errorPlace(SEND));
+            }
+            if (!await(true, deadline)) {
+                return false;
+            }
+            checkOpen();
+        }
+    }
+
+    /** Ends the sending direction. Answers of the peer are still received. */
+    public void closeWrite() throws IOException {
+        beginSending();
+        try (Call call = new Call()) {
+            call.check("partywall_channel_close_write", handle);
+        } finally {
+            endSending();
+        }
+    }
+
+    @Override
+    int attempt(int operation, long first, long second, long timeout) {
+        long error = errorPlace(operation);
+        return switch (operation) {
+            case SEND -> timeout == 0
+                    ? Native.channelTrySend(handle, first, second, error)
+                    : Native.channelSend(handle, first, second, timeout, error);
+            case RESERVE -> Native.channelReserve(
+                    handle, first, dataPlace(RESERVE), lengthPlace(RESERVE), timeout, error);
+            case COMMIT -> Native.channelCommit(handle, first, timeout, error);
+            default -> timeout == 0
+                    ? Native.channelTryRecv(handle, dataPlace(RECV), lengthPlace(RECV), error)
+                    : Native.channelRecv(handle, dataPlace(RECV), lengthPlace(RECV), timeout, error);
+        };
+    }
+
+    /**
+     * A platform thread first waits in the library, which polls as its strategy says: most answers
+     * come in that time. A virtual thread would hold its carrier.
+     */
+    @Override
+    long briefWait() {
+        return parksAtOnce || spins || Thread.currentThread().isVirtual() ? 0 : BRIEF_WAIT_NS;
+    }
+
+    @Override
+    boolean failsWhenFull() {
+        return failsWhenFull;
+    }
+
+    @Override
+    boolean await(boolean isSending, long deadline) throws IOException {
+        Waiter waiter = isSending ? sender : receiver;
+        if (spins) {
+            return waiter.spin(deadline);
+        }
+        int operation = isSending ? SEND : RECV;
+        long error = errorPlace(operation);
+        int status = Native.channelArm(handle, isSending, dataPlace(operation), error);
+        if (status != Native.OK) {
+            throw PartywallException.of(status, error);
+        }
+        int fd = Native.getInt(dataPlace(operation));
+        if (fd < 0) {
+            return true;
+        }
+        if (!Thread.currentThread().isVirtual()) {
+            return waiter.poll(fd, pollPlaces(operation), deadline);
+        }
+        Poller poller = Poller.get();
+        poller.register(fd, waiter);
+        try {
+            return waiter.await(deadline);
+        } finally {
+            poller.unregister(fd, waiter);
+        }
+    }
+
+    @Override
+    Message keepMessage() throws IOException {
+        try (Call call = new Call()) {
+            call.check("partywall_channel_keep", handle, call.result());
+            return new Message(call.resultLong());
+        }
+    }
+
+    @Override
+    void free() {
+        Call.invoke("partywall_channel_free", handle);
+        sender.free();
+        receiver.free();
+    }
+
+    /** Four times the default spin budget: an interrupt or close is noticed after this time. */
+    private static final long BRIEF_WAIT_NS = 200_000;
+}

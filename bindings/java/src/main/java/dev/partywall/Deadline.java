@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall;
+
+import java.time.Duration;
+
+/**
+ * The time at which a call gives up, as a number: nanoseconds of {@link System#nanoTime}, or one of
+ * two constants. A number needs no allocation.
+ */
+final class Deadline {
+    /** The deadline of a call that waits without a limit. */
+    static final long NEVER = Long.MIN_VALUE;
+    /** The deadline of a call that never waits. */
+    static final long NOW = Long.MIN_VALUE + 1;
+
+    private Deadline() {}
+
+    /** Returns the deadline of a call that waits at most for {@code timeout}. */
+    static long after(Duration timeout) {
+        if (timeout.isNegative()) {
+            throw new IllegalArgumentException("the timeout is negative: " + timeout);
+        }
+        if (timeout.compareTo(LONGEST) > 0) {
+            return NEVER;
+        }
+        return Math.max(System.nanoTime() + timeout.toNanos(), NOW + 1);
+    }
+
+    /** Returns the nanoseconds that are left, 0 if the deadline has passed. */
+    static long left(long deadline) {
+        if (deadline == NEVER) {
+            return Long.MAX_VALUE;
+        }
+        return deadline == NOW ? 0 : Math.max(0, deadline - System.nanoTime());
+    }
+
+    private static final Duration LONGEST = Duration.ofDays(100 * 365);
+}

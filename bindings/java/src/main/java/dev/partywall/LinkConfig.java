@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall;
+
+import java.time.Duration;
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/**
+ * Settings of links. Each method changes this object and returns it. A value that is impossible is
+ * refused when the configuration is used.
+ */
+public final class LinkConfig {
+    private final Map<String, Long> settings = new LinkedHashMap<>();
+
+    /** How often a message may be delivered after a crash. */
+    public enum Delivery {
+        /** A message that was not acknowledged comes again. */
+        AT_LEAST_ONCE,
+        /** A message that was delivered never comes again. */
+        AT_MOST_ONCE
+    }
+
+    /** What happens to a link's file of an earlier boot. */
+    public enum AfterReboot {
+        /** It is refused unless the link was closed and the file is whole. */
+        REFUSE,
+        /** The link goes on with what is provable. */
+        ADOPT_PROVEN
+    }
+
+    /** Makes a configuration with the default settings. */
+    public LinkConfig() {}
+
+    /** Sets the size of the ring, a power of two; the default is 1 MiB. */
+    public LinkConfig ringBytes(long bytes) {
+        return set("ring_bytes", bytes);
+    }
+
+    /** Sets the memory for long messages; the default is 4 MiB. */
+    public LinkConfig slabBytes(long bytes) {
+        return set("slab_bytes", bytes);
+    }
+
+    /** Sets the allowed transports; the default is {@link Config.Transport#AUTO}. */
+    public LinkConfig transport(Config.Transport transport) {
+        return set("transport", transport.ordinal());
+    }
+
+    /** Sets how often a message may come; the default is {@link Delivery#AT_LEAST_ONCE}. */
+    public LinkConfig delivery(Delivery delivery) {
+        return set("delivery", delivery.ordinal());
+    }
+
+    /** Sets what happens after a reboot; the default is {@link AfterReboot#REFUSE}. */
+    public LinkConfig afterReboot(AfterReboot choice) {
+        return set("after_reboot", choice.ordinal());
+    }
+
+    /** Sets after how many attempts a message counts as poison. */
+    public LinkConfig attemptsMax(int count) {
+        return set("attempts_max", count);
+    }
+
+    /** Sets after which time without a sign of life a TCP connection counts as dead. */
+    public LinkConfig deadAfter(Duration time) {
+        return set("dead_after_ns", time.toNanos());
+    }
+
+    /**
+     * Sets any setting by the key that {@code partywall.h} lists. An unknown key is refused when
+     * the configuration is used.
+     */
+    public LinkConfig set(String key, long value) {
+        settings.put(key, value);
+        return this;
+    }
+
+    NativeConfig toNative() throws PartywallException {
+        return NativeConfig.of("link_config", settings);
+    }
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+
+/**
+ * A received message of its own. Any thread may use and close it, also after its channel was
+ * closed. Until then a long message holds memory of its sender.
+ *
+ * <p>Closing one takes some microseconds, because other threads may be reading it. {@link View} has
+ * no such cost.
+ */
+public final class Message implements AutoCloseable {
+    private final Arena arena = Arena.ofShared();
+    private final MemorySegment segment;
+    private final boolean isZeroCopy;
+
+    Message(long handle) {
+        try (Call call = new Call()) {
+            // A handle that the library has just made is valid.
+            Call.invoke("partywall_message_data", handle, call.result(), call.secondResult());
+            segment = MemorySegment.ofAddress(call.resultLong())
+                    .reinterpret(call.secondResultLong(), arena,
+                            ignored -> Call.invoke("partywall_message_free", handle))
+                    .asReadOnly();
+            Call.invoke("partywall_message_is_zero_copy", handle, call.result());
+            isZeroCopy = call.resultInt() != 0;
+        }
+    }
+
+    /**
+     * Returns the bytes of the message, read-only. After {@link #close} the segment throws
+     * {@link IllegalStateException}.
+     */
+    public MemorySegment segment() {
+        return segment;
+    }
+
+    /** Returns the length of the message in bytes. */
+    public long byteSize() {
+        return segment.byteSize();
+    }
+
+    /** Returns whether the bytes lie in memory of their sender. */
+    public boolean isZeroCopy() {
+        return isZeroCopy;
+    }
+
+    /** Frees the message. A second call does nothing. */
+    @Override
+    public void close() {
+        if (arena.scope().isAlive()) {
+            arena.close();
+        }
+    }
+}

@@ -1,0 +1,598 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall;
+
+import java.io.IOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.ValueLayout;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+import java.lang.ref.Reference;
+import java.nio.ByteBuffer;
+import java.nio.channels.AsynchronousCloseException;
+import java.nio.channels.ClosedChannelException;
+import java.time.Duration;
+
+/**
+ * Messages in two directions: a {@link Channel}, or a {@link Stream} of a session.
+ *
+ * <p>One thread may send while another receives; a second thread in the same direction gets a
+ * {@link PartywallException} with the code {@link PartywallException#BUSY}. A virtual thread that
+ * waits gives its carrier back. {@link Thread#interrupt} ends a wait with an
+ * {@link java.io.InterruptedIOException} and leaves the interrupt status set; {@link #close} by
+ * another thread ends it with an {@link AsynchronousCloseException}. The channel stays usable after
+ * an interrupt.
+ *
+ * <pre>
+ *   send, reserve ── sending: 0 or 1 ──┐
+ *                                      ├─ close: freed once neither direction is in use
+ *   recv, view ── receiving: 0 or 1 ───┘
+ * </pre>
+ */
+public abstract sealed class MessageChannel implements AutoCloseable permits Channel, Stream {
+    /** The handle of the native object. */
+    final long handle;
+    final Waiter sender = new Waiter();
+    final Waiter receiver = new Waiter();
+    /** The places for results of native calls, and a buffer for short messages. */
+    private final MemorySegment memory = Arena.ofAuto().allocate(PLACES_BYTES + STAGING_BYTES, 16);
+    private final long places = memory.address();
+    private final View view = new View(this);
+    private final Object freeing = new Object();
+    private volatile int sending;
+    private volatile int receiving;
+    private volatile boolean isClosed;
+    private volatile boolean isFinished;
+    /** Whether the last message was too long for the caller's buffer, and is received again. */
+    private boolean isReturned;
+
+    MessageChannel(long handle) {
+        this.handle = handle;
+    }
+
+    /** Sends a copy of {@code payload}. Waits for room without a limit. */
+    public final void send(byte[] payload) throws IOException {
+        send(payload, 0, payload.length, Deadline.NEVER);
+    }
+
+    /** Sends a copy of {@code length} bytes of {@code payload}. Waits for room without a limit. */
+    public final void send(byte[] payload, int offset, int length) throws IOException {
+        send(payload, offset, length, Deadline.NEVER);
+    }
+
+    /**
+     * Sends a copy of {@code payload}. Throws {@link TimedOutException} if there is no room in
+     * time.
+     */
+    public final void send(byte[] payload, Duration timeout) throws IOException {
+        send(payload, 0, payload.length, Deadline.after(timeout));
+    }
+
+    /** Sends a copy of {@code payload} if there is room now, and returns whether there was. */
+    public final boolean trySend(byte[] payload) throws IOException {
+        return send(payload, 0, payload.length, Deadline.NOW);
+    }
+
+    /** Sends a copy of {@code payload}. Waits for room without a limit. */
+    public final void send(MemorySegment payload) throws IOException {
+        send(payload, Deadline.NEVER);
+    }
+
+    /**
+     * Sends a copy of {@code payload}. Throws {@link TimedOutException} if there is no room in
+     * time.
+     */
+    public final void send(MemorySegment payload, Duration timeout) throws IOException {
+        send(payload, Deadline.after(timeout));
+    }
+
+    /** Sends a copy of {@code payload} if there is room now, and returns whether there was. */
+    public final boolean trySend(MemorySegment payload) throws IOException {
+        return send(payload, Deadline.NOW);
+    }
+
+    /** Sends a copy of the remaining bytes of {@code payload}, which then has none. */
+    public final void send(ByteBuffer payload) throws IOException {
+        send(payload, Deadline.NEVER);
+    }
+
+    /**
+     * Sends as {@link #send(ByteBuffer)}. Throws {@link TimedOutException} if there is no room in
+     * time.
+     */
+    public final void send(ByteBuffer payload, Duration timeout) throws IOException {
+        send(payload, Deadline.after(timeout));
+    }
+
+    /** Sends as {@link #send(ByteBuffer)} if there is room now, and returns whether there was. */
+    public final boolean trySend(ByteBuffer payload) throws IOException {
+        return send(payload, Deadline.NOW);
+    }
+
+    /** Reserves memory for a message of {@code length} bytes. Waits for room without a limit. */
+    public final Reservation reserve(long length) throws IOException {
+        return reserve(length, Deadline.NEVER);
+    }
+
+    /** Reserves memory. Throws {@link TimedOutException} if there is no room in time. */
+    public final Reservation reserve(long length, Duration timeout) throws IOException {
+        return reserve(length, Deadline.after(timeout));
+    }
+
+    /**
+     * Receives the next message where it lies. Waits without a limit; returns null once the peer
+     * has finished and every message was received. The view must be closed before the next message
+     * is received.
+     */
+    public final View recv() throws IOException {
+        return recvView(Deadline.NEVER);
+    }
+
+    /**
+     * Receives as {@link #recv()}. Throws {@link TimedOutException} if no message comes in time.
+     */
+    public final View recv(Duration timeout) throws IOException {
+        return recvView(Deadline.after(timeout));
+    }
+
+    /** Receives a message if one is there; returns null if not, or if the peer has finished. */
+    public final View tryRecv() throws IOException {
+        return recvView(Deadline.NOW);
+    }
+
+    /** Has {@code handler} handle the next message; returns false once the peer has finished. */
+    public final boolean recv(MessageHandler handler) throws IOException {
+        return handle(handler, Deadline.NEVER);
+    }
+
+    /**
+     * Handles as {@link #recv(MessageHandler)}. Throws {@link TimedOutException} if none comes in
+     * time.
+     */
+    public final boolean recv(MessageHandler handler, Duration timeout) throws IOException {
+        return handle(handler, Deadline.after(timeout));
+    }
+
+    /**
+     * Receives a copy of the next message, and returns its length, or -1 once the peer has
+     * finished. If the array is too short it throws {@link IndexOutOfBoundsException}, and the next
+     * call receives the same message.
+     */
+    public final int recv(byte[] target) throws IOException {
+        return recv(target, Deadline.NEVER);
+    }
+
+    /**
+     * Receives as {@link #recv(byte[])}. Throws {@link TimedOutException} if no message comes in
+     * time.
+     */
+    public final int recv(byte[] target, Duration timeout) throws IOException {
+        return recv(target, Deadline.after(timeout));
+    }
+
+    /**
+     * Receives a copy of the next message into the remaining space, as {@link #recv(byte[])} does.
+     */
+    public final int recv(ByteBuffer target) throws IOException {
+        return recv(target, Deadline.NEVER);
+    }
+
+    /**
+     * Receives as {@link #recv(ByteBuffer)}. Throws {@link TimedOutException} if no message comes
+     * in time.
+     */
+    public final int recv(ByteBuffer target, Duration timeout) throws IOException {
+        return recv(target, Deadline.after(timeout));
+    }
+
+    /** Receives a copy of the next message into a segment, as {@link #recv(byte[])} does. */
+    public final long recv(MemorySegment target) throws IOException {
+        return recv(target, Deadline.NEVER);
+    }
+
+    /**
+     * Receives as {@link #recv(MemorySegment)}. Throws {@link TimedOutException} if no message
+     * comes in time.
+     */
+    public final long recv(MemorySegment target, Duration timeout) throws IOException {
+        return recv(target, Deadline.after(timeout));
+    }
+
+    /** Returns whether the peer has finished, and every message was received. */
+    public final boolean isFinished() {
+        return isFinished;
+    }
+
+    /** Returns whether {@link #close} was called. */
+    public final boolean isClosed() {
+        return isClosed;
+    }
+
+    /**
+     * Ends both directions. The peer receives every sent message, then the end. Calls of other
+     * threads that wait end with an {@link AsynchronousCloseException}; a view of another thread
+     * stays valid until it is closed. A second call does nothing.
+     */
+    @Override
+    public final void close() {
+        isClosed = true;
+        sender.signal();
+        receiver.signal();
+        view.closeIfOwned();
+        freeUnlessUsed();
+    }
+
+    /** Makes one attempt, or one brief wait: {@code timeout} is in nanoseconds. */
+    abstract int attempt(int operation, long first, long second, long timeout);
+
+    /** Returns for how many nanoseconds a native call may wait before this thread parks. */
+    abstract long briefWait();
+
+    /** Returns whether sending without room fails instead of waiting. */
+    abstract boolean failsWhenFull();
+
+    /** Parks after an attempt that found nothing. Returns false at the deadline. */
+    abstract boolean await(boolean isSending, long deadline) throws IOException;
+
+    /** Makes the message of the view an object of its own. */
+    abstract Message keepMessage() throws IOException;
+
+    /** Does what is left after a message was sent. */
+    abstract void settle(long deadline) throws IOException;
+
+    abstract void free();
+
+    final long errorPlace(int operation) {
+        return operation == RECV ? places : places + SEND_PLACES;
+    }
+
+    final long dataPlace(int operation) {
+        return errorPlace(operation) + 8;
+    }
+
+    final long lengthPlace(int operation) {
+        return errorPlace(operation) + 16;
+    }
+
+    /** Returns the address of two {@code struct pollfd}. */
+    final long pollPlaces(int operation) {
+        return places + (operation == RECV ? POLL_PLACES : POLL_PLACES + 2 * Native.POLL_BYTES);
+    }
+
+    final void commit(long reservation, long deadline) throws IOException {
+        beginSending();
+        try {
+            sent(perform(COMMIT, reservation, 0, deadline), deadline);
+        } finally {
+            endSending();
+        }
+    }
+
+    final void endView() {
+        RECEIVING.setVolatile(this, 0);
+        if (isClosed) {
+            freeUnlessUsed();
+        }
+    }
+
+    final void beginSending() throws IOException {
+        if (!SENDING.compareAndSet(this, 0, 1)) {
+            throw refusal();
+        }
+        if (isClosed) {
+            endSending();
+            throw new ClosedChannelException();
+        }
+    }
+
+    final void endSending() {
+        SENDING.setVolatile(this, 0);
+        if (isClosed) {
+            freeUnlessUsed();
+        }
+    }
+
+    private void beginReceiving() throws IOException {
+        if (!RECEIVING.compareAndSet(this, 0, 1)) {
+            view.checkClosed();
+            throw refusal();
+        }
+        if (isClosed) {
+            endView();
+            throw new ClosedChannelException();
+        }
+    }
+
+    private IOException refusal() {
+        return isClosed ? new ClosedChannelException() : PartywallException.busy();
+    }
+
+    private boolean send(byte[] payload, int offset, int length, long deadline) throws IOException {
+        beginSending();
+        try {
+            if (length <= STAGING_BYTES) {
+                MemorySegment.copy(payload, offset, memory, ValueLayout.JAVA_BYTE, PLACES_BYTES, length);
+                return sent(perform(SEND, places + PLACES_BYTES, length, deadline), deadline);
+            }
+            if (!sent(perform(RESERVE, length, 0, deadline), deadline)) {
+                return false;
+            }
+            long target = Native.getLong(dataPlace(RESERVE));
+            MemorySegment.copy(payload, offset, Native.MEMORY, ValueLayout.JAVA_BYTE, target, length);
+            return commitReserved(deadline);
+        } finally {
+            endSending();
+        }
+    }
+
+    private boolean send(MemorySegment payload, long deadline) throws IOException {
+        beginSending();
+        try {
+            long length = payload.byteSize();
+            if (payload.isNative()) {
+                int status = perform(SEND, payload.address(), length, deadline);
+                Reference.reachabilityFence(payload);
+                return sent(status, deadline);
+            }
+            if (length <= STAGING_BYTES) {
+                MemorySegment.copy(payload, 0, memory, PLACES_BYTES, length);
+                return sent(perform(SEND, places + PLACES_BYTES, length, deadline), deadline);
+            }
+            if (!sent(perform(RESERVE, length, 0, deadline), deadline)) {
+                return false;
+            }
+            MemorySegment.copy(payload, 0, Native.MEMORY, Native.getLong(dataPlace(RESERVE)), length);
+            return commitReserved(deadline);
+        } finally {
+            endSending();
+        }
+    }
+
+    private boolean send(ByteBuffer payload, long deadline) throws IOException {
+        boolean isSent;
+        if (payload.hasArray()) {
+            int offset = payload.arrayOffset() + payload.position();
+            isSent = send(payload.array(), offset, payload.remaining(), deadline);
+        } else {
+            isSent = send(MemorySegment.ofBuffer(payload), deadline);
+        }
+        if (isSent) {
+            payload.position(payload.limit());
+        }
+        return isSent;
+    }
+
+    private boolean commitReserved(long deadline) throws IOException {
+        long reservation = Native.getLong(lengthPlace(RESERVE));
+        int status = perform(COMMIT, reservation, 0, deadline);
+        if (status != Native.OK) {
+            // The library has freed it already after most failures.
+            Call.invoke("partywall_reservation_abort", reservation);
+        }
+        return sent(status, deadline);
+    }
+
+    private Reservation reserve(long length, long deadline) throws IOException {
+        if (length < 0) {
+            throw new IllegalArgumentException("the length is negative: " + length);
+        }
+        beginSending();
+        try {
+            sent(perform(RESERVE, length, 0, deadline), deadline);
+            long handle = Native.getLong(lengthPlace(RESERVE));
+            return new Reservation(this, handle, Native.getLong(dataPlace(RESERVE)), length);
+        } finally {
+            endSending();
+        }
+    }
+
+    /** Returns whether a message was sent; throws unless it was, or there is no room now. */
+    private boolean sent(int status, long deadline) throws IOException {
+        if (status == Native.OK) {
+            settle(deadline);
+            return true;
+        }
+        if (deadline == Deadline.NOW && status == Native.FULL) {
+            return false;
+        }
+        throw PartywallException.of(status, errorPlace(SEND));
+    }
+
+    /**
+     * Attempts an operation of the sending direction until there is room, at most until the
+     * deadline.
+     */
+    private int perform(int operation, long first, long second, long deadline) throws IOException {
+        int status = attempt(operation, first, second, 0);
+        if (status != Native.FULL || deadline == Deadline.NOW || failsWhenFull()) {
+            return status;
+        }
+        // A commit that times out in the library has used up its reservation.
+        long brief = operation == COMMIT ? 0 : Math.min(briefWait(), Deadline.left(deadline));
+        if (brief > 0) {
+            status = attempt(operation, first, second, brief);
+        }
+        while (status == Native.FULL || (status == Native.TIMED_OUT && brief > 0)) {
+            sender.begin();
+            status = attempt(operation, first, second, 0);
+            if (status == Native.FULL && !isClosed && !await(true, deadline)) {
+                return Native.TIMED_OUT;
+            }
+            checkOpen();
+        }
+        return status;
+    }
+
+    private View recvView(long deadline) throws IOException {
+        return receive(deadline) ? openView() : null;
+    }
+
+    private View openView() {
+        view.open(Native.getLong(dataPlace(RECV)), Native.getLong(lengthPlace(RECV)));
+        return view;
+    }
+
+    private boolean handle(MessageHandler handler, long deadline) throws IOException {
+        if (!receive(deadline)) {
+            return false;
+        }
+        try (View message = openView()) {
+            handler.handle(message.segment());
+        }
+        return true;
+    }
+
+    private int recv(byte[] target, long deadline) throws IOException {
+        if (!receive(deadline)) {
+            return -1;
+        }
+        try {
+            int length = (int) received(target.length);
+            long address = Native.getLong(dataPlace(RECV));
+            MemorySegment.copy(Native.MEMORY, ValueLayout.JAVA_BYTE, address, target, 0, length);
+            return length;
+        } finally {
+            endView();
+        }
+    }
+
+    private int recv(ByteBuffer target, long deadline) throws IOException {
+        if (!receive(deadline)) {
+            return -1;
+        }
+        try {
+            int length = (int) received(target.remaining());
+            long address = Native.getLong(dataPlace(RECV));
+            int position = target.position();
+            if (target.hasArray()) {
+                int offset = target.arrayOffset() + position;
+                MemorySegment.copy(
+                        Native.MEMORY, ValueLayout.JAVA_BYTE, address, target.array(), offset, length);
+            } else {
+                MemorySegment.copy(Native.MEMORY, address, MemorySegment.ofBuffer(target), 0, length);
+            }
+            target.position(position + length);
+            return length;
+        } finally {
+            endView();
+        }
+    }
+
+    private long recv(MemorySegment target, long deadline) throws IOException {
+        if (!receive(deadline)) {
+            return -1;
+        }
+        try {
+            long length = received(target.byteSize());
+            MemorySegment.copy(Native.MEMORY, Native.getLong(dataPlace(RECV)), target, 0, length);
+            return length;
+        } finally {
+            endView();
+        }
+    }
+
+    /** Returns the length of the received message; throws if it exceeds {@code capacity}. */
+    private long received(long capacity) {
+        long length = Native.getLong(lengthPlace(RECV));
+        if (length > capacity) {
+            isReturned = true;
+            throw new IndexOutOfBoundsException(
+                    "the message has " + length + " bytes, and the target has room for " + capacity);
+        }
+        return length;
+    }
+
+    /**
+     * Receives the next message into the places. Returns false, and ends receiving, if there is
+     * none: the peer has finished, or the call does not wait.
+     */
+    private boolean receive(long deadline) throws IOException {
+        beginReceiving();
+        boolean isReceived = isReturned;
+        isReturned = false;
+        try {
+            if (!isReceived) {
+                int status = receiveStatus(deadline);
+                isReceived = status == Native.OK;
+                isFinished |= status == Native.FINISHED;
+                boolean isNone = status == Native.EMPTY && deadline == Deadline.NOW;
+                if (!isReceived && !isNone && status != Native.FINISHED) {
+                    throw PartywallException.of(status, errorPlace(RECV));
+                }
+            }
+        } finally {
+            if (!isReceived) {
+                endView();
+            }
+        }
+        return isReceived;
+    }
+
+    private int receiveStatus(long deadline) throws IOException {
+        int status = attempt(RECV, 0, 0, 0);
+        if (status != Native.EMPTY || deadline == Deadline.NOW) {
+            return status;
+        }
+        long brief = Math.min(briefWait(), Deadline.left(deadline));
+        if (brief > 0) {
+            status = attempt(RECV, 0, 0, brief);
+        }
+        while (status == Native.EMPTY || (status == Native.TIMED_OUT && brief > 0)) {
+            receiver.begin();
+            status = attempt(RECV, 0, 0, 0);
+            if (status == Native.EMPTY && !isClosed && !await(false, deadline)) {
+                return Native.TIMED_OUT;
+            }
+            checkOpen();
+        }
+        return status;
+    }
+
+    final void checkOpen() throws IOException {
+        if (isClosed) {
+            throw new AsynchronousCloseException();
+        }
+    }
+
+    /** Frees the native object if the channel is closed, and no direction is in use. */
+    private void freeUnlessUsed() {
+        synchronized (freeing) {
+            if (!SENDING.compareAndSet(this, 0, 1)) {
+                return;
+            }
+            if (!RECEIVING.compareAndSet(this, 0, 1)) {
+                SENDING.setVolatile(this, 0);
+                return;
+            }
+            // Both directions stay in use, so this happens once.
+            free();
+        }
+    }
+
+    /** Sends the bytes at an address, with their length. */
+    static final int SEND = 0;
+    /** Reserves memory of a length. */
+    static final int RESERVE = 1;
+    /** Sends a reservation. */
+    static final int COMMIT = 2;
+    /** Receives a view. */
+    static final int RECV = 3;
+
+    private static final long SEND_PLACES = 24;
+    private static final long POLL_PLACES = 48;
+    private static final long PLACES_BYTES = POLL_PLACES + 4 * Native.POLL_BYTES;
+    /** Longest message that is copied on its way out of the heap. Longer ones are reserved. */
+    private static final int STAGING_BYTES = 4096;
+    private static final VarHandle SENDING;
+    private static final VarHandle RECEIVING;
+
+    static {
+        try {
+            MethodHandles.Lookup lookup = MethodHandles.lookup();
+            SENDING = lookup.findVarHandle(MessageChannel.class, "sending", int.class);
+            RECEIVING = lookup.findVarHandle(MessageChannel.class, "receiving", int.class);
+        } catch (ReflectiveOperationException failure) {
+            throw new ExceptionInInitializerError(failure);
+        }
+    }
+}

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall;
+
+import static java.lang.foreign.ValueLayout.JAVA_BYTE;
+import static java.lang.foreign.ValueLayout.JAVA_INT_UNALIGNED;
+import static java.lang.foreign.ValueLayout.JAVA_LONG_UNALIGNED;
+
+import java.lang.foreign.Arena;
+import java.lang.foreign.FunctionDescriptor;
+import java.lang.foreign.Linker;
+import java.lang.foreign.MemoryLayout;
+import java.lang.foreign.MemorySegment;
+import java.lang.foreign.SymbolLookup;
+import java.lang.foreign.ValueLayout;
+import java.lang.invoke.MethodHandle;
+import java.nio.charset.StandardCharsets;
+
+/**
+ * The functions of {@code partywall.h} on the path of messages, and those of the C library that
+ * {@link Poller} calls. All others are called by {@link Call}.
+ *
+ * <p>Handles and addresses are numbers of 64 bits here, so that no call allocates. Calls that never
+ * wait and copy little are critical: the thread stays in its Java state for a few nanoseconds less.
+ */
+final class Native {
+    static final int OK = 0;
+    static final int TIMED_OUT = 4;
+    static final int FULL = 5;
+    static final int EMPTY = 6;
+    static final int WOULD_BLOCK = 7;
+    static final int BUSY = 8;
+    static final int FINISHED = 9;
+    static final int READABLE = 1;
+    static final int WRITABLE = 2;
+    static final int OPENED = 4;
+    static final int ENDED = 8;
+
+    static final int EPOLL_CLOEXEC = 0x80000;
+    static final int EPOLL_CTL_ADD = 1;
+    static final int EPOLL_CTL_MOD = 3;
+    /** Size of {@code struct epoll_event}, which is packed on x86-64 alone. */
+    static final int EPOLL_EVENT_BYTES = System.getProperty("os.arch").equals("amd64") ? 12 : 16;
+    /** Size of {@code partywall_event}. */
+    static final int EVENT_BYTES = 16;
+    /** Longest message that a critical call copies. */
+    static final long CRITICAL_BYTES_MAX = 4096;
+
+    private static final Linker LINKER = Linker.nativeLinker();
+    private static final SymbolLookup LIBRARY = NativeLibrary.load();
+    /**
+     * All memory of the process. Only addresses from the library are read and written through it.
+     */
+    static final MemorySegment MEMORY = MemorySegment.NULL.reinterpret(Long.MAX_VALUE);
+
+    private static final MethodHandle ERROR_MESSAGE = value("partywall_error_message", "J", "J");
+    private static final MethodHandle ERROR_ERRNO = value("partywall_error_errno", "I", "J");
+    private static final MethodHandle ERROR_APPLICATION =
+            value("partywall_error_application_code", "I", "J");
+    private static final MethodHandle ERROR_FREE = value("partywall_error_free", "I", "J");
+    private static final MethodHandle CHANNEL_TRY_SEND = critical("partywall_channel_send", "JJJJJ");
+    private static final MethodHandle CHANNEL_SEND = value("partywall_channel_send", "I", "JJJJJ");
+    private static final MethodHandle CHANNEL_TRY_RECV = critical("partywall_channel_recv_view", "JJJJJ");
+    private static final MethodHandle CHANNEL_RECV = value("partywall_channel_recv_view", "I", "JJJJJ");
+    private static final MethodHandle CHANNEL_RESERVE = value("partywall_channel_reserve", "I", "JJJJJJ");
+    private static final MethodHandle CHANNEL_COMMIT = value("partywall_channel_commit", "I", "JJJJ");
+    private static final MethodHandle CHANNEL_FLUSH = value("partywall_channel_flush", "I", "JJJ");
+    private static final MethodHandle STREAM_SEND = value("partywall_stream_send", "I", "JJJJJ");
+    private static final MethodHandle STREAM_RECV = value("partywall_stream_recv_view", "I", "JJJJJ");
+    private static final MethodHandle STREAM_RESERVE = value("partywall_stream_reserve", "I", "JJJJJJ");
+    private static final MethodHandle STREAM_COMMIT = value("partywall_stream_commit", "I", "JJJJ");
+    private static final MethodHandle LOOP_WAIT = value("partywall_loop_wait", "I", "JJJJJJ");
+    private static final MethodHandle CHANNEL_ARM_SEND = value("partywall_channel_arm_send", "I", "JJJ");
+    private static final MethodHandle CHANNEL_ARM_RECV = value("partywall_channel_arm_recv", "I", "JJJ");
+    private static final MethodHandle EVENTFD = system("eventfd", "II");
+    private static final MethodHandle READ = system("read", "J", "IJJ");
+    private static final MethodHandle WRITE = system("write", "J", "IJJ");
+    private static final MethodHandle CLOSE = system("close", "I");
+    private static final MethodHandle POLL = system("poll", "JJI");
+    private static final MethodHandle EPOLL_CREATE = system("epoll_create1", "I");
+    private static final MethodHandle EPOLL_CTL = system("epoll_ctl", "IIIJ");
+    private static final MethodHandle EPOLL_WAIT = system("epoll_wait", "IJII");
+
+    private Native() {}
+
+    static long errorMessage(long error) {
+        try {
+            return (long) ERROR_MESSAGE.invokeExact(error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    static int errorErrno(long error) {
+        try {
+            return (int) ERROR_ERRNO.invokeExact(error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    static int errorApplicationCode(long error) {
+        try {
+            return (int) ERROR_APPLICATION.invokeExact(error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    static void errorFree(long error) {
+        try {
+            int ignored = (int) ERROR_FREE.invokeExact(error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    static int channelTrySend(long channel, long data, long length, long error) {
+        try {
+            if (length <= CRITICAL_BYTES_MAX) {
+                return (int) CHANNEL_TRY_SEND.invokeExact(channel, data, length, 0L, error);
+            }
+            return (int) CHANNEL_SEND.invokeExact(channel, data, length, 0L, error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    static int channelSend(long channel, long data, long length, long timeout, long error) {
+        try {
+            return (int) CHANNEL_SEND.invokeExact(channel, data, length, timeout, error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    static int channelTryRecv(long channel, long data, long length, long error) {
+        try {
+            return (int) CHANNEL_TRY_RECV.invokeExact(channel, data, length, 0L, error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    static int channelRecv(long channel, long data, long length, long timeout, long error) {
+        try {
+            return (int) CHANNEL_RECV.invokeExact(channel, data, length, timeout, error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    static int channelReserve(long channel, long length, long data, long place, long timeout, long error) {
+        try {
+            return (int) CHANNEL_RESERVE.invokeExact(channel, length, data, place, timeout, error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    static int channelCommit(long channel, long reservation, long timeout, long error) {
+        try {
+            return (int) CHANNEL_COMMIT.invokeExact(channel, reservation, timeout, error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    static int channelTryFlush(long channel, long error) {
+        try {
+            return (int) CHANNEL_FLUSH.invokeExact(channel, 0L, error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    static int streamSend(long stream, long data, long length, long error) {
+        try {
+            return (int) STREAM_SEND.invokeExact(stream, data, length, 0L, error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    static int streamRecv(long stream, long data, long length, long error) {
+        try {
+            return (int) STREAM_RECV.invokeExact(stream, data, length, 0L, error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    static int streamReserve(long stream, long length, long data, long place, long error) {
+        try {
+            return (int) STREAM_RESERVE.invokeExact(stream, length, data, place, 0L, error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    static int streamCommit(long stream, long reservation, long error) {
+        try {
+            return (int) STREAM_COMMIT.invokeExact(stream, reservation, 0L, error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    static int loopWait(long loop, long events, long capacity, long count, long error) {
+        try {
+            return (int) LOOP_WAIT.invokeExact(loop, events, capacity, count, -1L, error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    /** Arms a direction of a channel: the descriptor to wait for is written to {@code fd}. */
+    static int channelArm(long channel, boolean isSending, long fd, long error) {
+        try {
+            if (isSending) {
+                return (int) CHANNEL_ARM_SEND.invokeExact(channel, fd, error);
+            }
+            return (int) CHANNEL_ARM_RECV.invokeExact(channel, fd, error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    /** Makes an eventfd, or returns a negative number. */
+    static int eventfd() {
+        try {
+            return (int) EVENTFD.invokeExact(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    /** Makes an eventfd not readable. The memory at {@code place} is overwritten. */
+    static void readEvent(int fd, long place) {
+        try {
+            long ignored = (long) READ.invokeExact(fd, place, 8L);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    /** Makes an eventfd readable. */
+    static void writeEvent(int fd) {
+        try {
+            long ignored = (long) WRITE.invokeExact(fd, ONE, 8L);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    static void closeDescriptor(int fd) {
+        try {
+            int ignored = (int) CLOSE.invokeExact(fd);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    /** Makes a {@code struct pollfd} wait for readability. */
+    static void setPoll(long place, int fd) {
+        MEMORY.set(JAVA_LONG_UNALIGNED, place, (long) POLLIN << 32 | Integer.toUnsignedLong(fd));
+    }
+
+    /** Returns whether a {@code struct pollfd} has an event. */
+    static boolean isPolled(long place) {
+        return getInt(place + 4) >>> 16 != 0;
+    }
+
+    static int poll(long places, long count, int timeoutMillis) {
+        try {
+            return (int) POLL.invokeExact(places, count, timeoutMillis);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    static int epollCreate(int flags) {
+        try {
+            return (int) EPOLL_CREATE.invokeExact(flags);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    /** Adds a descriptor to an epoll set, or changes it, for one event of readability. */
+    static int epollControl(int epoll, int operation, int fd) {
+        try (Arena arena = Arena.ofConfined()) {
+            MemorySegment event = arena.allocate(EPOLL_EVENT_BYTES, 8);
+            event.set(JAVA_INT_UNALIGNED, 0, EPOLLIN | EPOLLONESHOT);
+            event.set(JAVA_LONG_UNALIGNED, EPOLL_EVENT_BYTES - 8, fd);
+            return (int) EPOLL_CTL.invokeExact(epoll, operation, fd, event.address());
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    static int epollWait(int epoll, long events, int capacity) {
+        try {
+            return (int) EPOLL_WAIT.invokeExact(epoll, events, capacity, -1);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    static int epollFd(long events, int index) {
+        return getInt(events + (long) index * EPOLL_EVENT_BYTES + EPOLL_EVENT_BYTES - 8);
+    }
+
+    static long getLong(long address) {
+        return MEMORY.get(JAVA_LONG_UNALIGNED, address);
+    }
+
+    static int getInt(long address) {
+        return MEMORY.get(JAVA_INT_UNALIGNED, address);
+    }
+
+    /** Returns the text at an address, which ends with a zero byte. */
+    static String string(long address) {
+        return MEMORY.asSlice(address).getString(0);
+    }
+
+    /** Returns a copy of bytes of the library. */
+    static byte[] bytes(long address, long length) {
+        byte[] copy = new byte[Math.toIntExact(length)];
+        MemorySegment.copy(MEMORY, JAVA_BYTE, address, copy, 0, copy.length);
+        return copy;
+    }
+
+    static String text(long address, long length) {
+        return new String(bytes(address, length), StandardCharsets.UTF_8);
+    }
+
+    /** Allocates memory that is never freed. */
+    static long allocateForever(long bytes) {
+        return Arena.global().allocate(bytes, 16).address();
+    }
+
+    /** Returns a function of the library; {@code result} and {@code arguments} are of J and I. */
+    static MethodHandle value(String name, String result, String arguments, Linker.Option... options) {
+        MemorySegment symbol = LIBRARY.find(name).orElseThrow(() -> new UnsatisfiedLinkError(
+                "the native library has no " + name + ": it is of another version"));
+        return LINKER.downcallHandle(symbol, descriptor(result, arguments), options);
+    }
+
+    private static MethodHandle critical(String name, String arguments) {
+        return value(name, "I", arguments, Linker.Option.critical(false));
+    }
+
+    private static MethodHandle system(String name, String arguments) {
+        return system(name, "I", arguments);
+    }
+
+    private static MethodHandle system(String name, String result, String arguments) {
+        MemorySegment symbol = LINKER.defaultLookup().find(name).orElseThrow();
+        return LINKER.downcallHandle(symbol, descriptor(result, arguments));
+    }
+
+    private static FunctionDescriptor descriptor(String result, String arguments) {
+        MemoryLayout[] layouts = arguments.chars().mapToObj(Native::layout).toArray(MemoryLayout[]::new);
+        return FunctionDescriptor.of(layout(result.charAt(0)), layouts);
+    }
+
+    private static MemoryLayout layout(int letter) {
+        return letter == 'J' ? ValueLayout.JAVA_LONG : ValueLayout.JAVA_INT;
+    }
+
+    private static long one() {
+        long place = allocateForever(8);
+        MEMORY.set(JAVA_LONG_UNALIGNED, place, 1);
+        return place;
+    }
+
+    /** Native calls throw nothing; what comes nevertheless is an error of the virtual machine. */
+    static Error unexpected(Throwable failure) {
+        if (failure instanceof Error error) {
+            return error;
+        }
+        return new AssertionError("a native call has thrown", failure);
+    }
+
+    /** Size of {@code struct pollfd}. */
+    static final long POLL_BYTES = 8;
+    private static final int POLLIN = 1;
+    private static final int EFD_NONBLOCK = 0x800;
+    private static final int EFD_CLOEXEC = 0x80000;
+    private static final long ONE = one();
+    private static final int EPOLLIN = 1;
+    private static final int EPOLLONESHOT = 1 << 30;
+}

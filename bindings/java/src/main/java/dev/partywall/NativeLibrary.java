@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.UncheckedIOException;
+import java.lang.foreign.Arena;
+import java.lang.foreign.SymbolLookup;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.attribute.PosixFilePermissions;
+
+/**
+ * The shared library: that of the property {@code partywall.library}, or the one in the jar, which
+ * is copied to a directory of this user alone, loaded, and deleted again.
+ */
+final class NativeLibrary {
+    private NativeLibrary() {}
+
+    /** Loads the library for the whole life of the process. */
+    static SymbolLookup load() {
+        String path = System.getProperty(PROPERTY);
+        if (path != null) {
+            return SymbolLookup.libraryLookup(Path.of(path), Arena.global());
+        }
+        String name = "/native/linux-" + System.getProperty("os.arch") + "/libpartywall.so";
+        try (InputStream library = NativeLibrary.class.getResourceAsStream(name)) {
+            if (library == null) {
+                throw new UnsatisfiedLinkError("the jar has no " + name + ": set -D" + PROPERTY
+                        + "=/path/to/libpartywall.so");
+            }
+            return copied(library);
+        } catch (IOException failure) {
+            throw new UncheckedIOException("the native library cannot be copied out of the jar: set -D"
+                    + PROPERTY + "=/path/to/libpartywall.so", failure);
+        }
+    }
+
+    private static SymbolLookup copied(InputStream library) throws IOException {
+        var ownerOnly = PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------"));
+        Path directory = Files.createTempDirectory("partywall-", ownerOnly);
+        Path file = directory.resolve("libpartywall.so");
+        try {
+            Files.copy(library, file);
+            return SymbolLookup.libraryLookup(file, Arena.global());
+        } finally {
+            // The mapping stays valid without the file.
+            Files.deleteIfExists(file);
+            Files.deleteIfExists(directory);
+        }
+    }
+
+    private static final String PROPERTY = "partywall.library";
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.locks.ReentrantLock;
+
+/**
+ * The daemon thread that waits for the descriptors of channels and listeners, and signals their
+ * waiters. Threads that wait park, so a virtual thread gives its carrier back.
+ *
+ * <p>A descriptor is watched for one event at a time ({@code EPOLLONESHOT}), as the poller of the
+ * JDK does it. A descriptor that was closed leaves the epoll set by itself; one that is used again
+ * is only signalled needlessly.
+ */
+final class Poller {
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Map<Integer, List<Waiter>> waiters = new HashMap<>();
+    private final int epoll;
+
+    private Poller() {
+        epoll = Native.epollCreate(Native.EPOLL_CLOEXEC);
+        if (epoll < 0) {
+            throw new IllegalStateException("the process has too few free descriptors for an epoll set");
+        }
+        Thread.ofPlatform().name("partywall-poller").daemon().start(this::run);
+    }
+
+    /** Returns the poller of the process, and starts its thread at the first call. */
+    static Poller get() {
+        return Holder.POLLER;
+    }
+
+    /** Signals {@code waiter} once {@code fd} is readable. */
+    void register(int fd, Waiter waiter) throws IOException {
+        lock.lock();
+        try {
+            waiters.computeIfAbsent(fd, ignored -> new ArrayList<>(2)).add(waiter);
+            if (Native.epollControl(epoll, Native.EPOLL_CTL_MOD, fd) != 0
+                    && Native.epollControl(epoll, Native.EPOLL_CTL_ADD, fd) != 0) {
+                remove(fd, waiter);
+                throw new IOException("epoll cannot watch another descriptor");
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Forgets a waiter that waits no longer. */
+    void unregister(int fd, Waiter waiter) {
+        lock.lock();
+        try {
+            remove(fd, waiter);
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void remove(int fd, Waiter waiter) {
+        List<Waiter> those = waiters.get(fd);
+        if (those != null && those.remove(waiter) && those.isEmpty()) {
+            waiters.remove(fd);
+        }
+    }
+
+    private void run() {
+        long events = Native.allocateForever((long) EVENTS_MAX * Native.EPOLL_EVENT_BYTES);
+        while (true) {
+            // Only a signal handler of the process ends the call with a negative number.
+            int count = Native.epollWait(epoll, events, EVENTS_MAX);
+            for (int index = 0; index < count; index++) {
+                signal(Native.epollFd(events, index));
+            }
+        }
+    }
+
+    private void signal(int fd) {
+        List<Waiter> those;
+        lock.lock();
+        try {
+            those = waiters.remove(fd);
+        } finally {
+            lock.unlock();
+        }
+        if (those != null) {
+            those.forEach(Waiter::signal);
+        }
+    }
+
+    private static final class Holder {
+        static final Poller POLLER = new Poller();
+    }
+
+    private static final int EVENTS_MAX = 256;
+}

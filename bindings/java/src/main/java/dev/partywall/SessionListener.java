@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall;
+
+import java.io.IOException;
+import java.time.Duration;
+import java.util.concurrent.atomic.AtomicBoolean;
+
+/** A listener for sessions. Any thread may accept. */
+public final class SessionListener implements AutoCloseable {
+    private final long handle;
+    private final long tag;
+    private final String address;
+    private final WaitList waiters = new WaitList();
+    private final AtomicBoolean isClosed = new AtomicBoolean();
+
+    private SessionListener(long handle, long tag) throws PartywallException {
+        this.handle = handle;
+        this.tag = tag;
+        address = Listener.addressOf("partywall_session_listener_address", handle);
+        SessionLoop.get().register(tag, kinds -> waiters.signal());
+    }
+
+    /**
+     * Listens at {@code address}: {@code unix:/path}, {@code unix:@name} or {@code tcp:host:port}.
+     */
+    public static SessionListener bind(String address) throws IOException {
+        return bind(address, new Config());
+    }
+
+    /** Listens with the settings of {@code config}, which apply to every accepted session. */
+    public static SessionListener bind(String address, Config config) throws IOException {
+        SessionLoop loop = SessionLoop.get();
+        long tag = loop.nextTag();
+        try (Call call = new Call(); NativeConfig settings = config.toNative()) {
+            call.check("partywall_session_listener_bind", call.text(address), settings.handle(),
+                    loop.handle(), tag, call.result());
+            return new SessionListener(call.resultLong(), tag);
+        }
+    }
+
+    /** Returns the bound address, with the port that the system chose. */
+    public String address() {
+        return address;
+    }
+
+    /** Waits for the next session, without a limit. */
+    public Session accept() throws IOException {
+        return accept(Deadline.NEVER);
+    }
+
+    /**
+     * Waits for the next session. Throws {@link TimedOutException} if none is established in time.
+     */
+    public Session accept(Duration timeout) throws IOException {
+        return accept(Deadline.after(timeout));
+    }
+
+    private Session accept(long deadline) throws IOException {
+        long sessionTag = SessionLoop.get().nextTag();
+        return new Session(waiters.await(Native.TIMED_OUT, deadline, call -> attempt(call, sessionTag)),
+                sessionTag);
+    }
+
+    private int attempt(Call call, long sessionTag) {
+        int status = call.status("partywall_session_listener_accept", handle, sessionTag, call.result(), 0);
+        // Another thread is accepting at this moment; it is signalled as well.
+        return status == Native.BUSY ? Native.TIMED_OUT : status;
+    }
+
+    /** Stops listening, and removes the socket file. Ends calls of other threads that wait. */
+    @Override
+    public void close() {
+        if (isClosed.compareAndSet(false, true)) {
+            SessionLoop.get().unregister(tag);
+            waiters.close();
+            while (Call.invoke("partywall_session_listener_free", handle) == Native.BUSY) {
+                // Another thread is within an attempt, which never waits.
+                Thread.onSpinWait();
+            }
+        }
+    }
+}

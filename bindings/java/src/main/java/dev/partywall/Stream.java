@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall;
+
+import java.io.IOException;
+
+/** A stream of a session: messages in two directions, with an end and back-pressure of its own. */
+public final class Stream extends MessageChannel {
+    private final long tag;
+    private final byte[] metadata;
+
+    Stream(long handle, long tag) {
+        super(handle);
+        this.tag = tag;
+        try (Call call = new Call()) {
+            Call.invoke("partywall_stream_metadata", handle, call.result(), call.secondResult());
+            metadata = Native.bytes(call.resultLong(), call.secondResultLong());
+        }
+        SessionLoop.get().register(tag, this::signal);
+    }
+
+    /**
+     * Returns the metadata with which the peer has opened the stream; empty if this side opened it.
+     */
+    public byte[] metadata() {
+        return metadata.clone();
+    }
+
+    /** Ends the sending direction: the peer receives every sent message, then the end. */
+    public void finish() throws IOException {
+        end("partywall_stream_finish", handle);
+    }
+
+    /** Ends the sending direction at once: the peer's receiving fails with the code. */
+    public void reset(int code) throws IOException {
+        end("partywall_stream_reset", handle, code);
+    }
+
+    /** Ends the receiving direction: the peer's sending fails with the code. */
+    public void stop(int code) throws IOException {
+        try (Call call = new Call()) {
+            call.check("partywall_stream_stop", handle, code);
+        }
+    }
+
+    /**
+     * Returns the stream as a stream of bytes, without the boundaries of messages. The other side
+     * uses a stream of bytes as well.
+     */
+    public ByteStream bytes() {
+        return new ByteStream(this);
+    }
+
+    private void end(String function, long... arguments) throws IOException {
+        beginSending();
+        try (Call call = new Call()) {
+            call.check(function, arguments);
+        } finally {
+            endSending();
+        }
+    }
+
+    private void signal(int kinds) {
+        if ((kinds & (Native.READABLE | Native.ENDED)) != 0) {
+            receiver.signal();
+        }
+        if ((kinds & (Native.WRITABLE | Native.ENDED)) != 0) {
+            sender.signal();
+        }
+    }
+
+    @Override
+    int attempt(int operation, long first, long second, long timeout) {
+        long error = errorPlace(operation);
+        return switch (operation) {
+            case SEND -> Native.streamSend(handle, first, second, error);
+            case RESERVE -> Native.streamReserve(
+                    handle, first, dataPlace(RESERVE), lengthPlace(RESERVE), error);
+            case COMMIT -> Native.streamCommit(handle, first, error);
+            default -> Native.streamRecv(handle, dataPlace(RECV), lengthPlace(RECV), error);
+        };
+    }
+
+    @Override
+    long briefWait() {
+        return 0;
+    }
+
+    @Override
+    boolean failsWhenFull() {
+        return false;
+    }
+
+    @Override
+    boolean await(boolean isSending, long deadline) throws IOException {
+        return (isSending ? sender : receiver).await(deadline);
+    }
+
+    /** The driver of the session writes what a socket has not taken. */
+    @Override
+    void settle(long deadline) {}
+
+    @Override
+    Message keepMessage() throws IOException {
+        try (Call call = new Call()) {
+            call.check("partywall_stream_keep", handle, call.result());
+            return new Message(call.resultLong());
+        }
+    }
+
+    @Override
+    void free() {
+        SessionLoop.get().unregister(tag);
+        Call.invoke("partywall_stream_free", handle);
+    }
+}

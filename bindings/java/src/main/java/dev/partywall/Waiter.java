@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall;
+
+import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.util.concurrent.locks.LockSupport;
+
+/**
+ * One thread that waits, virtual or not, and that another thread signals.
+ *
+ * <pre>
+ *   begin ─▶ attempt finds nothing ─┬─▶ await ─▶ parked ◀── signal: a poller thread, or close
+ *                                   └─▶ poll ──▶ in the kernel ◀── descriptor, or signal
+ * </pre>
+ *
+ * A signal between {@code begin} and the wait ends the wait at once, so none is lost. Only a
+ * platform thread polls, because a virtual one would hold its carrier.
+ */
+final class Waiter {
+    private volatile Thread thread;
+    private volatile boolean isSignalled;
+    /** Not null while the thread polls. */
+    private volatile Wakeup polling;
+    private Wakeup wakeup;
+
+    /** Prepares for waiting: signals from now on count. */
+    void begin() {
+        isSignalled = false;
+        thread = Thread.currentThread();
+    }
+
+    /** Returns at once, for a caller that polls. Returns false if the deadline has come. */
+    boolean spin(long deadline) throws InterruptedIOException {
+        checkInterrupt();
+        Thread.onSpinWait();
+        return Deadline.left(deadline) > 0;
+    }
+
+    /** Parks until a signal. Returns false if the deadline came first. */
+    boolean await(long deadline) throws InterruptedIOException {
+        while (!isSignalled) {
+            checkInterrupt();
+            long left = Deadline.left(deadline);
+            if (left == 0) {
+                return false;
+            }
+            if (deadline == Deadline.NEVER) {
+                LockSupport.park(this);
+            } else {
+                LockSupport.parkNanos(this, left);
+            }
+        }
+        return true;
+    }
+
+    private static void checkInterrupt() throws InterruptedIOException {
+        if (Thread.currentThread().isInterrupted()) {
+            throw new InterruptedIOException("the thread was interrupted");
+        }
+    }
+
+    /**
+     * Waits until a descriptor is readable, or a signal. Returns false if the deadline came first.
+     * {@code places} is memory for {@link Wakeup#poll}.
+     */
+    boolean poll(int fd, long places, long deadline) throws IOException {
+        if (wakeup == null) {
+            wakeup = new Wakeup();
+        }
+        polling = wakeup;
+        try {
+            while (!isSignalled) {
+                checkInterrupt();
+                long left = Deadline.left(deadline);
+                if (left == 0) {
+                    return false;
+                }
+                if (wakeup.poll(fd, places, left)) {
+                    return true;
+                }
+            }
+            return true;
+        } finally {
+            polling = null;
+        }
+    }
+
+    /** Ends the wait of the thread, or the one that it prepares for. */
+    void signal() {
+        isSignalled = true;
+        Wakeup ends = polling;
+        if (ends != null) {
+            ends.wakeup();
+        }
+        LockSupport.unpark(thread);
+    }
+
+    /** Frees what waiting needed. The thread waits no more. */
+    void free() {
+        try {
+            if (wakeup != null) {
+                wakeup.close();
+            }
+        } catch (IOException impossible) {
+            throw new AssertionError(impossible);
+        }
+    }
+}

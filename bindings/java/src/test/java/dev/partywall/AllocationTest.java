@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall;
+
+import com.sun.management.ThreadMXBean;
+import java.lang.foreign.Arena;
+import java.lang.foreign.MemorySegment;
+import java.lang.management.ManagementFactory;
+import java.nio.ByteBuffer;
+import java.util.concurrent.FutureTask;
+
+/** In steady state messages allocate nothing on the heap. */
+final class AllocationTest {
+    private static final int WARM_UP = 20_000;
+    private static final int MESSAGES = 10_000;
+
+    /** One message there and back. */
+    private interface Exchange {
+        void run() throws Exception;
+    }
+
+    void arraysAllocateNothing() throws Exception {
+        for (int size : new int[] {48, 1024, 65536}) {
+            try (Pair pair = Pair.open()) {
+                byte[] payload = new byte[size];
+                byte[] target = new byte[size];
+                allocatesNothing(() -> {
+                    pair.client().send(payload);
+                    Check.that(pair.server().recv(target) == size, "the length");
+                });
+            }
+        }
+    }
+
+    void segmentsAllocateNothing() throws Exception {
+        try (Pair pair = Pair.open(); Arena arena = Arena.ofConfined()) {
+            MemorySegment payload = arena.allocate(2000);
+            MemorySegment target = arena.allocate(2000);
+            allocatesNothing(() -> {
+                pair.client().send(payload);
+                Check.that(pair.server().recv(target) == 2000, "the length");
+            });
+        }
+    }
+
+    void heapBuffersAllocateNothing() throws Exception {
+        try (Pair pair = Pair.open()) {
+            ByteBuffer payload = ByteBuffer.allocate(300);
+            ByteBuffer target = ByteBuffer.allocate(300);
+            allocatesNothing(() -> {
+                pair.client().send(payload.clear());
+                Check.that(pair.server().recv(target.clear()) == 300, "the length");
+            });
+        }
+    }
+
+    void viewsAllocateNothing() throws Exception {
+        for (int size : new int[] {48, 65536}) {
+            try (Pair pair = Pair.open()) {
+                byte[] payload = new byte[size];
+                allocatesNothing(() -> {
+                    pair.client().send(payload);
+                    try (View view = pair.server().recv()) {
+                        Check.that(view.byteSize() == size && view.get(size - 1) == 0, "the bytes");
+                    }
+                });
+            }
+        }
+    }
+
+    void waitsOfPlatformThreadsAllocateNothing() throws Exception {
+        try (Pair pair = Pair.open(Pair.address(), new Config().waiting(Config.Wait.PARK))) {
+            byte[] payload = new byte[48];
+            byte[] target = new byte[48];
+            FutureTask<Void> echoing = Pair.start(() -> {
+                byte[] echo = new byte[48];
+                while (pair.server().recv(echo) >= 0) {
+                    pair.server().send(echo);
+                }
+                return null;
+            });
+            allocatesNothing(() -> {
+                pair.client().send(payload);
+                Check.that(pair.client().recv(target) == 48, "the length");
+            });
+            pair.client().closeWrite();
+            echoing.get();
+        }
+    }
+
+    private static void allocatesNothing(Exchange exchange) throws Exception {
+        ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
+        for (int count = 0; count < WARM_UP; count++) {
+            exchange.run();
+        }
+        // Reading the counter allocates, and the compiler may end in one round: one must be clean.
+        long allocated = Long.MAX_VALUE;
+        for (int round = 0; round < 5 && allocated >= MESSAGES; round++) {
+            long before = threads.getCurrentThreadAllocatedBytes();
+            for (int count = 0; count < MESSAGES; count++) {
+                exchange.run();
+            }
+            allocated = threads.getCurrentThreadAllocatedBytes() - before;
+        }
+        // The smallest object has 16 bytes: fewer than one message in 16 may have made one.
+        Check.that(allocated < MESSAGES, allocated + " bytes for " + MESSAGES + " messages");
+    }
+}

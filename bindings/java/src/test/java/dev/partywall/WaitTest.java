@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall;
+
+import java.io.InterruptedIOException;
+import java.nio.channels.AsynchronousCloseException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
+import java.util.function.Function;
+
+/** Waits end by a message, by an interrupt, and by close, in platform and virtual threads. */
+final class WaitTest {
+    private static final List<Thread.Builder> THREADS =
+            List.of(Thread.ofPlatform().daemon(), Thread.ofVirtual());
+    private static final List<Config.Wait> STRATEGIES =
+            List.of(Config.Wait.ADAPTIVE, Config.Wait.PARK, Config.Wait.SPIN);
+
+    void messageEndsAWait() throws Exception {
+        for (Config.Wait strategy : STRATEGIES) {
+            for (Thread.Builder threads : THREADS) {
+                try (Pair pair = Pair.open(Pair.address(), new Config().waiting(strategy))) {
+                    Waiting<Integer> waiting = new Waiting<>(threads, () -> pair.server().recv(new byte[8]));
+                    waiting.untilItWaits();
+                    pair.client().send(new byte[5]);
+                    Check.equal(waiting.task.get(), 5);
+                }
+            }
+        }
+    }
+
+    void interruptEndsAWaitAndLeavesTheChannelUsable() throws Exception {
+        for (Config.Wait strategy : STRATEGIES) {
+            for (Thread.Builder threads : THREADS) {
+                try (Pair pair = Pair.open(Pair.address(), new Config().waiting(strategy))) {
+                    CountDownLatch isInterrupted = new CountDownLatch(1);
+                    Waiting<Integer> waiting = new Waiting<>(threads, () -> {
+                        Check.thrown(InterruptedIOException.class, () -> pair.server().recv());
+                        Check.that(Thread.interrupted(), "the interrupt status stays");
+                        isInterrupted.countDown();
+                        return pair.server().recv(new byte[8], Pair.SOON);
+                    });
+                    waiting.untilItWaits();
+                    waiting.thread.interrupt();
+                    isInterrupted.await();
+                    pair.client().send(new byte[3]);
+                    Check.equal(waiting.task.get(), 3);
+                }
+            }
+        }
+    }
+
+    void closeEndsAWait() throws Exception {
+        for (Thread.Builder threads : THREADS) {
+            try (Pair pair = Pair.open(); SessionListener sessions = SessionListener.bind(Pair.address())) {
+                List<Waiting<?>> waits = new ArrayList<>();
+                waits.add(new Waiting<>(threads, () -> pair.server().recv()));
+                waits.add(new Waiting<>(threads, () -> pair.listener().accept()));
+                waits.add(new Waiting<>(threads, sessions::accept));
+                for (Waiting<?> waiting : waits) {
+                    waiting.untilItWaits();
+                }
+                pair.server().close();
+                pair.listener().close();
+                sessions.close();
+                for (Waiting<?> waiting : waits) {
+                    ExecutionException failure =
+                            Check.thrown(ExecutionException.class, () -> waiting.task.get());
+                    Check.that(failure.getCause() instanceof AsynchronousCloseException,
+                            "" + failure.getCause());
+                }
+            }
+        }
+    }
+
+    void secondThreadInADirectionIsRefused() throws Exception {
+        try (Pair pair = Pair.open()) {
+            Waiting<Integer> waiting =
+                    new Waiting<>(Thread.ofPlatform().daemon(), () -> pair.server().recv(new byte[8]));
+            waiting.untilItWaits();
+            PartywallException failure =
+                    Check.thrown(PartywallException.class, () -> pair.server().recv(Pair.SOON));
+            Check.equal(failure.code(), PartywallException.BUSY);
+            pair.server().send(new byte[1]);
+            pair.client().send(new byte[2]);
+            Check.equal(waiting.task.get(), 2);
+        }
+    }
+
+    void virtualThreadsExchangeMessagesOverChannels() throws Exception {
+        try (Pair pair = Pair.open()) {
+            Function<Channel, Callable<Integer>> echo = channel -> () -> {
+                int count = 0;
+                while (channel.recv(message -> channel.send(message))) {
+                    count++;
+                }
+                return count;
+            };
+            Waiting<Integer> echoing = new Waiting<>(Thread.ofVirtual(), echo.apply(pair.server()));
+            Waiting<Integer> asking = new Waiting<>(Thread.ofVirtual(), () -> {
+                byte[] target = new byte[64];
+                for (int index = 0; index < 2000; index++) {
+                    pair.client().send(Check.pattern(index % 64, index));
+                    Check.equal(pair.client().recv(target, Pair.SOON), index % 64);
+                }
+                pair.client().closeWrite();
+                return 2000;
+            });
+            Check.equal(asking.task.get(), 2000);
+            Check.equal(echoing.task.get(), 2000);
+        }
+    }
+
+    /** A call in a thread of its own. */
+    private static final class Waiting<T> {
+        final FutureTask<T> task;
+        final Thread thread;
+
+        Waiting(Thread.Builder threads, Callable<T> call) {
+            task = new FutureTask<>(call);
+            thread = threads.start(task);
+        }
+
+        /**
+         * Waits until the thread is parked. One that polls, also in the kernel, looks as if it ran.
+         */
+        void untilItWaits() {
+            for (int attempt = 0; attempt < 200 && !task.isDone(); attempt++) {
+                Thread.State state = thread.getState();
+                if (state == Thread.State.WAITING || state == Thread.State.TIMED_WAITING) {
+                    return;
+                }
+                Thread.yield();
+            }
+        }
+    }
+}
