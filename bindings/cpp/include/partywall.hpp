@@ -259,19 +259,46 @@ inline constexpr timeout forever = timeout::unlimited();
 
 namespace detail {
 
-/// The error object of one call of the C interface.
+/// The one owner of an object of the C interface.
+template <class T, std::int32_t (*Free)(T *)> class owner {
+public:
+    owner() = default;
+    explicit owner(T *object) noexcept : object_(object) {}
+    owner(owner &&other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+    owner &operator=(owner &&other) noexcept {
+        if (this != &other) {
+            reset();
+            object_ = std::exchange(other.object_, nullptr);
+        }
+        return *this;
+    }
+    ~owner() { reset(); }
+
+    T *get() const noexcept { return object_; }
+    T **out() noexcept {
+        reset();
+        return &object_;
+    }
+    void forget() noexcept { object_ = nullptr; }
+    void reset() noexcept {
+        if (object_ != nullptr) Free(std::exchange(object_, nullptr));
+    }
+
+private:
+    T *object_ = nullptr;
+};
+
+/// The place for the error object of one call of the C interface, which makes none unless it fails.
 class failure {
 public:
     failure() = default;
     failure(const failure &) = delete;
     failure &operator=(const failure &) = delete;
-    ~failure() {
-        if (error_ != nullptr) partywall_error_free(error_);
-    }
 
     partywall_error **out() noexcept { return &error_; }
 
     [[noreturn]] void raise(std::int32_t status) const {
+        const owner<partywall_error, partywall_error_free> owned(error_);
         const std::error_code code(static_cast<int>(status), category());
         if (error_ == nullptr) throw error(code, "");
         throw error(code, partywall_error_message(error_), partywall_error_application_code(error_),
@@ -324,35 +351,6 @@ template <class Function, class... Arguments>
 std::int32_t call(std::error_code &code, Function *function, Arguments... arguments) noexcept {
     return note(status_of(nullptr, function, arguments...), code);
 }
-
-/// The one owner of an object of the C interface.
-template <class T, std::int32_t (*Free)(T *)> class owner {
-public:
-    owner() = default;
-    explicit owner(T *object) noexcept : object_(object) {}
-    owner(owner &&other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
-    owner &operator=(owner &&other) noexcept {
-        if (this != &other) {
-            reset();
-            object_ = std::exchange(other.object_, nullptr);
-        }
-        return *this;
-    }
-    ~owner() { reset(); }
-
-    T *get() const noexcept { return object_; }
-    T **out() noexcept {
-        reset();
-        return &object_;
-    }
-    void forget() noexcept { object_ = nullptr; }
-    void reset() noexcept {
-        if (object_ != nullptr) Free(std::exchange(object_, nullptr));
-    }
-
-private:
-    T *object_ = nullptr;
-};
 
 /// Returns the text that a function of the C interface copies into a buffer.
 template <class Object>

@@ -253,7 +253,7 @@ public:
         }
     }
 
-    /// Attempts an operation, and keeps it if it has to wait.
+    /// Attempts an operation, and keeps it if it has to wait. The caller keeps the object.
     void start(source &object, direction way, std::unique_ptr<operation> started) {
         {
             const std::lock_guard guard(lock_);
@@ -266,9 +266,11 @@ public:
                 arm();
                 return;
             }
-            settle_later();
         }
         complete(std::move(started), false);
+        // The handler comes first: mostly it starts an operation that waits.
+        const std::lock_guard guard(lock_);
+        settle_later();
     }
 
     void cancel(source &object, direction way, std::uint64_t number) {
@@ -288,7 +290,7 @@ public:
     void settle() {
         if (channel_ != nullptr) return;
         std::vector<std::unique_ptr<operation>> none;
-        for (int round = 0; round < 2 && pending_ == 0; round++) turn(none);
+        if (pending_ == 0) turn(none);
     }
 
     /// As settle(), unless an operation is pending by then.

@@ -11,8 +11,8 @@ import java.util.Objects;
 /**
  * A stream of bytes over a {@link Stream} of a session. One thread may write while another reads.
  *
- * <p>A read returns bytes of one message, where it lies, and keeps the rest for the next read. A
- * write is sent as messages of at most 32 KiB.
+ * <p>A read takes one message, copies it, and keeps the rest for the next read. A write is sent as
+ * messages of at most 32 KiB.
  */
 public final class ByteStream implements ByteChannel {
     private final Stream stream;
