@@ -66,7 +66,7 @@ fn shmipc_carries_streams_in_both_roles_with_threads_and_in_loops() {
 
 #[test]
 fn calls_are_answered_given_up_and_lost() {
-    Program::build("tests/calls.c", Sanitizers::On).run(&[]);
+    Program::build_as("c11", "tests/calls.c", Sanitizers::On).run(&[]);
 }
 
 #[test]
