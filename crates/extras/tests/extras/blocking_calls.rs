@@ -5,6 +5,7 @@ use partywall::blocking::{Listener, Session, Stream, connect_with};
 use partywall::{Begin, Config, StreamRecvError};
 use partywall_extras::calls::blocking::{Client, Server};
 use partywall_extras::calls::{CallError, CallViolation, CallsConfig, Lost, ServeError, VIOLATION};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -239,6 +240,37 @@ fn two_sides_that_send_much_at_once_do_not_wait_for_each_other() {
     for mut call in calls {
         assert_eq!(call.wait(soon()).unwrap(), payload);
     }
+    drop(client);
+    serving.join().unwrap();
+}
+
+#[test]
+fn answers_and_slots_reach_their_threads_although_another_goes_on_receiving() {
+    let (client, server, _kept) = ends(pair(), CallsConfig::default().in_flight_max(2));
+    let mut unanswered = client.begin(b"later", None).unwrap();
+    let held = server.recv(soon()).unwrap().unwrap();
+    let receiving = thread::spawn(move || unanswered.wait(None));
+    let serving = thread::spawn(move || {
+        while let Some(request) = server.recv(None).unwrap() {
+            request.answer(b"now", None).unwrap();
+        }
+    });
+    // The two threads also wait for each other's slot.
+    let (done, finished) = mpsc::channel();
+    for _ in 0..2 {
+        let (client, done) = (client.clone(), done.clone());
+        thread::spawn(move || {
+            for _ in 0..1000 {
+                assert_eq!(client.call(b"x", None).unwrap(), b"now");
+            }
+            done.send(()).unwrap();
+        });
+    }
+    for _ in 0..2 {
+        finished.recv_timeout(TIMEOUT).expect("every call has its answer");
+    }
+    held.answer(b"at last", None).unwrap();
+    assert_eq!(receiving.join().unwrap().unwrap(), b"at last");
     drop(client);
     serving.join().unwrap();
 }

@@ -6,19 +6,23 @@
 //! - A call holds one of `in_flight_max` slots from its id until its answer, or until its CANCEL is
 //!   sent.
 //! - The receiving stream is in the state whenever nobody receives. Whoever puts it back notifies
-//!   all who wait.
+//!   all who wait, and each of them looks for its own answer then.
+//! - A CANCEL that could not be sent stays in `cancels`. It is sent by the thread that had the
+//!   sending stream, or by one that waits: it looks again every `SEND_SLICE`, or every
+//!   `LOOK_AGAIN` if the CANCEL came up later. If no thread makes a call or waits for one, the
+//!   CANCEL waits for the next that does.
 
 use super::super::frame::{Frame, HEADER_BYTES, left_us};
 use super::super::pending::{Left, Pending};
 use super::super::{ABORTED, BUSY, CallError, CallViolation, CallsConfig, DEADLINE, Lost};
-use super::turn::{Turn, wait_while};
-use super::{BETWEEN_MAX, refuse, send_frame, send_until};
+use super::turn::{Turn, wait_once};
+use super::{BETWEEN_MAX, SEND_SLICE, refuse, send_frame, send_until};
 use bytes::Buf;
 use partywall::blocking::{RecvStream, SendStream, Stream};
 use partywall::{Message, StreamRecvError, StreamSendError};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Makes calls over a stream, from any number of threads. Clones share the stream.
 ///
@@ -51,8 +55,8 @@ struct State {
     answers: HashMap<u64, Result<Message, CallError>>,
     /// Calls that hold a slot.
     in_flight: usize,
-    /// Calls whose CANCEL is to be sent.
-    cancels: Vec<u64>,
+    /// Calls whose CANCEL is to be sent. Only the thread that has the sending stream removes some.
+    cancels: VecDeque<u64>,
     /// `None` while a thread receives.
     recv: Option<RecvStream>,
     over: Option<Lost>,
@@ -73,7 +77,7 @@ impl Client {
             pending: Pending::new(),
             answers: HashMap::new(),
             in_flight: 0,
-            cancels: Vec::new(),
+            cancels: VecDeque::new(),
             recv: Some(recv),
             over: None,
         };
@@ -100,23 +104,23 @@ impl Client {
     pub fn begin(&self, payload: &[u8], deadline: Option<Instant>) -> Result<Call, CallError> {
         let shared = &self.shared;
         shared.take_slot(deadline)?;
-        let Some(mut send) = shared.send.take(deadline) else {
-            return Err(shared.leave_slot(CallError::DeadlineExceeded));
-        };
-        let id = shared.lock().pending.begin(());
-        let left = deadline.map(|it| it.saturating_duration_since(Instant::now()));
-        let frame = Frame::Call { id, one_way: false, left_us: left_us(left) };
-        let sent = send_frame(&mut send, frame, payload, deadline, || shared.receive_arrived());
-        drop(send);
-        let mut state = shared.lock();
-        if let Err(error) = sent {
-            state.pending.leave(id);
-            drop(state);
-            return Err(shared.leave_slot(error.into()));
+        let sent = shared.with_send(deadline, |send| {
+            let id = shared.lock().pending.begin(());
+            let left = deadline.map(|it| it.saturating_duration_since(Instant::now()));
+            let frame = Frame::Call { id, one_way: false, left_us: left_us(left) };
+            let sent = send_frame(send, frame, payload, deadline, || shared.receive_arrived());
+            let mut state = shared.lock();
+            if let Err(error) = sent {
+                state.pending.leave(id);
+                return Err(error.into());
+            }
+            state.pending.sent(id);
+            Ok(id)
+        });
+        match sent {
+            Ok(id) => Ok(Call { shared: Arc::clone(shared), id, deadline, is_answered: false }),
+            Err(error) => Err(shared.leave_slot(error)),
         }
-        state.pending.sent(id);
-        drop(state);
-        Ok(Call { shared: Arc::clone(shared), id, deadline, is_answered: false })
     }
 
     /// Makes a one-way call, which has no answer. `Ok` means that the call is committed to the
@@ -126,14 +130,15 @@ impl Client {
     /// Returns [`CallError`] if the call was not committed before `deadline`.
     pub fn call_one_way(&self, payload: &[u8], deadline: Option<Instant>) -> Result<(), CallError> {
         let shared = &self.shared;
-        let mut send = shared.send.take(deadline).ok_or(CallError::DeadlineExceeded)?;
-        let id = {
-            let mut state = shared.lock();
-            state.check()?;
-            state.pending.one_way()
-        };
-        let frame = Frame::Call { id, one_way: true, left_us: 0 };
-        Ok(send_frame(&mut send, frame, payload, deadline, || shared.receive_arrived())?)
+        shared.with_send(deadline, |send| {
+            let id = {
+                let mut state = shared.lock();
+                state.check()?;
+                state.pending.one_way()
+            };
+            let frame = Frame::Call { id, one_way: true, left_us: 0 };
+            Ok(send_frame(send, frame, payload, deadline, || shared.receive_arrived())?)
+        })
     }
 
     /// Returns the reason why no more calls can be made, or `None` as long as calls can be made.
@@ -174,7 +179,7 @@ impl Drop for Call {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         match state.pending.leave(self.id) {
-            Left::Cancel(()) => state.cancels.push(self.id),
+            Left::Cancel(()) => state.cancels.push_back(self.id),
             Left::Nothing => {
                 state.answers.remove(&self.id);
             }
@@ -225,23 +230,19 @@ impl Shared {
             if is_late {
                 return Err(None);
             }
-            match state.recv.take() {
-                Some(recv) => {
-                    drop(state);
-                    is_late = self.receive(recv, |recv| match deadline {
-                        Some(deadline) => recv.recv_deadline(deadline),
-                        None => recv.recv(),
-                    });
-                    self.send_cancels();
-                    state = self.lock();
-                }
-                None => {
-                    // The thread that receives puts the stream back after each message.
-                    let found = |state: &mut State| state.recv.is_none() && state.over.is_none();
-                    state = wait_while(&self.changed, state, deadline, found);
-                    is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-                }
+            let until = state.look_again(deadline);
+            if let Some(recv) = state.recv.take() {
+                drop(state);
+                let is_empty = self.receive(recv, |recv| recv.recv_deadline(until));
+                is_late = is_empty && deadline == Some(until);
+            } else {
+                // The thread that receives puts the stream back after each message, and may take
+                // it again before this one runs. So one notification ends the wait.
+                drop(wait_once(&self.changed, state, until));
+                is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             }
+            self.send_cancels();
+            state = self.lock();
         }
     }
 
@@ -281,30 +282,58 @@ impl Shared {
         result.unwrap_or(false)
     }
 
-    /// Sends CANCEL for calls that were given up, as far as there is room now.
+    /// Calls `act` with the sending stream, then sends what threads could not send meanwhile that
+    /// gave calls up.
+    fn with_send<T>(
+        &self,
+        deadline: Option<Instant>,
+        act: impl FnOnce(&mut SendStream) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let mut send = self.send.take(deadline).ok_or(CallError::DeadlineExceeded)?;
+        let acted = act(&mut send);
+        drop(send);
+        self.send_cancels();
+        acted
+    }
+
+    /// Sends CANCEL for calls that were given up, as far as there is room now. If another thread
+    /// has the sending stream, that one does it.
     fn send_cancels(&self) {
-        if self.lock().cancels.is_empty() {
-            return;
-        }
-        let Some(mut send) = self.send.try_take() else { return };
-        loop {
-            let Some(id) = self.lock().cancels.pop() else { return };
-            match send_until(&mut send, Frame::Cancel { id }, &[], Instant::now()) {
-                Err(StreamSendError::TimedOut | StreamSendError::Full) => {
-                    self.lock().cancels.push(id);
-                    return;
-                }
-                // If the stream has ended, so have its calls: `recv` reports that.
-                Ok(()) | Err(_) => self.lock().in_flight -= 1,
+        while !self.lock().cancels.is_empty() {
+            let Some(mut send) = self.send.try_take() else { return };
+            if !self.send_cancel(&mut send) {
+                return;
             }
-            self.changed.notify_all();
         }
+    }
+
+    /// Sends CANCEL for one call. Returns false if there is no room now.
+    fn send_cancel(&self, send: &mut SendStream) -> bool {
+        let Some(id) = self.lock().cancels.front().copied() else { return true };
+        let sent = send_until(send, Frame::Cancel { id }, &[], Instant::now());
+        if let Err(StreamSendError::TimedOut | StreamSendError::Full) = sent {
+            return false;
+        }
+        // If the stream has ended, so have its calls: `recv` reports that.
+        let mut state = self.lock();
+        state.cancels.pop_front();
+        state.in_flight -= 1;
+        drop(state);
+        self.changed.notify_all();
+        true
     }
 }
 
 impl State {
     fn check(&self) -> Result<(), Lost> {
         self.over.clone().map_or(Ok(()), Err)
+    }
+
+    /// Returns the time at which a thread that waits until `deadline` looks again for CANCELs.
+    fn look_again(&self, deadline: Option<Instant>) -> Instant {
+        let slice = if self.cancels.is_empty() { LOOK_AGAIN } else { SEND_SLICE };
+        let until = Instant::now() + slice;
+        deadline.map_or(until, |deadline| deadline.min(until))
     }
 
     /// Keeps the answer in `message` for its call.
@@ -338,5 +367,107 @@ fn failure(code: u32, detail: Message) -> CallError {
         DEADLINE => CallError::DeadlineExceeded,
         ABORTED => CallError::Aborted,
         code => CallError::Failed { code, detail: detail.into() },
+    }
+}
+
+/// Longest time for which a thread waits before it looks for a CANCEL that came up meanwhile, and
+/// had no room then.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Request, Server};
+    use super::*;
+    use partywall::blocking::{Listener, Session, connect_with};
+    use partywall::{Begin, Config};
+    use partywall_testkit::until;
+    use std::thread;
+
+    struct Ends {
+        client: Client,
+        server: Server,
+        _sessions: (Session, Session),
+        _directory: tempfile::TempDir,
+    }
+
+    impl Ends {
+        /// Makes a client and a server on a stream whose credit is used up by few messages.
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let address = format!("unix:{}/c.sock", directory.path().display());
+            let config = Config::default().begin(Begin::SharedMemory).stream_window(4096);
+            let mut listener = Listener::bind_with(&*address, &config).unwrap();
+            let connecting = thread::spawn(move || connect_with(&*address, &config).unwrap());
+            let there = listener.accept().unwrap();
+            let here = connecting.join().unwrap();
+            let client = Client::new(here.open(b"calls").unwrap(), CallsConfig::default());
+            let stream = there.accept().unwrap().unwrap();
+            let server = Server::new(stream, CallsConfig::default());
+            Self { client, server, _sessions: (here, there), _directory: directory }
+        }
+
+        fn begin(&self) -> (Call, Request) {
+            let call = self.client.begin(b"call", None).unwrap();
+            (call, self.server.recv(None).unwrap().unwrap())
+        }
+
+        /// Makes one-way calls until there is no room, not even for a CANCEL.
+        fn fill(&self) {
+            let full = loop {
+                if let Err(error) = self.client.call_one_way(b"", Some(Instant::now())) {
+                    break error;
+                }
+            };
+            assert!(matches!(full, CallError::DeadlineExceeded), "{full}");
+        }
+    }
+
+    #[test]
+    fn cancel_without_room_is_sent_while_another_call_waits() {
+        for is_waiting_first in [false, true] {
+            let ends = Ends::new();
+            let (given_up, request) = ends.begin();
+            let (mut other, held) = ends.begin();
+            ends.fill();
+            let wait = move || thread::spawn(move || other.wait(None));
+            let waiting = if is_waiting_first {
+                let waiting = wait();
+                until("a thread receives", || ends.client.shared.lock().recv.is_none());
+                drop(given_up);
+                waiting
+            } else {
+                drop(given_up);
+                wait()
+            };
+            assert!(!ends.client.shared.lock().cancels.is_empty());
+            until("the call is cancelled", || request.is_cancelled());
+            held.answer(b"late", None).unwrap();
+            assert_eq!(waiting.join().unwrap().unwrap(), b"late");
+        }
+    }
+
+    #[test]
+    fn cancel_of_a_call_given_up_while_another_is_sent_is_sent_after_it() {
+        let ends = Ends::new();
+        let (given_up, request) = ends.begin();
+        ends.fill();
+        let client = ends.client.clone();
+        let beginning = thread::spawn(move || client.begin(b"", None).unwrap());
+        until("a thread sends", || ends.client.shared.send.try_take().is_none());
+        drop(given_up);
+        until("the call is cancelled", || request.is_cancelled());
+        drop(beginning.join().unwrap());
+    }
+
+    #[test]
+    fn cancel_of_a_call_given_up_during_a_one_way_call_is_sent_after_it() {
+        let ends = Ends::new();
+        let (given_up, request) = ends.begin();
+        let send = ends.client.shared.send.try_take().unwrap();
+        drop(given_up);
+        drop(send);
+        assert!(!request.is_cancelled());
+        ends.client.call_one_way(b"", None).unwrap();
+        until("the call is cancelled", || request.is_cancelled());
     }
 }

@@ -99,3 +99,13 @@ pub(super) fn wait_while<'a, T>(
     let waited = changed.wait_timeout_while(guard, left, &mut condition);
     waited.unwrap_or_else(PoisonError::into_inner).0
 }
+
+/// Waits for one notification, but not beyond `deadline`.
+pub(super) fn wait_once<'a, T>(
+    changed: &Condvar,
+    guard: MutexGuard<'a, T>,
+    deadline: Instant,
+) -> MutexGuard<'a, T> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    changed.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0
+}
