@@ -424,7 +424,8 @@ int32_t partywall_lossy_log_wait(partywall_lossy_sender *sender, const void *dat
                                  int32_t *outcome, int64_t timeout_ns, partywall_error **error);
 /*
  * Sends the queued records and the count of losses. With timeout 0 it never waits, and returns
- * PARTYWALL_FULL if records stay queued.
+ * PARTYWALL_FULL if records stay queued. PARTYWALL_FINISHED, PARTYWALL_DISCONNECTED: the receiver
+ * was found to be gone, so the records in the queue are lost.
  */
 int32_t partywall_lossy_flush(partywall_lossy_sender *sender, int64_t timeout_ns,
                               partywall_error **error);

@@ -144,6 +144,8 @@ static void ends(const char *address) {
     CHECK(outcome == PARTYWALL_LOG_DROPPED_CLOSED);
     OK(partywall_lossy_sender_is_closed(sender, &is_closed));
     CHECK(is_closed == 1 && stats_of(sender).dropped_closed == 1);
+    STATUS(partywall_lossy_flush(sender, 0, NULL), PARTYWALL_FINISHED);
+    STATUS(partywall_lossy_flush(sender, TIMEOUT_NS, NULL), PARTYWALL_FINISHED);
     OK(partywall_lossy_sender_free(sender));
     free_pair(pair);
     OK(partywall_config_free(config));

@@ -11,7 +11,7 @@ use crate::channel::{self, ChannelObject};
 use crate::config::{self, ConfigObject};
 use crate::error::Errors;
 use crate::export::export;
-use crate::failure::{FINISHED, FULL, Failure};
+use crate::failure::{FINISHED, FULL, Failure, TIMED_OUT};
 use crate::message::MessageObject;
 use crate::table::{Handle, Object, Table};
 use crate::timeout::Timeout;
@@ -170,6 +170,13 @@ export! {
             return Ok(sender.flush(deadline(timeout))?);
         }
         sender.try_flush();
+        if sender.is_closed() {
+            // The losses cannot be reported, so this fails with the reason. At most another thread
+            // that flushes hides it.
+            let why = sender.flush(Instant::now()).err().map(Failure::from);
+            let why = why.filter(|failure| failure.code() != TIMED_OUT);
+            return Err(why.unwrap_or(Failure::state(FINISHED)));
+        }
         if sender.stats().queued > 0 { Err(Failure::state(FULL)) } else { Ok(()) }
     }
 
