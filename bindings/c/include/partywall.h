@@ -706,12 +706,16 @@ int32_t partywall_request_is_one_way(partywall_request *request, int32_t *is_one
 /* Writes 1 if nobody waits for the answer: it was cancelled, its time is over, or the client gone. */
 int32_t partywall_request_is_cancelled(partywall_request *request, int32_t *is_cancelled);
 /*
- * Sends the answer, and frees the request, whatever the status. Nothing is sent to a client that
- * does not wait any more. An answer that cannot be sent makes the call PARTYWALL_CALL_ABORTED.
+ * Sends the answer, and frees the request, whatever the status but PARTYWALL_BUSY. Nothing is sent
+ * to a client that does not wait any more. An answer that is not sent, also for PARTYWALL_ARGUMENT,
+ * makes the call PARTYWALL_CALL_ABORTED.
  */
 int32_t partywall_request_answer(partywall_request *request, const void *data, size_t len,
                                  int64_t timeout_ns, partywall_error **error);
-/* Fails the call with a code below 0xffffff00 and a detail, and frees the request, as an answer. */
+/*
+ * Fails the call with a code below 0xffffff00 and a detail, and frees the request, whatever the
+ * status but PARTYWALL_BUSY. After PARTYWALL_ARGUMENT the call is PARTYWALL_CALL_ABORTED.
+ */
 int32_t partywall_request_fail(partywall_request *request, uint32_t code, const void *data,
                                size_t len, int64_t timeout_ns, partywall_error **error);
 /* Frees a request: the call is PARTYWALL_CALL_ABORTED, unless it is one-way. NULL is allowed. */
@@ -905,9 +909,16 @@ int32_t partywall_link_message_data(partywall_link_message *message, const void 
 int32_t partywall_link_message_attempt(partywall_link_message *message, uint32_t *attempt);
 /* Writes the position of the message in the peer's stream. */
 int32_t partywall_link_message_position(partywall_link_message *message, uint64_t *position);
-/* Acknowledges the message with all before it, and frees it, whatever the status. */
+/*
+ * Acknowledges the message with all before it, and frees it, whatever the status but
+ * PARTYWALL_BUSY.
+ */
 int32_t partywall_link_message_ack(partywall_link_message *message, partywall_error **error);
-/* Sends an answer and acknowledges the message, both or neither, and frees it, whatever the status. */
+/*
+ * Sends an answer and acknowledges the message, both or neither. Frees the message, whatever the
+ * status but PARTYWALL_BUSY. One that was not acknowledged, also for PARTYWALL_ARGUMENT, comes
+ * again.
+ */
 int32_t partywall_link_message_reply(partywall_link_message *message, const void *data, size_t len,
                                      int64_t timeout_ns, partywall_error **error);
 /* Frees a message. One that was not acknowledged comes again. NULL is allowed. */

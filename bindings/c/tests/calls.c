@@ -63,8 +63,13 @@ static void *serve(void *server) {
         OK(partywall_request_time_left(request, &left));
         CHECK(is_one_way == 1 ? left == -1 : left > 0);
         if (len == 4 && memcmp(data, "fail", 4) == 0) {
-            STATUS(partywall_request_fail(request, 0xffffff00, "", 0, 0, NULL), PARTYWALL_ARGUMENT);
             OK(partywall_request_fail(request, 7, "why", 3, TIMEOUT_NS, NULL));
+        } else if (len == 5 && memcmp(data, "code?", 5) == 0) {
+            STATUS(partywall_request_fail(request, 0xffffff00, "", 0, 0, NULL), PARTYWALL_ARGUMENT);
+        } else if (len == 5 && memcmp(data, "why??", 5) == 0) {
+            STATUS(partywall_request_fail(request, 7, NULL, 3, 0, NULL), PARTYWALL_ARGUMENT);
+        } else if (len == 5 && memcmp(data, "NULL?", 5) == 0) {
+            STATUS(partywall_request_answer(request, NULL, 1, 0, NULL), PARTYWALL_ARGUMENT);
         } else if (len == 4 && memcmp(data, "drop", 4) == 0) {
             OK(partywall_request_free(request));
         } else {
@@ -114,8 +119,13 @@ static void answered(const char *address) {
     OK(partywall_message_data(answer, &data, &len));
     CHECK(len == 3 && memcmp(data, "why", 3) == 0);
     OK(partywall_message_free(answer));
-    STATUS(partywall_calls_client_call(ends.client, "drop", 4, &answer, TIMEOUT_NS, NULL),
-           PARTYWALL_CALL_ABORTED);
+    /* Also arguments that are refused free the request, so its client does not wait. */
+    static const char *const aborted[] = {"drop", "code?", "why??", "NULL?"};
+    for (size_t i = 0; i < 4; i++) {
+        const char *call = aborted[i];
+        STATUS(partywall_calls_client_call(ends.client, call, strlen(call), &answer, TIMEOUT_NS,
+                                           NULL), PARTYWALL_CALL_ABORTED);
+    }
     OK(partywall_calls_client_call_one_way(ends.client, "one way", 7, TIMEOUT_NS, NULL));
 
     /* Two calls at once, of which the second is waited for first. */

@@ -72,6 +72,11 @@ static void restart(const char *alice, const char *bob, const char *address) {
     STATUS(partywall_link_message_ack(message, NULL), PARTYWALL_HANDLE);
     OK(partywall_link_message_free(expect(there, 2)));
     OK(partywall_link_rewind(there, NULL));
+    /* Also an argument that is refused frees the message, which comes again. */
+    message = expect(there, 2);
+    STATUS(partywall_link_message_reply(message, NULL, 1, TIMEOUT_NS, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_message_free(message), PARTYWALL_HANDLE);
+    OK(partywall_link_rewind(there, NULL));
     OK(partywall_link_message_free(expect(there, 2)));
     OK(partywall_link_free(there));
     OK(partywall_link_server_free(server));

@@ -261,8 +261,9 @@ export! {
     fn partywall_request_answer(
         request: Handle<RequestObject>, data: Bytes, len: usize, timeout_ns: i64, error: Errors,
     ) reports error {
+        let request = taken(request)?;
         let answer = data.get(len, "data")?;
-        Ok(taken(request)?.answer(answer, Timeout::new(timeout_ns).deadline())?)
+        Ok(request.answer(answer, Timeout::new(timeout_ns).deadline())?)
     }
 
     /// Fails a request with a code and a detail, and frees it.
@@ -270,11 +271,12 @@ export! {
         request: Handle<RequestObject>, code: u32, data: Bytes, len: usize, timeout_ns: i64,
         error: Errors,
     ) reports error {
+        let request = taken(request)?;
         let detail = data.get(len, "data")?;
         if code >= CODES_RESERVED {
             return Err(Failure::argument(&format!("the code {code:#x} is reserved")));
         }
-        Ok(taken(request)?.fail(code, detail, Timeout::new(timeout_ns).deadline())?)
+        Ok(request.fail(code, detail, Timeout::new(timeout_ns).deadline())?)
     }
 
     /// Frees a request. Unless it is one-way, its call fails. A null pointer is allowed.

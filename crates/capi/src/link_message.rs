@@ -76,8 +76,8 @@ export! {
         message: Handle<LinkMessageObject>, data: Bytes, len: usize, timeout_ns: i64,
         error: Errors,
     ) reports error {
-        let answer = data.get(len, "data")?;
         let message = taken(message)?;
+        let answer = data.get(len, "data")?;
         match Timeout::new(timeout_ns).deadline() {
             Some(deadline) => message.reply_deadline(answer, deadline)?,
             None => message.reply(answer)?,
