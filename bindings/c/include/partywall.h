@@ -304,6 +304,10 @@ int32_t partywall_channel_free(partywall_channel *channel);
  * Sends a copy of `len` bytes. `data` may be NULL if `len` is 0. PARTYWALL_FULL: there is no room
  * now. PARTYWALL_TIMED_OUT: there was none in time. PARTYWALL_FINISHED, PARTYWALL_DISCONNECTED: the
  * peer does not receive any more.
+ *
+ * Over a socket, the kernel may have taken only a part of the message when the call returns
+ * PARTYWALL_OK. The next call that sends, partywall_channel_flush or freeing the channel writes the
+ * rest: without one of them the peer waits for it.
  */
 int32_t partywall_channel_send(partywall_channel *channel, const void *data, size_t len,
                                int64_t timeout_ns, partywall_error **error);
@@ -498,7 +502,11 @@ int32_t partywall_loop_new(partywall_loop **loop, partywall_error **error);
  * of links are reported as in any loop.
  */
 int32_t partywall_loop_new_once(partywall_loop **loop, partywall_error **error);
-/* Frees a loop. Its objects stay, but no loop reports their events any more. NULL is allowed. */
+/*
+ * Frees a loop. Its objects stay, but no loop reports their events any more. NULL is allowed. If a
+ * channel of the loop was freed while its socket had not taken all bytes of sent messages, the call
+ * waits for that, at most until 1 s after the channel was freed.
+ */
 int32_t partywall_loop_free(partywall_loop *loop);
 /*
  * Writes the loop's descriptor for another event loop. When it is readable, call partywall_loop_wait
