@@ -256,7 +256,7 @@ impl SourceTask {
 /// A sender that was dropped while its socket had not accepted all bytes of sent messages.
 ///
 /// ```text
-///   write what the socket accepts ─▶ all written ─▶ TCP: discard what arrives, until the peer closes
+///   write what the socket accepts ─▶ all written ─▶ TCP: discard bytes, until the peer closes
 /// ```
 pub(super) struct ClosingTask {
     /// Watches for room, then for bytes to discard. Declared before the sender, so that it is
@@ -288,7 +288,7 @@ impl ClosingTask {
     /// Writes the bytes that the socket accepts now; after them, discards those of the peer.
     fn turn(&mut self) -> Step {
         let is_late = has_passed(Some(self.until));
-        let watched = if self.sender.begin_close() && !is_late {
+        let added = if self.sender.begin_close() && !is_late {
             match self.sender.arm() {
                 Ok(Readiness::Ready) => return Step::Again,
                 Ok(Readiness::WillNotify) => self.progress.watch(&self.sender),
@@ -301,7 +301,7 @@ impl ClosingTask {
             return Step::Finished;
         };
         // Without a free descriptor nothing can be watched: then a timer causes the next turn.
-        self.next_turn = if watched.is_ok() { self.until } else { Instant::now() + RETRY_PERIOD };
+        self.next_turn = if added.is_ok() { self.until } else { Instant::now() + RETRY_PERIOD };
         Step::Waits
     }
 }
