@@ -413,7 +413,7 @@ func checkStreamKills(t *testing.T, r *row) {
 		} else {
 			receiver, sender = r.startBoth(t, "receive-streams", senderStreams, "flood-streams", senderStreams)
 		}
-		sent := sender.killAfter(t, 1+rand.IntN(2000))
+		sent := sender.killAfter(t, rand.IntN(2000))
 		killed := time.Now()
 		for index, count := range sent {
 			received, code := receiver.received(t)
@@ -431,27 +431,36 @@ func checkStreamKills(t *testing.T, r *row) {
 	}
 }
 
-// killAfter kills a process that sends on streams once it has sent so many messages, and returns
-// how many it has sent on each.
-func (p *peerProcess) killAfter(t *testing.T, messages int) (sent [senderStreams]uint64) {
+// killAfter kills a process that sends on streams, so many messages after the receiver has accepted
+// each stream. It returns how many messages each stream has sent.
+func (p *peerProcess) killAfter(t *testing.T, more int) (sent [senderStreams]uint64) {
 	t.Helper()
 	report := make([]byte, 8)
-	for i := 0; ; i++ {
-		if i == messages {
-			_ = p.Process.Kill()
-		}
+	isKilled := false
+	for {
 		if _, err := io.ReadFull(p.output, report); err != nil {
-			if i < messages {
+			if !isKilled {
 				_ = p.Process.Kill()
 				_ = p.Wait()
-				t.Fatalf("%s ends after %d messages\n%s", p.name, i, p.errors)
+				t.Fatalf("%s ends after %v messages\n%s", p.name, sent, p.errors)
 			}
 			return sent
 		}
 		word := binary.LittleEndian.Uint64(report)
 		sent[word>>48] = word & (1<<48 - 1)
+		if slices.Min(sent[:]) < beyondWindow {
+			continue
+		}
+		if more--; more < 0 && !isKilled {
+			isKilled = true
+			_ = p.Process.Kill()
+		}
 	}
 }
+
+// beyondWindow is a number of messages whose bytes exceed the window of a stream: who has sent so
+// many knows that the stream was accepted and read.
+const beyondWindow = 500
 
 // checkStops stops the listener or the dialer while they exchange messages, and lets it go on: a
 // stopped process is not a dead one.

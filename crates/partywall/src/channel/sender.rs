@@ -367,6 +367,22 @@ impl Sender {
         self.end.as_mut().is_some_and(AnySender::begin_close)
     }
 
+    /// Discards bytes of a TCP peer that nobody has read, so that the kernel does not discard the
+    /// last sent messages. Returns the socket to wait for if more bytes may come. Never waits.
+    pub(crate) fn discard_step(&self) -> Option<BorrowedFd<'_>> {
+        match &self.end {
+            Some(AnySender::Socket(end)) => end.discard_step(),
+            _ => None,
+        }
+    }
+
+    /// Makes the drop of this sender read no more bytes of the peer.
+    pub(crate) fn stop_discarding(&self) {
+        if let Some(AnySender::Socket(end)) = &self.end {
+            end.stop_discarding();
+        }
+    }
+
     /// Waits until a socket has accepted all bytes of sent messages, at most until `deadline`.
     pub(crate) fn wait_for_close(&mut self, deadline: Instant) {
         while self.begin_close() && !has_passed(Some(deadline)) {

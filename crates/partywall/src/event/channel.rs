@@ -220,9 +220,9 @@ impl Receiver {
 ///
 /// The loop reports its tag as writable once there may be room, after an attempt that found none.
 ///
-/// Dropping the sender finishes its direction and never waits. Bytes of sent messages that a socket
-/// has not accepted are written by later turns of the loop, for at most 1 s after the drop. If the
-/// loop is dropped within that time, its drop waits for them.
+/// Dropping the sender finishes its direction, and does not wait while the loop exists. Bytes of
+/// sent messages that a socket has not accepted are written by later turns of the loop, for at most
+/// 1 s after the drop. If the loop is dropped within that time, its drop waits for them.
 #[derive(Debug)]
 pub struct Sender {
     inner: crate::Sender,

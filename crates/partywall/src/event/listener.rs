@@ -119,7 +119,9 @@ impl Listener {
             self.records.watch(&self.listener).map_err(AcceptError::Wait)?;
         }
         let (shared, config) = (self.registration.shared(), self.listener.config());
-        Session::start(shared, accepted?, config, tag).map_err(AcceptError::Wait)
+        let started = Session::start(shared, accepted?, config, tag).map_err(AcceptError::Wait);
+        settle(&self.registration, Kinds::OPENED, &started);
+        started
     }
 
     /// Returns the number of connections that this listener refused.
@@ -131,11 +133,18 @@ impl Listener {
 
 /// Clears the listener's event if no connection is left to accept, and returns whether that is so.
 /// The caller then watches the listener again: the loop's epoll set is level-triggered, so a
-/// connection that arrived meanwhile causes a new event.
+/// connection that arrived meanwhile causes a new event. After any other error the event stays, or
+/// is reported again: connections may be established, and only further calls find them.
 fn settle<T>(registration: &Registration, kinds: Kinds, accepted: &Result<T, AcceptError>) -> bool {
-    let is_empty = matches!(accepted, Err(AcceptError::TimedOut));
-    if is_empty {
-        registration.clear(kinds);
+    match accepted {
+        Err(AcceptError::TimedOut) => {
+            registration.clear(kinds);
+            true
+        }
+        Err(_) => {
+            registration.mark(kinds);
+            false
+        }
+        Ok(_) => false,
     }
-    is_empty
 }

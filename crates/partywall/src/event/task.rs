@@ -24,7 +24,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// One task of a loop: the driver of a session, or a source of another crate.
 pub(super) enum Task {
@@ -75,7 +75,7 @@ impl Task {
         match self {
             Self::Session(task) => task.next_timer(),
             Self::Source(task) => task.source.next_timer(),
-            Self::Closing(task) => Some(task.until),
+            Self::Closing(task) => Some(task.next_turn.min(task.until)),
         }
     }
 
@@ -254,12 +254,19 @@ impl SourceTask {
 }
 
 /// A sender that was dropped while its socket had not accepted all bytes of sent messages.
+///
+/// ```text
+///   write what the socket accepts ─▶ all written ─▶ TCP: discard bytes, until the peer closes
+/// ```
 pub(super) struct ClosingTask {
-    /// Declared before the sender, so that it is dropped first.
-    room: Interest,
+    /// Watches for room, then for bytes to discard. Declared before the sender, so that it is
+    /// dropped first.
+    progress: Interest,
     sender: crate::Sender,
-    /// When the bytes that are left are given up.
+    /// When the task ends, whatever is left.
     until: Instant,
+    /// Time of the next turn without an event.
+    next_turn: Instant,
     _registration: Arc<Registration>,
 }
 
@@ -267,26 +274,35 @@ impl ClosingTask {
     /// Adds a sender, whose close has begun, to a loop. The loop reports no event of it.
     pub(super) fn start(shared: &Arc<Shared>, sender: crate::Sender) {
         let registration = Registration::new(shared, 0);
-        let key = registration.key();
+        let (key, until) = (registration.key(), Instant::now() + LINGER);
         let task = Self {
-            room: Interest::new(Arc::clone(&registration), Purpose::TaskRoom),
+            progress: Interest::new(Arc::clone(&registration), Purpose::TaskRoom),
             sender,
-            until: Instant::now() + LINGER,
+            until,
+            next_turn: until,
             _registration: registration,
         };
         shared.add_task(key, Task::Closing(Box::new(task)));
     }
 
-    /// Writes the bytes that the socket accepts now.
+    /// Writes the bytes that the socket accepts now; after them, discards those of the peer.
     fn turn(&mut self) -> Step {
-        if !self.sender.begin_close() || has_passed(Some(self.until)) {
+        let is_late = has_passed(Some(self.until));
+        let added = if self.sender.begin_close() && !is_late {
+            match self.sender.arm() {
+                Ok(Readiness::Ready) => return Step::Again,
+                Ok(Readiness::WillNotify) => self.progress.watch(&self.sender),
+                Err(fault) => Err(io::Error::other(fault)),
+            }
+        } else if let Some(socket) = self.sender.discard_step().filter(|_| !is_late) {
+            self.progress.watch(socket)
+        } else {
+            self.sender.stop_discarding();
             return Step::Finished;
-        }
-        match self.sender.arm() {
-            Ok(Readiness::Ready) => Step::Again,
-            Ok(Readiness::WillNotify) if self.room.watch(&self.sender).is_ok() => Step::Waits,
-            Ok(Readiness::WillNotify) | Err(_) => Step::Finished,
-        }
+        };
+        // Without a free descriptor nothing can be watched: then a timer causes the next turn.
+        self.next_turn = if added.is_ok() { self.until } else { Instant::now() + RETRY_PERIOD };
+        Step::Waits
     }
 }
 
@@ -296,6 +312,9 @@ impl Drop for ClosingTask {
         self.sender.wait_for_close(self.until);
     }
 }
+
+/// Time after which a closing sender, whose socket cannot be watched, looks again.
+const RETRY_PERIOD: Duration = Duration::from_millis(10);
 
 /// Returns the waker with which users of a session cause a turn of its driver.
 fn turn_waker(registration: &Arc<Registration>) -> Waker {

@@ -506,7 +506,9 @@ impl Listener {
     /// costs one wake-up; setting it for each handshake would cost a system call.
     fn set_timer(&mut self) -> std::io::Result<()> {
         let deadlines = self.pending.iter().flatten().map(|underway| underway.deadline);
-        let next_place = if self.is_paused { self.silent().min() } else { None };
+        // After a shortage, the pause ends at its own time: a place may be free all the while.
+        let is_full = self.is_paused && self.short_until.is_none();
+        let next_place = if is_full { self.silent().min() } else { None };
         let next_place = next_place.map(|(spared_until, _)| spared_until);
         let due = deadlines.chain(next_place).chain(self.short_until).min();
         let Some(due) = due.filter(|due| self.timer_set.is_none_or(|set| *due < set)) else {

@@ -4,6 +4,7 @@
 //! listener serves the next peer.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use partywall::event::Loop;
 use partywall::{AcceptError, Begin, Config, FallbackReason, Listener, Transport};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::process::{Process, open_descriptors};
@@ -15,7 +16,7 @@ use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Numbers of free descriptors with which a connection is opened. Both sides of the connection are
 /// in one process. With more free descriptors, the connection uses shared memory.
@@ -142,6 +143,10 @@ fn short() {
     let place = Directory::new();
     let config = Config::default();
     let mut listener = Listener::bind_with(place.address("limited"), &config).unwrap();
+    // One peer has been silent for so long that the listener may give up its place.
+    let silent = UnixStream::connect(place.path("limited")).unwrap();
+    let accepted = listener.accept_deadline(Instant::now() + Duration::from_millis(300));
+    assert!(matches!(accepted, Err(AcceptError::TimedOut)), "{accepted:?}");
     let waiting: Vec<_> =
         (0..8).map(|_| UnixStream::connect(place.path("limited")).unwrap()).collect();
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
@@ -157,8 +162,57 @@ fn short() {
     drop(filling);
     assert!(short.unwrap().to_string().contains("RLIMIT_NOFILE"));
     assert_eq!(ready, 0, "the listening socket is polled, although nothing can be accepted");
-    drop(waiting);
+    drop((silent, waiting));
     assert!(open(&mut listener, &place, &config).is_some());
+}
+
+#[test]
+fn loop_that_reports_once_reports_a_listener_again_after_a_shortage() {
+    let mut second = Second::spawn(&mut second_process("descriptor_limit::once", "once", &[]));
+    assert!(second.wait().success());
+}
+
+/// Code of the second process: a listener in a loop that reports once finds no descriptor free for
+/// a waiting connection. Once there are some, the loop reports the listener again.
+#[test]
+fn once() {
+    if role().is_none() {
+        return;
+    }
+    let place = Directory::new();
+    let events = Loop::reporting_once().unwrap();
+    let listener = Listener::bind(place.address("limited")).unwrap();
+    let mut listener = events.add_listener(listener, 3).unwrap();
+    let waiting: Vec<_> =
+        (0..8).map(|_| UnixStream::connect(place.path("limited")).unwrap()).collect();
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    let highest = open_descriptors(Process::Own).unwrap().last().unwrap().0;
+    setrlimit(Resource::RLIMIT_NOFILE, u64::try_from(highest).unwrap() + 1, hard).unwrap();
+    let filling: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    let mut ready = Vec::new();
+    // The program waits in the loop after every error, as it does after every other event.
+    let error = loop {
+        assert!(events.wait(&mut ready, Some(soon())).unwrap() > 0, "the listener is not reported");
+        match listener.try_accept() {
+            Err(AcceptError::TimedOut) => {}
+            Err(error) => break error,
+            Ok(_) => panic!("the peers have sent nothing"),
+        }
+    };
+    assert!(error.to_string().contains("RLIMIT_NOFILE"), "{error}");
+    setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+    drop((filling, waiting));
+    let address = place.address("limited");
+    let client = thread::spawn(move || partywall::connect(&address).unwrap());
+    loop {
+        assert!(events.wait(&mut ready, Some(soon())).unwrap() > 0, "the listener is not reported");
+        match listener.try_accept() {
+            Ok(_) => break,
+            Err(AcceptError::TimedOut) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    drop(client.join().unwrap());
 }
 
 #[test]

@@ -35,7 +35,7 @@ use partywall_layout::{RecordHeader, Violation};
 use partywall_sys::socket::Family;
 use partywall_sys::{EpollSet, ForkGuard, PidFd, Socket};
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use wait_point::{Awaited, WaitPoint, Woken};
@@ -50,6 +50,9 @@ const DATA_BYTES_MAX: u32 = 64 * 1024;
 /// the kernel accepts the bytes of sent messages. On TCP, it also waits until the peer closes, if
 /// bytes are unread or may still arrive.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
+
+/// Most reads of one step that discards the peer's unread bytes, of 16 KiB each.
+const DISCARDED_READS_MAX: u32 = 16;
 
 /// State of a connection over a socket that the sender and the receiver of one side share.
 #[derive(Debug)]
@@ -73,6 +76,10 @@ pub(crate) struct SocketShared {
     /// Set if the connection carries the streams of a session. A session's peer may write at any
     /// time, so closing then reads to the end.
     carries_streams: OnceLock<()>,
+    /// Set if [`discard_step`](Self::discard_step) found bytes that the receiver had not read.
+    found_unread: OnceLock<()>,
+    /// Set once the peer's unread bytes were discarded, so that closing reads no more.
+    has_discarded: OnceLock<()>,
 }
 
 /// The parts from which a sender and a receiver are made after the handshake over a socket.
@@ -102,6 +109,8 @@ pub(crate) fn assemble(parts: SocketParts, config: &Config) -> (SocketSender, So
         peer_message_max,
         ends_open: Mutex::new(2),
         carries_streams: OnceLock::new(),
+        found_unread: OnceLock::new(),
+        has_discarded: OnceLock::new(),
     });
     (SocketSender::new(Arc::clone(&shared), config), SocketReceiver::new(shared))
 }
@@ -180,6 +189,9 @@ impl SocketShared {
     /// Without unread bytes there is no wait, except in a session. A session's peer may be writing
     /// at any time, and closes once it has read the end of this side's direction.
     fn read_to_the_end(&self) {
+        if self.has_discarded.get().is_some() {
+            return;
+        }
         let mut scrap = [0; 16 * 1024];
         let mut deadline = self.carries_streams.get().map(|()| Instant::now() + LINGER);
         while !has_passed(deadline) {
@@ -194,6 +206,29 @@ impl SocketShared {
                 Err(_) => return,
             }
         }
+    }
+}
+
+impl SocketShared {
+    /// Discards the peer's unread bytes as [`read_to_the_end`](Self::read_to_the_end) does, but
+    /// never waits. Returns whether more may come: then the caller waits for bytes on the returned
+    /// socket, and calls again. It does nothing while the other end of this side is open.
+    fn discard_step(&self) -> Option<BorrowedFd<'_>> {
+        let is_last = *self.ends_open.lock().unwrap_or_else(PoisonError::into_inner) == 1;
+        if !is_last || self.socket.family() != Family::Tcp {
+            return None;
+        }
+        let _ = self.socket.shutdown_write();
+        let mut scrap = [0; 16 * 1024];
+        for _ in 0..DISCARDED_READS_MAX {
+            match self.socket.read(&mut scrap, true) {
+                Ok(0) => return None,
+                Ok(_) => _ = self.found_unread.set(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => return None,
+            }
+        }
+        self.found_unread.get().map(|()| self.socket.as_fd())
     }
 }
 

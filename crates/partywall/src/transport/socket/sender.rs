@@ -20,6 +20,7 @@ use crate::transport::{
 use partywall_layout::record_ring::{BlobBody, HEADER_BYTES, Kind, footprint};
 use partywall_layout::{Position, RecordHeader, seeded_fault};
 use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
@@ -301,6 +302,17 @@ impl SocketSender {
             self.rest.extend_from_slice(header.to_wire().as_bytes());
         }
         matches!(self.write_rest(), Err(NotSent::Full))
+    }
+
+    /// Discards bytes that the peer sent and nobody has read, without waiting; see
+    /// [`SocketShared::discard_step`].
+    pub(crate) fn discard_step(&self) -> Option<BorrowedFd<'_>> {
+        self.shared.discard_step()
+    }
+
+    /// Makes the drop of this sender read no more bytes of the peer.
+    pub(crate) fn stop_discarding(&self) {
+        let _ = self.shared.has_discarded.set(());
     }
 
     /// Checks at intervals whether the peer's process died. A forked child of the dead peer may
