@@ -16,13 +16,13 @@ use super::super::frame::{Frame, HEADER_BYTES, left_us};
 use super::super::pending::{Left, Pending};
 use super::super::{ABORTED, BUSY, CallError, CallViolation, CallsConfig, DEADLINE, Lost};
 use super::turn::{Turn, wait_once};
-use super::{BETWEEN_MAX, SEND_SLICE, refuse, send_frame, send_until};
+use super::{BETWEEN_MAX, look_again, refuse, send_frame, send_until};
 use bytes::Buf;
 use partywall::blocking::{RecvStream, SendStream, Stream};
 use partywall::{Message, StreamRecvError, StreamSendError};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Makes calls over a stream, from any number of threads. Clones share the stream.
 ///
@@ -230,7 +230,7 @@ impl Shared {
             if is_late {
                 return Err(None);
             }
-            let until = state.look_again(deadline);
+            let until = look_again(deadline, !state.cancels.is_empty());
             if let Some(recv) = state.recv.take() {
                 drop(state);
                 let is_empty = self.receive(recv, |recv| recv.recv_deadline(until));
@@ -329,13 +329,6 @@ impl State {
         self.over.clone().map_or(Ok(()), Err)
     }
 
-    /// Returns the time at which a thread that waits until `deadline` looks again for CANCELs.
-    fn look_again(&self, deadline: Option<Instant>) -> Instant {
-        let slice = if self.cancels.is_empty() { LOOK_AGAIN } else { SEND_SLICE };
-        let until = Instant::now() + slice;
-        deadline.map_or(until, |deadline| deadline.min(until))
-    }
-
     /// Keeps the answer in `message` for its call.
     fn receive(&mut self, mut message: Message) -> Result<(), CallViolation> {
         let frame = Frame::decode(&message)?;
@@ -370,57 +363,11 @@ fn failure(code: u32, detail: Message) -> CallError {
     }
 }
 
-/// Longest time for which a thread waits before it looks for a CANCEL that came up meanwhile, and
-/// had no room then.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
-
 #[cfg(test)]
 mod tests {
-    use super::super::{Request, Server};
-    use super::*;
-    use partywall::blocking::{Listener, Session, connect_with};
-    use partywall::{Begin, Config};
+    use super::super::ends::Ends;
     use partywall_testkit::until;
     use std::thread;
-
-    struct Ends {
-        client: Client,
-        server: Server,
-        _sessions: (Session, Session),
-        _directory: tempfile::TempDir,
-    }
-
-    impl Ends {
-        /// Makes a client and a server on a stream whose credit is used up by few messages.
-        fn new() -> Self {
-            let directory = tempfile::tempdir().unwrap();
-            let address = format!("unix:{}/c.sock", directory.path().display());
-            let config = Config::default().begin(Begin::SharedMemory).stream_window(4096);
-            let mut listener = Listener::bind_with(&*address, &config).unwrap();
-            let connecting = thread::spawn(move || connect_with(&*address, &config).unwrap());
-            let there = listener.accept().unwrap();
-            let here = connecting.join().unwrap();
-            let client = Client::new(here.open(b"calls").unwrap(), CallsConfig::default());
-            let stream = there.accept().unwrap().unwrap();
-            let server = Server::new(stream, CallsConfig::default());
-            Self { client, server, _sessions: (here, there), _directory: directory }
-        }
-
-        fn begin(&self) -> (Call, Request) {
-            let call = self.client.begin(b"call", None).unwrap();
-            (call, self.server.recv(None).unwrap().unwrap())
-        }
-
-        /// Makes one-way calls until there is no room, not even for a CANCEL.
-        fn fill(&self) {
-            let full = loop {
-                if let Err(error) = self.client.call_one_way(b"", Some(Instant::now())) {
-                    break error;
-                }
-            };
-            assert!(matches!(full, CallError::DeadlineExceeded), "{full}");
-        }
-    }
 
     #[test]
     fn cancel_without_room_is_sent_while_another_call_waits() {

@@ -35,6 +35,8 @@
 //! ```
 
 mod client;
+#[cfg(test)]
+mod ends;
 mod server;
 mod turn;
 
@@ -53,6 +55,16 @@ use turn::Turn;
 const SEND_SLICE: Duration = Duration::from_millis(5);
 /// Most messages that a side receives between two attempts to send.
 const BETWEEN_MAX: usize = 64;
+
+/// Longest time for which a thread waits before it looks for frames that found no room meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Returns the time at which a thread that waits until `deadline` looks for frames to be sent.
+/// `has_unsent` says whether there are some already, which had no room.
+fn look_again(deadline: Option<Instant>, has_unsent: bool) -> Instant {
+    let until = Instant::now() + if has_unsent { SEND_SLICE } else { LOOK_AGAIN };
+    deadline.map_or(until, |deadline| deadline.min(until))
+}
 
 /// Sends a header and its payload as one message, whole or not at all, until `deadline`.
 fn send_until(

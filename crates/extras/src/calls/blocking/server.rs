@@ -9,14 +9,16 @@
 //! # Invariants
 //!
 //! - Every call is answered once, unless it is one-way or was cancelled: by its user, or with an
-//!   error in `pending_errors`, which goes out when somebody receives or answers.
+//!   error in `pending_errors`, which goes out when somebody receives or answers. One without room
+//!   is sent by a thread that receives: it tries again every `SEND_SLICE`, or within `LOOK_AGAIN`
+//!   if the error came up later.
 //! - The receiving stream is in the state whenever nobody receives.
 
 use super::super::frame::{CODES_RESERVED, Frame, HEADER_BYTES, left};
 use super::super::serving::Serving;
 use super::super::{ABORTED, BUSY, CallViolation, CallsConfig, DEADLINE, ServeError};
-use super::turn::{Turn, wait_while};
-use super::{BETWEEN_MAX, refuse, send_frame, send_until};
+use super::turn::{Turn, wait_once};
+use super::{BETWEEN_MAX, look_again, refuse, send_frame, send_until};
 use bytes::Buf;
 use partywall::blocking::{RecvStream, SendStream, Stream};
 use partywall::{Message, StreamRecvError, StreamSendError};
@@ -260,23 +262,18 @@ impl Shared {
     }
 
     /// Receives one message, or waits until the thread that receives has received one, or until a
-    /// call is answered. Returns whether the deadline has passed.
+    /// call is answered. Also returns when errors are to be sent again that had no room. Returns
+    /// whether the deadline has passed.
     fn advance(&self, mut state: MutexGuard<'_, State>, deadline: Option<Instant>) -> bool {
+        let until = look_again(deadline, !state.pending_errors.is_empty());
         if !state.is_finished
             && let Some(recv) = state.recv.take()
         {
             drop(state);
-            return self.receive(recv, |recv| match deadline {
-                Some(deadline) => recv.recv_deadline(deadline),
-                None => recv.recv(),
-            });
+            let is_empty = self.receive(recv, |recv| recv.recv_deadline(until));
+            return is_empty && deadline == Some(until);
         }
-        let waits = |state: &mut State| {
-            let is_over = state.is_finished && state.calls.is_idle();
-            let reads = !state.is_finished && state.recv.is_some();
-            state.ready.is_empty() && state.over.is_none() && !is_over && !reads
-        };
-        drop(wait_while(&self.changed, state, deadline, waits));
+        drop(wait_once(&self.changed, state, until));
         deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
@@ -420,5 +417,35 @@ impl State {
         self.over.get_or_insert(error);
         self.ready.clear();
         self.pending_errors.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::CallError;
+    use super::super::ends::Ends;
+    use super::*;
+    use partywall_testkit::{soon, until};
+    use std::thread;
+
+    #[test]
+    fn error_without_room_is_sent_while_the_server_waits_for_a_call() {
+        let ends = Ends::new();
+        let mut calls = Vec::new();
+        loop {
+            let (call, request) = ends.begin();
+            calls.push(call);
+            if request.answer(b"", Some(Instant::now())).is_err() {
+                break;
+            }
+        }
+        let server = ends.server.clone();
+        let receiving = thread::spawn(move || server.recv(None).unwrap().is_none());
+        until("a thread receives", || ends.server.shared.lock().recv.is_none());
+        assert_eq!(ends.server.shared.lock().pending_errors.len(), 1);
+        let aborted = calls.pop().unwrap().wait(Some(soon()));
+        assert!(matches!(aborted, Err(CallError::Aborted)), "{aborted:?}");
+        ends.client.call_one_way(b"the last", None).unwrap();
+        assert!(!receiving.join().unwrap());
     }
 }

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A client and a server on one stream, for tests. Few messages use up the credit of the stream.
+
+use super::super::{CallError, CallsConfig};
+use super::{Call, Client, Request, Server};
+use partywall::blocking::{Listener, Session, connect_with};
+use partywall::{Begin, Config};
+use std::thread;
+use std::time::Instant;
+
+/// A client and a server on one stream.
+pub(super) struct Ends {
+    pub(super) client: Client,
+    pub(super) server: Server,
+    _sessions: (Session, Session),
+    _directory: tempfile::TempDir,
+}
+
+impl Ends {
+    pub(super) fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let address = format!("unix:{}/c.sock", directory.path().display());
+        let config = Config::default().begin(Begin::SharedMemory).stream_window(4096);
+        let mut listener = Listener::bind_with(&*address, &config).unwrap();
+        let connecting = thread::spawn(move || connect_with(&*address, &config).unwrap());
+        let there = listener.accept().unwrap();
+        let here = connecting.join().unwrap();
+        let client = Client::new(here.open(b"calls").unwrap(), CallsConfig::default());
+        let stream = there.accept().unwrap().unwrap();
+        let server = Server::new(stream, CallsConfig::default());
+        Self { client, server, _sessions: (here, there), _directory: directory }
+    }
+
+    /// Makes a call that the server receives.
+    pub(super) fn begin(&self) -> (Call, Request) {
+        let call = self.client.begin(b"call", None).unwrap();
+        (call, self.server.recv(None).unwrap().unwrap())
+    }
+
+    /// Makes one-way calls until there is no room, not even for a CANCEL.
+    pub(super) fn fill(&self) {
+        let full = loop {
+            if let Err(error) = self.client.call_one_way(b"", Some(Instant::now())) {
+                break error;
+            }
+        };
+        assert!(matches!(full, CallError::DeadlineExceeded), "{full}");
+    }
+}
