@@ -16,6 +16,7 @@
 //   OnSystemError, OnDisconnected an exception; a link that is cut connects again by itself
 #include <partywall.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <iostream>
@@ -127,7 +128,7 @@ private:
         });
         if (!is_ours) throw std::runtime_error("this is no answer");
         received_++;
-        if (received_ % (messages_ / 2) == 0) std::cout << received_ << " answers" << std::endl;
+        if (received_ % std::max<std::uint64_t>(messages_ / 2, 1) == 0) std::cout << received_ << " answers" << std::endl;
     }
 
     partywall::link_client client_;

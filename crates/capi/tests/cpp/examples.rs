@@ -141,5 +141,7 @@ fn echo_of_tcpshm_has_every_answer_once_over_a_kill_of_the_server() {
     printed.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "3000 answers\n");
     client.succeed();
+    let one = ["connect", &clients[..], &address, "1"];
+    program.start(&one, Stdio::null(), Stdio::null()).succeed();
     drop(server); // it serves for ever
 }
