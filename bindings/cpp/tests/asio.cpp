@@ -10,6 +10,8 @@
 #include <asio.hpp>
 #endif
 
+#include <sys/epoll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <vector>
 
@@ -70,10 +72,11 @@ template <class Object> static net::awaitable<void> ask(Object &object) {
 }
 
 // Messages of every length come back, and the end is net::error::eof.
-static void channels(const std::string &address, const partywall::config &config) {
+static void channels(const std::string &where, const partywall::config &config) {
     contexts run;
-    pa::listener listener(run.there.get_executor(), address, config);
-    CHECK(listener.address() == address);
+    pa::listener listener(run.there.get_executor(), where, config);
+    const auto address = listener.address();
+    CHECK(address.rfind(where.substr(0, where.rfind(':')), 0) == 0);
     run.serve([&]() -> net::awaitable<void> {
         co_await echo_messages(co_await listener.async_accept(use_awaitable));
     });
@@ -88,10 +91,11 @@ static void channels(const std::string &address, const partywall::config &config
 }
 
 // Many streams of one session. One whose messages nobody reads holds up no other.
-static void streams(const std::string &address, const partywall::config &config) {
+static void streams(const std::string &where, const partywall::config &config) {
     constexpr std::size_t STREAMS = 20;
     contexts run;
-    pa::acceptor acceptor(run.there.get_executor(), address, config);
+    pa::acceptor acceptor(run.there.get_executor(), where, config);
+    const auto address = acceptor.address();
     run.serve([&]() -> net::awaitable<void> {
         auto unread = co_await acceptor.async_accept(use_awaitable);
         CHECK(unread.metadata().text() == "unread");
@@ -121,10 +125,11 @@ static void streams(const std::string &address, const partywall::config &config)
 
 // Bytes have no bounds: writes and reads of other sizes, buffers in pieces, a long transfer in each
 // direction at once, and the end.
-static void bytes(const std::string &address, const partywall::config &config) {
+static void bytes(const std::string &where, const partywall::config &config) {
     constexpr std::size_t SIZE = 3 << 20;
     contexts run;
-    pa::acceptor acceptor(run.there.get_executor(), address, config);
+    pa::acceptor acceptor(run.there.get_executor(), where, config);
+    const auto address = acceptor.address();
     run.serve([&]() -> net::awaitable<void> {
         auto stream = co_await acceptor.async_accept(use_awaitable);
         std::vector<char> buffer(10000);
@@ -338,6 +343,221 @@ static void abandoned(const std::string &address) {
     CHECK(destroyed.use_count() == 1);
 }
 
+/// A channel over a socket, of which one end is in a context. Calls of the other one block.
+struct socket_pair {
+    pa::channel here;
+    partywall::channel there;
+
+    socket_pair(net::io_context &io, const std::string &address) {
+        partywall::config config;
+        config.set(partywall::transport::socket);
+        pair made(address, config);
+        there = std::move(made.server);
+        here = pa::channel(io.get_executor(), std::move(made.client));
+    }
+
+    /// Sends until the socket is full. Returns the number of messages.
+    std::size_t fill(const std::string &message) {
+        std::error_code code;
+        for (std::size_t sent = 0;; sent++) {
+            here.send(message, code);
+            if (!code) continue;
+            CHECK(code == partywall::errc::full && sent > 0);
+            return sent;
+        }
+    }
+    /// Receives so many messages, and then the end.
+    void receive_all(const std::string &message, std::size_t count) {
+        for (; count > 0; count--) CHECK(there.recv(limit)->text() == message);
+        std::error_code code;
+        there.recv(limit, code);
+        CHECK(code == partywall::errc::finished);
+    }
+};
+
+// What the socket has not taken of a message is written while the context runs: beside an operation
+// that reads, without any operation, and after the operation of the message was cancelled.
+static void rest_of_a_message(const std::string &address) {
+    const auto big = pattern(4 << 20, 3);
+    net::io_context io;
+    socket_pair pair(io, address);
+    const auto run = [&] {
+        std::thread peer([&] {
+            CHECK(pair.there.recv(limit)->text() == big);
+            pair.there.send("all of it", limit);
+        });
+        io.restart();
+        io.run();
+        peer.join();
+    };
+    int answers = 0;
+    const auto count = [&](error_code code, const partywall::message &answer) {
+        CHECK(!code && answer.text() == "all of it");
+        answers++;
+    };
+    std::error_code code;
+    pair.here.async_recv(count);
+    pair.here.send(big, code);
+    CHECK(!code);
+    run();
+    CHECK(answers == 1);
+
+    pair.here.send(big, code);
+    CHECK(!code);
+    run();
+    bool is_sent = false;
+    pair.here.async_send(big, [&](error_code failed) {
+        CHECK(!failed); // the peer gets it
+        is_sent = true;
+    });
+    pair.here.cancel();
+    run();
+    CHECK(is_sent);
+    pair.here.async_recv(count);
+    io.restart();
+    io.run();
+    pair.here.async_recv(count);
+    io.restart();
+    io.run();
+    CHECK(answers == 3);
+}
+
+// An end with a full socket holds up no other connection of the context, and a peer that reads later
+// gets every message and the end.
+template <class End> static void end_with_full_socket(const std::string &address, End end) {
+    const auto message = pattern(64 << 10, 5);
+    net::io_context io;
+    socket_pair ended(io, address);
+    channel_pair other(io, address);
+    const auto sent = ended.fill(message);
+    end(ended.here);
+    std::thread peer;
+    other.client.async_recv([&](error_code code, const partywall::message &answer) {
+        CHECK(!code && answer.text() == "answer");
+        peer = std::thread([&] { ended.receive_all(message, sent); });
+    });
+    other.server.async_recv([&](error_code code, const partywall::message &question) {
+        CHECK(!code && question.text() == "question");
+        other.server.async_send("answer", net::detached);
+    });
+    other.client.async_send("question", net::detached);
+    io.run();
+    peer.join();
+}
+
+// The bytes for a peer that does not read are given up, and the context runs out of work.
+static void end_without_a_reader(const std::string &address) {
+    const auto message = pattern(64 << 10, 5);
+    net::io_context io;
+    socket_pair ended(io, address);
+    auto left = ended.fill(message);
+    ended.here = pa::channel();
+    io.run();
+    std::error_code code;
+    while (ended.there.recv(limit, code)) {
+        CHECK(left-- > 0);
+    }
+    CHECK(left > 0 && code && code != partywall::errc::timed_out);
+}
+
+// A context that is destroyed first waits for the peer to take what was sent.
+static void end_without_a_context(const std::string &address) {
+    const auto message = pattern(64 << 10, 5);
+    std::thread peer;
+    std::unique_ptr<socket_pair> ended;
+    {
+        net::io_context io;
+        ended = std::make_unique<socket_pair>(io, address);
+        const auto sent = ended->fill(message);
+        ended->here = pa::channel();
+        peer = std::thread([&ended, &message, sent] { ended->receive_all(message, sent); });
+    }
+    peer.join();
+}
+
+template <class Object> static net::awaitable<void> ask_and_end(Object object) {
+    co_await ask(object);
+}
+
+// Two threads run one context, and a third one asks for addresses and metadata meanwhile.
+static void two_threads(const std::string &address) {
+    constexpr std::size_t CLIENTS = 4;
+    net::io_context io(2);
+    const auto executor = io.get_executor();
+    pa::listener listener(executor, address);
+    pa::acceptor acceptor(executor, address + ".streams");
+    std::atomic<std::size_t> served{0};
+    const auto serve_channels = [&]() -> net::awaitable<void> {
+        for (std::size_t number = 0; number < CLIENTS; number++) {
+            auto channel = co_await listener.async_accept(use_awaitable);
+            net::co_spawn(io, echo_messages(std::move(channel)), rethrow);
+            served++;
+        }
+    };
+    const auto serve_streams = [&]() -> net::awaitable<void> {
+        for (std::size_t number = 0; number < CLIENTS; number++) {
+            auto stream = co_await acceptor.async_accept(use_awaitable);
+            CHECK(stream.metadata().text() == "echo");
+            net::co_spawn(io, echo_messages(std::move(stream)), rethrow);
+            served++;
+        }
+    };
+    net::co_spawn(io, serve_channels(), rethrow);
+    net::co_spawn(io, serve_streams(), rethrow);
+    std::thread threads[] = {std::thread([&] { io.run(); }), std::thread([&] { io.run(); })};
+    auto session = pa::session::connect(executor, acceptor.address());
+    for (std::size_t number = 0; number < CLIENTS; number++) {
+        auto channel = pa::channel::connect(executor, listener.address());
+        net::co_spawn(io, ask_and_end(std::move(channel)), rethrow);
+        auto stream = session.async_open("echo", net::use_future).get();
+        net::co_spawn(io, ask_and_end(std::move(stream)), rethrow);
+    }
+    session.close();
+    for (auto &thread : threads) thread.join();
+    CHECK(served == 2 * CLIENTS);
+}
+
+static bool refuses_loops = false;
+
+static bool is_loop(int descriptor) {
+    char target[64] = {};
+    const auto name = "/proc/self/fd/" + std::to_string(descriptor);
+    return ::readlink(name.c_str(), target, sizeof target - 1) > 0 &&
+           std::string(target) == "anon_inode:[eventpoll]";
+}
+
+// Takes the place of that of the C library: the kernel refuses to watch once there are too many.
+extern "C" int epoll_ctl(int set, int act, int descriptor, epoll_event *event) noexcept {
+    if (refuses_loops && act == EPOLL_CTL_ADD && is_loop(descriptor)) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return static_cast<int>(::syscall(SYS_epoll_ctl, set, act, descriptor, event));
+}
+
+// A loop that the context cannot watch is an error of the operation, and leaves no descriptor.
+static void unwatched_loop(const std::string &address) {
+    const auto count_loops = [] {
+        int count = 0;
+        for (int descriptor = 0; descriptor < 256; descriptor++) count += is_loop(descriptor);
+        return count;
+    };
+    net::io_context io;
+    pa::listener listener(io.get_executor(), address);
+    std::thread connecting([&] { (void)partywall::channel::connect(address); });
+    const auto before = count_loops();
+    bool is_called = false;
+    listener.async_accept([&](error_code code, const pa::channel &channel) {
+        CHECK(code == std::errc::no_space_on_device && !channel);
+        is_called = true;
+    });
+    refuses_loops = true;
+    io.run();
+    refuses_loops = false;
+    connecting.join();
+    CHECK(is_called && count_loops() == before);
+}
+
 int main(int, char **arguments) {
     ::alarm(120); // a handler that is never called must not stop the tests
     const std::string address = "unix:" + std::string(arguments[1]) + "/app.sock";
@@ -348,10 +568,22 @@ int main(int, char **arguments) {
         streams(address, config);
         bytes(address, config);
     }
+    const std::string tcp = "tcp:127.0.0.1:0";
+    channels(tcp, {});
+    streams(tcp, {});
+    bytes(tcp, {});
     resets(address);
     cancellation(address);
     back_pressure(address);
     executors_and_tokens(address);
     abandoned(address);
+    rest_of_a_message(address);
+    end_with_full_socket(address, [](pa::channel &channel) { channel = pa::channel(); });
+    end_with_full_socket(address, [](pa::channel &channel) { channel.close(); });
+    end_with_full_socket(address, [](pa::channel &channel) { channel.close_write(); });
+    end_without_a_reader(address);
+    end_without_a_context(address);
+    two_threads(address);
+    unwatched_loop(address);
     return 0;
 }

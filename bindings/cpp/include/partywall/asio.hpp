@@ -66,6 +66,7 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 namespace partywall::asio {
@@ -208,6 +209,8 @@ public:
     virtual void prepare(std::uint64_t, std::uint32_t) noexcept {}
     /// Called for an event that no operation waits for. Without a measure it would come again.
     virtual void ignore() noexcept {}
+    /// Writes what a socket has not taken yet of sent messages. Returns whether bytes are left.
+    virtual bool flush() noexcept { return false; }
 
     std::unique_ptr<operation> pending[2];
 };
@@ -220,12 +223,20 @@ public:
 /// The lock is held in every call but handlers. While an operation is pending, either a wait for the
 /// descriptor or a posted look is under way, which keeps the executor's context running. If that
 /// context is destroyed, so are all operations.
+///
+/// Bytes that a socket has not taken yet have a wait, too, without an operation: those of a channel,
+/// and those of directions that have ended. The wait keeps the reactor, whose objects may be gone.
 class reactor : public std::enable_shared_from_this<reactor> {
 public:
     explicit reactor(const net::any_io_executor &executor) : descriptor_(executor) {
         const int descriptor = ::fcntl(loop_.fd(), F_DUPFD_CLOEXEC, 0);
         if (descriptor < 0) throw std::system_error(errno, std::generic_category(), "dup");
-        descriptor_.assign(descriptor);
+        error_code code;
+        descriptor_.assign(descriptor, code);
+        if (!code) return;
+        ::close(descriptor);
+        // The exception of asio for Boost is no std::system_error.
+        throw std::system_error(code.value(), std::generic_category(), "watching a loop");
     }
 
     net::any_io_executor executor() { return descriptor_.get_executor(); }
@@ -246,6 +257,23 @@ public:
     void remove(std::uint64_t tag) { sources_.erase(tag); }
     /// Makes a look attempt to read from a channel before it asks the loop.
     void look_at(source *channel) { channel_ = channel; }
+    /// Has the bytes written that the socket has not taken of a message that was sent just now.
+    void finish_send() {
+        if (channel_ == nullptr) return settle_later();
+        flush();
+        arm();
+    }
+
+    /// Turns the loop after a direction or a session has ended. The reactor stays until the last
+    /// bytes are written or given up, which the loop does within a second.
+    void drain(std::vector<std::unique_ptr<operation>> &done) {
+        has_unsent_ = false;
+        is_draining_ = true;
+        // While an operation of a session is pending, its wait or look turns the loop.
+        if (channel_ != nullptr || pending_ == 0) turn(done);
+        arm();
+    }
+
     /// Takes both operations of an object, which get operation_aborted.
     void abort(source &object, std::vector<std::unique_ptr<operation>> &aborted) {
         for (auto &place : object.pending) {
@@ -285,12 +313,14 @@ public:
         complete_all(std::move(aborted), false);
     }
 
-    /// Lets the loop do what a call has left to it, if nobody waits for its descriptor. Nothing of a
-    /// channel is left to its loop.
+    /// Lets the loop do what a call has left to it, if nobody waits for its descriptor. A channel
+    /// leaves nothing to its loop before it ends.
     void settle() {
         if (channel_ != nullptr) return;
         std::vector<std::unique_ptr<operation>> none;
-        if (pending_ == 0) turn(none);
+        if (pending_ != 0) return;
+        turn(none);
+        arm();
     }
 
     /// As settle(), unless an operation is pending by then.
@@ -338,14 +368,24 @@ private:
               std::vector<std::unique_ptr<operation>> &taken) {
         place->fail(code);
         taken.push_back(std::move(place));
-        // The wait would keep the context running.
-        if (--pending_ == 0 && is_waiting_) descriptor_.cancel();
+        pending_--;
+        flush(); // a message that was taken is sent whole
+        if (!has_work()) arm();
     }
 
-    /// Sees to it that something wakes the reactor, which has operations.
+    void flush() {
+        has_unsent_ = channel_ != nullptr && !is_abandoned_ && channel_->flush();
+    }
+
+    /// Whether something has to wake the reactor.
+    bool has_work() const noexcept { return pending_ != 0 || has_unsent_ || is_draining_; }
+
+    /// Sees to it that something wakes the reactor if it has work, and that no wait keeps the
+    /// context running otherwise.
     void arm() {
-        if (is_waiting_ || is_looking_ || pending_ == 0) return;
-        if (spin_budget_ > spin_budget_.zero() && skips_left_ == 0) {
+        if (!has_work() && is_waiting_) descriptor_.cancel();
+        if (is_waiting_ || is_looking_ || !has_work()) return;
+        if (pending_ != 0 && spin_budget_ > spin_budget_.zero() && skips_left_ == 0) {
             is_looking_ = true;
             look_until_ = std::chrono::steady_clock::now() + spin_budget_;
             net::post(executor(), wake(shared_from_this(), cause::look));
@@ -366,7 +406,8 @@ private:
             }
             (is_look ? is_looking_ : is_waiting_) = false;
             // A channel has its messages without a turn of the loop, which costs system calls.
-            const bool is_direct = channel_ != nullptr && !channel_->pending[writing];
+            const bool is_direct = channel_ != nullptr && !channel_->pending[writing] &&
+                                   !has_unsent_ && !is_draining_;
             if (is_direct) look(channel_->pending[reading], is_look ? LOOKS_MAX : 1, done);
             if (!is_direct || (!is_look && done.empty())) turn(done);
             if (is_look && pending_ + done.size() != 0) {
@@ -394,7 +435,7 @@ private:
     }
 
     void wait() {
-        if (is_waiting_ || pending_ == 0) return;
+        if (is_waiting_ || !has_work()) return;
         is_waiting_ = true;
         descriptor_.async_wait(descriptor_.wait_read, wake(shared_from_this(), cause::wait));
     }
@@ -405,6 +446,8 @@ private:
         // readable. Otherwise the executor would wake once more.
         for (int round = 0; round < 2 && round_had_events(done); round++) {
         }
+        // Only what ends has a timer.
+        is_draining_ = is_draining_ && !is_abandoned_ && loop_.next_timer();
     }
 
     bool round_had_events(std::vector<std::unique_ptr<operation>> &done) {
@@ -412,7 +455,9 @@ private:
         std::error_code code;
         const auto count = loop_.wait(events, std::size(events), no_wait, code);
         if (code) {
+            is_draining_ = false;
             for (auto &[tag, object] : sources_) fail(*object, code_of(code), done);
+            has_unsent_ = false;
         }
         for (std::size_t index = 0; index < count; index++) {
             const auto found = sources_.find(events[index].tag);
@@ -428,6 +473,7 @@ private:
             if (object.pending[writing] && (kinds & PARTYWALL_WRITABLE || end)) {
                 attempt(object.pending[writing], done);
             }
+            if (has_unsent_ && (kinds & PARTYWALL_WRITABLE || end)) flush();
         }
         return count != 0;
     }
@@ -461,6 +507,8 @@ private:
             }
         }
         pending_ = 0;
+        has_unsent_ = is_draining_ = false;
+        is_abandoned_ = true;
     }
 
     static constexpr int SKIPS_MAX = 63, LOOKS_MAX = 16;
@@ -473,6 +521,11 @@ private:
     std::uint64_t next_tag_ = 1;
     std::size_t pending_ = 0;
     bool is_waiting_ = false, is_looking_ = false, is_settling_ = false;
+    /// Whether the channel has bytes that its socket has not taken, and whether the loop has such
+    /// bytes of directions that have ended.
+    bool has_unsent_ = false, is_draining_ = false;
+    /// Whether the context is destroyed: then freeing the loop waits for the last bytes.
+    bool is_abandoned_ = false;
     std::chrono::nanoseconds spin_budget_ =
         std::chrono::microseconds(std::thread::hardware_concurrency() > 1 ? 50 : 0);
     std::chrono::steady_clock::time_point look_until_;
@@ -522,16 +575,23 @@ public:
         object.pause(code);
     }
 
+    bool flush() noexcept override {
+        std::error_code code;
+        if constexpr (std::is_same_v<Object, partywall::channel>) object.flush(no_wait, code);
+        return has_to_wait(code);
+    }
+
     /// Ends the object and its operations.
     void close() {
         std::vector<std::unique_ptr<operation>> aborted;
         {
             const std::lock_guard guard(reactor->lock());
+            if (tag == 0) return;
             reactor->abort(*this, aborted);
-            reactor->remove(tag);
+            reactor->remove(std::exchange(tag, 0));
             rest = {};
             object = Object();
-            reactor->settle();
+            reactor->drain(aborted);
             reactor->look_at(nullptr);
         }
         reactor::complete_all(std::move(aborted), false);
@@ -622,9 +682,11 @@ public:
     void send(bytes_view bytes, std::error_code &code) {
         const std::lock_guard guard(state_->reactor->lock());
         state_->object.send(bytes, no_wait, code);
+        if (!code) state_->reactor->finish_send();
     }
 
-    /// Cancels both operations, which get net::error::operation_aborted.
+    /// Cancels both operations, which get net::error::operation_aborted. A message of which the
+    /// socket has taken a part is sent all the same, and its operation succeeds.
     void cancel() {
         std::vector<std::unique_ptr<operation>> aborted;
         {
@@ -634,7 +696,8 @@ public:
         reactor::complete_all(std::move(aborted), false);
     }
 
-    /// Ends both directions, and cancels both operations. The peer receives every sent message.
+    /// Ends both directions, and cancels both operations. The peer receives every sent message that
+    /// it reads within a second, if the context runs so long; nothing waits for it.
     void close() {
         if (state_) state_->close();
     }
@@ -675,8 +738,13 @@ public:
 
     /// Ends the sending direction. The peer's answers are still received.
     void close_write() {
-        const std::lock_guard guard(state_->reactor->lock());
-        state_->object.close_write();
+        std::vector<std::unique_ptr<detail::operation>> done;
+        {
+            const std::lock_guard guard(state_->reactor->lock());
+            state_->object.close_write();
+            state_->reactor->drain(done);
+        }
+        detail::reactor::complete_all(std::move(done), false);
     }
 
 private:
@@ -700,7 +768,10 @@ public:
     ~listener() { close(); }
 
     executor_type get_executor() const noexcept { return state_->reactor->executor(); }
-    std::string address() const { return state_->object.address(); }
+    std::string address() const {
+        const std::lock_guard guard(state_->reactor->lock());
+        return state_->object.address();
+    }
 
     /// Accepts the next channel: void(error_code, channel). A failed handshake is an error.
     template <class Token> auto async_accept(Token &&token) {
@@ -765,7 +836,10 @@ public:
                                  const config &with = {}, bytes_view metadata = {});
 
     /// The metadata with which the peer has opened the stream, valid as long as the stream.
-    bytes_view metadata() const noexcept { return state_->object.metadata(); }
+    bytes_view metadata() const {
+        const std::lock_guard guard(state_->reactor->lock());
+        return state_->object.metadata();
+    }
 
     /// Reads what has arrived, at least one byte: void(error_code, std::size_t).
     template <class Buffers, class Token>
@@ -870,9 +944,16 @@ class hub : public source {
 public:
     explicit hub(std::shared_ptr<detail::reactor> below) : reactor(std::move(below)) {}
     ~hub() override {
+        std::vector<std::unique_ptr<operation>> none; // each would keep the hub
         const std::lock_guard guard(reactor->lock());
         reactor->remove(tag_);
         for (auto &[tag, session] : sessions_) reactor->remove(tag);
+        for (auto &stream : opened_) reactor->remove(stream->tag);
+        // They end before the reactor turns the loop for the last time.
+        opened_.clear();
+        sessions_.clear();
+        listener_ = session_listener();
+        reactor->drain(none);
     }
 
     void listen(const std::string &address, const config &with) {
