@@ -250,6 +250,8 @@ impl Driver {
     pub(crate) fn close_step(&mut self) -> Closing {
         let deadline = *self.closing_until.get_or_insert_with(|| Instant::now() + CLOSING_MAX);
         if Instant::now() >= deadline {
+            // The drop of the driver, in the thread of a loop or of tokio, must not wait once more.
+            self.wire.give_up_end();
             return Closing::Done;
         }
         if !self.is_outbox_closed {
@@ -415,13 +417,16 @@ mod tests {
     /// Makes two connected sessions for a test: the shared part and the driver of each side.
     fn pair(policy: TransportPolicy) -> [(Arc<SessionShared>, Driver); 2] {
         static NEXT: AtomicU32 = AtomicU32::new(0);
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        pair_at(&format!("unix:@partywall-driver-{}-{next}", std::process::id()), policy)
+    }
+
+    fn pair_at(address: &str, policy: TransportPolicy) -> [(Arc<SessionShared>, Driver); 2] {
         let config = Config::default().ring_bytes(4096).inline_max(512).transport(policy);
         let config = config.linger(Duration::ZERO);
-        let next = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("unix:@partywall-driver-{}-{next}", std::process::id());
-        let address: crate::Address = name.parse().unwrap();
-        let mut listener =
-            Listener::bind_service(address.clone(), &config, SERVICE_SESSION).unwrap();
+        let address: crate::Address = address.parse().unwrap();
+        let mut listener = Listener::bind_service(address, &config, SERVICE_SESSION).unwrap();
+        let address = listener.local_address().clone();
         let theirs = config.clone();
         let connecting = std::thread::spawn(move || {
             establish(&address, &theirs, SERVICE_SESSION, None).unwrap()
@@ -457,6 +462,22 @@ mod tests {
             driver.register(Waker::noop());
             assert_eq!(driver.turn(), Turn::Over, "{policy:?}");
         }
+    }
+
+    /// Input: a TCP peer that never closes its side of an ended session. Expected: once the driver
+    /// has waited for the peer and given it up, the driver's drop would not wait for it again.
+    #[test]
+    fn tcp_peer_that_never_closes_is_waited_for_once() {
+        let [(shared, mut driver), _theirs] = pair_at("tcp:127.0.0.1:0", TransportPolicy::Socket);
+        driver.register(Waker::noop());
+        shared.end(SessionError::closed_here());
+        driver.register(Waker::noop());
+        while driver.turn() != Turn::Over {}
+        assert!(matches!(driver.close_step(), Closing::ForRecords));
+        assert!(driver.wire.awaits_end());
+        driver.closing_until = Some(Instant::now());
+        assert!(matches!(driver.close_step(), Closing::Done));
+        assert!(!driver.wire.awaits_end());
     }
 
     /// Input: a driver is dropped while the socket has no room for the record that ends the

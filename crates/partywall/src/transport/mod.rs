@@ -278,6 +278,9 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
         false
     }
 
+    /// Makes `close` of this receiver wait no longer for the peer.
+    fn give_up_end(&self) {}
+
     /// Announces to the peer's sender that this side receives no more messages.
     fn close(&mut self);
 

@@ -617,7 +617,14 @@ impl TransportReceiver for SocketReceiver {
     }
 
     fn awaits_end(&self) -> bool {
-        self.has_streams && self.ended.is_none() && self.shared.socket.family() == Family::Tcp
+        let is_open = self.has_streams && self.ended.is_none();
+        is_open
+            && self.shared.has_discarded.get().is_none()
+            && self.shared.socket.family() == Family::Tcp
+    }
+
+    fn give_up_end(&self) {
+        let _ = self.shared.has_discarded.set(());
     }
 
     fn close(&mut self) {
