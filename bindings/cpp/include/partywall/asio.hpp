@@ -264,8 +264,8 @@ public:
         arm();
     }
 
-    /// Turns the loop after a direction or a session has ended. The reactor stays until the last
-    /// bytes are written or given up, which the loop does within a second.
+    /// Turns the loop after a direction or a session has ended. The reactor stays until the loop has
+    /// written the last bytes or given them up: of a channel after a second, of a session later.
     void drain(std::vector<std::unique_ptr<operation>> &done) {
         has_unsent_ = false;
         is_draining_ = true;
@@ -696,8 +696,9 @@ public:
         reactor::complete_all(std::move(aborted), false);
     }
 
-    /// Ends both directions, and cancels both operations. The peer receives every sent message that
-    /// it reads within a second, if the context runs so long; nothing waits for it.
+    /// Ends both directions, and cancels both operations. The peer receives every sent message. While
+    /// the context runs, nothing waits for the peer, which has a second to read a channel's last
+    /// bytes from its socket.
     void close() {
         if (state_) state_->close();
     }
