@@ -192,9 +192,14 @@ inline const std::error_category &category() noexcept {
     return instance;
 }
 
-inline std::error_code make_error_code(errc value) noexcept {
-    return {static_cast<int>(value), category()};
-}
+/// The std::error_code of a number. Its type of its own lets codes of Boost, too, compare with it.
+class errc_code : public std::error_code {
+public:
+    explicit errc_code(errc value) noexcept
+        : std::error_code(static_cast<int>(value), partywall::category()) {}
+};
+
+inline errc_code make_error_code(errc value) noexcept { return errc_code(value); }
 
 /// What the throwing overloads throw. what() says what to do; code() has the number of the cause.
 class error : public std::system_error {

@@ -558,6 +558,129 @@ static void unwatched_loop(const std::string &address) {
     CHECK(is_called && count_loops() == before);
 }
 
+/// Checks that an operation completes once with errc::argument, in `io` and not within the call.
+template <class Start> static void fails_in(net::io_context &io, Start start) {
+    int calls = 0;
+    const auto is_argument = [&](error_code code, const auto &...) {
+        CHECK(code == pa::make_error_code(partywall::errc::argument));
+        CHECK(io.get_executor().running_in_this_thread());
+        calls++;
+    };
+    start(is_argument);
+    CHECK(calls == 0);
+    io.restart();
+    io.run();
+    CHECK(calls == 1);
+}
+
+/// Checks what channels and streams have in common, of one that was moved from or closed.
+template <class Object> static void messages_fail(net::io_context &io, Object &object) {
+    CHECK(!object.is_open() && !object && object.get_executor() == io.get_executor());
+    fails_in(io, [&](auto handler) { object.async_recv(handler); });
+    fails_in(io, [&](auto handler) { object.async_recv_view(handler); });
+    fails_in(io, [&](auto handler) { object.async_send("x", handler); });
+    std::error_code code;
+    object.send("x", code);
+    CHECK(code == partywall::errc::argument);
+    object.cancel();
+    object.close();
+    object.cancel();
+}
+
+static void channel_fails(net::io_context &io, pa::channel &channel) {
+    messages_fail(io, channel);
+    THROWS(channel.close_write(), partywall::errc::argument);
+}
+
+static void stream_fails(net::io_context &io, pa::stream &stream) {
+    messages_fail(io, stream);
+    char byte = 'x';
+    fails_in(io, [&](auto handler) { stream.async_read_some(net::buffer(&byte, 1), handler); });
+    fails_in(io, [&](auto handler) { stream.async_write_some(net::buffer(&byte, 1), handler); });
+    THROWS(stream.shutdown_send(), partywall::errc::argument);
+    THROWS(stream.reset(1), partywall::errc::argument);
+    CHECK(stream.metadata().empty());
+}
+
+// An object that was moved from fails in every call, as one that was closed, and keeps its executor.
+static void moved_and_closed(const std::string &address) {
+    net::io_context io;
+    const std::chrono::nanoseconds budget(0);
+    channel_pair pair(io, address);
+    CHECK(pair.client.is_open());
+    auto channel = std::move(pair.client);
+    CHECK(channel.is_open());
+    channel_fails(io, pair.client);
+    THROWS(pair.client.spin_budget(budget), partywall::errc::argument);
+    channel.close();
+    channel_fails(io, channel);
+
+    pa::listener from(io.get_executor(), address + ".moved");
+    const auto listener = std::move(from);
+    CHECK(from.get_executor() == io.get_executor());
+    fails_in(io, [&](auto handler) { from.async_accept(handler); });
+    THROWS(from.address(), partywall::errc::argument);
+
+    net::io_context there;
+    pa::acceptor acceptor(there.get_executor(), address);
+    auto work = net::make_work_guard(there);
+    std::thread serving([&] { there.run(); });
+    auto accepted = acceptor.async_accept(net::use_future);
+    auto stream = pa::stream::connect(io.get_executor(), address);
+    accepted.get();
+    auto never = acceptor.async_accept(net::use_future); // for the session's handshake
+    auto session = pa::session::connect(io.get_executor(), address);
+    auto moved_acceptor = std::move(acceptor);
+    moved_acceptor.close();
+    work.reset();
+    serving.join();
+    auto moved_stream = std::move(stream);
+    stream_fails(io, stream);
+    THROWS(stream.spin_budget(budget), partywall::errc::argument);
+    moved_stream.close();
+    stream_fails(io, moved_stream);
+
+    auto moved_session = std::move(session);
+    fails_in(io, [&](auto handler) { session.async_open("", handler); });
+    fails_in(io, [&](auto handler) { session.async_accept(handler); });
+    THROWS(session.spin_budget(budget), partywall::errc::argument);
+    CHECK(session.get_executor() == io.get_executor());
+    session.close();
+    fails_in(there, [&](auto handler) { acceptor.async_accept(handler); });
+    THROWS(acceptor.address(), partywall::errc::argument);
+    acceptor.close();
+}
+
+// An object made without arguments has no executor of its own: the handler's counts.
+static void made_empty() {
+    net::io_context io;
+    pa::stream stream;
+    CHECK(!stream.is_open() && stream.get_executor() == net::system_executor());
+    fails_in(io, [&](auto handler) { stream.async_recv(net::bind_executor(io, handler)); });
+    stream.close();
+    stream.cancel();
+}
+
+// Numbers compare with the codes of handlers in each form, whichever the library of the codes.
+static void numbers() {
+    using partywall::errc;
+    const auto busy = pa::make_error_code(errc::busy);
+    CHECK(busy == errc::busy && errc::busy == busy && busy != errc::full && errc::full != busy);
+    CHECK(!(busy == errc::full) && !(busy != errc::busy) && !(errc::busy != busy));
+    CHECK(busy == make_error_code(errc::busy) && make_error_code(errc::busy) == busy);
+    CHECK(busy != make_error_code(errc::full) && make_error_code(errc::full) != busy);
+    CHECK(!(busy != make_error_code(errc::busy)) && !(make_error_code(errc::full) == busy));
+    CHECK(error_code() != errc::busy && error_code(net::error::eof) != errc::busy);
+    CHECK(error_code(static_cast<int>(errc::busy), net::error::get_misc_category()) != errc::busy);
+    const error_code made = errc::busy;
+    CHECK(made == errc::busy && made != errc::full && made == make_error_code(errc::busy));
+    const std::error_code plain = errc::busy;
+    CHECK(plain == errc::busy && plain != errc::full && plain == make_error_code(errc::busy));
+    CHECK(make_error_code(errc::busy) == plain && plain == std::errc::device_or_resource_busy);
+    CHECK(make_error_code(errc::busy) == make_error_code(errc::busy));
+    CHECK(make_error_code(errc::busy) == errc::busy);
+}
+
 int main(int, char **arguments) {
     ::alarm(120); // a handler that is never called must not stop the tests
     const std::string address = "unix:" + std::string(arguments[1]) + "/app.sock";
@@ -585,5 +708,8 @@ int main(int, char **arguments) {
     end_without_a_context(address);
     two_threads(address);
     unwatched_loop(address);
+    moved_and_closed(address);
+    made_empty();
+    numbers();
     return 0;
 }

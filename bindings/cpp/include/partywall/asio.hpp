@@ -20,6 +20,11 @@
 // errc::busy; buffers stay valid until the handler is called; handlers run in their associated
 // executor, never within the call that starts the operation. Objects of one session, or one
 // acceptor, may be used by different threads at the same time; one object may not.
+//
+// Empty objects, which were moved from or made without arguments, fail in every call with
+// errc::argument: an operation completes with it, send sets its code to it, other calls throw it.
+// Only close and cancel do nothing, and metadata are empty. An object keeps its executor when it is
+// moved from or closed; one made without arguments has that of the system.
 #ifndef PARTYWALL_ASIO_HPP
 #define PARTYWALL_ASIO_HPP
 
@@ -36,6 +41,7 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/system_executor.hpp>
 #include <boost/asio/version.hpp>
 #define PARTYWALL_ASIO_VERSION BOOST_ASIO_VERSION
 #if PARTYWALL_ASIO_VERSION >= 102000
@@ -51,6 +57,7 @@
 #include <asio/executor_work_guard.hpp>
 #include <asio/posix/stream_descriptor.hpp>
 #include <asio/post.hpp>
+#include <asio/system_executor.hpp>
 #include <asio/version.hpp>
 #define PARTYWALL_ASIO_VERSION ASIO_VERSION
 #if PARTYWALL_ASIO_VERSION >= 102000
@@ -69,7 +76,8 @@
 #include <unistd.h>
 #include <vector>
 
-namespace partywall::asio {
+namespace partywall {
+namespace asio {
 
 #ifdef PARTYWALL_BOOST_ASIO
 namespace net = ::boost::asio;
@@ -126,6 +134,37 @@ inline bool has_to_wait(std::error_code code) noexcept {
 inline error_code make_error_code(errc value) noexcept {
     return detail::code_of(partywall::make_error_code(value));
 }
+
+} // namespace asio
+
+#ifdef PARTYWALL_BOOST_ASIO
+// Boost's own comparison of a code of handlers with a std::error_code is false. These say whether the
+// code stands for the number: `code == errc::full`, `code == make_error_code(errc::full)`.
+template <class Code>
+using if_boost_code = std::enable_if_t<std::is_same_v<Code, ::boost::system::error_code>, int>;
+
+template <class Code, if_boost_code<Code> = 0>
+bool operator==(const Code &code, const errc_code &number) noexcept {
+    const auto value = static_cast<errc>(number.value());
+    // A std::error_code from which a program has made one of Boost stays within it.
+    const std::error_code within = code;
+    return code == asio::make_error_code(value) || within == number;
+}
+template <class Code, if_boost_code<Code> = 0>
+bool operator==(const errc_code &number, const Code &code) noexcept {
+    return code == number;
+}
+template <class Code, if_boost_code<Code> = 0>
+bool operator!=(const Code &code, const errc_code &number) noexcept {
+    return !(code == number);
+}
+template <class Code, if_boost_code<Code> = 0>
+bool operator!=(const errc_code &number, const Code &code) noexcept {
+    return !(code == number);
+}
+#endif
+
+namespace asio {
 
 // ---- Operations and their reactor --------------------------------------------------------------
 
@@ -533,14 +572,55 @@ private:
     int skips_left_ = 0, skips_ = 0;
 };
 
-/// Starts an operation of an object that keeps a reactor: `State` has the members `reactor` and
-/// `source`.
+/// The state that an object shares with its operations, none if the object is empty. The executor
+/// stays when the state is moved away, as that of a socket does.
+template <class State> class shared_state {
+public:
+    shared_state() = default;
+    explicit shared_state(std::shared_ptr<State> state) : state_(std::move(state)) {
+        if (state_) executor_ = state_->reactor->executor();
+    }
+    shared_state(shared_state &&other) noexcept
+        : state_(std::move(other.state_)), executor_(other.executor_) {}
+    shared_state &operator=(shared_state &&other) noexcept {
+        state_ = std::move(other.state_);
+        executor_ = other.executor_;
+        return *this;
+    }
+
+    net::any_io_executor executor() const noexcept {
+        return executor_ ? executor_ : net::any_io_executor(net::system_executor());
+    }
+    const std::shared_ptr<State> &shared() const noexcept { return state_; }
+    explicit operator bool() const noexcept { return state_ != nullptr; }
+    /// Throws errc::argument if there is no state.
+    State *operator->() const {
+        if (!state_) throw error(partywall::make_error_code(errc::argument), "");
+        return state_.get();
+    }
+    State &operator*() const { return *operator->(); }
+
+private:
+    std::shared_ptr<State> state_;
+    net::any_io_executor executor_;
+};
+
+/// Starts an operation of an object. `State` is a source with the member `reactor`.
 template <class Value, class State, class Attempt, class Token, class Signature>
-auto initiate(std::shared_ptr<State> state, direction way, Attempt attempt, Token &&token,
+auto initiate(const shared_state<State> &object, direction way, Attempt attempt, Token &&token,
               Signature *) {
     return net::async_initiate<Token, Signature>(
-        [way](auto handler, std::shared_ptr<State> state, Attempt attempt) {
+        [way](auto handler, std::shared_ptr<State> state, Attempt attempt,
+              const net::any_io_executor &of_empty) {
             using made = operation_of<decltype(handler), Attempt, Value>;
+            if (!state) {
+                auto failed =
+                    std::make_unique<made>(std::move(handler), std::move(attempt), of_empty);
+                failed->fail(code_of(partywall::make_error_code(errc::argument)));
+                auto &operation = *failed;
+                operation.complete(std::move(failed), false);
+                return;
+            }
             static std::atomic<std::uint64_t> numbers{1};
             const auto number = numbers.fetch_add(1, std::memory_order_relaxed);
             auto &reactor = *state->reactor;
@@ -562,7 +642,8 @@ auto initiate(std::shared_ptr<State> state, direction way, Attempt attempt, Toke
             operation->number = number;
             reactor.start(object, way, std::move(operation));
         },
-        token, std::move(state), std::move(attempt));
+        token, object.shared(), std::move(attempt),
+        object ? net::any_io_executor() : object.executor());
 }
 
 /// The state of a channel or stream, which its operations share.
@@ -644,9 +725,9 @@ public:
     }
     ~messages() { close(); }
 
-    executor_type get_executor() const noexcept { return state_->reactor->executor(); }
-    /// Whether the object was made by a constructor with arguments, connect or accept.
-    bool is_open() const noexcept { return state_ != nullptr; }
+    executor_type get_executor() const noexcept { return state_.executor(); }
+    /// Whether the object is neither empty nor closed. The peer may have ended it all the same.
+    bool is_open() const noexcept { return state_ && state_->tag != 0; }
     explicit operator bool() const noexcept { return is_open(); }
 
     /// Receives a message of its own: void(error_code, partywall::message).
@@ -654,7 +735,7 @@ public:
         using signature = void(error_code, message);
         return initiate<message>(
             state_, reading,
-            [state = state_](std::error_code &code) { return state->object.recv(no_wait, code); },
+            [state = state_.shared()](std::error_code &code) { return state->object.recv(no_wait, code); },
             std::forward<Token>(token), static_cast<signature *>(nullptr));
     }
 
@@ -664,7 +745,7 @@ public:
         using signature = void(error_code, bytes_view);
         return initiate<bytes_view>(
             state_, reading,
-            [state = state_](std::error_code &code) {
+            [state = state_.shared()](std::error_code &code) {
                 return state->object.recv_view(no_wait, code);
             },
             std::forward<Token>(token), static_cast<signature *>(nullptr));
@@ -674,12 +755,16 @@ public:
     /// handler is called.
     template <class Token> auto async_send(bytes_view bytes, Token &&token) {
         using signature = void(error_code);
-        return initiate<void>(state_, writing, sending<Object>(state_, bytes),
+        return initiate<void>(state_, writing, sending<Object>(state_.shared(), bytes),
                               std::forward<Token>(token), static_cast<signature *>(nullptr));
     }
 
     /// Sends the bytes as one message if there is room now; otherwise `code` is errc::full.
     void send(bytes_view bytes, std::error_code &code) {
+        if (!state_) {
+            code = partywall::make_error_code(errc::argument);
+            return;
+        }
         const std::lock_guard guard(state_->reactor->lock());
         state_->object.send(bytes, no_wait, code);
         if (!code) state_->reactor->finish_send();
@@ -688,6 +773,7 @@ public:
     /// Cancels both operations, which get net::error::operation_aborted. A message of which the
     /// socket has taken a part is sent all the same, and its operation succeeds.
     void cancel() {
+        if (!state_) return;
         std::vector<std::unique_ptr<operation>> aborted;
         {
             const std::lock_guard guard(state_->reactor->lock());
@@ -710,7 +796,7 @@ public:
 protected:
     explicit messages(std::shared_ptr<endpoint<Object>> state) : state_(std::move(state)) {}
 
-    std::shared_ptr<endpoint<Object>> state_;
+    shared_state<endpoint<Object>> state_;
 };
 
 } // namespace detail
@@ -725,7 +811,7 @@ public:
     /// Takes over a channel that is in no loop.
     channel(const net::any_io_executor &executor, partywall::channel open)
         : messages(std::make_shared<state>(std::make_shared<detail::reactor>(executor))) {
-        state_->reactor->look_at(state_.get());
+        state_->reactor->look_at(&*state_);
         state_->tag = state_->reactor->add(*state_);
         state_->object = std::move(open);
         state_->reactor->loop().add(state_->object, state_->tag);
@@ -768,7 +854,7 @@ public:
     listener &operator=(listener &&) = delete;
     ~listener() { close(); }
 
-    executor_type get_executor() const noexcept { return state_->reactor->executor(); }
+    executor_type get_executor() const noexcept { return state_.executor(); }
     std::string address() const {
         const std::lock_guard guard(state_->reactor->lock());
         return state_->object.address();
@@ -779,7 +865,7 @@ public:
         using signature = void(error_code, channel);
         return detail::initiate<channel>(
             state_, detail::reading,
-            [state = state_](std::error_code &code) {
+            [state = state_.shared()](std::error_code &code) {
                 auto accepted = state->object.accept(no_wait, code);
                 if (!accepted) return channel();
                 try {
@@ -813,7 +899,7 @@ private:
         std::uint64_t tag = 0;
     };
 
-    std::shared_ptr<state> state_;
+    detail::shared_state<state> state_;
 };
 
 // ---- Streams -----------------------------------------------------------------------------------
@@ -838,6 +924,7 @@ public:
 
     /// The metadata with which the peer has opened the stream, valid as long as the stream.
     bytes_view metadata() const {
+        if (!state_) return {};
         const std::lock_guard guard(state_->reactor->lock());
         return state_->object.metadata();
     }
@@ -848,7 +935,7 @@ public:
         using signature = void(error_code, std::size_t);
         return detail::initiate<std::size_t>(
             state_, detail::reading,
-            [state = state_, buffers](std::error_code &code) {
+            [state = state_.shared(), buffers](std::error_code &code) {
                 return read_some(*state, buffers, code);
             },
             std::forward<Token>(token), static_cast<signature *>(nullptr));
@@ -860,7 +947,7 @@ public:
         using signature = void(error_code, std::size_t);
         return detail::initiate<std::size_t>(
             state_, detail::writing,
-            [state = state_, buffers](std::error_code &code) {
+            [state = state_.shared(), buffers](std::error_code &code) {
                 return write_some(*state, buffers, code);
             },
             std::forward<Token>(token), static_cast<signature *>(nullptr));
@@ -1066,7 +1153,7 @@ public:
     streams &operator=(streams &&) = delete;
     ~streams() { close(); }
 
-    executor_type get_executor() const noexcept { return hub_->reactor->executor(); }
+    executor_type get_executor() const noexcept { return hub_.executor(); }
 
     /// Accepts the next stream that a peer opens: void(error_code, stream).
     template <class Token> auto async_accept(Token &&token);
@@ -1083,7 +1170,7 @@ protected:
     explicit streams(const net::any_io_executor &executor)
         : hub_(std::make_shared<hub>(std::make_shared<reactor>(executor))) {}
 
-    std::shared_ptr<hub> hub_;
+    shared_state<hub> hub_;
 };
 
 } // namespace detail
@@ -1104,7 +1191,7 @@ public:
         using signature = void(error_code, stream);
         return detail::initiate<stream>(
             hub_, detail::writing,
-            [hub = hub_, metadata](std::error_code &code) {
+            [hub = hub_.shared(), metadata](std::error_code &code) {
                 return stream(hub->open(metadata, code), hub);
             },
             std::forward<Token>(token), static_cast<signature *>(nullptr));
@@ -1134,7 +1221,7 @@ template <class Token> auto detail::streams::async_accept(Token &&token) {
     using signature = void(error_code, stream);
     return initiate<stream>(
         hub_, reading,
-        [hub = hub_](std::error_code &code) { return stream(hub->accept(code), hub); },
+        [hub = hub_.shared()](std::error_code &code) { return stream(hub->accept(code), hub); },
         std::forward<Token>(token), static_cast<signature *>(nullptr));
 }
 
@@ -1153,6 +1240,7 @@ inline stream stream::connect(const net::any_io_executor &executor, const std::s
     return made;
 }
 
-} // namespace partywall::asio
+} // namespace asio
+} // namespace partywall
 
 #endif
