@@ -66,7 +66,7 @@ fn exchange_of(exchange: &Exchange) -> Result<String> {
     let between = between.display().to_string();
     let client = exchange.run(&between, &format!("--sizes 1 --prefix {PREFIX}"))?;
     let named = match exchange.client {
-        Peer::Ours => Client::Ours(client.id()),
+        Peer::Ours | Peer::C => Client::Ours(client.id()),
         Peer::Go | Peer::Rust => Client::Published(client.id()),
     };
     let client = client.finish(TIMEOUT)?;
