@@ -12,7 +12,8 @@ The other connects::
 
     with partywall.connect("unix:/run/app.sock") as channel:
         channel.send(b"hello")
-        with channel.recv() as answer:
+        answer = channel.recv()  # None once the peer has finished
+        if answer is not None:
             print(bytes(answer))
 
 Sessions with many streams are in ``partywall.sessions``, links that survive their processes in
@@ -49,6 +50,7 @@ from ._errors import (
     OtherBoot,
     ProtocolError,
     RefusedError,
+    SendingEnded,
     SessionClosed,
     StreamReset,
     StreamStopped,
@@ -104,6 +106,7 @@ __all__ = [
     "RefusedError",
     "Reservation",
     "SenderStats",
+    "SendingEnded",
     "SessionClosed",
     "StreamReset",
     "StreamStopped",

@@ -38,6 +38,10 @@ class Disconnected(Error, ConnectionResetError):
     """The peer died or hung up. Everything that it had sent was received before."""
 
 
+class SendingEnded(Error, ValueError):
+    """This side has ended its sending. It still receives."""
+
+
 class TooLarge(Error, ValueError):
     """The message can never be sent on this connection. The text names the setting."""
 
@@ -190,7 +194,7 @@ _CLASSES: dict[int, tuple[type[Error], int]] = {
     405: (TooLarge, _errno.EMSGSIZE),
     406: (StreamStopped, _errno.EPIPE),
     407: (StreamReset, _errno.ECONNRESET),
-    408: (Error, _errno.EPIPE),
+    408: (SendingEnded, _errno.EPIPE),
     409: (Error, _errno.ENOTCONN),
     411: (SessionClosed, _errno.ECONNABORTED),
     502: (LinkFenced, _errno.ESTALE),

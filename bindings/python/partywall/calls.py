@@ -13,8 +13,8 @@ The server answers each call in a thread::
 
 Any number of threads may call::
 
-    client = Client(session.open(b"shout"))
-    print(bytes(client.call(b"hello", timeout=5.0)))
+    with Client(session.open(b"shout")) as client:
+        print(bytes(client.call(b"hello", timeout=5.0)))
 """
 
 from ._errors import Failure

@@ -12,23 +12,30 @@ use crate::message::{Content, Message};
 use crate::runtime::{self, Detached, Pending, wait};
 use crate::stream::Stream;
 use crate::wait::Deadline;
-use partywall_extras::calls::{CODES_RESERVED, CallError, CallsConfig, Client, Failure, Server};
+use partywall::{Closed, SessionError, StreamRecvError, StreamSendError};
+use partywall_extras::calls::{CODES_RESERVED, CallError, CallsConfig, Client, Failure};
+use partywall_extras::calls::{ServeError, Server};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::panic::resume_unwind;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Makes calls over a stream, from any number of threads. It takes the stream, which must be
-/// unused. The stream ends with this object.
+/// unused. The client is a context manager. The stream ends when it is closed, or with this object.
 #[pyclass(frozen, module = "partywall._native")]
 pub struct CallsClient {
-    client: Detached<Client>,
+    /// Calls that run share the client, so it ends with the last of them.
+    client: Mutex<Option<Arc<Detached<Client>>>>,
 }
 
 impl CallsClient {
-    fn client(&self) -> PyResult<&Client> {
-        self.client.get().ok_or_else(|| error::closed_here("client"))
+    fn place(&self) -> MutexGuard<'_, Option<Arc<Detached<Client>>>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn client(&self) -> PyResult<Arc<Detached<Client>>> {
+        self.place().clone().ok_or_else(closed)
     }
 }
 
@@ -41,7 +48,7 @@ impl CallsClient {
         let _entered = runtime.enter();
         let config = CallsConfig::default().in_flight_max(in_flight_max);
         let client = Client::with(stream.get().take_whole()?, config);
-        Ok(Self { client: Detached::new(client) })
+        Ok(Self { client: Mutex::new(Some(Arc::new(Detached::new(client)))) })
     }
 
     /// Makes a call, and returns its answer as a message. The server learns of `timeout`, in
@@ -55,7 +62,8 @@ impl CallsClient {
     ) -> PyResult<Message> {
         let deadline = Deadline::after(timeout)?;
         let payload = Payload::of(payload)?;
-        let (client, bytes) = (self.client()?, payload.as_slice());
+        let (shared, bytes) = (self.client()?, payload.as_slice());
+        let client = shared.get().ok_or_else(closed)?;
         let called = match deadline {
             Deadline::Never => wait(py, &deadline, client.call(bytes))?,
             Deadline::Now => Some(Err(CallError::DeadlineExceeded)),
@@ -74,7 +82,7 @@ impl CallsClient {
     ) -> PyResult<Pending> {
         let deadline = Deadline::after(timeout)?;
         let bytes = Payload::of(payload)?.as_slice().to_vec();
-        let client = self.client()?.clone();
+        let client = self.client()?.get().ok_or_else(closed)?.clone();
         let calling = async move {
             match deadline {
                 Deadline::Never => client.call(&bytes).await,
@@ -97,7 +105,9 @@ impl CallsClient {
     ) -> PyResult<()> {
         let deadline = Deadline::after(timeout)?;
         let payload = Payload::of(payload)?;
-        let called = wait(py, &deadline, self.client()?.call_one_way(payload.as_slice()))?;
+        let shared = self.client()?;
+        let client = shared.get().ok_or_else(closed)?;
+        let called = wait(py, &deadline, client.call_one_way(payload.as_slice()))?;
         let called = called.unwrap_or(Err(CallError::DeadlineExceeded));
         called.map_err(|error| exception(py, &error))
     }
@@ -105,9 +115,29 @@ impl CallsClient {
     /// Why no more calls can be made, as the exception that they raise; `None` while they can.
     #[getter]
     fn lost<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let lost = self.client()?.lost();
+        let lost = self.client()?.get().ok_or_else(closed)?.lost();
         Ok(lost.map(|lost| error::exception(py, &lost).into_value(py).into_bound(py).into_any()))
     }
+
+    /// Ends the stream, as soon as the calls of other threads are answered: `serve` of the server
+    /// returns then. Closing a client again does nothing.
+    fn close(&self) {
+        let taken = self.place().take();
+        drop(taken);
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyAny>) {
+        self.close();
+    }
+}
+
+fn closed() -> PyErr {
+    error::closed_here("client")
 }
 
 /// Makes the exception of a call; that of a handler's failure has its code and detail.
@@ -148,7 +178,9 @@ impl Request {
     }
 }
 
-/// Answers the calls of a stream, which must be unused, until the client has ended it.
+/// Answers the calls of a stream, which must be unused, until the client has ended it: by closing
+/// its client, by closing its session with the code 0, or by leaving in good order. The death of
+/// its process raises Disconnected.
 ///
 /// Each running call of `handler` has a thread of its own. It gets a Request, and returns bytes or
 /// any other buffer. To fail, it raises `Failure(code, detail)`; any other exception aborts the
@@ -183,9 +215,22 @@ pub fn serve_calls(
         }
     });
     match wait(py, &Deadline::Never, serving)? {
-        Some(Err(error)) => Err(error::exception(py, &error)),
-        Some(Ok(())) | None => Ok(()),
+        Some(Err(error)) if !is_good_end(&error) => Err(error::exception(py, &error)),
+        Some(_) | None => Ok(()),
     }
+}
+
+/// Whether the client has left in good order, with its session and before its stream.
+const fn is_good_end(error: &ServeError) -> bool {
+    let session = match error {
+        ServeError::Recv(StreamRecvError::Session(session))
+        | ServeError::Send(StreamSendError::Session(session)) => session,
+        _ => return false,
+    };
+    matches!(
+        session,
+        SessionError::Closed(Closed::Finished) | SessionError::ClosedByPeer { code: 0, .. }
+    )
 }
 
 /// Calls the handler. Returns its answer or its failure; `None` if the call has to be aborted.

@@ -23,7 +23,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,8 @@ use std::time::{Duration, Instant};
 pub struct Channel {
     sender: Mutex<Option<partywall::Sender>>,
     receiver: Mutex<Option<partywall::Receiver>>,
+    /// Set once `finish` has ended the sending direction.
+    is_finished: OnceLock<()>,
     peer: partywall::Peer,
     transport: Transport,
     wait: Wait,
@@ -102,6 +104,7 @@ impl Channel {
         Self {
             sender: Mutex::new(Some(sender)),
             receiver: Mutex::new(Some(receiver)),
+            is_finished: OnceLock::new(),
             peer,
             transport,
             wait: config.wait,
@@ -113,13 +116,23 @@ impl Channel {
     /// Takes the sending direction out of this channel.
     pub fn take_sender(&self, py: Python<'_>) -> PyResult<partywall::Sender> {
         let taken = self.sender.try_lock().map_err(|_| error::busy(py))?.take();
-        taken.ok_or_else(|| error::closed_here("channel"))
+        taken.ok_or_else(|| self.no_sender(py))
     }
 
     /// Takes the receiving direction out of this channel, with the way it waits.
     pub fn take_receiver(&self, py: Python<'_>) -> PyResult<(partywall::Receiver, Wait)> {
         let taken = self.receiver.try_lock().map_err(|_| error::busy(py))?.take();
         Ok((taken.ok_or_else(|| error::closed_here("channel"))?, self.wait))
+    }
+
+    /// Makes the exception of a sending call that finds no sender.
+    fn no_sender(&self, py: Python<'_>) -> PyErr {
+        // A locked receiver is in use, so it is there.
+        let receives = self.receiver.try_lock().map_or(true, |receiver| receiver.is_some());
+        if self.is_finished.get().is_some() && receives {
+            return error::finished_here(py, "channel");
+        }
+        error::closed_here("channel")
     }
 
     /// Receives the next message, or `None` at the end.
@@ -177,7 +190,7 @@ impl Channel {
         mut attempt: impl FnMut(&mut partywall::Sender) -> Result<T, TrySendError>,
     ) -> PyResult<T> {
         let mut guard = self.sender.try_lock().map_err(|_| error::busy(py))?;
-        let sender = guard.as_mut().ok_or_else(|| error::closed_here("channel"))?;
+        let sender = guard.as_mut().ok_or_else(|| self.no_sender(py))?;
         loop {
             match attempt(sender) {
                 Ok(value) => {
@@ -316,7 +329,7 @@ impl Channel {
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let deadline = Deadline::after(timeout)?;
         let mut guard = self.sender.try_lock().map_err(|_| error::busy(py))?;
-        let sender = guard.as_mut().ok_or_else(|| error::closed_here("channel"))?;
+        let sender = guard.as_mut().ok_or_else(|| self.no_sender(py))?;
         flush(py, sender, &deadline)?;
         match sender.flush(Some(Instant::now())) {
             Err(error @ SendError::TimedOut) => Err(error::exception(py, &error)),
@@ -327,6 +340,9 @@ impl Channel {
     /// Ends the sending direction: the peer receives what was sent, then `None`. Receiving goes on.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         let sender = self.sender.try_lock().map_err(|_| error::busy(py))?.take();
+        if sender.is_some() {
+            let _ = self.is_finished.set(());
+        }
         py.detach(|| drop(sender));
         Ok(())
     }
@@ -379,8 +395,9 @@ impl Channel {
     fn stats(&self, py: Python<'_>) -> PyResult<(SenderStats, ReceiverStats)> {
         let sender = self.sender.try_lock().map_err(|_| error::busy(py))?;
         let receiver = self.receiver.try_lock().map_err(|_| error::busy(py))?;
-        let sent = sender.as_ref().ok_or_else(|| error::closed_here("channel"))?.stats();
         let received = receiver.as_ref().ok_or_else(|| error::closed_here("channel"))?.stats();
+        drop(receiver);
+        let sent = sender.as_ref().ok_or_else(|| self.no_sender(py))?.stats();
         Ok((sent.into(), received.into()))
     }
 

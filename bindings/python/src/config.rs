@@ -3,9 +3,10 @@
 
 use crate::error;
 use crate::peer::Credentials;
+use crate::setting_value::{choice, ids, impossible, in_range, seconds, whole};
 use crate::wait::duration;
 use partywall::{Admission, BackPressure, Begin, TransportPolicy, TrustPolicy, Wait};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 use std::str::FromStr;
@@ -53,8 +54,8 @@ impl Config {
         for (key, value) in settings.into_iter().flatten() {
             let key: String = key.extract()?;
             match key.as_str() {
-                "admit_users" => users = Some(value.extract()?),
-                "admit_groups" => groups = Some(value.extract()?),
+                "admit_users" => users = Some(ids(&key, &value)?),
+                "admit_groups" => groups = Some(ids(&key, &value)?),
                 _ => config = config.with(&key, &value)?,
             }
         }
@@ -75,10 +76,10 @@ impl Config {
                 self.inner = self.inner.wait(self.wait);
             }
             "spin_budget" => {
-                self.spin_budget = duration(value.extract()?)?;
+                self.spin_budget = seconds(key, value)?;
                 if self.spin_budget > SPIN_BUDGET_MAX {
-                    let text = "spin_budget is at most 1 second: wait=\"spin\" never sleeps";
-                    return Err(PyValueError::new_err(text));
+                    let takes = "at most 1 second: wait=\"spin\" never sleeps";
+                    return Err(impossible(key, value, takes));
                 }
                 self.inner = self.inner.spin_budget(self.spin_budget);
             }
@@ -86,7 +87,7 @@ impl Config {
                 self.inner = policy(self.inner, key, value)?;
             }
             "handshake_timeout" | "idle_memory_timeout" | "linger" => {
-                self.inner = time(self.inner, key, duration(value.extract()?)?);
+                self.inner = time(self.inner, key, seconds(key, value)?);
             }
             "admit" => self.inner = self.inner.admit(admission(value)?),
             "on_refused" => self.inner = on_refused(self.inner, value)?,
@@ -123,18 +124,18 @@ fn number(
     value: &Bound<'_, PyAny>,
 ) -> PyResult<partywall::Config> {
     Ok(match key {
-        "ring_bytes" => config.ring_bytes(value.extract()?),
-        "memory_max" => config.memory_max(value.extract()?),
-        "message_max" => config.message_max(value.extract()?),
-        "map_max" => config.map_max(value.extract()?),
-        "inline_max" => config.inline_max(value.extract()?),
-        "stream_window" => config.stream_window(value.extract()?),
-        "handshakes_max" => config.handshakes_max(value.extract()?),
-        "backlog" => config.backlog(value.extract()?),
-        "peer_blocks_max" => config.peer_blocks_max(value.extract()?),
-        "segments_max" => config.segments_max(value.extract()?),
-        "streams_max" => config.streams_max(value.extract()?),
-        "socket_mode" => config.socket_mode(value.extract()?),
+        "ring_bytes" => config.ring_bytes(whole(key, value)?),
+        "memory_max" => config.memory_max(whole(key, value)?),
+        "message_max" => config.message_max(whole(key, value)?),
+        "map_max" => config.map_max(whole(key, value)?),
+        "inline_max" => config.inline_max(whole(key, value)?),
+        "stream_window" => config.stream_window(whole(key, value)?),
+        "handshakes_max" => config.handshakes_max(whole(key, value)?),
+        "backlog" => config.backlog(whole(key, value)?),
+        "peer_blocks_max" => config.peer_blocks_max(whole(key, value)?),
+        "segments_max" => config.segments_max(whole(key, value)?),
+        "streams_max" => config.streams_max(whole(key, value)?),
+        "socket_mode" => config.socket_mode(whole(key, value)?),
         "allow_remote" => config.allow_remote(value.extract()?),
         _ => {
             let text = format!("Config() got an unexpected keyword argument {key:?}");
@@ -144,23 +145,17 @@ fn number(
 }
 
 fn wait(value: &Bound<'_, PyAny>) -> PyResult<Wait> {
-    if let Ok(seconds) = value.extract::<f64>() {
-        return Ok(Wait::Poll(duration(seconds)?));
-    }
-    match value.extract::<String>()?.as_str() {
+    let Ok(name) = value.extract::<String>() else {
+        let seconds = value.extract().map_err(|raised| in_range("wait", value, WAITS, raised))?;
+        let pause = duration(seconds).map_err(|_| impossible("wait", value, WAITS))?;
+        return Ok(Wait::Poll(pause));
+    };
+    match name.as_str() {
         "adaptive" => Ok(Wait::Adaptive),
         "spin" => Ok(Wait::Spin),
         "park" => Ok(Wait::Park),
-        other => Err(PyValueError::new_err(format!("wait cannot be {other:?}"))),
+        _ => Err(impossible("wait", value, WAITS)),
     }
-}
-
-/// Returns the value whose name `value` is, among `choices`.
-pub fn choice<T: Copy>(key: &str, value: &Bound<'_, PyAny>, choices: &[(&str, T)]) -> PyResult<T> {
-    let name: String = value.extract()?;
-    let found = choices.iter().find(|(candidate, _)| *candidate == name);
-    let wrong = || PyValueError::new_err(format!("{key} cannot be {name:?}"));
-    found.map(|(_, choice)| *choice).ok_or_else(wrong)
 }
 
 /// Makes a rule of a Python callable. If the callable raises, the peer is refused.
@@ -219,6 +214,9 @@ pub fn address(value: &Bound<'_, PyAny>) -> PyResult<String> {
     partywall::Address::from_str(&text).map_err(|error| error::exception(value.py(), &error))?;
     Ok(text)
 }
+
+/// What the setting `wait` takes.
+const WAITS: &str = "\"adaptive\", \"spin\", \"park\", or the seconds between two polls";
 
 /// Longest time that a thread may spin before it sleeps. A longer one is a mistake: `wait="spin"`
 /// never sleeps.

@@ -29,6 +29,12 @@ pub fn closed_here(what: &str) -> PyErr {
     pyo3::exceptions::PyValueError::new_err(format!("this {what} is closed"))
 }
 
+/// Makes the exception of a sending call on an object that has ended its sending direction alone.
+pub fn finished_here(py: Python<'_>, what: &str) -> PyErr {
+    let text = format!("this side has ended its sending with finish(): the {what} still receives");
+    numbered(py, 408, &text)
+}
+
 /// Returns the number of an exception of this package.
 pub fn code_of(py: Python<'_>, error: &PyErr) -> Option<u32> {
     error.value(py).getattr("code").ok()?.extract().ok()

@@ -12,7 +12,9 @@
 //!        └──▶ runtime.rs       the thread that drives them; waits for futures without the GIL
 //!   lossy.rs                   records that a full channel may drop
 //!   event_loop.rs              sessions and streams for asyncio, by calls that never wait
-//!   config.rs link_config.rs   settings        peer.rs link_state.rs error.rs   plain values
+//!   config.rs link_config.rs   settings, whose values setting_value.rs reads
+//!   accept_threads.rs          the threads for which the end of a listener waits
+//!   peer.rs link_state.rs error.rs   plain values
 //! ```
 //!
 //! Every class is frozen and keeps its state in a mutex, so that interpreters without a GIL may use
@@ -20,6 +22,7 @@
 #![deny(unsafe_code)]
 #![cfg(target_os = "linux")]
 
+mod accept_threads;
 mod buffer;
 mod calls;
 mod channel;
@@ -36,6 +39,7 @@ mod peer;
 mod reservation;
 mod runtime;
 mod session;
+mod setting_value;
 mod stream;
 mod wait;
 

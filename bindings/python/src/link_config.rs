@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The settings of links as keywords, and groups of links.
 
-use crate::config::{TRANSPORTS, admission, choice};
+use crate::config::{TRANSPORTS, admission};
 use crate::error;
 use crate::link_state::LoginRequest;
 use crate::runtime::{self, wait};
-use crate::wait::{Deadline, duration};
+use crate::setting_value::{choice, ids, seconds, whole};
+use crate::wait::Deadline;
 use partywall::Admission;
 use partywall_link::{AfterReboot, Delivery, LoginAnswer};
 use pyo3::exceptions::PyTypeError;
@@ -48,8 +49,8 @@ impl LinkConfig {
         for (key, value) in settings.into_iter().flatten() {
             let key: String = key.extract()?;
             match key.as_str() {
-                "admit_users" => users = Some(value.extract()?),
-                "admit_groups" => groups = Some(value.extract()?),
+                "admit_users" => users = Some(ids(&key, &value)?),
+                "admit_groups" => groups = Some(ids(&key, &value)?),
                 _ => inner = with(inner, &key, &value)?,
             }
         }
@@ -60,6 +61,9 @@ impl LinkConfig {
         Ok(Self { inner })
     }
 }
+
+/// The two values of a setting that has two.
+type Pair<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 
 /// Returns the settings with one of them changed.
 fn with(
@@ -72,25 +76,25 @@ fn with(
         "delivery" => config.delivery(choice(key, value, &DELIVERIES)?),
         "after_reboot" => config.after_reboot(choice(key, value, &AFTER_REBOOT)?),
         "peer_max" => {
-            let (ring, slab) = value.extract()?;
-            config.peer_max(ring, slab)
+            let (ring, slab): Pair<'_> = value.extract()?;
+            config.peer_max(whole(key, &ring)?, whole(key, &slab)?)
         }
         "retry" => {
-            let (min, max) = value.extract()?;
-            config.retry(duration(min)?, duration(max)?)
+            let (min, max): Pair<'_> = value.extract()?;
+            config.retry(seconds(key, &min)?, seconds(key, &max)?)
         }
-        "handshake_timeout" => config.handshake_timeout(duration(value.extract()?)?),
-        "dead_after" => config.dead_after(duration(value.extract()?)?),
+        "handshake_timeout" => config.handshake_timeout(seconds(key, value)?),
+        "dead_after" => config.dead_after(seconds(key, value)?),
         "login" => config.login(value.extract::<Vec<u8>>()?),
         "on_login" => on_login(config, value)?,
         "admit" => config.admit(admission(value)?),
-        "ring_bytes" => config.ring_bytes(value.extract()?),
-        "slab_bytes" => config.slab_bytes(value.extract()?),
-        "attempts_max" => config.attempts_max(value.extract()?),
-        "handshakes_max" => config.handshakes_max(value.extract()?),
-        "links_max" => config.links_max(value.extract()?),
-        "backlog" => config.backlog(value.extract()?),
-        "socket_mode" => config.socket_mode(value.extract()?),
+        "ring_bytes" => config.ring_bytes(whole(key, value)?),
+        "slab_bytes" => config.slab_bytes(whole(key, value)?),
+        "attempts_max" => config.attempts_max(whole(key, value)?),
+        "handshakes_max" => config.handshakes_max(whole(key, value)?),
+        "links_max" => config.links_max(whole(key, value)?),
+        "backlog" => config.backlog(whole(key, value)?),
+        "socket_mode" => config.socket_mode(whole(key, value)?),
         "allow_remote" => config.allow_remote(value.extract()?),
         "allow_anonymous_tcp" => config.allow_anonymous_tcp(value.extract()?),
         _ => {

@@ -6,6 +6,7 @@
 //!   close ── closing ────────────────────────────────┴─▶ the accepting thread drops the listener
 //! ```
 
+use crate::accept_threads::AcceptThreads;
 use crate::channel::Channel;
 use crate::config::{Config, address};
 use crate::error;
@@ -29,6 +30,7 @@ pub struct Listener {
     state: Mutex<State>,
     /// An eventfd that is readable once the listener is closed.
     closing: OwnedFd,
+    accept_threads: AcceptThreads,
 }
 
 /// What other threads may know and change while one accepts. It is locked for a moment.
@@ -71,6 +73,7 @@ impl Listener {
     /// Accepts a channel like [`accept_until`](Self::accept_until). Then drops the listener if
     /// another thread has closed it meanwhile.
     fn accept_or_end(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Channel>> {
+        let _stay = self.accept_threads.enter();
         let accepted = self.accept_until(py, deadline);
         // `close` sets the flag before it tries the lock, so one of the two threads finds both.
         if self.state().is_closed {
@@ -81,11 +84,11 @@ impl Listener {
 
     /// Drops the listener, unless a thread accepts: that one drops it then.
     fn drop_if_unused(&self, py: Python<'_>) {
-        if let Ok(mut inner) = self.inner.try_lock() {
-            let listener = inner.take();
-            drop(inner);
-            py.detach(|| drop(listener));
-        }
+        py.detach(|| {
+            if let Ok(mut inner) = self.inner.try_lock() {
+                drop(inner.take());
+            }
+        });
     }
 }
 
@@ -111,6 +114,7 @@ impl Listener {
             address,
             state: Mutex::default(),
             closing: eventfd(0, EventfdFlags::CLOEXEC).map_err(std::io::Error::from)?,
+            accept_threads: AcceptThreads::default(),
         })
     }
 
@@ -134,12 +138,14 @@ impl Listener {
         self.state().refused
     }
 
-    /// Stops listening, and ends `accept` of another thread. Accepted channels go on.
+    /// Stops listening, and ends `accept` of another thread. Accepted channels go on. The address
+    /// is free when the call returns, unless a rule of admission takes longer than 2 seconds.
     fn close(&self, py: Python<'_>) {
         self.state().is_closed = true;
         // An eventfd takes 2^64 - 2 numbers before a write would wait.
         let _ = rustix::io::write(&self.closing, &1u64.to_ne_bytes());
         self.drop_if_unused(py);
+        self.accept_threads.wait_until_left(py);
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

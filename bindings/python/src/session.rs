@@ -8,6 +8,7 @@
 //! The thread of `runtime.rs` drives every session, so a peer gets its answers while this process
 //! computes. Any number of threads may use a session.
 
+use crate::accept_threads::AcceptThreads;
 use crate::buffer::Payload;
 use crate::config::{Config, address};
 use crate::error;
@@ -29,6 +30,7 @@ pub struct SessionListener {
     inner: Mutex<Option<Arc<partywall::tokio::Listener>>>,
     /// Never has a permit; it is closed with the listener, which ends the calls that wait for one.
     closing: Semaphore,
+    accept_threads: AcceptThreads,
     address: String,
     policy: BackPressure,
 }
@@ -40,6 +42,7 @@ impl SessionListener {
 
     /// Accepts a session; `None` once the listener is closed.
     fn accept_until(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Session>> {
+        let _stay = self.accept_threads.enter();
         let Some(listener) = self.listener() else { return Ok(None) };
         let accepting = async {
             tokio::select! {
@@ -78,6 +81,7 @@ impl SessionListener {
         Ok(Self {
             inner: Mutex::new(Some(Arc::new(listener))),
             closing: Semaphore::new(0),
+            accept_threads: AcceptThreads::default(),
             address,
             policy: config.inner.back_pressure_policy(),
         })
@@ -105,11 +109,13 @@ impl SessionListener {
         Ok(py.detach(|| listener.refused()))
     }
 
-    /// Stops listening, and ends `accept` of other threads. Accepted sessions go on.
+    /// Stops listening, and ends `accept` of other threads. Accepted sessions go on. The address is
+    /// free when the call returns, unless a rule of admission takes longer than 2 seconds.
     fn close(&self, py: Python<'_>) {
         let listener = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.closing.close();
         py.detach(|| drop(listener));
+        self.accept_threads.wait_until_left(py);
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

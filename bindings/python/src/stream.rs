@@ -20,7 +20,7 @@ use partywall::tokio::{RecvStream, SendStream};
 use partywall::{BackPressure, OwnedReservation, StreamRecvError, StreamSendError, Transport};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A duplex pipe of messages, with an end and back-pressure of its own.
 ///
@@ -32,6 +32,8 @@ pub struct Stream {
     whole: Mutex<Option<partywall::tokio::Stream>>,
     sender: Mutex<Option<SendStream>>,
     receiver: Mutex<Option<RecvStream>>,
+    /// Set once `finish` has ended the sending direction.
+    is_finished: OnceLock<()>,
     metadata: Vec<u8>,
     number: u32,
     peer: partywall::Peer,
@@ -49,6 +51,7 @@ impl Stream {
             whole: Mutex::new(Some(stream)),
             sender: Mutex::new(None),
             receiver: Mutex::new(None),
+            is_finished: OnceLock::new(),
             policy,
         }
     }
@@ -83,6 +86,16 @@ impl Stream {
         self.receiver.try_lock().map_err(|_| error::busy(py))
     }
 
+    /// Makes the exception of a sending call that finds no sender.
+    fn no_sender(&self, py: Python<'_>) -> PyErr {
+        // A locked receiver is in use, so it is there.
+        let receives = self.receiver.try_lock().map_or(true, |receiver| receiver.is_some());
+        if self.is_finished.get().is_some() && receives {
+            return error::finished_here(py, "stream");
+        }
+        error::closed_here("stream")
+    }
+
     fn receive(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<partywall::Message>> {
         let mut guard = self.receiver(py)?;
         let receiver = guard.as_mut().ok_or_else(|| error::closed_here("stream"))?;
@@ -115,7 +128,7 @@ impl Stream {
             Err(busy) => return Err((Some(reservation), busy)),
         };
         let Some(sender) = guard.as_mut() else {
-            return Err((Some(reservation), error::closed_here("stream")));
+            return Err((Some(reservation), self.no_sender(py)));
         };
         let failed = match sender.try_commit_owned(reservation) {
             Ok(()) => return Ok(()),
@@ -146,7 +159,7 @@ impl Stream {
         let payload = Payload::of(payload)?;
         let bytes = payload.as_slice();
         let mut guard = self.sender(py)?;
-        let sender = guard.as_mut().ok_or_else(|| error::closed_here("stream"))?;
+        let sender = guard.as_mut().ok_or_else(|| self.no_sender(py))?;
         let tried = if bytes.len() >= DETACHED_COPY_MIN {
             py.detach(|| sender.try_send(bytes))
         } else {
@@ -195,7 +208,7 @@ impl Stream {
             _ => Deadline::after(timeout)?,
         };
         let mut guard = stream.sender(py)?;
-        let sender = guard.as_mut().ok_or_else(|| error::closed_here("stream"))?;
+        let sender = guard.as_mut().ok_or_else(|| stream.no_sender(py))?;
         let reserved = wait(py, &deadline, sender.reserve_owned(length))?;
         drop(guard);
         let in_vain = match deadline {
@@ -209,7 +222,9 @@ impl Stream {
 
     /// Ends the sending direction: the peer receives what was sent, then `None`. Receiving goes on.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        *self.sender(py)? = None;
+        if self.sender(py)?.take().is_some() {
+            let _ = self.is_finished.set(());
+        }
         Ok(())
     }
 

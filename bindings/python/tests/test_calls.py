@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Calls: answers in any order, failures, deadlines, limits and ends."""
 
+import subprocess
 import sys
 import threading
 import time
@@ -10,7 +11,7 @@ from typing import Any
 import partywall
 import pytest
 from conftest import DEADLINE
-from partywall import calls
+from partywall import calls, sessions
 from test_sessions import accepted, session_pair
 
 Serve = Callable[..., calls.Client]
@@ -20,11 +21,11 @@ Serve = Callable[..., calls.Client]
 def serve(address: str) -> Iterator[Serve]:
     """Serves a handler in a thread, and returns its client."""
     made: list[threading.Thread] = []
-    sessions: list[Any] = []
+    opened_sessions: list[Any] = []
 
     def make(handler: Callable[[calls.Request], bytes | None], **limits: int) -> calls.Client:
         client, server = session_pair(address)
-        sessions.extend((client, server))
+        opened_sessions.extend((client, server))
         opened = client.open(b"calls")
 
         def run() -> None:
@@ -40,7 +41,7 @@ def serve(address: str) -> Iterator[Serve]:
         return caller
 
     yield make
-    for session in sessions:
+    for session in opened_sessions:
         session.close()
     for thread in made:
         thread.join(DEADLINE)
@@ -152,6 +153,114 @@ def test_deadline_passes_and_a_full_server_refuses(serve: Serve) -> None:
         assert 712 in outcomes and b"x" in outcomes
     finally:
         goes_on.set()
+
+
+def served(session: Any) -> tuple[threading.Thread, list[object]]:
+    """Serves the next stream of a session in a thread. Its end is in the list: None is a return."""
+    ends: list[object] = []
+
+    def run() -> None:
+        try:
+            calls.serve(accepted(session), lambda request: bytes(request).upper())
+            ends.append(None)
+        except partywall.Error as error:
+            ends.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, ends
+
+
+@pytest.mark.parametrize("end", ["client", "block", "session", "both", "gone"])
+def test_serve_returns_when_the_client_ends(address: str, end: str) -> None:
+    client, server = session_pair(address)
+    serving, ends = served(server)
+    caller = calls.Client(client.open())
+    assert caller.call(b"x", DEADLINE) == b"X"
+    match end:
+        case "client":
+            caller.close()
+            caller.close()
+        case "block":
+            with caller as same:
+                assert same.call(b"y", DEADLINE) == b"Y"
+        case "session":
+            client.close()
+        case "both":
+            with client, caller:
+                pass
+        case "gone":
+            del client, caller
+    serving.join(DEADLINE)
+    assert ends == [None]
+    if end in ("client", "block"):
+        for act in (lambda: caller.call(b"z"), lambda: caller.call_one_way(b"z")):
+            with pytest.raises(ValueError, match="closed"):
+                act()
+
+
+def test_serve_fails_when_the_session_is_closed_with_a_code(address: str) -> None:
+    client, server = session_pair(address)
+    serving, ends = served(server)
+    caller = calls.Client(client.open())
+    assert caller.call(b"x", DEADLINE) == b"X"
+    client.close(5, "enough")
+    serving.join(DEADLINE)
+    assert len(ends) == 1 and isinstance(ends[0], partywall.SessionClosed)
+
+
+CALLER = """
+import sys
+from partywall import calls, sessions
+session = sessions.connect(sys.argv[1])
+client = calls.Client(session.open())
+assert client.call(b"x") == b"X"
+print("called", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_serve_returns_when_the_process_of_the_client_exits(
+    address: str, is_killed: bool
+) -> None:
+    with sessions.Listener(address) as listener:
+        peer = subprocess.Popen(
+            [sys.executable, "-c", CALLER, address],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        session = listener.accept(DEADLINE)
+    serving, ends = served(session)
+    assert peer.stdout is not None and peer.stdout.readline() == "called\n"
+    if is_killed:
+        peer.kill()
+    peer.communicate("\n", DEADLINE)
+    serving.join(DEADLINE)
+    if is_killed:
+        assert len(ends) == 1 and isinstance(ends[0], partywall.Disconnected)
+    else:
+        assert peer.returncode == 0 and ends == [None]
+
+
+def test_call_of_another_thread_is_answered_after_close(serve: Serve) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def handler(request: calls.Request) -> bytes:
+        begun.set()
+        assert goes_on.wait(DEADLINE)
+        return bytes(request).upper()
+
+    client = serve(handler)
+    answers: list[bytes] = []
+    calling = threading.Thread(target=lambda: answers.append(bytes(client.call(b"x", DEADLINE))))
+    calling.start()
+    assert begun.wait(DEADLINE)
+    client.close()
+    goes_on.set()
+    calling.join(DEADLINE)
+    assert answers == [b"X"]
 
 
 def test_end_of_the_session_fails_calls_in_flight(address: str) -> None:

@@ -241,6 +241,60 @@ def test_impossible_settings_are_refused(address: str) -> None:
     assert error.value.code == 13
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "takes"),
+    [
+        ("wait", "nope", '"adaptive", "spin", "park", or the seconds'),
+        ("wait", -1.0, '"adaptive", "spin", "park", or the seconds'),
+        ("trust", "nope", '"auto", "own_user", "trusted" or "untrusted"'),
+        ("begin", "nope", '"auto", "shm" or "socket"'),
+        ("memory_max", -1, "from 0 to 18446744073709551615"),
+        ("backlog", 1 << 40, "from 0 to"),
+        ("streams_max", 1 << 70, "from 0 to 4294967295"),
+        ("admit_users", [-1], "from 0 to 4294967295"),
+        ("linger", -1.0, "seconds"),
+        ("linger", 1e300, "seconds"),
+        ("handshake_timeout", float("nan"), "seconds"),
+        ("spin_budget", 2.0, "at most 1 second"),
+    ],
+)
+def test_impossible_setting_is_named_with_what_it_takes(
+    setting: str, value: object, takes: str
+) -> None:
+    with pytest.raises(partywall.ConfigError) as error:
+        partywall.Config(**{setting: value})  # type: ignore[arg-type]
+    assert isinstance(error.value, ValueError) and error.value.code == 13
+    text = str(error.value)
+    assert setting in text and repr(value) in text and takes in text
+
+
+def test_setting_of_another_type_is_a_type_error() -> None:
+    for setting, value in (("memory_max", "much"), ("trust", 5), ("wait", None), ("linger", "x")):
+        with pytest.raises(TypeError):
+            partywall.Config(**{setting: value})  # type: ignore[arg-type]
+
+
+def test_finished_side_says_that_it_still_receives(pair_of: MakePair) -> None:
+    client, server = pair_of()
+    reservation = client.reserve(10)
+    client.finish()
+    for act in (
+        lambda: client.send(b"x"),
+        lambda: client.reserve(10),
+        lambda: client.flush(),
+        lambda: reservation.commit(),
+    ):
+        with pytest.raises(partywall.SendingEnded, match="still receives") as ended:
+            act()
+        assert ended.value.code == 408 and isinstance(ended.value, ValueError)
+    server.send(b"the other direction goes on")
+    assert client.recv_bytes(DEADLINE) == b"the other direction goes on"
+    client.close()
+    with pytest.raises(ValueError, match="closed") as closed:
+        client.send(b"x")
+    assert not isinstance(closed.value, partywall.Error)
+
+
 def test_rule_of_admission_sees_and_refuses_the_peer(address: str) -> None:
     seen: list[int] = []
     reasons: list[str] = []
@@ -286,7 +340,7 @@ def test_accept_has_a_deadline(address: str) -> None:
 
 def test_spin_budget_that_would_hold_a_thread_is_an_error(address: str) -> None:
     for wrong in (1e300, float("inf")):
-        with pytest.raises(OverflowError):
+        with pytest.raises(partywall.ConfigError, match="spin_budget"):
             partywall.Config(spin_budget=wrong)
     for wrong in (-1.0, float("nan"), 1.001, 1000.0 * 365 * 24 * 3600):
         with pytest.raises(ValueError):

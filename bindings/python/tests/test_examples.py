@@ -6,6 +6,8 @@ import sys
 import threading
 from pathlib import Path
 
+import partywall
+import pytest
 from conftest import DEADLINE
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -25,6 +27,32 @@ def wait_for_socket(address: str) -> None:
             return
         quiet.wait(0.01)
     raise AssertionError("the example has not listened")
+
+
+README = Path(__file__).parent.parent.parent.parent / "README.md"
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_sample_of_the_readme_prints_the_answer_or_ends(address: str, answers: bool) -> None:
+    section = README.read_text().split("\n## Python\n")[1]
+    sample = section.split("```python\n")[1].split("```")[0]
+    assert '"unix:/run/app.sock"' in sample
+    sample = sample.replace('"unix:/run/app.sock"', repr(address))
+    with partywall.Listener(address) as listener:
+        client = subprocess.Popen(
+            [sys.executable, "-c", sample],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with listener.accept(DEADLINE) as channel:
+            assert channel.recv_bytes(DEADLINE) == b"hello"
+            if answers:
+                channel.send(b"HELLO")
+            channel.finish()
+            output, errors = client.communicate(timeout=DEADLINE)
+    assert (client.returncode, errors) == (0, "")
+    assert output == ("b'HELLO'\n" if answers else "")
 
 
 def test_echo_comes_back(address: str) -> None:

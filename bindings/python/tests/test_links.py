@@ -169,6 +169,16 @@ def test_rule_of_admission_runs_while_links_are_used(address: str) -> None:
 def test_wrong_settings_directories_and_owners_are_refused(address: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError):
         links.Config(after_reboot="perhaps")  # type: ignore[arg-type]
+    for setting, value, takes in (
+        ("delivery", "nope", '"at_least_once" or "at_most_once"'),
+        ("ring_bytes", -1, "from 0 to"),
+        ("peer_max", (-1, 0), "from 0 to"),
+        ("retry", (0.1, -1.0), "seconds"),
+    ):
+        with pytest.raises(partywall.ConfigError) as error:
+            links.Config(**{setting: value})  # type: ignore[arg-type]
+        assert error.value.code == 13
+        assert setting in str(error.value) and takes in str(error.value)
     with pytest.raises(TypeError):
         links.Config(no_such_setting=1)  # type: ignore[call-arg]
     with pytest.raises(partywall.ConfigError):
@@ -182,6 +192,25 @@ def test_wrong_settings_directories_and_owners_are_refused(address: str, tmp_pat
     with pytest.raises(partywall.LinkBusy):
         client.connect(address, "bob", "orders")
     link.detach()
+
+
+def test_close_that_times_out_closes_the_link_and_keeps_its_messages(
+    address: str, tmp_path: Path
+) -> None:
+    client = links.Client("alice", tmp_path)
+    link = client.connect(address, "bob", "orders")
+    link.send(b"kept")
+    with pytest.raises(partywall.TimedOut):
+        link.close(0.05)
+    assert link.status.kind == "closed"
+    with pytest.raises(partywall.LinkError):
+        link.send(b"after the close")
+    with links.Server(address, "bob") as server:
+        again = client.connect(address, "bob", "orders")
+        message = received(server.accept(DEADLINE))
+        assert message == b"kept"
+        message.ack()
+        again.close(DEADLINE)
 
 
 def test_group_closes_its_links(address: str, tmp_path: Path) -> None:

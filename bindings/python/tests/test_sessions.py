@@ -8,11 +8,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import partywall
 import pytest
 from conftest import DEADLINE
-from partywall import sessions
+from partywall import multiprocessing, sessions
 from test_process import state_of, wait_until_asleep
 
 SessionPair = tuple[sessions.Session, sessions.Session]
@@ -107,8 +108,10 @@ def test_direction_ends_by_itself(pair_of: MakePair) -> None:
     assert [bytes(message) for message in other] == [b"last"]
     other.send(b"the other direction goes on")
     assert stream.recv_bytes(DEADLINE) == b"the other direction goes on"
-    with pytest.raises(ValueError):
-        stream.send(b"after the end")
+    for act in (lambda: stream.send(b"after the end"), lambda: stream.reserve(10)):
+        with pytest.raises(partywall.SendingEnded, match="still receives") as ended:
+            act()
+        assert ended.value.code == 408 and isinstance(ended.value, ValueError)
     other.close()
     assert stream.recv(DEADLINE) is None
 
@@ -256,6 +259,57 @@ def test_close_of_a_listener_ends_its_accept(address: str) -> None:
         with pytest.raises(ValueError):
             listener.accept()
         assert not os.path.exists(listener.address.removeprefix("unix:"))
+
+
+@pytest.mark.parametrize(
+    "make", [sessions.Listener, partywall.Listener, multiprocessing.Listener]
+)
+def test_address_is_free_when_close_returns(address: str, make: Callable[[str], Any]) -> None:
+    for _ in range(50):
+        listener = make(address)
+        begun, ended = threading.Event(), threading.Event()
+
+        def accept(it: Any = listener, begun: Any = begun, ended: Any = ended) -> None:
+            begun.set()
+            with pytest.raises(ValueError):
+                it.accept()
+            ended.set()
+
+        accepting = threading.Thread(target=accept)
+        accepting.start()
+        assert begun.wait(DEADLINE)
+        os.sched_yield()
+        listener.close()
+        assert not os.path.exists(address.removeprefix("unix:"))
+        make(address).close()
+        accepting.join(DEADLINE)
+        assert ended.is_set()
+
+
+@pytest.mark.parametrize("module", [sessions, partywall])
+def test_rule_of_admission_may_close_its_listener(address: str, module: Any) -> None:
+    closed: list[bool] = []
+    refused: list[partywall.Error] = []
+    listener: Any
+
+    def judge(_who: partywall.Credentials) -> bool:
+        listener.close()
+        closed.append(True)
+        return False
+
+    def connect_in_vain() -> None:
+        with pytest.raises(partywall.HandshakeError) as error:
+            module.connect(address)
+        refused.append(error.value)
+
+    listener = module.Listener(address, partywall.Config(admit=judge))
+    client = threading.Thread(target=connect_in_vain)
+    client.start()
+    with pytest.raises(ValueError):
+        listener.accept(DEADLINE)
+    client.join(DEADLINE)
+    assert closed == [True] and len(refused) == 1
+    assert not os.path.exists(address.removeprefix("unix:"))
 
 
 def wait_until_it_waits(listener: sessions.Listener | partywall.Listener) -> None:

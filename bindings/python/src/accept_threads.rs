@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The threads that are in `accept` of a listener. `close` waits for them, so that the address is
+//! free when it returns.
+
+use pyo3::prelude::*;
+use std::process;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+/// The threads in `accept`, with their processes: those of the parent are not in a forked child.
+#[derive(Default)]
+pub struct AcceptThreads {
+    threads: Mutex<Vec<(u32, ThreadId)>>,
+    left: Condvar,
+}
+
+/// The stay of one thread in `accept`, which ends when it is dropped.
+pub struct Stay<'a>(&'a AcceptThreads);
+
+impl AcceptThreads {
+    fn threads(&self) -> MutexGuard<'_, Vec<(u32, ThreadId)>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that this thread is in `accept`.
+    pub fn enter(&self) -> Stay<'_> {
+        self.threads().push(this_thread());
+        Stay(self)
+    }
+
+    /// Waits until no thread is in `accept`, at most [`LEAVE_MAX`], without the GIL. A rule of
+    /// admission that closes its listener is called in `accept`, so its thread does not wait.
+    pub fn wait_until_left(&self, py: Python<'_>) {
+        let this = this_thread();
+        let is_in = |threads: &mut Vec<(u32, ThreadId)>| {
+            !threads.contains(&this) && threads.iter().any(|(process, _)| *process == this.0)
+        };
+        py.detach(|| drop(self.left.wait_timeout_while(self.threads(), LEAVE_MAX, is_in)));
+    }
+}
+
+impl Drop for Stay<'_> {
+    fn drop(&mut self) {
+        let this = this_thread();
+        let mut threads = self.0.threads();
+        if let Some(place) = threads.iter().position(|thread| *thread == this) {
+            threads.swap_remove(place);
+        }
+        self.0.left.notify_all();
+    }
+}
+
+fn this_thread() -> (u32, ThreadId) {
+    (process::id(), thread::current().id())
+}
+
+/// Longest time that `close` waits for a thread in `accept`, which may be in a rule of admission.
+const LEAVE_MAX: Duration = Duration::from_secs(2);

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The values of settings: an impossible one is a ConfigError that names the setting and what it
+//! takes. A value of another type is a TypeError, as everywhere in Python.
+
+use crate::error;
+use crate::wait::duration;
+use pyo3::exceptions::PyOverflowError;
+use pyo3::prelude::*;
+use std::time::Duration;
+
+/// Makes the exception of a setting that cannot have this value; `takes` says what it can have.
+pub fn impossible(key: &str, value: &Bound<'_, PyAny>, takes: &str) -> PyErr {
+    let found = value.repr().map_or_else(|_| "this value".to_owned(), |text| text.to_string());
+    let text = format!("{key} cannot be {found}: it takes {takes}");
+    error::numbered(value.py(), IMPOSSIBLE, &text)
+}
+
+/// Makes that exception of a number which is out of range, and keeps every other `raised`.
+pub fn in_range(key: &str, value: &Bound<'_, PyAny>, takes: &str, raised: PyErr) -> PyErr {
+    if raised.is_instance_of::<PyOverflowError>(value.py()) {
+        return impossible(key, value, takes);
+    }
+    raised
+}
+
+/// Returns the value whose name `value` is, among `choices`.
+pub fn choice<T: Copy>(key: &str, value: &Bound<'_, PyAny>, choices: &[(&str, T)]) -> PyResult<T> {
+    let name: String = value.extract()?;
+    let found = choices.iter().find(|(candidate, _)| *candidate == name);
+    found.map(|(_, choice)| *choice).ok_or_else(|| {
+        let names: Vec<_> = choices.iter().map(|(candidate, _)| format!("{candidate:?}")).collect();
+        let takes = match names.split_last() {
+            Some((last, others)) if !others.is_empty() => {
+                format!("{} or {last}", others.join(", "))
+            }
+            _ => names.concat(),
+        };
+        impossible(key, value, &takes)
+    })
+}
+
+/// Returns a number of bytes or things, which no setting has below 0.
+pub fn whole<T: TryFrom<u64>>(key: &str, value: &Bound<'_, PyAny>) -> PyResult<T> {
+    let max = u64::MAX >> (u64::BITS as usize - 8 * size_of::<T>());
+    let takes = format!("a whole number from 0 to {max}");
+    let number: u64 = value.extract().map_err(|raised| in_range(key, value, &takes, raised))?;
+    T::try_from(number).map_err(|_| impossible(key, value, &takes))
+}
+
+/// Returns the numbers of users or groups.
+pub fn ids(key: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
+    let takes = format!("whole numbers from 0 to {}", u32::MAX);
+    value.extract().map_err(|raised| in_range(key, value, &takes, raised))
+}
+
+/// Returns a time, given in seconds.
+pub fn seconds(key: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
+    let number = value.extract().map_err(|raised| in_range(key, value, SECONDS, raised))?;
+    duration(number).map_err(|_| impossible(key, value, SECONDS))
+}
+
+const SECONDS: &str = "seconds, at least 0 and fewer than 2^64";
+
+/// The number of a setting that is impossible (SPEC 17.1).
+const IMPOSSIBLE: u32 = 13;
