@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Pairs of channels over each transport."""
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,11 @@ import pytest
 
 DEADLINE = 30.0
 """Seconds after which a test fails that waits for an event."""
+
+# A shell's background jobs ignore Ctrl-C, and processes inherit that. Those of the tests must not:
+# some wait for the interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Pair = tuple[partywall.Channel, partywall.Channel]
 

@@ -13,7 +13,8 @@
 //! and then in the other. Shared memory thereby reaches its largest size before the measurement.
 //!
 //! Reading the clock for each short operation would slow the operations down. For messages below 64
-//! KiB one operation in 16 is timed, and a different one on each stream.
+//! KiB, and for longer ones whose bytes are not touched, one operation in 16 is timed, and a
+//! different one on each stream.
 
 use std::future::Future;
 use std::time::Instant;
@@ -24,7 +25,7 @@ use tokio::task::JoinSet;
 use crate::harness::cell::Cell;
 use crate::harness::clock::nanoseconds;
 use crate::harness::control::Request;
-use crate::harness::pattern::REPLY;
+use crate::harness::pattern::{REPLY, Touch};
 use crate::transport::{AsyncEndpoint, Payload};
 
 /// One side of the scenario `parallel`: its ends of all streams, and their state.
@@ -140,7 +141,8 @@ async fn send_and_receive<E: AsyncEndpoint>(
     first: u64,
     amount: u64,
 ) -> Result<(E, Vec<u64>)> {
-    let period = if cell.size >= SIZE_OF_EACH_TIMED { 1 } else { SAMPLE_PERIOD };
+    let is_long = cell.size >= SIZE_OF_EACH_TIMED && cell.touch == Touch::All;
+    let period = if is_long { 1 } else { SAMPLE_PERIOD };
     let samples = usize::try_from(amount / period + 1).unwrap_or(usize::MAX);
     let mut latencies_ns = Vec::with_capacity(samples.min(SAMPLES_MAX));
     for operation in first..first + amount {
@@ -204,11 +206,11 @@ async fn reply<E: AsyncEndpoint>(
 /// the number of the stream. The highest bit marks replies.
 const STREAM_SHIFT: u32 = 40;
 
-/// Message size in bytes from which on each operation is timed: such an operation takes so long
-/// that reading the clock does not matter.
+/// Message size in bytes from which on each operation is timed, if its bytes are written and read:
+/// such an operation takes so long that reading the clock does not matter.
 const SIZE_OF_EACH_TIMED: usize = 64 << 10;
 
-/// Of the operations with smaller messages, one in 16 is timed, because reading the clock for each
+/// Of the shorter operations, one in 16 is timed, because reading the clock for each
 /// would slow them.
 const SAMPLE_PERIOD: u64 = 16;
 
