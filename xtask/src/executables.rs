@@ -114,7 +114,9 @@ impl Executable {
         };
         let directory = Path::new(manifest).parent().unwrap_or(Path::new("."));
         let directory = directory.to_string_lossy().into_owned();
-        let is_library = target.starts_with(r#""kind":["lib"]"#);
+        // A library that is also made as an archive for C has the kinds `rlib` and `staticlib`.
+        let kind = target.strip_prefix(r#""kind":["#).unwrap_or_default();
+        let is_library = kind.starts_with(r#""lib""#) || kind.starts_with(r#""rlib""#);
         Ok(Some(Self { path: path.to_owned(), name: name.to_owned(), is_library, directory }))
     }
 
@@ -330,6 +332,8 @@ mod tests {
         assert!(found.is_called("forged_words") && !found.is_called(LIBRARY));
         let library = MESSAGE.replace(r#""kind":["test"]"#, r#""kind":["lib"]"#);
         assert!(Executable::of(&library).unwrap().unwrap().is_called(LIBRARY));
+        let archive = MESSAGE.replace(r#""kind":["test"]"#, r#""kind":["rlib","staticlib"]"#);
+        assert!(Executable::of(&archive).unwrap().unwrap().is_called(LIBRARY));
     }
 
     #[test]
