@@ -109,12 +109,14 @@ impl Conversation<Stream> {
 }
 
 /// Runs the clients of all channels and sessions in one event loop, until all their messages have
-/// come back. If the channel `until` is given, the loop then runs until that channel ends.
+/// come back. If the channel `until` is given, the loop then calls `idle`, and runs until that
+/// channel ends.
 fn clients(
     drive: Drive,
     channel_address: &str,
     session_address: &str,
     until: Option<partywall::Channel>,
+    idle: impl FnOnce(),
 ) {
     let config = Kind::SharedMemory.config();
     let mut driven = Driven::new(drive);
@@ -149,6 +151,7 @@ fn clients(
         }
     }
     let Some(until) = until else { return };
+    idle();
     let mut until = driven.events.add_channel(until, u64::MAX).unwrap();
     while matches!(until.try_recv(), Err(TryRecvError::Empty)) {
         driven.turn(&mut ready);
@@ -204,7 +207,7 @@ fn one_loop_serves_a_listener_channels_sessions_and_links() {
         let mut links = EchoLinks { group, server, links: HashMap::new(), echoed: 0 };
         let expected = (CHANNELS + SESSIONS * STREAMS) * MESSAGES;
         thread::scope(|scope| {
-            scope.spawn(|| clients(drive, &channel_address, &session_address, None));
+            scope.spawn(|| clients(drive, &channel_address, &session_address, None, || ()));
             scope.spawn(|| converse(&client, &link_address));
             while echo.echoed < expected || links.echoed < LINKS * MESSAGES {
                 for tag in echo.turn() {
@@ -232,8 +235,8 @@ fn slices(thread: &str) -> u64 {
 }
 
 /// Runs a server and its clients, each in one event loop. Once every message is back, both loops
-/// are idle until the test drops the other ends of the channels `ends`. Sends the numbers of the
-/// two loops' threads to `threads`.
+/// have sent the numbers of their threads to `threads`. Then they are idle until the test drops the
+/// other ends of the channels `ends`.
 fn idle_server(
     drive: Drive,
     ends: [partywall::Channel; 2],
@@ -258,8 +261,8 @@ fn idle_server(
     let mut links = EchoLinks { group, server, links: HashMap::new(), echoed: 0 };
     thread::scope(|scope| {
         scope.spawn(|| {
-            threads.send((drive, number())).unwrap();
-            clients(drive, &channel_address, &session_address, Some(their_end));
+            let idle = || threads.send((drive, number())).unwrap();
+            clients(drive, &channel_address, &session_address, Some(their_end), idle);
         });
         // The client's ends of the links stay open until the server's loop has ended and drops
         // `close`.
@@ -274,16 +277,20 @@ fn idle_server(
             }
             let _ = closed.recv();
         });
-        threads.send((drive, number())).unwrap();
+        let expected = (CHANNELS + SESSIONS * STREAMS) * MESSAGES;
+        let mut is_idle = false;
         while matches!(end.try_recv(), Err(TryRecvError::Empty)) {
+            if !is_idle && echo.echoed == expected && links.echoed == LINKS {
+                is_idle = true;
+                threads.send((drive, number())).unwrap();
+            }
             for tag in echo.turn() {
                 if tag == GROUP {
                     links.serve();
                 }
             }
         }
-        assert_eq!(echo.echoed, (CHANNELS + SESSIONS * STREAMS) * MESSAGES);
-        assert_eq!(links.echoed, LINKS);
+        assert_eq!((echo.echoed, links.echoed), (expected, LINKS));
         drop(close);
     });
 }
@@ -303,7 +310,9 @@ fn idle_loop_wakes_no_thread() {
             let sender = sender.clone();
             scope.spawn(move || idle_server(drive, [here, there], &sender));
         }
+        drop(sender);
         let threads: Vec<_> = threads.iter().take(2 * servers).collect();
+        assert_eq!(threads.len(), 2 * servers, "a server or its clients failed");
         let counts = || threads.iter().map(|(_, thread)| slices(thread)).collect::<Vec<_>>();
         // The loops are idle once none of their threads has run for the time `SETTLING`.
         let deadline = soon();
