@@ -215,7 +215,7 @@ pub fn address(value: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(text)
 }
 
-/// What the setting `wait` takes.
+/// The values that the setting `wait` takes, for errors.
 const WAITS: &str = "\"adaptive\", \"spin\", \"park\", or the seconds between two polls";
 
 /// Longest time that a thread may spin before it sleeps. A longer one is a mistake: `wait="spin"`

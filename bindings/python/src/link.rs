@@ -489,7 +489,7 @@ impl Link {
         Ok(self.with(py, EndOfLink::acked_position)?.map(LinkPosition::from))
     }
 
-    /// What the server answered to the client's login.
+    /// The server's answer to the client's login.
     #[getter]
     fn login_reply<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, &self.with(py, EndOfLink::login_reply)?))

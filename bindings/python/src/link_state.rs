@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What links report, as objects with plain attributes: status, events, counters, logins.
+//! Reports of links as objects with plain attributes: status, events, counters, logins.
 
 use crate::peer::Peer;
 use partywall_link::{Event, ReportSnapshot, Stats, Status, StreamPosition};

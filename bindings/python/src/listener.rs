@@ -33,7 +33,8 @@ pub struct Listener {
     accept_threads: AcceptThreads,
 }
 
-/// What other threads may know and change while one accepts. It is locked for a moment.
+/// The part of a listener that other threads read and change while one accepts. It is locked only
+/// for a moment.
 #[derive(Default)]
 struct State {
     refused: u64,

@@ -263,7 +263,7 @@ impl Stream {
         module.getattr("StreamFile")?.call1((slf, timeout))
     }
 
-    /// What the peer said when it opened the stream; empty if this side opened it.
+    /// The metadata with which the peer opened the stream; empty if this side opened it.
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.metadata)

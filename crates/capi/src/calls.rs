@@ -74,7 +74,7 @@ impl Object for CallsServerObject {
     }
 }
 
-/// The type of calls that are to be answered.
+/// The type of requests, which the server's user answers.
 pub(crate) struct RequestObject;
 
 static REQUESTS: Table<RequestObject> = Table::new();

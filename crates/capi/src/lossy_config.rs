@@ -16,7 +16,7 @@ pub(crate) struct LossySettings {
     flush_on_drop: Option<Duration>,
 }
 
-/// What happens to a record without room, as a number chooses it.
+/// The policy for a record without room, which a number of the C interface chooses.
 #[derive(Clone, Copy, Default)]
 enum Policy {
     #[default]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is known of a connection: the process at the other end, the transport, and the counters.
+//! Properties of a connection: the process at the other end, the transport, and the counters.
 //!
 //! A structure has the layout of the header's structure of the same name, without padding. A later
 //! version may add fields at the end, so callers pass the size that they know.

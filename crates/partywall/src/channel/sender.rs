@@ -376,10 +376,10 @@ impl Sender {
         }
     }
 
-    /// Makes the drop of this sender read no more bytes of the peer.
-    pub(crate) fn stop_discarding(&self) {
+    /// Makes `close` of this sender wait no longer for the peer.
+    pub(crate) fn give_up_end(&self) {
         if let Some(AnySender::Socket(end)) = &self.end {
-            end.stop_discarding();
+            end.give_up_end();
         }
     }
 

@@ -297,7 +297,7 @@ impl ClosingTask {
         } else if let Some(socket) = self.sender.discard_step().filter(|_| !is_late) {
             self.progress.watch(socket)
         } else {
-            self.sender.stop_discarding();
+            self.sender.give_up_end();
             return Step::Finished;
         };
         // Without a free descriptor nothing can be watched: then a timer causes the next turn.

@@ -149,17 +149,12 @@ fn short() {
     assert!(matches!(accepted, Err(AcceptError::TimedOut)), "{accepted:?}");
     let waiting: Vec<_> =
         (0..8).map(|_| UnixStream::connect(place.path("limited")).unwrap()).collect();
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    let highest = open_descriptors(Process::Own).unwrap().last().unwrap().0;
-    setrlimit(Resource::RLIMIT_NOFILE, u64::try_from(highest).unwrap() + 1, hard).unwrap();
-    // Opens files until no descriptor below the limit is free.
-    let filling: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    let exhausted = Exhausted::new();
     let error = (0..8).map(|_| listener.try_accept().unwrap_err());
     let short = error.into_iter().find(|error| !matches!(error, AcceptError::TimedOut));
     let mut polled = [PollFd::new(&listener, PollFlags::IN)];
     let ready = poll::wait(&mut polled, Some(Instant::now())).unwrap();
-    setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
-    drop(filling);
+    drop(exhausted);
     assert!(short.unwrap().to_string().contains("RLIMIT_NOFILE"));
     assert_eq!(ready, 0, "the listening socket is polled, although nothing can be accepted");
     drop((silent, waiting));
@@ -185,10 +180,7 @@ fn once() {
     let mut listener = events.add_listener(listener, 3).unwrap();
     let waiting: Vec<_> =
         (0..8).map(|_| UnixStream::connect(place.path("limited")).unwrap()).collect();
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    let highest = open_descriptors(Process::Own).unwrap().last().unwrap().0;
-    setrlimit(Resource::RLIMIT_NOFILE, u64::try_from(highest).unwrap() + 1, hard).unwrap();
-    let filling: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    let exhausted = Exhausted::new();
     let mut ready = Vec::new();
     // The program waits in the loop after every error, as it does after every other event.
     let error = loop {
@@ -200,8 +192,7 @@ fn once() {
         }
     };
     assert!(error.to_string().contains("RLIMIT_NOFILE"), "{error}");
-    setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
-    drop((filling, waiting));
+    drop((exhausted, waiting));
     let address = place.address("limited");
     let client = thread::spawn(move || partywall::connect(&address).unwrap());
     loop {
@@ -234,16 +225,12 @@ fn full() {
     assert!(matches!(open(&mut listener, &place, &config), Some(Transport::SharedMemory)));
     assert!(matches!(listener.try_accept(), Err(AcceptError::TimedOut)));
     let waiting = UnixStream::connect(place.path("limited")).unwrap();
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    let highest = open_descriptors(Process::Own).unwrap().last().unwrap().0;
-    setrlimit(Resource::RLIMIT_NOFILE, u64::try_from(highest).unwrap() + 1, hard).unwrap();
-    // Opens files until no descriptor below the limit is free.
-    let filling: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
-    let at_limit = usize::try_from(highest).unwrap() + 1;
+    let exhausted = Exhausted::new();
     let accepted = listener.try_accept();
-    setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+    let at_limit = exhausted.limit;
+    exhausted.restore_limit();
     let numbers = open_descriptors(Process::Own).unwrap();
-    drop(filling);
+    drop(exhausted);
     // The peer has sent nothing yet, so its handshake is under way.
     assert!(matches!(accepted, Err(AcceptError::TimedOut)), "{accepted:?}");
     // To accept the connection, the listener has closed the region that it had made in advance, and
@@ -251,6 +238,40 @@ fn full() {
     assert_eq!(numbers.len(), at_limit - 3 + 1);
     drop(waiting);
     assert!(matches!(open(&mut listener, &place, &config), Some(Transport::SharedMemory)));
+}
+
+/// A process without a free descriptor, until this value is dropped.
+struct Exhausted {
+    /// Number of descriptors that the process may have open, all of which are.
+    limit: usize,
+    limits_before: (u64, u64),
+    /// Files that were opened until no descriptor below the limit was free.
+    files: Vec<File>,
+}
+
+impl Exhausted {
+    fn new() -> Self {
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        let limit =
+            u64::try_from(open_descriptors(Process::Own).unwrap().last().unwrap().0).unwrap() + 1;
+        setrlimit(Resource::RLIMIT_NOFILE, limit, hard).unwrap();
+        let files = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+        let limit = usize::try_from(limit).unwrap();
+        Self { limit, limits_before: (soft, hard), files }
+    }
+
+    /// Raises the limit again, so that tests may look at the descriptors that are open.
+    fn restore_limit(&self) {
+        let (soft, hard) = self.limits_before;
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+    }
+}
+
+impl Drop for Exhausted {
+    fn drop(&mut self) {
+        self.restore_limit();
+        self.files.clear();
+    }
 }
 
 /// Opens a connection and sends a message over it. Returns `None` if one of the two sides fails.

@@ -5,8 +5,8 @@
 //!
 //! - A call holds one of `in_flight_max` slots from its id until its answer, or until its CANCEL is
 //!   sent.
-//! - The receiving stream is in the state whenever nobody receives. Whoever puts it back notifies
-//!   all who wait, and each of them looks for its own answer then.
+//! - The receiving stream is in the state while no thread receives. A thread that puts it back
+//!   notifies all waiting threads, and each of them then looks for its own answer.
 //! - A CANCEL that could not be sent stays in `cancels`. It is sent by the thread that had the
 //!   sending stream, or by one that waits: it looks again every `SEND_SLICE`, or every
 //!   `LOOK_AGAIN` if the CANCEL came up later. If no thread makes a call or waits for one, the
@@ -55,7 +55,8 @@ struct State {
     answers: HashMap<u64, Result<Message, CallError>>,
     /// Calls that hold a slot.
     in_flight: usize,
-    /// Calls whose CANCEL is to be sent. Only the thread that has the sending stream removes some.
+    /// Calls whose CANCEL was not sent yet. Only the thread that has the sending stream removes
+    /// any.
     cancels: VecDeque<u64>,
     /// `None` while a thread receives.
     recv: Option<RecvStream>,

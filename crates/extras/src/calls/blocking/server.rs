@@ -12,7 +12,7 @@
 //!   error in `pending_errors`, which goes out when somebody receives or answers. One without room
 //!   is sent by a thread that receives: it tries again every `SEND_SLICE`, or within `LOOK_AGAIN`
 //!   if the error came up later.
-//! - The receiving stream is in the state whenever nobody receives.
+//! - The receiving stream is in the state while no thread receives.
 
 use super::super::frame::{CODES_RESERVED, Frame, HEADER_BYTES, left};
 use super::super::serving::Serving;

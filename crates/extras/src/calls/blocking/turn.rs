@@ -15,7 +15,8 @@ pub(super) struct Turn<T> {
 #[derive(Debug)]
 struct Place<T> {
     value: Option<T>,
-    /// What is to be done with the value once it is back.
+    /// The function that [`Turn::apply`] was called with while a thread had the value. That thread
+    /// calls it when it returns the value.
     work: Option<fn(&mut T)>,
 }
 
@@ -39,7 +40,7 @@ impl<T> Turn<T> {
         Some(Taken { turn: self, value: Some(value) })
     }
 
-    /// Takes the value if nobody else has it.
+    /// Takes the value, unless another thread has it.
     pub(super) fn try_take(&self) -> Option<Taken<'_, T>> {
         let value = self.lock().value.take()?;
         Some(Taken { turn: self, value: Some(value) })

@@ -78,8 +78,9 @@ pub(crate) struct SocketShared {
     carries_streams: OnceLock<()>,
     /// Set if [`discard_step`](Self::discard_step) found bytes that the receiver had not read.
     found_unread: OnceLock<()>,
-    /// Set once the peer's unread bytes were discarded, so that closing reads no more.
-    has_discarded: OnceLock<()>,
+    /// Set once closing need not wait for the peer's end: the peer's unread bytes were discarded,
+    /// or it has not closed in time.
+    end_given_up: OnceLock<()>,
 }
 
 /// The parts from which a sender and a receiver are made after the handshake over a socket.
@@ -110,7 +111,7 @@ pub(crate) fn assemble(parts: SocketParts, config: &Config) -> (SocketSender, So
         ends_open: Mutex::new(2),
         carries_streams: OnceLock::new(),
         found_unread: OnceLock::new(),
-        has_discarded: OnceLock::new(),
+        end_given_up: OnceLock::new(),
     });
     (SocketSender::new(Arc::clone(&shared), config), SocketReceiver::new(shared))
 }
@@ -189,7 +190,7 @@ impl SocketShared {
     /// Without unread bytes there is no wait, except in a session. A session's peer may be writing
     /// at any time, and closes once it has read the end of this side's direction.
     fn read_to_the_end(&self) {
-        if self.has_discarded.get().is_some() {
+        if self.end_given_up.get().is_some() {
             return;
         }
         let mut scrap = [0; 16 * 1024];

@@ -619,12 +619,12 @@ impl TransportReceiver for SocketReceiver {
     fn awaits_end(&self) -> bool {
         let is_open = self.has_streams && self.ended.is_none();
         is_open
-            && self.shared.has_discarded.get().is_none()
+            && self.shared.end_given_up.get().is_none()
             && self.shared.socket.family() == Family::Tcp
     }
 
     fn give_up_end(&self) {
-        let _ = self.shared.has_discarded.set(());
+        let _ = self.shared.end_given_up.set(());
     }
 
     fn close(&mut self) {

@@ -310,9 +310,9 @@ impl SocketSender {
         self.shared.discard_step()
     }
 
-    /// Makes the drop of this sender read no more bytes of the peer.
-    pub(crate) fn stop_discarding(&self) {
-        let _ = self.shared.has_discarded.set(());
+    /// Makes `close` of this sender wait no longer for the peer.
+    pub(crate) fn give_up_end(&self) {
+        let _ = self.shared.end_given_up.set(());
     }
 
     /// Checks at intervals whether the peer's process died. A forked child of the dead peer may
