@@ -176,12 +176,15 @@ fn connector_leaves_a_session_that_takes_no_more_streams() {
     let place = Directory::new();
     run("connections", LIMIT, async move {
         let listener = Listener::bind(place.address("socket")).unwrap();
+        // The task returns what it opened: a connection that is made after its last step meets a
+        // listener and a session that are still there.
         let serving = tokio::spawn(async move {
             let first = listener.accept().await.unwrap();
             let stream = first.accept().await.unwrap().unwrap();
             first.go_away(0);
             let second = listener.accept().await.unwrap();
-            drop((stream, second.accept().await.unwrap().unwrap()));
+            let other = second.accept().await.unwrap().unwrap();
+            (listener, [first, second], [stream, other])
         });
         let connector = Connector::new(&place.address("socket"), Config::default());
         let unused = Address::from(SocketAddr::from_pathname("unused").unwrap());
