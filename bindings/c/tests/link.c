@@ -151,7 +151,7 @@ static void in_loop(const char *address) {
 
 /* Waits for a group in a loop of this program's own: for its descriptor, and for its timer. */
 static void turn(partywall_link_group *group, int32_t fd) {
-    struct pollfd watched = {fd, POLLIN, 0};
+    struct pollfd entry = {fd, POLLIN, 0};
     int64_t timer = 0;
     size_t count = 0;
     OK(partywall_link_group_next_timer(group, &timer));
@@ -159,7 +159,7 @@ static void turn(partywall_link_group *group, int32_t fd) {
     if (timer < 0 || timer > TIMEOUT_NS) {
         timer = TIMEOUT_NS;
     }
-    CHECK(poll(&watched, 1, (int)((timer + 999999) / 1000000)) >= 0);
+    CHECK(poll(&entry, 1, (int)((timer + 999999) / 1000000)) >= 0);
     OK(partywall_link_group_poll(group, &count, 0, NULL));
 }
 
@@ -171,10 +171,10 @@ static void by_descriptor(const char *address, int32_t transport) {
     partywall_link_server *server = NULL;
     partywall_link *here = NULL, *there = NULL;
     partywall_link_message *message = NULL;
-    struct pollfd watched = {-1, POLLIN, 0};
+    struct pollfd entry = {-1, POLLIN, 0};
     int32_t status;
     OK(partywall_link_group_new(&group, NULL));
-    OK(partywall_link_group_fd(group, &watched.fd));
+    OK(partywall_link_group_fd(group, &entry.fd));
     OK(partywall_link_config_new(&config, NULL));
     OK(partywall_link_config_set(config, "transport", (uint64_t)transport, NULL));
     OK(partywall_link_config_set_group(config, group, NULL));
@@ -182,18 +182,18 @@ static void by_descriptor(const char *address, int32_t transport) {
     OK(partywall_link_client_new(NULL, "alice", config, &client, NULL));
     here = connect_link(client, address);
     while ((status = partywall_link_server_accept(server, &there, 0, NULL)) == PARTYWALL_TIMED_OUT) {
-        turn(group, watched.fd);
+        turn(group, entry.fd);
     }
     OK(status);
     for (uint32_t next = 0; next < 100; next++) {
         OK(partywall_link_send(here, &next, sizeof next, 0, NULL));
         while ((status = partywall_link_recv(there, &message, 0, NULL)) == PARTYWALL_EMPTY) {
-            turn(group, watched.fd);
+            turn(group, entry.fd);
         }
         OK(status);
         OK(partywall_link_message_ack(message, NULL));
         while ((status = partywall_link_wait_acked(here, 0, NULL)) == PARTYWALL_TIMED_OUT) {
-            turn(group, watched.fd);
+            turn(group, entry.fd);
         }
         OK(status);
     }
@@ -203,10 +203,10 @@ static void by_descriptor(const char *address, int32_t transport) {
         size_t count = 0;
         OK(partywall_link_group_poll(group, &count, 0, NULL));
         /* The server sees the message in one of the first turns; two in a row have nothing to do. */
-        quiet = count > 0 && poll(&watched, 1, 0) == 0 ? quiet + 1 : 0;
+        quiet = count > 0 && poll(&entry, 1, 0) == 0 ? quiet + 1 : 0;
     }
     while ((status = partywall_link_recv(there, &message, 0, NULL)) == PARTYWALL_EMPTY) {
-        turn(group, watched.fd);
+        turn(group, entry.fd);
     }
     OK(status);
     OK(partywall_link_message_free(message));
@@ -216,7 +216,7 @@ static void by_descriptor(const char *address, int32_t transport) {
     OK(partywall_link_server_free(server));
     OK(partywall_link_config_free(config));
     OK(partywall_link_group_free(group));
-    STATUS(partywall_link_group_fd(group, &watched.fd), PARTYWALL_HANDLE);
+    STATUS(partywall_link_group_fd(group, &entry.fd), PARTYWALL_HANDLE);
 }
 
 /* Null for each pointer, and handles of another type. */

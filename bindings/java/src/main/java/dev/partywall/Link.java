@@ -140,7 +140,7 @@ public final class Link implements AutoCloseable {
     private void check(Call call, String function, long... arguments) throws IOException {
         calls.readLock().lock();
         try {
-            int status = call.status(function, arguments);
+            int status = isClosed.get() ? Native.HANDLE : call.status(function, arguments);
             if (status != Native.OK) {
                 throw isClosed.get() ? new ClosedChannelException() : call.failure(status);
             }
@@ -153,7 +153,8 @@ public final class Link implements AutoCloseable {
     public Status status() {
         calls.readLock().lock();
         try (Call call = new Call()) {
-            if (Call.invoke("partywall_link_status", handle, call.result()) != Native.OK) {
+            if (isClosed.get()
+                    || Call.invoke("partywall_link_status", handle, call.result()) != Native.OK) {
                 return Status.CLOSED;
             }
             int number = call.resultInt();

@@ -117,7 +117,7 @@ public final class Session implements AutoCloseable {
     /** Makes a call that never waits. */
     private void check(String function, Call made, long... arguments) throws IOException {
         try (Call call = made) {
-            int status = call.status(function, arguments);
+            int status = isClosed.get() ? Native.HANDLE : call.status(function, arguments);
             if (status != Native.OK) {
                 throw isClosed.get() ? new ClosedChannelException() : call.failure(status);
             }
