@@ -2,6 +2,7 @@
 package dev.partywall;
 
 import java.io.IOException;
+import java.nio.channels.ClosedChannelException;
 import java.time.Duration;
 import java.util.concurrent.atomic.AtomicBoolean;
 
@@ -43,6 +44,21 @@ public final class SessionListener implements AutoCloseable {
     /** Returns the bound address, with the port that the system chose. */
     public String address() {
         return address;
+    }
+
+    /**
+     * Serves clients of the protocol, too. Clients of our own are served as before. Returns this
+     * listener.
+     */
+    public SessionListener addShmipc(Shmipc protocol) throws IOException {
+        try (Call call = new Call()) {
+            int status =
+                    call.statusAlone("partywall_session_listener_add_shmipc", handle, protocol.handle());
+            if (status != Native.OK) {
+                throw isClosed.get() ? new ClosedChannelException() : call.failure(status);
+            }
+        }
+        return this;
     }
 
     /** Waits for the next session, without a limit. */
