@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! tests()      stages test and doc; torture     target/
-//! programs()   stages go and go-frameworks      target/          of the same build
+//! programs()   golden vectors; stages go and    target/          of the same build
+//!              go-frameworks
 //! guarded()    stages test and faults;          target/          guards of seeded faults
 //!              torture --faults
 //! models()     stages loom and faults           target/loom      guards, --cfg loom
