@@ -19,9 +19,10 @@
 //! through `RUSTFLAGS`, which would change dependencies, too: `tests()` and `guarded()` share
 //! these.
 //!
-//! The tests of links have guards in every stage, and so have the models. The stage `faults` runs
-//! the executables that have passed in an earlier stage. All other tests, those of the command
-//! among them, run the code that ships, without any guard.
+//! The tests of links have guards in every stage, and so have the models. All other tests, those of
+//! the command among them, run the code that ships, without any guard. Those of them that must
+//! notice a fault run once more with guards. The stage `faults` runs the executables that have
+//! passed in an earlier stage.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
