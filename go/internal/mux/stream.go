@@ -263,7 +263,7 @@ func (s *Stream) release() {
 	s.rest = session.Message{}
 }
 
-// Write sends bytes as messages of up to 64 KiB (SPEC 11.8). The errors are those of [Stream.Send],
+// Write sends bytes as messages of almost 64 KiB (SPEC 11.8). The errors are those of [Stream.Send],
 // [os.ErrDeadlineExceeded], or [net.ErrClosed] after [Stream.Close]. With an error it returns how
 // many bytes were sent.
 func (s *Stream) Write(b []byte) (int, error) {
@@ -378,6 +378,9 @@ func (s *Stream) setDeadlines(t time.Time, deadlines ...*deadline) error {
 }
 
 // writeBytesMax is the longest message that [Stream.Write] sends, in bytes (SPEC 11.8).
-const writeBytesMax = 64 << 10
+//
+// A message of this length costs 64 KiB of credit, so that the default window holds four of them.
+// It would hold three that are a byte longer.
+const writeBytesMax = 64<<10 - layout.RecordHeaderBytes
 
 var _ io.ReadWriteCloser = (*Stream)(nil)
