@@ -221,6 +221,9 @@ func (c *wireConn) ReadRecord(polls bool) (layout.Header, []byte, session.Messag
 // Wake implements [Conn].
 func (c *wireConn) Wake() { c.receiver.Wake() }
 
+// Tick implements [Conn].
+func (c *wireConn) Tick(call func()) tick { return processClock.newTick(call) }
+
 // take takes a record from the receiver.
 func (c *wireConn) take(r wire.Record) (layout.Header, []byte, session.Message) {
 	header := layout.Header{Kind: r.Kind, Len: uint32(r.Len), Stream: r.Stream}
