@@ -263,7 +263,7 @@ func (s *Stream) release() {
 	s.rest = session.Message{}
 }
 
-// Write sends bytes as messages of almost 64 KiB (SPEC 11.8). The errors are those of [Stream.Send],
+// Write sends bytes as messages of up to 64 KiB (SPEC 11.8). The errors are those of [Stream.Send],
 // [os.ErrDeadlineExceeded], or [net.ErrClosed] after [Stream.Close]. With an error it returns how
 // many bytes were sent.
 func (s *Stream) Write(b []byte) (int, error) {

@@ -301,8 +301,8 @@ var pools [11]sync.Pool
 
 // Wire returns the message as one of package wire, which is released instead.
 func (m Message) Wire() *wire.Message {
-	if lender, isLent := m.Owner.(*wire.Lender); isLent {
-		return wire.NewLentMessage(m.Bytes, lender, m.Block)
+	if lender, isBorrowed := m.Owner.(*wire.Lender); isBorrowed {
+		return wire.NewBorrowedMessage(m.Bytes, lender, m.Block)
 	}
 	return wire.NewMessage(m.Bytes)
 }

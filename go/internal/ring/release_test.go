@@ -139,7 +139,8 @@ func FuzzReleases(f *testing.F) {
 	})
 }
 
-// mustNotOverlap checks that a new block lies beside all blocks in flight, and has an id of its own.
+// mustNotOverlap checks that a new block lies beside all blocks in flight, and has an id of
+// its own.
 func mustNotOverlap(t *testing.T, inFlight []layout.Blob, blob layout.Blob) {
 	for _, other := range inFlight {
 		isBefore := blob.Offset+blob.Length <= other.Offset

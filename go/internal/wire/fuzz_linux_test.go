@@ -29,9 +29,9 @@ func detachedControlSocket() *controlSocket {
 // closing one of them does nothing.
 const firstNumber = 1 << 30
 
-// FuzzControlSocket feeds a control socket arbitrary bytes and descriptors. Each byte of cuts is the
-// size of one arrival, and its three lowest bits the number of descriptors with it. What the peer
-// sends must not pile up, and no descriptor may be kept twice.
+// FuzzControlSocket feeds a control socket arbitrary bytes and descriptors. Each byte of cuts is
+// the size of one arrival, and its three lowest bits the number of descriptors with it. What the
+// peer sends must not pile up, and no descriptor may be kept twice.
 func FuzzControlSocket(f *testing.F) {
 	for _, i := range images(f, "control") {
 		f.Add(i.bytes, []byte{0x41})

@@ -23,8 +23,8 @@ type Receiver interface {
 	CopyTo(into []byte) int
 	// Take returns the message of a DATA or BLOB. The message stays valid after Done.
 	Take() *Message
-	// Lend returns the message of a BLOB where it lies in a trusted peer's memory, and the lender to
-	// whom the block goes back once nobody reads it any more. There is no lender if the message
+	// Lend returns the message of a BLOB where it lies in a trusted peer's memory, and the lender
+	// to whom the block goes back once nobody reads it any more. There is no lender if the message
 	// lies elsewhere; then Take returns it.
 	Lend() (message []byte, lender *Lender, block uint64)
 	// Payload returns the payload of a record other than BLOB. It is valid until Done.
@@ -72,8 +72,8 @@ type Message struct {
 // NewMessage returns a message whose bytes are private memory of this process.
 func NewMessage(b []byte) *Message { return &Message{bytes: b} }
 
-// NewLentMessage returns a message that lies in a block of a lender.
-func NewLentMessage(b []byte, lender *Lender, block uint64) *Message {
+// NewBorrowedMessage returns a message that lies in a block of a lender.
+func NewBorrowedMessage(b []byte, lender *Lender, block uint64) *Message {
 	return &Message{b, lender, block}
 }
 

@@ -219,7 +219,7 @@ func (r *sharedReceiver) Lend() (message []byte, lender *Lender, block uint64) {
 // Take returns the message of the current record.
 func (r *sharedReceiver) Take() *Message {
 	if bytes, lender, block := r.Lend(); lender != nil {
-		return NewLentMessage(bytes, lender, block)
+		return NewBorrowedMessage(bytes, lender, block)
 	}
 	n := uint64(r.current.Len)
 	if r.isBlob {
