@@ -160,16 +160,25 @@ func (t *clockTick) end() {
 	}
 }
 
-// A runtimeTick is a timer of the Go runtime.
-type runtimeTick struct{ timer *time.Timer }
-
-// newRuntimeTick returns a tick that the runtime calls, in a goroutine of its own.
-func newRuntimeTick(call func()) runtimeTick {
-	timer := time.AfterFunc(tickTime, call)
-	timer.Stop()
-	return runtimeTick{timer}
+// A runtimeTick is a timer of the Go runtime, which is made by the first start.
+type runtimeTick struct {
+	call  func()
+	timer *time.Timer
 }
 
-func (t runtimeTick) start() { t.timer.Reset(tickTime) }
+// newRuntimeTick returns a tick that the runtime calls, in a goroutine of its own.
+func newRuntimeTick(call func()) *runtimeTick { return &runtimeTick{call: call} }
 
-func (t runtimeTick) end() { t.timer.Stop() }
+func (t *runtimeTick) start() {
+	if t.timer == nil {
+		t.timer = time.AfterFunc(tickTime, t.call)
+		return
+	}
+	t.timer.Reset(tickTime)
+}
+
+func (t *runtimeTick) end() {
+	if t.timer != nil {
+		t.timer.Stop()
+	}
+}
