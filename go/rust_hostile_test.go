@@ -151,6 +151,10 @@ func attackSockets(
 	if err != nil {
 		t.Fatal(err)
 	}
+	input, err := foe.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := foe.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -162,16 +166,11 @@ func attackSockets(
 		}
 		if number < int(layout.ErrorHandshakeTimedOut) {
 			mustEndAsImage(t, listener, name, code)
-			continue
+		} else {
+			mustBeRefused(t, refused, name, number)
 		}
-		select {
-		case err := <-refused:
-			var failure *Error
-			if !errors.As(err, &failure) || int(failure.ErrorCode()) != number {
-				t.Errorf("%s is refused with %v, want error %d", name, err, number)
-			}
-		case <-time.After(testTime):
-			t.Fatalf("%s is not refused", name)
+		if _, err := input.Write([]byte{0}); err != nil {
+			t.Fatal(err)
 		}
 	}
 	if err := foe.Wait(); err != nil {
@@ -181,6 +180,20 @@ func attackSockets(
 		t.Errorf("a further refusal: %v", <-refused)
 	}
 	return peers
+}
+
+// mustBeRefused waits until a hostile peer is refused, with the error of this number.
+func mustBeRefused(t *testing.T, refused <-chan error, name string, number int) {
+	t.Helper()
+	select {
+	case err := <-refused:
+		var failure *Error
+		if !errors.As(err, &failure) || int(failure.ErrorCode()) != number {
+			t.Errorf("%s is refused with %v, want error %d", name, err, number)
+		}
+	case <-time.After(testTime):
+		t.Fatalf("%s is not refused", name)
+	}
 }
 
 // mustServeHonestPeer lets an honest peer send a message over a new channel.

@@ -26,7 +26,8 @@
 //! hostile           `NAME CODE` for each         a hostile peer for each hostile image of a ring,
 //!                                                one after the other; it only dials
 //! hostile-sockets   `CODE NAME` for each         a hostile peer for each rule of the handshake, of
-//!                                                a socket and of a control socket; it only dials
+//!                                                a socket and of a control socket; after each it
+//!                                                reads a byte of its standard input; it only dials
 //! ```
 //!
 //! A listener prints `ready ADDRESS` first. The process ends with code 0, or with the number of the
@@ -303,6 +304,8 @@ fn attack_sockets(path: &str) -> Outcome {
     for attack in Attack::all(Path::new(HOSTILE))? {
         println!("{} {}", attack.code, attack.name);
         attack.run(Path::new(path))?;
+        // The attacked process has found the reason. It may tell of it after it has hung up.
+        io::stdin().read_exact(&mut [0])?;
     }
     Ok(())
 }
