@@ -64,7 +64,7 @@ func (c *clock) newTick(call func()) tick {
 }
 
 // open makes the timer, and starts the goroutine that waits for it. It returns false if this
-// process has no descriptor left, or this system no such timer.
+// process has no descriptor left, this system has no such timer, or nothing can wait for it.
 func (c *clock) open() bool {
 	timer, err := sys.NewTimerfd()
 	if err != nil {
@@ -72,6 +72,9 @@ func (c *clock) open() bool {
 	}
 	file := os.NewFile(uintptr(timer.Descriptor()), "clock")
 	raw, err := file.SyscallConn()
+	if err == nil {
+		err = file.SetReadDeadline(time.Time{}) // fails if Go's poller does not watch the timer
+	}
 	if err != nil {
 		_ = file.Close()
 		return false
