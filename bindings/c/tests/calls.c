@@ -154,7 +154,7 @@ static void given_up(const char *address) {
     partywall_request *request = NULL;
     partywall_message *answer = NULL;
     partywall_error *error = NULL;
-    int32_t is_cancelled = 0;
+    int32_t is_cancelled = 0, reason = 0;
     OK(partywall_config_new(&config, NULL));
     OK(partywall_config_set(config, "in_flight_max", 1, NULL));
     struct ends ends = make_ends(address, config);
@@ -176,6 +176,9 @@ static void given_up(const char *address) {
     STATUS(partywall_calls_client_call(ends.client, "z", 1, &answer, 1000000, NULL),
            PARTYWALL_TIMED_OUT);
     OK(partywall_session_close(ends.there, 5, "over", NULL));
+    /* A call that is made before the close has arrived may end in another way. */
+    OK(partywall_session_wait_closed(ends.here, &reason, NULL, TIMEOUT_NS, NULL));
+    CHECK(reason == 411);
     STATUS(partywall_calls_client_call(ends.client, "z", 1, &answer, TIMEOUT_NS, &error), 411);
     CHECK(answer == NULL && partywall_error_application_code(error) == 5);
     OK(partywall_error_free(error));
