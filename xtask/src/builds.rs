@@ -4,8 +4,9 @@
 //!
 //! ```text
 //! tests()      stages test and doc; torture     target/
-//! programs()   stages go and go-frameworks      target/          of the same build
-//! guarded()    stages test and faults;          target/          guards of seeded faults
+//! programs()   golden vectors; stages go and    target/          of the same build
+//!              go-frameworks
+//! guarded()    stages test, faults and matrix;  target/          guards of seeded faults
 //!              torture --faults
 //! models()     stages loom and faults           target/loom      guards, --cfg loom
 //! orders()     stages shuttle and faults        target/shuttle   guards, --cfg shuttle
@@ -18,9 +19,10 @@
 //! through `RUSTFLAGS`, which would change dependencies, too: `tests()` and `guarded()` share
 //! these.
 //!
-//! The tests of links have guards in every stage, and so have the models. The stage `faults` runs
-//! the executables that have passed in an earlier stage. All other tests, those of the command
-//! among them, run the code that ships, without any guard.
+//! The tests of links have guards in every stage, and so have the models. All other tests, those of
+//! the command among them, run the code that ships, without any guard. Those of them that must
+//! notice a fault run once more with guards. The stage `faults` runs the executables that have
+//! passed in an earlier stage.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -49,9 +51,22 @@ pub fn programs() -> Step {
 /// # Errors
 /// If the compiler's wrapper cannot be written.
 pub fn guarded() -> Result<Step, String> {
+    with_guards(tests().args(&without_unguarded()))
+}
+
+/// The build of [`programs`] with the packages and the guards of [`guarded`].
+///
+/// # Errors
+/// If the compiler's wrapper cannot be written.
+pub fn guarded_programs() -> Result<Step, String> {
+    with_guards(programs().args(&without_unguarded()))
+}
+
+/// The arguments that leave out the packages whose tests notice no fault.
+fn without_unguarded() -> String {
     let unused = ["bench", "extras", "probe", "shmipc", "sys", "testkit", "wait"];
     let unused = unused.map(|package| format!("--exclude partywall-{package}")).join(" ");
-    with_guards(tests().args(&unused).args("--exclude xtask"))
+    format!("{unused} --exclude xtask")
 }
 
 /// The build of the models of `partywall-ring`: tests in which loom explores the orders of threads.
