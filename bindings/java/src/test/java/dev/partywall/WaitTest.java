@@ -33,6 +33,32 @@ final class WaitTest {
         }
     }
 
+    /** There are more of them than carriers. */
+    void virtualThreadsWithTheStrategyOfSpinningLetOthersRun() throws Exception {
+        Config config = new Config().waiting(Config.Wait.SPIN);
+        List<Pair> pairs = new ArrayList<>();
+        List<Waiting<Integer>> receiving = new ArrayList<>();
+        int count = 2 * Runtime.getRuntime().availableProcessors() + 4;
+        for (int index = 0; index < count; index++) {
+            Pair pair = Pair.open(Pair.address(), config);
+            pairs.add(pair);
+            receiving.add(new Waiting<>(Thread.ofVirtual(), () -> pair.server().recv(new byte[8])));
+        }
+        Waiting<Void> sending = new Waiting<>(Thread.ofVirtual(), () -> {
+            for (Pair pair : pairs) {
+                pair.client().send(new byte[3]);
+            }
+            return null;
+        });
+        sending.task.get();
+        for (Waiting<Integer> received : receiving) {
+            Check.equal(received.task.get(), 3);
+        }
+        for (Pair pair : pairs) {
+            pair.close();
+        }
+    }
+
     void interruptEndsAWaitAndLeavesTheChannelUsable() throws Exception {
         for (Config.Wait strategy : STRATEGIES) {
             for (Thread.Builder threads : THREADS) {
