@@ -11,6 +11,7 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Function;
 
 /** Waits end by a message, by an interrupt, and by close, in platform and virtual threads. */
@@ -160,12 +161,16 @@ final class WaitTest {
         for (int round = 0; round < 30; round++) {
             try (Pair pair = Pair.open()) {
                 CountDownLatch isStarted = new CountDownLatch(2);
+                AtomicBoolean isDone = new AtomicBoolean();
                 List<FutureTask<Void>> asking = new ArrayList<>();
                 for (int thread = 0; thread < 2; thread++) {
                     asking.add(Pair.start(() -> {
-                        while (!pair.client().isClosed()) {
-                            pair.client().sharesMemory();
-                            isStarted.countDown();
+                        try (Call call = new Call()) {
+                            while (!isDone.get()) {
+                                Call.invoke("partywall_channel_transport", pair.client().handle,
+                                        call.result(), call.secondResult());
+                                isStarted.countDown();
+                            }
                         }
                         return null;
                     }));
@@ -173,6 +178,7 @@ final class WaitTest {
                 isStarted.await();
                 pair.client().close();
                 Check.equal(pair.server().recv(Pair.SOON), null);
+                isDone.set(true);
                 for (FutureTask<Void> asked : asking) {
                     asked.get();
                 }
