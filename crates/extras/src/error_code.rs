@@ -21,6 +21,13 @@ impl ErrorCode for CallError {
             Self::Lost(lost) => lost.code(),
         }
     }
+
+    fn application_code(&self) -> u32 {
+        match self {
+            Self::Failed { code, .. } => *code,
+            _ => 0,
+        }
+    }
 }
 
 impl ErrorCode for Lost {
