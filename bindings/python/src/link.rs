@@ -13,7 +13,7 @@
 use crate::buffer::Payload;
 use crate::config::address;
 use crate::error;
-use crate::link_config::{LinkConfig, LinkGroup};
+use crate::link_config::{LinkConfig, LinkGroup, OptionalConfig};
 use crate::link_state::{LinkEvent, LinkPosition, LinkReport, LinkStats, LinkStatus};
 use crate::message::{Content, Message};
 use crate::runtime::{self, Detached, Pending, wait};
@@ -23,7 +23,9 @@ use partywall_link::tokio::{Client, Group, Link as EndOfLink, Sender, Server};
 use partywall_link::{
     AcceptError, RecvError, Storage, Token, TryRecvError, TrySendError, WaitError,
 };
+use pyo3::PyTraverseError;
 use pyo3::exceptions::PyValueError;
+use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::error::Error;
@@ -36,9 +38,20 @@ fn storage(directory: Option<PathBuf>) -> Storage {
     directory.map_or(Storage::Memory, Storage::directory)
 }
 
-/// Returns the group of `group`, or makes one. It needs the runtime of the caller.
-fn group_of(group: Option<&Bound<'_, LinkGroup>>) -> std::io::Result<Group> {
-    group.map_or_else(Group::new, |group| Ok(group.get().inner.clone()))
+/// Makes an object of links in the runtime, without the GIL: the runtime's thread may hold the lock
+/// of a given group while it calls a rule of admission.
+fn in_group<T: Send>(
+    py: Python<'_>,
+    group: Option<&Bound<'_, LinkGroup>>,
+    make: impl FnOnce(&Group) -> T + Send,
+) -> PyResult<T> {
+    let group = group.map(|group| group.get().group()).transpose()?;
+    let runtime = runtime::handle(py)?;
+    py.detach(|| {
+        let _entered = runtime.enter();
+        let group = group.map_or_else(Group::new, Ok)?;
+        Ok(make(&group))
+    })
 }
 
 /// Raises the exception of an error.
@@ -74,10 +87,9 @@ impl LinkClient {
         config: Option<&Bound<'_, LinkConfig>>,
         group: Option<&Bound<'_, LinkGroup>>,
     ) -> PyResult<Self> {
-        let config = config.map(|config| config.get().inner.clone()).unwrap_or_default();
-        let runtime = runtime::handle(py)?;
-        let _entered = runtime.enter();
-        let made = Client::new_in(&group_of(group)?, storage(directory), name, config);
+        let (config, _) = LinkConfig::of(config);
+        let storage = storage(directory);
+        let made = in_group(py, group, |group| Client::new_in(group, storage, name, config))?;
         Ok(Self { client: Detached::new(raise(py, made)?) })
     }
 
@@ -105,6 +117,7 @@ impl LinkClient {
 pub struct LinkServer {
     shared: Arc<Serving>,
     address: String,
+    config: OptionalConfig,
 }
 
 /// A server that calls of several threads and tasks use at the same time.
@@ -162,15 +175,17 @@ impl LinkServer {
         config: Option<&Bound<'_, LinkConfig>>,
         group: Option<&Bound<'_, LinkGroup>>,
     ) -> PyResult<Self> {
-        let config = config.map(|config| config.get().inner.clone()).unwrap_or_default();
-        let runtime = runtime::handle(py)?;
-        let _entered = runtime.enter();
-        let group = group_of(group)?;
-        let bound = Server::bind_in(&group, &*address, storage(directory), name, config);
-        let server = raise(py, bound)?;
+        let (settings, config) = LinkConfig::of(config);
+        let storage = storage(directory);
+        let bind = |group: &Group| Server::bind_in(group, &*address, storage, name, settings);
+        let server = raise(py, in_group(py, group, bind)?)?;
         let address = server.local_address().to_string();
         let shared = Serving { inner: RwLock::new(Some(server)), closing: Semaphore::new(0) };
-        Ok(Self { shared: Arc::new(shared), address })
+        Ok(Self { shared: Arc::new(shared), address, config })
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.config)
     }
 
     /// Waits for the next link that a client attaches, at most `timeout` seconds. Raises ValueError
