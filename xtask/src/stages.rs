@@ -193,11 +193,11 @@ fn passed(steps: &[Step]) -> Result<Done, String> {
     Ok(Done::Passed)
 }
 
-/// Builds the test executables that `steps` would run, and runs up to `at_once` of them at the same
-/// time.
-fn side_by_side(steps: &[Step], at_once: usize) -> Result<Done, String> {
-    steps.iter().for_each(|step| println!("$ {step}"));
-    executables::run(steps, at_once)?;
+/// Builds the test executables that each step of `builds` would run, and runs the chosen tests, up
+/// to `at_once` executables at the same time.
+fn side_by_side(builds: &[(Step, executables::Choice)], at_once: usize) -> Result<Done, String> {
+    builds.iter().for_each(|(step, _)| println!("$ {step}"));
+    executables::run(builds, at_once)?;
     Ok(Done::Passed)
 }
 
@@ -205,11 +205,16 @@ fn fmt(_: &[&str]) -> Result<Done, String> {
     passed(&[Step::cargo("fmt --all --check")])
 }
 
+/// Applies the rules to the tree. Meanwhile cargo compiles the generator of the golden vectors,
+/// which are compared with those of the tree.
 fn tidy_and_vectors(_: &[&str]) -> Result<Done, String> {
-    tidy::main(&[])?;
-    if vectors::exist() {
-        vectors::main(&["--check".to_owned()])?;
-    }
+    let compare = || if vectors::exist() { vectors::main(&["--check".to_owned()]) } else { Ok(()) };
+    std::thread::scope(|scope| {
+        let compared = scope.spawn(compare);
+        let tidy = tidy::main(&[]);
+        let compared = compared.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        tidy.and(compared)
+    })?;
     Ok(Done::Passed)
 }
 
@@ -222,11 +227,15 @@ fn clippy(_: &[&str]) -> Result<Done, String> {
     ])
 }
 
-/// Runs the tests of every target but doctests, which the stage `doc` runs. The tests of the crate
-/// `link` have the guards of seeded faults, so that the stage `faults` finds them built.
+/// Runs the tests of every target but doctests, which the stage `doc` runs. Examples have no tests:
+/// the stages `clippy` and `doc` compile them. The tests of the crate `link` have the guards of
+/// seeded faults. Of the other crates, the tests that must notice a fault run a second time, with
+/// the guards. So the stage `faults` finds them built and passed.
 fn test(_: &[&str]) -> Result<Done, String> {
-    let others = builds::tests().args("--exclude partywall-link --lib --bins --tests --examples");
-    side_by_side(&[others, faults::tests()?], TESTS_AT_ONCE)
+    let others = builds::tests().args("--exclude partywall-link --tests");
+    let builds: [(Step, executables::Choice); 2] =
+        [(others, executables::all), (faults::tests()?, faults::tests_of)];
+    side_by_side(&builds, TESTS_AT_ONCE)
 }
 
 /// The command `cargo doc` with the given arguments, in which each warning is an error, such as a
@@ -259,7 +268,7 @@ fn loom(_: &[&str]) -> Result<Done, String> {
             "there is no model in crates/ring/tests/loom: memory orders are unproved".into()
         );
     }
-    side_by_side(&[step], BUSY_AT_ONCE)
+    side_by_side(&[(step, executables::all)], BUSY_AT_ONCE)
 }
 
 /// Runs the models of sessions: unit tests in which shuttle chooses the order of threads. If there
@@ -299,7 +308,7 @@ fn conformance(_: &[&str]) -> Result<Done, String> {
     let manifest = "--manifest-path conformance/rust/Cargo.toml";
     passed(&[Step::cargo("fmt --all --check").args(manifest)])?;
     let step = Step::cargo("test --workspace --target-dir target").args(manifest);
-    side_by_side(&[step.args("--lib --bins --tests")], BUSY_AT_ONCE)
+    side_by_side(&[(step.args("--lib --bins --tests"), executables::all)], BUSY_AT_ONCE)
 }
 
 /// Compiles C programs against the library, and runs them. Then the library is installed.

@@ -6,8 +6,10 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.lang.invoke.MethodHandle;
 import java.lang.invoke.MethodHandles;
+import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.Map;
+import java.util.Objects;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
@@ -26,14 +28,30 @@ final class Call implements AutoCloseable {
     /** An error handle, and two results of eight bytes each. */
     private final MemorySegment place = arena.allocate(ValueLayout.JAVA_LONG, 3);
 
-    /** Returns the address of a text for the library. */
+    /**
+     * Returns the address of a text for the library. A text that the library would see as another
+     * one is refused: it ends there at a zero, and is UTF-8.
+     */
     long text(String text) {
-        return text == null ? 0 : arena.allocateFrom(text).address();
+        if (text == null) {
+            return 0;
+        }
+        if (text.indexOf('\0') >= 0 || !StandardCharsets.UTF_8.newEncoder().canEncode(text)) {
+            throw new IllegalArgumentException("the text has a zero, or half a character: " + text);
+        }
+        return arena.allocateFrom(text).address();
     }
 
     /** Returns the address of a copy of bytes for the library. */
     long bytes(byte[] bytes) {
         return bytes.length == 0 ? 0 : arena.allocateFrom(ValueLayout.JAVA_BYTE, bytes).address();
+    }
+
+    long bytes(byte[] bytes, int offset, int length) {
+        Objects.checkFromIndexSize(offset, length, bytes.length);
+        return length == 0 ? 0
+                : arena.allocateFrom(ValueLayout.JAVA_BYTE, MemorySegment.ofArray(bytes),
+                        ValueLayout.JAVA_BYTE, offset, length).address();
     }
 
     long buffer(long bytes) {
@@ -67,6 +85,16 @@ final class Call implements AutoCloseable {
         return invoke(name, all);
     }
 
+    /** Calls a function again while another call, which does not wait for long, uses the object. */
+    int statusAlone(String name, long... arguments) {
+        int status = status(name, arguments);
+        while (status == Native.BUSY) {
+            Thread.onSpinWait();
+            status = status(name, arguments);
+        }
+        return status;
+    }
+
     /** Calls a function as {@link #status} does, and throws unless it succeeds. */
     void check(String name, long... arguments) throws PartywallException {
         int status = status(name, arguments);
@@ -90,6 +118,21 @@ final class Call implements AutoCloseable {
         }
     }
 
+    /** Calls a function again while another call, which does not wait for long, uses the object. */
+    static int invokeAlone(String name, long... arguments) {
+        int status = invoke(name, arguments);
+        while (status == Native.BUSY) {
+            Thread.onSpinWait();
+            status = invoke(name, arguments);
+        }
+        return status;
+    }
+
+    /** Frees an object that no call uses but for short ones, such as those for its transport. */
+    static void free(String function, long handle) {
+        invokeAlone(function, handle);
+    }
+
     private static MethodHandle find(String name) {
         String letters = SIGNATURES.get(name);
         MethodHandle function = Native.value(name, "I", letters);
@@ -111,7 +154,6 @@ final class Call implements AutoCloseable {
 
     /** The arguments of each function: J for 64 bits, I for 32. */
     private static final Map<String, String> SIGNATURES = Map.ofEntries(
-            Map.entry("partywall_abi", ""),
             Map.entry("partywall_config_new", "JJ"),
             Map.entry("partywall_config_set", "JJJJ"),
             Map.entry("partywall_config_admit_user", "JI"),
@@ -127,6 +169,18 @@ final class Call implements AutoCloseable {
             Map.entry("partywall_channel_close_write", "JJ"),
             Map.entry("partywall_channel_keep", "JJJ"),
             Map.entry("partywall_channel_transport", "JJJ"),
+            Map.entry("partywall_channel_transport_text", "JJJJJ"),
+            Map.entry("partywall_channel_peer", "JJJ"),
+            Map.entry("partywall_channel_peer_text", "JJJJJ"),
+            Map.entry("partywall_channel_sender_stats", "JJJ"),
+            Map.entry("partywall_channel_receiver_stats", "JJJ"),
+            Map.entry("partywall_lossy_sender_new", "JJJJ"),
+            Map.entry("partywall_lossy_sender_free", "J"),
+            Map.entry("partywall_lossy_log", "JJJJJ"),
+            Map.entry("partywall_lossy_log_wait", "JJJJJJ"),
+            Map.entry("partywall_lossy_flush", "JJJ"),
+            Map.entry("partywall_lossy_sender_stats", "JJJ"),
+            Map.entry("partywall_lossy_sender_is_closed", "JJ"),
             Map.entry("partywall_message_data", "JJJ"),
             Map.entry("partywall_message_is_zero_copy", "JJ"),
             Map.entry("partywall_message_free", "J"),
@@ -144,15 +198,35 @@ final class Call implements AutoCloseable {
             Map.entry("partywall_session_go_away", "JIJ"),
             Map.entry("partywall_session_close", "JIJJ"),
             Map.entry("partywall_session_wait_finished", "JJJ"),
+            Map.entry("partywall_session_transport", "JJJ"),
+            Map.entry("partywall_session_transport_text", "JJJJJ"),
+            Map.entry("partywall_session_peer", "JJJ"),
+            Map.entry("partywall_session_peer_text", "JJJJJ"),
+            Map.entry("partywall_session_sender_stats", "JJJ"),
+            Map.entry("partywall_session_streams", "JJ"),
             Map.entry("partywall_stream_free", "J"),
             Map.entry("partywall_stream_metadata", "JJJ"),
             Map.entry("partywall_stream_finish", "JJ"),
             Map.entry("partywall_stream_reset", "JIJ"),
             Map.entry("partywall_stream_stop", "JIJ"),
             Map.entry("partywall_stream_keep", "JJJ"),
+            Map.entry("partywall_shmipc_config_new", "JJ"),
+            Map.entry("partywall_shmipc_config_set", "JJJJ"),
+            Map.entry("partywall_shmipc_config_set_text", "JJJJ"),
+            Map.entry("partywall_shmipc_config_add_slices", "JII"),
+            Map.entry("partywall_shmipc_config_free", "J"),
+            Map.entry("partywall_shmipc_new", "JJJ"),
+            Map.entry("partywall_shmipc_connect", "JJJJJJJ"),
+            Map.entry("partywall_shmipc_hot_restart", "JJJ"),
+            Map.entry("partywall_shmipc_hot_restart_state", "JJ"),
+            Map.entry("partywall_shmipc_free", "J"),
+            Map.entry("partywall_session_listener_add_shmipc", "JJJ"),
             Map.entry("partywall_link_config_new", "JJ"),
             Map.entry("partywall_link_config_set", "JJJJ"),
             Map.entry("partywall_link_config_free", "J"),
+            Map.entry("partywall_link_config_set_group", "JJJ"),
+            Map.entry("partywall_link_group_new", "JJ"),
+            Map.entry("partywall_link_group_fd", "JJ"),
             Map.entry("partywall_link_client_new", "JJJJJ"),
             Map.entry("partywall_link_client_free", "J"),
             Map.entry("partywall_link_connect", "JJJJJJ"),

@@ -2,22 +2,25 @@
 package dev.partywall;
 
 import java.io.IOException;
+import java.nio.channels.ClosedChannelException;
 import java.time.Duration;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /** A listener for sessions. Any thread may accept. */
 public final class SessionListener implements AutoCloseable {
+    private final SessionLoop loop;
     private final long handle;
     private final long tag;
     private final String address;
     private final WaitList waiters = new WaitList();
     private final AtomicBoolean isClosed = new AtomicBoolean();
 
-    private SessionListener(long handle, long tag) throws PartywallException {
+    private SessionListener(SessionLoop loop, long handle, long tag) throws PartywallException {
+        this.loop = loop;
         this.handle = handle;
         this.tag = tag;
         address = Listener.addressOf("partywall_session_listener_address", handle);
-        SessionLoop.get().register(tag, kinds -> waiters.signal());
+        loop.register(tag, kinds -> waiters.signal());
     }
 
     /**
@@ -34,13 +37,28 @@ public final class SessionListener implements AutoCloseable {
         try (Call call = new Call(); NativeConfig settings = config.toNative()) {
             call.check("partywall_session_listener_bind", call.text(address), settings.handle(),
                     loop.handle(), tag, call.result());
-            return new SessionListener(call.resultLong(), tag);
+            return new SessionListener(loop, call.resultLong(), tag);
         }
     }
 
     /** Returns the bound address, with the port that the system chose. */
     public String address() {
         return address;
+    }
+
+    /**
+     * Serves clients of the protocol, too. Clients of our own are served as before. Returns this
+     * listener.
+     */
+    public SessionListener addShmipc(Shmipc protocol) throws IOException {
+        try (Call call = new Call()) {
+            int status =
+                    call.statusAlone("partywall_session_listener_add_shmipc", handle, protocol.handle());
+            if (status != Native.OK) {
+                throw isClosed.get() ? new ClosedChannelException() : call.failure(status);
+            }
+        }
+        return this;
     }
 
     /** Waits for the next session, without a limit. */
@@ -56,27 +74,21 @@ public final class SessionListener implements AutoCloseable {
     }
 
     private Session accept(long deadline) throws IOException {
-        long sessionTag = SessionLoop.get().nextTag();
-        return new Session(waiters.await(Native.TIMED_OUT, deadline, call -> attempt(call, sessionTag)),
-                sessionTag);
-    }
-
-    private int attempt(Call call, long sessionTag) {
-        int status = call.status("partywall_session_listener_accept", handle, sessionTag, call.result(), 0);
-        // Another thread is accepting at this moment; it is signalled as well.
-        return status == Native.BUSY ? Native.TIMED_OUT : status;
+        long sessionTag = loop.nextTag();
+        try (Call call = new Call()) {
+            long session = waiters.await(call, Native.TIMED_OUT, deadline, timeout -> call.status(
+                    "partywall_session_listener_accept", handle, sessionTag, call.result(), timeout));
+            return new Session(loop, session, sessionTag);
+        }
     }
 
     /** Stops listening, and removes the socket file. Ends calls of other threads that wait. */
     @Override
     public void close() {
         if (isClosed.compareAndSet(false, true)) {
-            SessionLoop.get().unregister(tag);
+            loop.unregister(tag);
             waiters.close();
-            while (Call.invoke("partywall_session_listener_free", handle) == Native.BUSY) {
-                // Another thread is within an attempt, which never waits.
-                Thread.onSpinWait();
-            }
+            Call.free("partywall_session_listener_free", handle);
         }
     }
 }

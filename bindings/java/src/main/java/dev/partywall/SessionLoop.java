@@ -28,19 +28,29 @@ final class SessionLoop {
         void signal(int kinds);
     }
 
-    private SessionLoop() {
+    private SessionLoop() throws PartywallException {
         try (Call call = new Call()) {
             call.check("partywall_loop_new_once", call.result());
             handle = call.resultLong();
-        } catch (PartywallException failure) {
-            throw new IllegalStateException("the event loop of sessions cannot be made", failure);
         }
-        Thread.ofPlatform().name("partywall-sessions").daemon().start(this::run);
+        Thread.ofPlatform().name("partywall-sessions").daemon().inheritInheritableThreadLocals(false)
+                .start(this::run);
     }
 
-    /** Returns the loop of the process, and starts its thread at the first call. */
-    static SessionLoop get() {
-        return Holder.LOOP;
+    /**
+     * Returns the loop of the process, and starts its thread at the first call. A later call tries
+     * again if one fails.
+     */
+    static SessionLoop get() throws PartywallException {
+        SessionLoop loop = shared;
+        return loop == null ? make() : loop;
+    }
+
+    private static synchronized SessionLoop make() throws PartywallException {
+        if (shared == null) {
+            shared = new SessionLoop();
+        }
+        return shared;
     }
 
     long handle() {
@@ -77,9 +87,6 @@ final class SessionLoop {
         throw new IllegalStateException(PartywallException.of(status, memory));
     }
 
-    private static final class Holder {
-        static final SessionLoop LOOP = new SessionLoop();
-    }
-
+    private static volatile SessionLoop shared;
     private static final int EVENTS_MAX = 256;
 }

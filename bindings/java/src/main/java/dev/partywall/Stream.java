@@ -2,20 +2,23 @@
 package dev.partywall;
 
 import java.io.IOException;
+import java.nio.channels.ClosedChannelException;
 
 /** A stream of a session: messages in two directions, with an end and back-pressure of its own. */
 public final class Stream extends MessageChannel {
+    private final SessionLoop loop;
     private final long tag;
     private final byte[] metadata;
 
-    Stream(long handle, long tag) {
+    Stream(SessionLoop loop, long handle, long tag) {
         super(handle);
+        this.loop = loop;
         this.tag = tag;
         try (Call call = new Call()) {
             Call.invoke("partywall_stream_metadata", handle, call.result(), call.secondResult());
             metadata = Native.bytes(call.resultLong(), call.secondResultLong());
         }
-        SessionLoop.get().register(tag, this::signal);
+        loop.register(tag, this::signal);
     }
 
     /**
@@ -35,11 +38,19 @@ public final class Stream extends MessageChannel {
         end("partywall_stream_reset", handle, code);
     }
 
-    /** Ends the receiving direction: the peer's sending fails with the code. */
+    /**
+     * Ends the receiving direction: the peer's sending fails with the code. A thread that receives
+     * gets an exception.
+     */
     public void stop(int code) throws IOException {
         try (Call call = new Call()) {
-            call.check("partywall_stream_stop", handle, code);
+            // Another thread may receive, in attempts that never wait.
+            int status = call.statusAlone("partywall_stream_stop", handle, code);
+            if (status != Native.OK) {
+                throw isClosed() ? new ClosedChannelException() : call.failure(status);
+            }
         }
+        receiver.signal();
     }
 
     /**
@@ -109,7 +120,7 @@ public final class Stream extends MessageChannel {
 
     @Override
     void free() {
-        SessionLoop.get().unregister(tag);
-        Call.invoke("partywall_stream_free", handle);
+        loop.unregister(tag);
+        Call.free("partywall_stream_free", handle);
     }
 }
