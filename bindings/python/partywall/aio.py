@@ -608,15 +608,22 @@ async def start_server(
 _Done = Callable[[Any, BaseException | None], object]
 
 
-async def _wait_for(start: Callable[[_Done], Pending]) -> Any:
-    """Waits for an operation of the native module. Cancelling gives the operation up."""
+async def _wait_for(
+    start: Callable[[_Done], Pending], give_back: Callable[[Any], object] | None = None
+) -> Any:
+    """Waits for an operation of the native module. Cancelling gives the operation up; ``give_back``
+    takes a value that comes nevertheless."""
     loop = asyncio.get_running_loop()
     future = loop.create_future()
 
+    def refuse(value: Any, error: BaseException | None) -> None:
+        if give_back is not None and error is None:
+            give_back(value)
+
     def settle(value: Any, error: BaseException | None) -> None:
         if future.done():
-            return
-        if error is not None:
+            refuse(value, error)
+        elif error is not None:
             future.set_exception(error)
         else:
             future.set_result(value)
@@ -627,12 +634,15 @@ async def _wait_for(start: Callable[[_Done], Pending]) -> Any:
         except RuntimeError:
             if not loop.is_closed():
                 raise
+            refuse(value, error)
 
     pending = start(done)
     try:
         return await future
     except asyncio.CancelledError:
         pending.cancel()
+        if future.done() and not future.cancelled() and future.exception() is None:
+            refuse(future.result(), None)
         raise
 
 
@@ -768,8 +778,9 @@ class Link:
 
 
 async def accept_link(server: links.Server) -> Link:
-    """Waits for the next link that a client attaches. Raises ValueError if the server is closed."""
-    return Link(await _wait_for(server.start_accept))
+    """Waits for the next link that a client attaches. Raises ValueError if the server is closed.
+    Cancelling it leaves a link that has come to the next call."""
+    return Link(await _wait_for(server.start_accept, server.give_back))
 
 
 class Calls:

@@ -28,6 +28,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use std::collections::VecDeque;
 use std::error::Error;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -125,28 +126,56 @@ struct Serving {
     inner: RwLock<Option<Server>>,
     /// Never has a permit; it is closed with the server, which ends the calls that wait for one.
     closing: Semaphore,
+    /// Links that a task has accepted and was cancelled before it had them.
+    returned: Mutex<VecDeque<Py<Link>>>,
+    /// Has a permit for each of `returned`.
+    returns: Semaphore,
+}
+
+/// A link that a server accepts.
+enum Accepted {
+    New(EndOfLink),
+    Returned(Py<Link>),
+}
+
+impl Accepted {
+    fn into_link(self, py: Python<'_>) -> PyResult<Py<Link>> {
+        match self {
+            Self::New(link) => Py::new(py, Link::new(link)),
+            Self::Returned(link) => Ok(link),
+        }
+    }
 }
 
 impl Serving {
     /// Accepts a link; `None` once the server is closed.
-    async fn accept(&self) -> Option<Result<Link, AcceptError>> {
+    async fn accept(&self) -> Option<Result<Accepted, AcceptError>> {
         let place = self.inner.read().await;
         let server = place.as_ref()?;
         tokio::select! {
             biased;
             _ = self.closing.acquire() => None,
-            accepted = server.accept() => Some(accepted.map(Link::new)),
+            Some(link) = self.take_returned() => Some(Ok(Accepted::Returned(link))),
+            accepted = server.accept() => Some(accepted.map(Accepted::New)),
         }
+    }
+
+    /// Waits for a link that was given back. Cancel-safe: a permit is forgotten only with its link.
+    async fn take_returned(&self) -> Option<Py<Link>> {
+        let permit = self.returns.acquire().await.ok()?;
+        let link = self.returned.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        permit.forget();
+        link
     }
 }
 
 impl LinkServer {
     /// Accepts a link; `None` once the server is closed.
-    fn accept_until(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Link>> {
+    fn accept_until(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Py<Link>>> {
         match wait(py, deadline, self.shared.accept())? {
             None => raise(py, Err(AcceptError::TimedOut)),
             Some(None) => Ok(None),
-            Some(Some(accepted)) => raise(py, accepted).map(Some),
+            Some(Some(accepted)) => raise(py, accepted)?.into_link(py).map(Some),
         }
     }
 
@@ -180,7 +209,12 @@ impl LinkServer {
         let bind = |group: &Group| Server::bind_in(group, &*address, storage, name, settings);
         let server = raise(py, in_group(py, group, bind)?)?;
         let address = server.local_address().to_string();
-        let shared = Serving { inner: RwLock::new(Some(server)), closing: Semaphore::new(0) };
+        let shared = Serving {
+            inner: RwLock::new(Some(server)),
+            closing: Semaphore::new(0),
+            returned: Mutex::default(),
+            returns: Semaphore::new(0),
+        };
         Ok(Self { shared: Arc::new(shared), address, config })
     }
 
@@ -191,7 +225,7 @@ impl LinkServer {
     /// Waits for the next link that a client attaches, at most `timeout` seconds. Raises ValueError
     /// if the server is closed, also while the call waits.
     #[pyo3(signature = (timeout = None))]
-    fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Link> {
+    fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<Link>> {
         let accepted = self.accept_until(py, &Deadline::after(timeout)?)?;
         accepted.ok_or_else(|| error::closed_here("server"))
     }
@@ -200,9 +234,16 @@ impl LinkServer {
     fn start_accept(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let shared = Arc::clone(&self.shared);
         runtime::start(done, async move { shared.accept().await }, |py, accepted| match accepted {
-            Some(accepted) => Ok(Py::new(py, raise(py, accepted)?)?.into_any()),
+            Some(accepted) => Ok(raise(py, accepted)?.into_link(py)?.into_any()),
             None => Err(error::closed_here("server")),
         })
+    }
+
+    /// Takes back a link that `start_accept` has accepted for a task that was cancelled meanwhile:
+    /// the next call accepts it.
+    fn give_back(&self, link: Py<Link>) {
+        self.shared.returned.lock().unwrap_or_else(PoisonError::into_inner).push_back(link);
+        self.shared.returns.add_permits(1);
     }
 
     /// Opens the link of a client by its names, before the client attaches.
@@ -286,7 +327,7 @@ impl LinkServer {
     }
 
     /// Ends the iteration once another thread has closed the server.
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Link>> {
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<Link>>> {
         self.accept_until(py, &Deadline::Never)
     }
 }
