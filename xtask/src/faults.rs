@@ -275,6 +275,9 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: a link takes a message as consumed although the application panicked while it read the
     // message. Effect: no application receives the message again.
     fault("link_panic_consumes", &[test("link", "links", "read_in_place")]),
+    // Fault: a link that has stopped reports its end before the events that led to it. Effect: an
+    // application learns that the link is fenced, but not what happened before.
+    fault("link_events_after_the_end", &[test("link", "links", "reconnection")]),
     // Fault: a send on a link reports success although its message is not published. Effect: the
     // message is lost.
     fault("link_unpublished_now_and_then", &[TORTURE]),

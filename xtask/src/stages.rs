@@ -66,13 +66,18 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     failure.map_or(Ok(()), Err)
 }
 
-/// Returns the outcome of a stage; that it was skipped is an error if the stage is required.
+/// Returns the outcome of a stage; that it or a part of it was skipped is an error if the stage is
+/// required.
 fn checked(stage: &str, done: Done, required: &[String]) -> Result<Done, String> {
+    if !required.iter().any(|name| name == stage) {
+        return Ok(done);
+    }
     match done {
-        Done::Skipped(reason) if required.iter().any(|name| name == stage) => {
-            Err(format!("it was skipped, and --require names it: {reason}"))
+        Done::Passed => Ok(Done::Passed),
+        Done::Partly(reason) => {
+            Err(format!("a part of it was skipped, and --require names it: {reason}"))
         }
-        done => Ok(done),
+        Done::Skipped(reason) => Err(format!("it was skipped, and --require names it: {reason}")),
     }
 }
 
@@ -323,7 +328,8 @@ fn c(_: &[&str]) -> Result<Done, String> {
         let source = format!("bindings/c/examples/{example}.c");
         build_by_pkg_config("cc", "c11", &source, &format!("{prefix}/{example}"))?;
     }
-    build_by_cmake("c", &prefix)
+    build_by_cmake("c", &prefix)?;
+    Ok(passed_but_for(&missing_builders()))
 }
 
 /// Compiles C++ programs against the library, and runs them. Then the headers are installed.
@@ -335,19 +341,31 @@ fn cpp(_: &[&str]) -> Result<Done, String> {
     let prefix = installed()?;
     let program = format!("{prefix}/echo_cpp");
     build_by_pkg_config("c++", "c++17", "bindings/cpp/examples/echo.cpp", &program)?;
-    let built = build_by_cmake("cpp", &prefix)?;
+    build_by_cmake("cpp", &prefix)?;
     // The executable leaves out what needs the header of a library that is not installed.
     let headers = [
         ("boost/asio.hpp", "libboost-dev"),
         ("boost/beast/http.hpp", "libboost-dev"),
         ("asio.hpp", "libasio-dev"),
     ];
-    let missing: Vec<String> = headers
+    let missing = headers
         .iter()
         .filter(|(header, _)| !has_header(header))
-        .map(|(header, package)| format!("no <{header}>, which the package {package} has"))
-        .collect();
-    if missing.is_empty() { Ok(built) } else { Ok(Done::Partly(missing.join("; "))) }
+        .map(|(header, package)| format!("no <{header}>, which the package {package} has"));
+    Ok(passed_but_for(&missing.chain(missing_builders()).collect::<Vec<_>>()))
+}
+
+/// The outcome of a stage that has left out what needs something missing, each with its reason.
+fn passed_but_for(missing: &[String]) -> Done {
+    if missing.is_empty() { Done::Passed } else { Done::Partly(missing.join("; ")) }
+}
+
+/// The programs that would build the examples against the installed library, as far as they are not
+/// there.
+fn missing_builders() -> Vec<String> {
+    let is_there = |program: &str| Step::new(program).args("--version").works();
+    let missing = ["pkg-config", "cmake"].into_iter().filter(|program| !is_there(program));
+    missing.map(|program| format!("no {program}")).collect()
 }
 
 /// Whether the C++ compiler finds a header of the system. The programs of the tests look for it in
@@ -365,8 +383,7 @@ fn installed() -> Result<String, String> {
     Ok(prefix)
 }
 
-/// Builds a program against the installed library, as users of pkg-config do. Without pkg-config
-/// only a message is printed.
+/// Builds a program against the installed library, as users of pkg-config do, if that is there.
 fn build_by_pkg_config(
     compiler: &str,
     standard: &str,
@@ -374,7 +391,6 @@ fn build_by_pkg_config(
     program: &str,
 ) -> Result<(), String> {
     if !Step::new("pkg-config").args("--version").works() {
-        println!("skipped in this stage: no pkg-config");
         return Ok(());
     }
     let prefix = program.rsplit_once('/').map_or("", |(prefix, _)| prefix);
@@ -387,11 +403,11 @@ fn build_by_pkg_config(
     passed(&[compile.args(&flags).arg("-o").arg(program)]).map(drop)
 }
 
-/// Builds the examples of a language against the installed library, as users of CMake do.
-fn build_by_cmake(language: &str, prefix: &str) -> Result<Done, String> {
+/// Builds the examples of a language against the installed library, as users of CMake do, if that
+/// is there.
+fn build_by_cmake(language: &str, prefix: &str) -> Result<(), String> {
     if !Step::new("cmake").args("--version").works() {
-        println!("skipped in this stage: no CMake");
-        return Ok(Done::Passed);
+        return Ok(());
     }
     let (source, build) =
         (format!("bindings/{language}/examples"), format!("target/cmake/{language}"));
@@ -404,6 +420,7 @@ fn build_by_cmake(language: &str, prefix: &str) -> Result<Done, String> {
             .arg(&format!("-DCMAKE_PREFIX_PATH={prefix}")),
         Step::new("cmake").arg("--build").arg(&build),
     ])
+    .map(drop)
 }
 
 /// Compares the symbols that a shared library exports with those of the version script.
@@ -715,13 +732,17 @@ mod tests {
     }
 
     #[test]
-    fn required_stage_that_was_skipped_is_an_error() {
+    fn required_stage_that_was_skipped_in_whole_or_in_part_is_an_error() {
         let arguments = ["--require", "go,deny"].map(str::to_owned);
         let required = choose(&arguments).unwrap().required;
         let skipped = || Done::Skipped("no tool".to_owned());
         assert!(checked("go", skipped(), &required).unwrap_err().contains("no tool"));
         assert_eq!(checked("go", Done::Passed, &required), Ok(Done::Passed));
         assert_eq!(checked("miri", skipped(), &required), Ok(skipped()));
+        let partly = || passed_but_for(&["no header".to_owned()]);
+        assert!(checked("go", partly(), &required).unwrap_err().contains("no header"));
+        assert_eq!(checked("miri", partly(), &required), Ok(partly()));
+        assert_eq!(checked("go", passed_but_for(&[]), &required), Ok(Done::Passed));
         assert!(chosen(&["--require", "gone"]).unwrap_err().contains("no stage `gone`"));
         assert!(chosen(&["--require"]).is_err());
     }
