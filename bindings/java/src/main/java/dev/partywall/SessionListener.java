@@ -2,22 +2,34 @@
 package dev.partywall;
 
 import java.io.IOException;
+import java.nio.channels.ClosedChannelException;
 import java.time.Duration;
+import java.util.Objects;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.IntConsumer;
 
 /** A listener for sessions. Any thread may accept. */
 public final class SessionListener implements AutoCloseable {
     private final long handle;
+    private final SessionLoop loop;
     private final long tag;
     private final String address;
     private final WaitList waiters = new WaitList();
     private final AtomicBoolean isClosed = new AtomicBoolean();
 
-    private SessionListener(long handle, long tag) throws PartywallException {
+    private volatile IntConsumer observer = kinds -> { };
+
+    private SessionListener(long handle, SessionLoop loop, long tag) throws PartywallException {
         this.handle = handle;
+        this.loop = loop;
         this.tag = tag;
         address = Listener.addressOf("partywall_session_listener_address", handle);
-        SessionLoop.get().register(tag, kinds -> waiters.signal());
+        loop.register(tag, this::signal);
+    }
+
+    private void signal(int kinds) {
+        waiters.signal();
+        observer.accept(kinds);
     }
 
     /**
@@ -29,13 +41,24 @@ public final class SessionListener implements AutoCloseable {
 
     /** Listens with the settings of {@code config}, which apply to every accepted session. */
     public static SessionListener bind(String address, Config config) throws IOException {
-        SessionLoop loop = SessionLoop.get();
+        return bind(address, config, SessionLoop.get());
+    }
+
+    static SessionListener bind(String address, Config config, SessionLoop loop) throws IOException {
         long tag = loop.nextTag();
         try (Call call = new Call(); NativeConfig settings = config.toNative()) {
             call.check("partywall_session_listener_bind", call.text(address), settings.handle(),
                     loop.handle(), tag, call.result());
-            return new SessionListener(call.resultLong(), tag);
+            return new SessionListener(call.resultLong(), loop, tag);
         }
+    }
+
+    /**
+     * Has the thread of the listener's loop call {@code observer} with a set of the kinds of {@link
+     * Loop}. Attempt once after this call: events before it are not reported again.
+     */
+    public void onEvents(IntConsumer observer) {
+        this.observer = Objects.requireNonNull(observer);
     }
 
     /** Returns the bound address, with the port that the system chose. */
@@ -56,9 +79,27 @@ public final class SessionListener implements AutoCloseable {
     }
 
     private Session accept(long deadline) throws IOException {
-        long sessionTag = SessionLoop.get().nextTag();
+        long sessionTag = loop.nextTag();
         return new Session(waiters.await(Native.TIMED_OUT, deadline, call -> attempt(call, sessionTag)),
-                sessionTag);
+                loop, sessionTag);
+    }
+
+    /** Accepts a session if one is established; returns null if not. */
+    public Session tryAccept() throws IOException {
+        long sessionTag = loop.nextTag();
+        try (Call call = new Call()) {
+            int status = attempt(call, sessionTag);
+            if (status == Native.TIMED_OUT) {
+                return null;
+            }
+            if (isClosed.get()) {
+                throw new ClosedChannelException();
+            }
+            if (status != Native.OK) {
+                throw call.failure(status);
+            }
+            return new Session(call.resultLong(), loop, sessionTag);
+        }
     }
 
     private int attempt(Call call, long sessionTag) {
@@ -71,7 +112,7 @@ public final class SessionListener implements AutoCloseable {
     @Override
     public void close() {
         if (isClosed.compareAndSet(false, true)) {
-            SessionLoop.get().unregister(tag);
+            loop.unregister(tag);
             waiters.close();
             while (Call.invoke("partywall_session_listener_free", handle) == Native.BUSY) {
                 // Another thread is within an attempt, which never waits.

@@ -6,8 +6,9 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * The event loop of all sessions of the process, and the daemon thread that runs it: the thread
- * receives for every session, and signals the waiters of listeners, sessions and streams.
+ * An event loop of sessions: its thread receives for every session, and signals the waiters of
+ * listeners, sessions and streams. One loop of the process has a daemon thread of its own; the
+ * others are those of {@link Loop}.
  *
  * <pre>
  *   peer ─▶ partywall_loop_wait ─▶ event with a tag ─▶ Source ─▶ waiters of a stream or session
@@ -28,14 +29,13 @@ final class SessionLoop {
         void signal(int kinds);
     }
 
-    private SessionLoop() {
+    SessionLoop() {
         try (Call call = new Call()) {
             call.check("partywall_loop_new_once", call.result());
             handle = call.resultLong();
         } catch (PartywallException failure) {
             throw new IllegalStateException("the event loop of sessions cannot be made", failure);
         }
-        Thread.ofPlatform().name("partywall-sessions").daemon().start(this::run);
     }
 
     /** Returns the loop of the process, and starts its thread at the first call. */
@@ -60,26 +60,53 @@ final class SessionLoop {
         sources.remove(tag);
     }
 
-    private void run() {
-        long memory = Native.allocateForever(16 + (long) EVENTS_MAX * Native.EVENT_BYTES);
+    /** Signals every source, because the loop is about to be freed. */
+    void signalAll() {
+        sources.values().forEach(source -> source.signal(
+                Native.READABLE | Native.WRITABLE | Native.OPENED | Native.ENDED));
+    }
+
+    /**
+     * Lets the sessions advance, waits for events at most for {@code timeout} nanoseconds, and
+     * signals their sources. Returns the number of events. {@code memory} has {@link #TURN_BYTES}.
+     */
+    int turn(long memory, long timeout) throws PartywallException {
         long events = memory + 16;
-        int status;
-        while ((status = Native.loopWait(handle, events, EVENTS_MAX, memory + 8, memory)) == Native.OK) {
-            long count = Native.getLong(memory + 8);
-            for (long event = events; event < events + count * Native.EVENT_BYTES;
-                    event += Native.EVENT_BYTES) {
-                Source source = sources.get(Native.getLong(event));
-                if (source != null) {
-                    source.signal(Native.getInt(event + 8));
-                }
+        int status = Native.loopWait(handle, events, EVENTS_MAX, memory + 8, timeout, memory);
+        if (status != Native.OK) {
+            throw PartywallException.of(status, memory);
+        }
+        long count = Native.getLong(memory + 8);
+        for (long event = events; event < events + count * Native.EVENT_BYTES;
+                event += Native.EVENT_BYTES) {
+            Source source = sources.get(Native.getLong(event));
+            if (source != null) {
+                source.signal(Native.getInt(event + 8));
             }
         }
-        throw new IllegalStateException(PartywallException.of(status, memory));
+        return (int) count;
+    }
+
+    private void run() {
+        long memory = Native.allocateForever(TURN_BYTES);
+        try {
+            while (true) {
+                turn(memory, -1);
+            }
+        } catch (PartywallException failure) {
+            throw new IllegalStateException(failure);
+        }
     }
 
     private static final class Holder {
         static final SessionLoop LOOP = new SessionLoop();
+
+        static {
+            Thread.ofPlatform().name("partywall-sessions").daemon().start(LOOP::run);
+        }
     }
 
     private static final int EVENTS_MAX = 256;
+    /** Size of the memory for an error, a count and the events of one turn. */
+    static final long TURN_BYTES = 16 + (long) EVENTS_MAX * Native.EVENT_BYTES;
 }

@@ -2,20 +2,33 @@
 package dev.partywall;
 
 import java.io.IOException;
+import java.util.Objects;
+import java.util.function.IntConsumer;
 
 /** A stream of a session: messages in two directions, with an end and back-pressure of its own. */
 public final class Stream extends MessageChannel {
+    private final SessionLoop loop;
     private final long tag;
     private final byte[] metadata;
+    private volatile IntConsumer observer = kinds -> { };
 
-    Stream(long handle, long tag) {
+    Stream(long handle, SessionLoop loop, long tag) {
         super(handle);
+        this.loop = loop;
         this.tag = tag;
         try (Call call = new Call()) {
             Call.invoke("partywall_stream_metadata", handle, call.result(), call.secondResult());
             metadata = Native.bytes(call.resultLong(), call.secondResultLong());
         }
-        SessionLoop.get().register(tag, this::signal);
+        loop.register(tag, this::signal);
+    }
+
+    /**
+     * Has the thread of the session's loop call {@code observer} with a set of the kinds of {@link
+     * Loop}. Attempt once after this call: events before it are not reported again.
+     */
+    public void onEvents(IntConsumer observer) {
+        this.observer = Objects.requireNonNull(observer);
     }
 
     /**
@@ -66,6 +79,7 @@ public final class Stream extends MessageChannel {
         if ((kinds & (Native.WRITABLE | Native.ENDED)) != 0) {
             sender.signal();
         }
+        observer.accept(kinds);
     }
 
     @Override
@@ -109,7 +123,7 @@ public final class Stream extends MessageChannel {
 
     @Override
     void free() {
-        SessionLoop.get().unregister(tag);
+        loop.unregister(tag);
         Call.invoke("partywall_stream_free", handle);
     }
 }
