@@ -9,7 +9,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use crate::command::{Step, plain_output};
-use crate::{builds, executables, faults, go, install, jdk, tidy, vectors};
+use crate::{builds, executables, faults, go, install, jdk, netty, tidy, vectors};
 
 /// The outcome of a stage that did not fail.
 #[derive(Debug, PartialEq, Eq)]
@@ -590,6 +590,27 @@ fn java(_: &[&str]) -> Result<Done, String> {
     Ok(Done::Passed)
 }
 
+/// Builds the Java package and the module for Netty, and runs the tests of the latter.
+fn java_netty(_: &[&str]) -> Result<Done, String> {
+    if jdk::Jdk::find().is_none() {
+        return skipped(&jdk::missing());
+    }
+    for (tool, package, exists) in [
+        ("cc", "gcc", Step::new("cc").args("--version").works()),
+        ("mvn", "maven", netty::has_maven()),
+    ] {
+        if !exists {
+            return skipped(&format!("no `{tool}`; the package {package} has it"));
+        }
+    }
+    match netty::test(&jdk::package()?)? {
+        netty::Tested::Passed => Ok(Done::Passed),
+        netty::Tested::NotDownloaded(text) => {
+            skipped(&format!("what the module needs could not be downloaded: {text}"))
+        }
+    }
+}
+
 /// The directory of the tools with which the Python package is tested, and its interpreter.
 const PYTHON_TOOLS: &str = "target/python/tools";
 const PYTHON: &str = "target/python/tools/bin/python3";
@@ -672,7 +693,7 @@ const BUSY_AT_ONCE: usize = 2;
 /// note.
 const TOTAL_MAX: Duration = Duration::from_secs(16 * 60);
 
-const STAGES: [Stage; 21] = [
+const STAGES: [Stage; 22] = [
     Stage { name: "fmt", quick: true, run: fmt },
     Stage { name: "tidy", quick: true, run: tidy_and_vectors },
     Stage { name: "clippy", quick: true, run: clippy },
@@ -688,6 +709,7 @@ const STAGES: [Stage; 21] = [
     Stage { name: "go-frameworks", quick: false, run: go_frameworks },
     Stage { name: "python", quick: false, run: python },
     Stage { name: "java", quick: false, run: java },
+    Stage { name: "java-netty", quick: false, run: java_netty },
     Stage { name: "faults", quick: false, run: take_out_rules },
     Stage { name: "fuzz-smoke", quick: false, run: fuzz_smoke },
     Stage { name: "msrv", quick: false, run: msrv },
