@@ -850,6 +850,15 @@ int32_t partywall_link_config_set_group(partywall_link_config *config, partywall
  */
 int32_t partywall_link_group_poll(partywall_link_group *group, size_t *count, int64_t timeout_ns,
                                   partywall_error **error);
+/*
+ * Writes a descriptor for another event loop. When it is readable, or the timer below is due, call
+ * partywall_link_group_poll with timeout 0, and then attempt on every link what is waited for. Unlike
+ * a loop's, it is not readable while messages have merely not been received. Never read from the
+ * descriptor, and never close it.
+ */
+int32_t partywall_link_group_fd(partywall_link_group *group, int32_t *fd);
+/* Writes after how many nanoseconds the group's next timer is due; -1 if none is set. */
+int32_t partywall_link_group_next_timer(partywall_link_group *group, int64_t *timeout_ns);
 /* Adds a group to a loop, which reports `tag` as readable while links of the group have events. */
 int32_t partywall_loop_add_links(partywall_loop *loop, partywall_link_group *group, uint64_t tag,
                                  partywall_error **error);

@@ -178,7 +178,7 @@ fn connector_leaves_a_session_that_takes_no_more_streams() {
         let listener = Listener::bind(place.address("socket")).unwrap();
         // The task returns what it opened: a connection that is made after its last step meets a
         // listener and a session that are still there.
-        let serving = tokio::spawn(async move {
+        let mut serving = tokio::spawn(async move {
             let first = listener.accept().await.unwrap();
             let stream = first.accept().await.unwrap().unwrap();
             first.go_away(0);
@@ -189,10 +189,13 @@ fn connector_leaves_a_session_that_takes_no_more_streams() {
         let connector = Connector::new(&place.address("socket"), Config::default());
         let unused = Address::from(SocketAddr::from_pathname("unused").unwrap());
         let mut connections = Vec::new();
-        while !serving.is_finished() {
-            connections.push(connector.make_transport(unused.clone()).await.unwrap());
-            tokio::task::yield_now().await;
-        }
-        serving.await.unwrap();
+        // A session that has as many streams as its peer allows delays the next one, so making a
+        // connection ends with the server's task at the latest.
+        let _opened = loop {
+            tokio::select! {
+                opened = &mut serving => break opened.unwrap(),
+                made = connector.make_transport(unused.clone()) => connections.push(made.unwrap()),
+            }
+        };
     });
 }

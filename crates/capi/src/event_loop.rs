@@ -8,12 +8,11 @@ use crate::export::export;
 use crate::failure::Failure;
 use crate::listener::{self, ListenerObject};
 use crate::table::{Handle, Object, Table};
-use crate::timeout::Timeout;
+use crate::timeout::{self, Timeout};
 use partywall::event::{Event, Kinds, Loop};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// The type of event loops.
 pub(crate) struct LoopObject;
@@ -149,11 +148,7 @@ export! {
     /// Writes after how many nanoseconds to wait again although the descriptor is not readable.
     fn partywall_loop_next_timer(r#loop: Handle<LoopObject>, timeout_ns: Out<i64>) {
         let place = timeout_ns.require("timeout_ns")?;
-        let timer = r#loop.second_briefly()?.next_timer();
-        place.write(timer.map_or(-1, |timer| {
-            let left = timer.saturating_duration_since(Instant::now()).as_nanos();
-            i64::try_from(left).unwrap_or(i64::MAX)
-        }));
+        place.write(timeout::nanoseconds_until(r#loop.second_briefly()?.next_timer()));
         Ok(())
     }
 }

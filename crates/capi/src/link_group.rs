@@ -8,9 +8,10 @@ use crate::export::export;
 use crate::failure::Failure;
 use crate::link_config::{self, LinkConfigObject};
 use crate::table::{Handle, Object, Table};
-use crate::timeout::Timeout;
+use crate::timeout::{self, Timeout};
 use partywall::event::Attached;
 use partywall_link::Group;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 /// The type of groups of links.
@@ -68,6 +69,20 @@ export! {
             _ => group.poll(timeout.deadline()),
         };
         count.write(polled.map_err(|error| Failure::system("polling a group", &error))?);
+        Ok(())
+    }
+
+    /// Writes a descriptor that is readable while polling the group may find something to do.
+    fn partywall_link_group_fd(group: Handle<LinkGroupObject>, fd: Out<i32>) {
+        let fd = fd.require("fd")?;
+        fd.write(group.second_briefly()?.as_fd().as_raw_fd());
+        Ok(())
+    }
+
+    /// Writes after how many nanoseconds to poll the group although its descriptor is not readable.
+    fn partywall_link_group_next_timer(group: Handle<LinkGroupObject>, timeout_ns: Out<i64>) {
+        let place = timeout_ns.require("timeout_ns")?;
+        place.write(timeout::nanoseconds_until(group.second_briefly()?.next_timer()));
         Ok(())
     }
 

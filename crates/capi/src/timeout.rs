@@ -49,9 +49,25 @@ impl Timeout {
     }
 }
 
+/// Returns the nanoseconds until a timer is due, as functions write them; -1 if none is set.
+pub(crate) fn nanoseconds_until(timer: Option<Instant>) -> i64 {
+    timer.map_or(-1, |timer| {
+        let left = timer.saturating_duration_since(Instant::now()).as_nanos();
+        i64::try_from(left).unwrap_or(i64::MAX)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_until_a_timer_is_never_negative() {
+        let now = Instant::now();
+        assert_eq!(nanoseconds_until(None), -1);
+        assert_eq!(nanoseconds_until(Some(now)), 0);
+        assert!(nanoseconds_until(now.checked_add(Duration::from_secs(1000))) > 0);
+    }
 
     #[test]
     fn sign_of_the_argument_chooses_the_limit() {

@@ -5,21 +5,29 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
 import java.nio.ByteBuffer;
+import java.nio.ReadOnlyBufferException;
 import java.nio.channels.ByteChannel;
 import java.util.Objects;
 
 /**
  * A stream of bytes over a {@link Stream} of a session. One thread may write while another reads.
  *
- * <p>A read takes one message, copies it, and keeps the rest for the next read. A write is sent as
- * messages of at most 32 KiB.
+ * <pre>
+ *   message ─┬─ its first bytes ─▶ the array of the caller
+ *            └─ the others ──────▶ rest ─▶ later reads
+ * </pre>
+ *
+ * <p>A read takes at most one message. A write is sent as messages of at most 32 KiB. Neither
+ * allocates anything in steady state.
  */
 public final class ByteStream implements ByteChannel {
     private final Stream stream;
     private final InputStream input = new Input();
     private final OutputStream output = new Output();
+    /** The bytes from {@code position} to {@code limit} were received, but not read yet. */
     private byte[] rest = new byte[0];
     private int position;
+    private int limit;
 
     ByteStream(Stream stream) {
         this.stream = stream;
@@ -37,14 +45,35 @@ public final class ByteStream implements ByteChannel {
 
     @Override
     public int read(ByteBuffer target) throws IOException {
+        if (target.isReadOnly()) {
+            throw new ReadOnlyBufferException();
+        }
+        if (target.hasArray()) {
+            int count = read(target.array(), target.arrayOffset() + target.position(), target.remaining());
+            target.position(target.position() + Math.max(count, 0));
+            return count;
+        }
         if (!target.hasRemaining()) {
             return 0;
         }
         if (!fill()) {
             return -1;
         }
-        int count = Math.min(target.remaining(), rest.length - position);
+        int count = Math.min(target.remaining(), limit - position);
         target.put(rest, position, count);
+        position += count;
+        return count;
+    }
+
+    private int read(byte[] target, int offset, int length) throws IOException {
+        if (length == 0) {
+            return 0;
+        }
+        if (position == limit) {
+            return receive(target, offset, length);
+        }
+        int count = Math.min(length, limit - position);
+        System.arraycopy(rest, position, target, offset, count);
         position += count;
         return count;
     }
@@ -82,16 +111,43 @@ public final class ByteStream implements ByteChannel {
 
     /** Makes {@code rest} have a byte. Returns false at the end. */
     private boolean fill() throws IOException {
-        while (position == rest.length) {
+        return position < limit || receive(rest, 0, 0) >= 0;
+    }
+
+    /**
+     * Receives the next message that is not empty: its first bytes, at most {@code length}, into
+     * {@code target}, and the others into {@code rest}. Returns how many are in {@code target}, or
+     * -1 at the end.
+     */
+    private int receive(byte[] target, int offset, int length) throws IOException {
+        while (true) {
             try (View message = stream.recv()) {
                 if (message == null) {
-                    return false;
+                    return -1;
                 }
-                rest = message.toArray();
-                position = 0;
+                long size = message.byteSize();
+                if (size > Integer.MAX_VALUE) {
+                    throw new IOException("a message of " + size + " bytes is too long for a stream of bytes");
+                }
+                if (size > 0) {
+                    int count = (int) Math.min(size, length);
+                    int left = (int) size - count;
+                    makeRoom(left);
+                    message.copyTo(0, target, offset, count);
+                    message.copyTo(count, rest, 0, left);
+                    position = 0;
+                    limit = left;
+                    return count;
+                }
             }
         }
-        return true;
+    }
+
+    /** Makes {@code rest} long enough. A very long one is not kept for later messages. */
+    private void makeRoom(int length) {
+        if (rest.length < length || (rest.length > REST_BYTES_MAX && length <= REST_BYTES_MAX)) {
+            rest = new byte[length];
+        }
     }
 
     private final class Input extends InputStream {
@@ -103,12 +159,12 @@ public final class ByteStream implements ByteChannel {
         @Override
         public int read(byte[] target, int offset, int length) throws IOException {
             Objects.checkFromIndexSize(offset, length, target.length);
-            return ByteStream.this.read(ByteBuffer.wrap(target, offset, length));
+            return ByteStream.this.read(target, offset, length);
         }
 
         @Override
         public int available() {
-            return rest.length - position;
+            return limit - position;
         }
 
         @Override
@@ -118,14 +174,22 @@ public final class ByteStream implements ByteChannel {
     }
 
     private final class Output extends OutputStream {
+        private final byte[] one = new byte[1];
+
         @Override
         public void write(int value) throws IOException {
-            write(new byte[] {(byte) value}, 0, 1);
+            one[0] = (byte) value;
+            stream.send(one);
         }
 
         @Override
         public void write(byte[] source, int offset, int length) throws IOException {
-            ByteStream.this.write(ByteBuffer.wrap(source, offset, length));
+            Objects.checkFromIndexSize(offset, length, source.length);
+            for (int sent = 0; sent < length; ) {
+                int count = Math.min(length - sent, MESSAGE_BYTES_MAX);
+                stream.send(source, offset + sent, count);
+                sent += count;
+            }
         }
 
         @Override
@@ -137,4 +201,6 @@ public final class ByteStream implements ByteChannel {
     }
 
     private static final int MESSAGE_BYTES_MAX = 32 << 10;
+    /** Longest array that is kept for the rest of a message. */
+    private static final int REST_BYTES_MAX = 64 << 10;
 }

@@ -6,6 +6,7 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.lang.invoke.MethodHandle;
 import java.lang.invoke.MethodHandles;
+import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -26,9 +27,18 @@ final class Call implements AutoCloseable {
     /** An error handle, and two results of eight bytes each. */
     private final MemorySegment place = arena.allocate(ValueLayout.JAVA_LONG, 3);
 
-    /** Returns the address of a text for the library. */
+    /**
+     * Returns the address of a text for the library. A text that the library would see as another
+     * one is refused: it ends there at a zero, and is UTF-8.
+     */
     long text(String text) {
-        return text == null ? 0 : arena.allocateFrom(text).address();
+        if (text == null) {
+            return 0;
+        }
+        if (text.indexOf('\0') >= 0 || !StandardCharsets.UTF_8.newEncoder().canEncode(text)) {
+            throw new IllegalArgumentException("the text has a zero, or half a character: " + text);
+        }
+        return arena.allocateFrom(text).address();
     }
 
     /** Returns the address of a copy of bytes for the library. */
@@ -90,6 +100,21 @@ final class Call implements AutoCloseable {
         }
     }
 
+    /** Calls a function again while another call, which does not wait for long, uses the object. */
+    static int invokeAlone(String name, long... arguments) {
+        int status = invoke(name, arguments);
+        while (status == Native.BUSY) {
+            Thread.onSpinWait();
+            status = invoke(name, arguments);
+        }
+        return status;
+    }
+
+    /** Frees an object that no call uses but for short ones, such as those for its transport. */
+    static void free(String function, long handle) {
+        invokeAlone(function, handle);
+    }
+
     private static MethodHandle find(String name) {
         String letters = SIGNATURES.get(name);
         MethodHandle function = Native.value(name, "I", letters);
@@ -111,7 +136,6 @@ final class Call implements AutoCloseable {
 
     /** The arguments of each function: J for 64 bits, I for 32. */
     private static final Map<String, String> SIGNATURES = Map.ofEntries(
-            Map.entry("partywall_abi", ""),
             Map.entry("partywall_config_new", "JJ"),
             Map.entry("partywall_config_set", "JJJJ"),
             Map.entry("partywall_config_admit_user", "JI"),
@@ -127,6 +151,11 @@ final class Call implements AutoCloseable {
             Map.entry("partywall_channel_close_write", "JJ"),
             Map.entry("partywall_channel_keep", "JJJ"),
             Map.entry("partywall_channel_transport", "JJJ"),
+            Map.entry("partywall_channel_transport_text", "JJJJJ"),
+            Map.entry("partywall_channel_peer", "JJJ"),
+            Map.entry("partywall_channel_peer_text", "JJJJJ"),
+            Map.entry("partywall_channel_sender_stats", "JJJ"),
+            Map.entry("partywall_channel_receiver_stats", "JJJ"),
             Map.entry("partywall_message_data", "JJJ"),
             Map.entry("partywall_message_is_zero_copy", "JJ"),
             Map.entry("partywall_message_free", "J"),
@@ -141,13 +170,18 @@ final class Call implements AutoCloseable {
             Map.entry("partywall_session_listener_address", "JJJJJ"),
             Map.entry("partywall_session_listener_free", "J"),
             Map.entry("partywall_session_connect", "JJJJJJ"),
-            Map.entry("partywall_session_peer_text", "JJJJJ"),
             Map.entry("partywall_session_free", "J"),
             Map.entry("partywall_session_open", "JJJJJJJ"),
             Map.entry("partywall_session_accept", "JJJJJ"),
             Map.entry("partywall_session_go_away", "JIJ"),
             Map.entry("partywall_session_close", "JIJJ"),
             Map.entry("partywall_session_wait_finished", "JJJ"),
+            Map.entry("partywall_session_transport", "JJJ"),
+            Map.entry("partywall_session_transport_text", "JJJJJ"),
+            Map.entry("partywall_session_peer", "JJJ"),
+            Map.entry("partywall_session_peer_text", "JJJJJ"),
+            Map.entry("partywall_session_sender_stats", "JJJ"),
+            Map.entry("partywall_session_streams", "JJ"),
             Map.entry("partywall_stream_free", "J"),
             Map.entry("partywall_stream_metadata", "JJJ"),
             Map.entry("partywall_stream_finish", "JJ"),
@@ -157,6 +191,9 @@ final class Call implements AutoCloseable {
             Map.entry("partywall_link_config_new", "JJ"),
             Map.entry("partywall_link_config_set", "JJJJ"),
             Map.entry("partywall_link_config_free", "J"),
+            Map.entry("partywall_link_config_set_group", "JJJ"),
+            Map.entry("partywall_link_group_new", "JJ"),
+            Map.entry("partywall_link_group_fd", "JJ"),
             Map.entry("partywall_link_client_new", "JJJJJ"),
             Map.entry("partywall_link_client_free", "J"),
             Map.entry("partywall_link_connect", "JJJJJJ"),

@@ -2,6 +2,7 @@
 package dev.partywall;
 
 import java.io.IOException;
+import java.io.InterruptedIOException;
 import java.time.Duration;
 
 /**
@@ -15,6 +16,7 @@ import java.time.Duration;
  * }</pre>
  */
 public final class Channel extends MessageChannel {
+    private final Connection connection;
     private final boolean beginsOnSocket;
     private final boolean failsWhenFull;
     private final boolean parksAtOnce;
@@ -22,6 +24,7 @@ public final class Channel extends MessageChannel {
 
     Channel(long handle, Config config) {
         super(handle);
+        connection = new Connection("channel", handle);
         beginsOnSocket = !sharesMemory();
         failsWhenFull = config.failsWhenFull();
         parksAtOnce = config.parksAtOnce();
@@ -46,11 +49,31 @@ public final class Channel extends MessageChannel {
     /** Returns whether the channel shares memory now, instead of sending on a socket. */
     public boolean sharesMemory() {
         try (Call call = new Call()) {
-            int status = Call.invoke(
+            int status = Call.invokeAlone(
                     "partywall_channel_transport", handle, call.result(), call.secondResult());
             return status == Native.OK
                     && call.resultInt() == Config.Transport.SHARED_MEMORY.ordinal();
         }
+    }
+
+    /** Returns what is known of the peer. Any thread may call it, as all that return properties. */
+    public Peer peer() throws IOException {
+        return connection.peer();
+    }
+
+    /** Returns the transport as it is now. */
+    public Transport transport() throws IOException {
+        return connection.transport();
+    }
+
+    /** Returns the counters of the sending direction. */
+    public SenderStats senderStats() throws IOException {
+        return connection.senderStats();
+    }
+
+    /** Returns the counters of the receiving direction. */
+    public ReceiverStats receiverStats() throws IOException {
+        return connection.receiverStats();
     }
 
     /**
@@ -70,12 +93,17 @@ public final class Channel extends MessageChannel {
 
     /**
      * A socket may take a part of a message. The caller waits until it has taken the rest, because
-     * no later call may come; the message counts as sent if the deadline passes.
+     * no later call may come. The message is sent already, so it counts as sent if the deadline
+     * passes, and if the thread is interrupted, whose interrupt status stays.
      */
     @Override
     void settle(long deadline) throws IOException {
         if (beginsOnSocket && deadline != Deadline.NOW) {
-            write(deadline);
+            try {
+                write(deadline);
+            } catch (InterruptedIOException interrupt) {
+                // The next call of this thread that waits throws it.
+            }
         }
     }
 
@@ -84,6 +112,9 @@ public final class Channel extends MessageChannel {
         while (true) {
             sender.begin();
             int status = Native.channelTryFlush(handle, errorPlace(SEND));
+            if (status == Native.BUSY) {
+                continue;
+            }
             if (status == Native.OK || status == Native.FINISHED) {
                 return true;
             }
@@ -146,6 +177,9 @@ public final class Channel extends MessageChannel {
         int operation = isSending ? SEND : RECV;
         long error = errorPlace(operation);
         int status = Native.channelArm(handle, isSending, dataPlace(operation), error);
+        if (status == Native.BUSY) {
+            return true;
+        }
         if (status != Native.OK) {
             throw PartywallException.of(status, error);
         }
@@ -175,7 +209,7 @@ public final class Channel extends MessageChannel {
 
     @Override
     void free() {
-        Call.invoke("partywall_channel_free", handle);
+        Call.free("partywall_channel_free", handle);
         sender.free();
         receiver.free();
     }

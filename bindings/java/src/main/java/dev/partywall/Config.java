@@ -71,6 +71,15 @@ public final class Config {
     /** Makes a configuration with the default settings. */
     public Config() {}
 
+    /** Returns a configuration with the same settings, which no longer change with these. */
+    Config copy() {
+        Config copy = new Config();
+        copy.settings.putAll(settings);
+        copy.users.addAll(users);
+        copy.groups.addAll(groups);
+        return copy;
+    }
+
     /** Sets the allowed transports; the default is {@link Transport#AUTO}. */
     public Config transport(Transport transport) {
         return set("transport", transport.ordinal());

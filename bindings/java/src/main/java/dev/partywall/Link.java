@@ -2,22 +2,30 @@
 package dev.partywall;
 
 import java.io.IOException;
-import java.io.InterruptedIOException;
-import java.nio.channels.AsynchronousCloseException;
+import java.nio.channels.ClosedChannelException;
 import java.time.Duration;
-import java.util.function.BooleanSupplier;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.locks.ReadWriteLock;
+import java.util.concurrent.locks.ReentrantReadWriteLock;
+import java.util.function.LongToIntFunction;
 
 /**
  * A connection that outlives its processes: each end keeps a message that it sent until the other
  * has acknowledged it. Any thread may call it.
  *
- * <p>A thread that waits drives the sockets and timers of its link, in slices of 100 ms. So an
- * interrupt, and {@link #close} by another thread, are noticed that late. A virtual thread leaves
- * its carrier: a platform thread drives in its place.
+ * <p>One daemon thread of the process drives all links. A platform thread that waits first drives
+ * its link itself for a moment; then it parks, as a virtual thread does at once. So
+ * {@link Thread#interrupt} ends a wait with an {@link java.io.InterruptedIOException}, and
+ * {@link #close} by another thread with an
+ * {@link java.nio.channels.AsynchronousCloseException}.
  */
 public final class Link implements AutoCloseable {
+    private final LinkDriver driver;
     private final long handle;
-    private volatile boolean isClosed;
+    private final WaitList waiters = new WaitList(BRIEF_WAIT_NS);
+    private final AtomicBoolean isClosed = new AtomicBoolean();
+    /** Native calls share it, but the one that ends the link: it needs to be the only one. */
+    private final ReadWriteLock calls = new ReentrantReadWriteLock();
 
     /** The state of a link. */
     public enum Status {
@@ -37,13 +45,10 @@ public final class Link implements AutoCloseable {
         UNKNOWN
     }
 
-    /** One attempt, which waits for at most {@code timeout} nanoseconds. */
-    interface Attempt {
-        int make(Call call, long timeout);
-    }
-
-    Link(long handle) {
+    Link(LinkDriver driver, long handle) {
+        this.driver = driver;
         this.handle = handle;
+        driver.register(waiters);
     }
 
     /**
@@ -61,8 +66,11 @@ public final class Link implements AutoCloseable {
     }
 
     private void send(byte[] payload, long deadline) throws IOException {
-        await(() -> isClosed, deadline, (call, timeout) -> call.status(
-                "partywall_link_send", handle, call.bytes(payload), payload.length, timeout));
+        try (Call call = new Call()) {
+            long data = call.bytes(payload);
+            await(call, Native.FULL, deadline, timeout ->
+                    call.status("partywall_link_send", handle, data, payload.length, timeout));
+        }
     }
 
     /** Receives the next message; returns null once the peer has closed its end. */
@@ -78,47 +86,82 @@ public final class Link implements AutoCloseable {
     }
 
     private LinkMessage recv(long deadline) throws IOException {
-        long message = await(() -> isClosed, deadline, (call, timeout) ->
-                call.status("partywall_link_recv", handle, call.result(), timeout));
-        return message == 0 ? null : new LinkMessage(message);
+        try (Call call = new Call()) {
+            long message = await(call, Native.EMPTY, deadline, timeout ->
+                    call.status("partywall_link_recv", handle, call.result(), timeout));
+            return message == 0 ? null : new LinkMessage(message);
+        }
     }
 
     /** Waits until a connection is attached. */
     public void awaitAttached(Duration timeout) throws IOException {
-        await(() -> isClosed, Deadline.after(timeout),
-                (call, slice) -> call.status("partywall_link_wait_attached", handle, slice));
+        await("partywall_link_wait_attached", timeout);
     }
 
     /** Waits until the peer has acknowledged every message that was sent. */
     public void awaitAcked(Duration timeout) throws IOException {
-        await(() -> isClosed, Deadline.after(timeout),
-                (call, slice) -> call.status("partywall_link_wait_acked", handle, slice));
+        await("partywall_link_wait_acked", timeout);
+    }
+
+    private void await(String function, Duration timeout) throws IOException {
+        try (Call call = new Call()) {
+            await(call, Native.TIMED_OUT, Deadline.after(timeout),
+                    wait -> call.status(function, handle, wait));
+        }
+    }
+
+    private long await(Call call, int nothing, long deadline, LongToIntFunction attempt)
+            throws IOException {
+        return waiters.await(call, nothing, deadline, timeout -> {
+            calls.readLock().lock();
+            try {
+                return attempt.applyAsInt(timeout);
+            } finally {
+                calls.readLock().unlock();
+            }
+        });
     }
 
     /** Delivers every message again that was not acknowledged. */
     public void rewind() throws IOException {
         try (Call call = new Call()) {
-            call.check("partywall_link_rewind", handle);
+            check(call, "partywall_link_rewind", handle);
         }
     }
 
     /** Returns how many bytes of messages the peer has not acknowledged. */
     public long unackedBytes() throws IOException {
         try (Call call = new Call()) {
-            call.check("partywall_link_unacked_bytes", handle, call.result());
+            check(call, "partywall_link_unacked_bytes", handle, call.result());
             return call.resultLong();
+        }
+    }
+
+    private void check(Call call, String function, long... arguments) throws IOException {
+        calls.readLock().lock();
+        try {
+            int status = isClosed.get() ? Native.HANDLE : call.status(function, arguments);
+            if (status != Native.OK) {
+                throw isClosed.get() ? new ClosedChannelException() : call.failure(status);
+            }
+        } finally {
+            calls.readLock().unlock();
         }
     }
 
     /** Returns the state of the link. */
     public Status status() {
+        calls.readLock().lock();
         try (Call call = new Call()) {
-            if (Call.invoke("partywall_link_status", handle, call.result()) != Native.OK) {
+            if (isClosed.get()
+                    || Call.invoke("partywall_link_status", handle, call.result()) != Native.OK) {
                 return Status.CLOSED;
             }
             int number = call.resultInt();
             return number < 0 || number >= Status.UNKNOWN.ordinal()
                     ? Status.UNKNOWN : Status.values()[number];
+        } finally {
+            calls.readLock().unlock();
         }
     }
 
@@ -127,14 +170,16 @@ public final class Link implements AutoCloseable {
      * until the peer knows. The link is closed, whatever happens.
      */
     public void shutdown(Duration timeout) throws IOException {
-        if (isClosed) {
+        long nanos = Math.max(1, Deadline.left(Deadline.after(timeout)));
+        if (!end()) {
             return;
         }
-        isClosed = true;
-        long nanos = Math.max(1, Deadline.left(Deadline.after(timeout)));
         BlockingCalls.run(() -> {
+            calls.writeLock().lock();
             try (Call call = new Call()) {
                 call.check("partywall_link_close", handle, nanos);
+            } finally {
+                calls.writeLock().unlock();
             }
             return null;
         });
@@ -143,59 +188,21 @@ public final class Link implements AutoCloseable {
     /** Gives the link up without ending it: both ends go on when they are opened again. */
     @Override
     public void close() {
-        if (!isClosed) {
-            isClosed = true;
-            free("partywall_link_free", handle);
+        if (end()) {
+            Call.free("partywall_link_free", handle);
         }
     }
 
-    static void free(String function, long handle) {
-        while (Call.invoke(function, handle) == Native.BUSY) {
-            // Another thread looks the object up at this moment.
-            Thread.onSpinWait();
+    /** Ends every wait. Returns false if the link was closed before. */
+    private boolean end() {
+        boolean isFirst = isClosed.compareAndSet(false, true);
+        if (isFirst) {
+            driver.unregister(waiters);
+            waiters.close();
         }
+        return isFirst;
     }
 
-    /**
-     * Attempts in slices, at most until the deadline, and returns the first result of the call; 0
-     * if the peer has finished.
-     */
-    static long await(BooleanSupplier isClosed, long deadline, Attempt attempt) throws IOException {
-        while (true) {
-            if (isClosed.getAsBoolean()) {
-                throw new AsynchronousCloseException();
-            }
-            long slice = Math.min(Deadline.left(deadline), SLICE_NS);
-            Long result;
-            try {
-                result = BlockingCalls.run(() -> attempt(attempt, slice));
-            } catch (PartywallException failure) {
-                throw isClosed.getAsBoolean() ? new AsynchronousCloseException() : failure;
-            }
-            if (result != null) {
-                return result;
-            }
-            if (Deadline.left(deadline) == 0) {
-                throw new TimedOutException();
-            }
-            if (Thread.currentThread().isInterrupted()) {
-                throw new InterruptedIOException("the thread was interrupted");
-            }
-        }
-    }
-
-    /** Returns the result of one attempt, or null if it found nothing in its time. */
-    private static Long attempt(Attempt attempt, long slice) throws PartywallException {
-        try (Call call = new Call()) {
-            int status = attempt.make(call, slice);
-            return switch (status) {
-                case Native.OK -> call.resultLong();
-                case Native.FINISHED -> 0L;
-                case Native.TIMED_OUT, Native.EMPTY, Native.FULL -> null;
-                default -> throw call.failure(status);
-            };
-        }
-    }
-
-    private static final long SLICE_NS = 100_000_000;
+    /** A platform thread drives its link for this time before it parks. */
+    static final long BRIEF_WAIT_NS = 200_000;
 }

@@ -7,6 +7,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 
 /** The client of links: it opens links to servers, and keeps them in files of one directory. */
 public final class LinkClient implements AutoCloseable {
+    private final LinkDriver driver = LinkDriver.get();
     private final long handle;
     private final AtomicBoolean isClosed = new AtomicBoolean();
 
@@ -15,7 +16,7 @@ public final class LinkClient implements AutoCloseable {
      * the links in memory.
      */
     public LinkClient(Path directory, String name, LinkConfig config) throws IOException {
-        try (Call call = new Call(); NativeConfig settings = config.toNative()) {
+        try (Call call = new Call(); NativeConfig settings = config.toNative(driver)) {
             call.check("partywall_link_client_new", call.text(text(directory)), call.text(name),
                     settings.handle(), call.result());
             handle = call.resultLong();
@@ -34,7 +35,7 @@ public final class LinkClient implements AutoCloseable {
         try (Call call = new Call()) {
             call.check("partywall_link_connect", handle, call.text(address), call.text(server),
                     call.text(name), call.result());
-            return new Link(call.resultLong());
+            return new Link(driver, call.resultLong());
         }
     }
 
@@ -42,7 +43,7 @@ public final class LinkClient implements AutoCloseable {
     @Override
     public void close() {
         if (isClosed.compareAndSet(false, true)) {
-            Link.free("partywall_link_client_free", handle);
+            Call.free("partywall_link_client_free", handle);
         }
     }
 }

@@ -75,7 +75,18 @@ public final class LinkConfig {
         return this;
     }
 
-    NativeConfig toNative() throws PartywallException {
-        return NativeConfig.of("link_config", settings);
+    /** Returns the settings for links of the group that the process's one driver drives. */
+    NativeConfig toNative(LinkDriver driver) throws PartywallException {
+        NativeConfig config = NativeConfig.of("link_config", settings);
+        boolean isSet = false;
+        try (Call call = new Call()) {
+            call.check("partywall_link_config_set_group", config.handle(), driver.group());
+            isSet = true;
+        } finally {
+            if (!isSet) {
+                config.close();
+            }
+        }
+        return config;
     }
 }

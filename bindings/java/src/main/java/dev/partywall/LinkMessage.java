@@ -2,6 +2,7 @@
 package dev.partywall;
 
 import java.io.IOException;
+import java.time.Duration;
 
 /**
  * A received message of a link, to be acknowledged: by {@link #ack} or {@link #reply}, in any
@@ -50,15 +51,27 @@ public final class LinkMessage implements AutoCloseable {
 
     /**
      * Sends an answer and acknowledges the message, both or neither. Waits for room without a
-     * limit.
+     * limit, and notices an interrupt only then.
      */
-    public synchronized void reply(byte[] payload) throws IOException {
+    public void reply(byte[] payload) throws IOException {
+        reply(payload, -1);
+    }
+
+    /**
+     * Replies as {@link #reply(byte[])}. Throws {@link TimedOutException} if there is no room in
+     * time; the message then comes again.
+     */
+    public void reply(byte[] payload, Duration timeout) throws IOException {
+        reply(payload, Deadline.left(Deadline.after(timeout)));
+    }
+
+    private synchronized void reply(byte[] payload, long nanos) throws IOException {
         check();
         isDone = true;
         BlockingCalls.run(() -> {
             try (Call call = new Call()) {
                 call.check("partywall_link_message_reply", handle, call.bytes(payload), payload.length,
-                        -1);
+                        nanos);
             }
             return null;
         });

@@ -4,11 +4,14 @@ package dev.partywall;
 import java.io.IOException;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 /** The server of links: clients attach links to it. Any thread may accept. */
 public final class LinkServer implements AutoCloseable {
+    private final LinkDriver driver = LinkDriver.get();
+    private final WaitList waiters = new WaitList(Link.BRIEF_WAIT_NS);
+    private final AtomicBoolean isClosed = new AtomicBoolean();
     private final long handle;
-    private volatile boolean isClosed;
 
     /**
      * Listens for links of the end called {@code name} at {@code address}. {@code directory}
@@ -16,12 +19,13 @@ public final class LinkServer implements AutoCloseable {
      */
     public LinkServer(String address, Path directory, String name, LinkConfig config)
             throws IOException {
-        try (Call call = new Call(); NativeConfig settings = config.toNative()) {
+        try (Call call = new Call(); NativeConfig settings = config.toNative(driver)) {
             call.check("partywall_link_server_bind", call.text(address),
                     call.text(LinkClient.text(directory)), call.text(name), settings.handle(),
                     call.result());
             handle = call.resultLong();
         }
+        driver.register(waiters);
     }
 
     /** Waits for the next link that a client attaches, without a limit. */
@@ -35,16 +39,19 @@ public final class LinkServer implements AutoCloseable {
     }
 
     private Link accept(long deadline) throws IOException {
-        return new Link(Link.await(() -> isClosed, deadline, (call, timeout) ->
-                call.status("partywall_link_server_accept", handle, call.result(), timeout)));
+        try (Call call = new Call()) {
+            return new Link(driver, waiters.await(call, Native.TIMED_OUT, deadline, timeout ->
+                    call.status("partywall_link_server_accept", handle, call.result(), timeout)));
+        }
     }
 
     /** Stops listening. Ends calls of other threads that wait. */
     @Override
     public void close() {
-        if (!isClosed) {
-            isClosed = true;
-            Link.free("partywall_link_server_free", handle);
+        if (isClosed.compareAndSet(false, true)) {
+            driver.unregister(waiters);
+            waiters.close();
+            Call.free("partywall_link_server_free", handle);
         }
     }
 }

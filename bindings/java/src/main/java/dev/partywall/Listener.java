@@ -2,9 +2,11 @@
 package dev.partywall;
 
 import java.io.IOException;
+import java.io.InterruptedIOException;
 import java.nio.channels.AsynchronousCloseException;
 import java.nio.channels.ClosedChannelException;
 import java.time.Duration;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
 /** A listener for channels. Any thread may accept; they take turns. */
@@ -19,7 +21,7 @@ public final class Listener implements AutoCloseable {
 
     private Listener(long handle, Config config) throws PartywallException {
         this.handle = handle;
-        this.config = config;
+        this.config = config.copy();
         address = addressOf("partywall_listener_address", handle);
     }
 
@@ -64,10 +66,13 @@ public final class Listener implements AutoCloseable {
     }
 
     private Channel accept(long deadline) throws IOException {
-        accepting.lock();
+        if (isClosed) {
+            throw new ClosedChannelException();
+        }
+        lock(deadline);
         try (Call call = new Call()) {
             if (isClosed) {
-                throw new ClosedChannelException();
+                throw new AsynchronousCloseException();
             }
             while (true) {
                 waiter.begin();
@@ -83,6 +88,20 @@ public final class Listener implements AutoCloseable {
         } finally {
             accepting.unlock();
             freeIfClosed();
+        }
+    }
+
+    /** Waits for the threads that accept before this one. */
+    private void lock(long deadline) throws IOException {
+        try {
+            if (deadline == Deadline.NEVER) {
+                accepting.lockInterruptibly();
+            } else if (!accepting.tryLock(Deadline.left(deadline), TimeUnit.NANOSECONDS)) {
+                throw new TimedOutException();
+            }
+        } catch (InterruptedException interrupt) {
+            Thread.currentThread().interrupt();
+            throw new InterruptedIOException("the thread was interrupted");
         }
     }
 
@@ -116,7 +135,7 @@ public final class Listener implements AutoCloseable {
             try {
                 if (!isFreed) {
                     isFreed = true;
-                    Call.invoke("partywall_listener_free", handle);
+                    Call.free("partywall_listener_free", handle);
                 }
             } finally {
                 accepting.unlock();

@@ -29,12 +29,14 @@ public final class Loop implements AutoCloseable {
     /** The peer has ended its direction, or the session is over. */
     public static final int ENDED = Native.ENDED;
 
-    private final SessionLoop sessions = new SessionLoop();
+    private final SessionLoop sessions;
     private final MemorySegment memory = Arena.ofAuto().allocate(SessionLoop.TURN_BYTES, 16);
     private boolean isClosed;
 
     /** Makes a loop without sessions. A loop takes three descriptors. */
-    public Loop() {}
+    public Loop() throws IOException {
+        sessions = new SessionLoop();
+    }
 
     /**
      * Returns the descriptor that is readable while {@link #poll} may find events or a timer is

@@ -49,7 +49,7 @@ public final class Message implements AutoCloseable {
 
     /** Frees the message. A second call does nothing. */
     @Override
-    public void close() {
+    public synchronized void close() {
         if (arena.scope().isAlive()) {
             arena.close();
         }

@@ -7,11 +7,12 @@ import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
-import java.lang.ref.Reference;
 import java.nio.ByteBuffer;
+import java.nio.ReadOnlyBufferException;
 import java.nio.channels.AsynchronousCloseException;
 import java.nio.channels.ClosedChannelException;
 import java.time.Duration;
+import java.util.Objects;
 
 /**
  * Messages in two directions: a {@link Channel}, or a {@link Stream} of a session.
@@ -38,12 +39,17 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     private final MemorySegment memory = Arena.ofAuto().allocate(PLACES_BYTES + STAGING_BYTES, 16);
     private final long places = memory.address();
     private final View view = new View(this);
+    /** The buffer for short messages, for direct buffers of the caller; null until it has one. */
+    private ByteBuffer sendBuffer;
+    /** The same of the receiving direction, which may be in use at the same time. */
+    private MemorySegment recvMemory;
+    private ByteBuffer recvBuffer;
     private final Object freeing = new Object();
     private volatile int sending;
     private volatile int receiving;
     private volatile boolean isClosed;
     private volatile boolean isFinished;
-    /** Whether the last message was too long for the caller's buffer, and is received again. */
+    /** Whether the last message was not copied to the caller's buffer, and is received again. */
     private boolean isReturned;
 
     MessageChannel(long handle) {
@@ -114,23 +120,39 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
      * now, and returns whether there was. The buffers keep their positions.
      */
     public final boolean trySend(ByteBuffer[] parts, int count) throws IOException {
+        long length = 0;
+        for (int index = 0; index < count; index++) {
+            length += parts[index].remaining();
+        }
         beginSending();
         try {
-            long length = 0;
-            for (int index = 0; index < count; index++) {
-                length += parts[index].remaining();
-            }
             if (length <= STAGING_BYTES) {
                 gather(parts, count, memory, PLACES_BYTES);
                 return sent(perform(SEND, places + PLACES_BYTES, length, Deadline.NOW), Deadline.NOW);
             }
-            if (!sent(perform(RESERVE, length, 0, Deadline.NOW), Deadline.NOW)) {
+            if (!reserved(perform(RESERVE, length, 0, Deadline.NOW), Deadline.NOW)) {
                 return false;
             }
-            gather(parts, count, Native.MEMORY, Native.getLong(dataPlace(RESERVE)));
+            boolean isCopied = false;
+            try {
+                gather(parts, count, Native.MEMORY, Native.getLong(dataPlace(RESERVE)));
+                isCopied = true;
+            } finally {
+                if (!isCopied) {
+                    Call.invoke("partywall_reservation_abort", Native.getLong(lengthPlace(RESERVE)));
+                }
+            }
             return commitReserved(Deadline.NOW);
         } finally {
             endSending();
+        }
+    }
+
+    private static void gather(ByteBuffer[] parts, int count, MemorySegment target, long offset) {
+        for (int index = 0; index < count; index++) {
+            MemorySegment part = MemorySegment.ofBuffer(parts[index]);
+            MemorySegment.copy(part, 0, target, offset, part.byteSize());
+            offset += part.byteSize();
         }
     }
 
@@ -181,7 +203,7 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     /**
      * Receives a copy of the next message, and returns its length, or -1 once the peer has
      * finished. If the array is too short it throws {@link IndexOutOfBoundsException}, and the next
-     * call receives the same message.
+     * call receives the same message. So it does after every failure to write into the target.
      */
     public final int recv(byte[] target) throws IOException {
         return recv(target, Deadline.NEVER);
@@ -333,13 +355,14 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     private boolean send(byte[] payload, int offset, int length, long deadline) throws IOException {
+        Objects.checkFromIndexSize(offset, length, payload.length);
         beginSending();
         try {
             if (length <= STAGING_BYTES) {
                 MemorySegment.copy(payload, offset, memory, ValueLayout.JAVA_BYTE, PLACES_BYTES, length);
                 return sent(perform(SEND, places + PLACES_BYTES, length, deadline), deadline);
             }
-            if (!sent(perform(RESERVE, length, 0, deadline), deadline)) {
+            if (!reserved(perform(RESERVE, length, 0, deadline), deadline)) {
                 return false;
             }
             long target = Native.getLong(dataPlace(RESERVE));
@@ -350,23 +373,31 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         }
     }
 
+    /**
+     * The segment is copied here, and the library never gets its address: only the JDK's own copy
+     * fails, instead of reading memory that is gone, if the segment has ended or ends meanwhile.
+     */
     private boolean send(MemorySegment payload, long deadline) throws IOException {
+        long length = payload.byteSize();
         beginSending();
         try {
-            long length = payload.byteSize();
-            if (payload.isNative()) {
-                int status = perform(SEND, payload.address(), length, deadline);
-                Reference.reachabilityFence(payload);
-                return sent(status, deadline);
-            }
             if (length <= STAGING_BYTES) {
                 MemorySegment.copy(payload, 0, memory, PLACES_BYTES, length);
                 return sent(perform(SEND, places + PLACES_BYTES, length, deadline), deadline);
             }
-            if (!sent(perform(RESERVE, length, 0, deadline), deadline)) {
+            if (!reserved(perform(RESERVE, length, 0, deadline), deadline)) {
                 return false;
             }
-            MemorySegment.copy(payload, 0, Native.MEMORY, Native.getLong(dataPlace(RESERVE)), length);
+            boolean isCopied = false;
+            try {
+                long target = Native.getLong(dataPlace(RESERVE));
+                MemorySegment.copy(payload, 0, Native.MEMORY, target, length);
+                isCopied = true;
+            } finally {
+                if (!isCopied) {
+                    Call.invoke("partywall_reservation_abort", Native.getLong(lengthPlace(RESERVE)));
+                }
+            }
             return commitReserved(deadline);
         } finally {
             endSending();
@@ -378,6 +409,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         if (payload.hasArray()) {
             int offset = payload.arrayOffset() + payload.position();
             isSent = send(payload.array(), offset, payload.remaining(), deadline);
+        } else if (payload.remaining() <= STAGING_BYTES) {
+            isSent = sendStaged(payload, deadline);
         } else {
             isSent = send(MemorySegment.ofBuffer(payload), deadline);
         }
@@ -387,11 +420,18 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         return isSent;
     }
 
-    private static void gather(ByteBuffer[] parts, int count, MemorySegment target, long offset) {
-        for (int index = 0; index < count; index++) {
-            MemorySegment part = MemorySegment.ofBuffer(parts[index]);
-            MemorySegment.copy(part, 0, target, offset, part.byteSize());
-            offset += part.byteSize();
+    /** Sends a short buffer without an array; a segment of it would have to be allocated. */
+    private boolean sendStaged(ByteBuffer payload, long deadline) throws IOException {
+        beginSending();
+        try {
+            if (sendBuffer == null) {
+                sendBuffer = memory.asSlice(PLACES_BYTES, STAGING_BYTES).asByteBuffer();
+            }
+            int length = payload.remaining();
+            sendBuffer.put(0, payload, payload.position(), length);
+            return sent(perform(SEND, places + PLACES_BYTES, length, deadline), deadline);
+        } finally {
+            endSending();
         }
     }
 
@@ -411,7 +451,7 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         }
         beginSending();
         try {
-            sent(perform(RESERVE, length, 0, deadline), deadline);
+            reserved(perform(RESERVE, length, 0, deadline), deadline);
             long handle = Native.getLong(lengthPlace(RESERVE));
             return new Reservation(this, handle, Native.getLong(dataPlace(RESERVE)), length);
         } finally {
@@ -421,8 +461,16 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
 
     /** Returns whether a message was sent; throws unless it was, or there is no room now. */
     private boolean sent(int status, long deadline) throws IOException {
-        if (status == Native.OK) {
+        boolean isSent = reserved(status, deadline);
+        if (isSent) {
             settle(deadline);
+        }
+        return isSent;
+    }
+
+    /** Returns whether memory was reserved; throws unless it was, or there is no room now. */
+    private boolean reserved(int status, long deadline) throws IOException {
+        if (status == Native.OK) {
             return true;
         }
         if (deadline == Deadline.NOW && status == Native.FULL) {
@@ -436,22 +484,35 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
      * deadline.
      */
     private int perform(int operation, long first, long second, long deadline) throws IOException {
-        int status = attempt(operation, first, second, 0);
+        int status = attemptAlone(operation, first, second, 0);
         if (status != Native.FULL || deadline == Deadline.NOW || failsWhenFull()) {
             return status;
         }
         // A commit that times out in the library has used up its reservation.
         long brief = operation == COMMIT ? 0 : Math.min(briefWait(), Deadline.left(deadline));
         if (brief > 0) {
-            status = attempt(operation, first, second, brief);
+            status = attemptAlone(operation, first, second, brief);
         }
         while (status == Native.FULL || (status == Native.TIMED_OUT && brief > 0)) {
             sender.begin();
-            status = attempt(operation, first, second, 0);
+            status = attemptAlone(operation, first, second, 0);
             if (status == Native.FULL && !isClosed && !await(true, deadline)) {
                 return Native.TIMED_OUT;
             }
             checkOpen();
+        }
+        return status;
+    }
+
+    /**
+     * Attempts again while a call that never waits, such as one for counters, has the direction:
+     * no other call of this class is in it.
+     */
+    private int attemptAlone(int operation, long first, long second, long timeout) {
+        int status = attempt(operation, first, second, timeout);
+        while (status == Native.BUSY) {
+            Thread.onSpinWait();
+            status = attempt(operation, first, second, timeout);
         }
         return status;
     }
@@ -466,6 +527,7 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     private boolean handle(MessageHandler handler, long deadline) throws IOException {
+        Objects.requireNonNull(handler);
         if (!receive(deadline)) {
             return false;
         }
@@ -476,13 +538,15 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     private int recv(byte[] target, long deadline) throws IOException {
+        int capacity = target.length;
         if (!receive(deadline)) {
             return -1;
         }
         try {
-            int length = (int) received(target.length);
+            int length = (int) received(capacity);
             long address = Native.getLong(dataPlace(RECV));
             MemorySegment.copy(Native.MEMORY, ValueLayout.JAVA_BYTE, address, target, 0, length);
+            isReturned = false;
             return length;
         } finally {
             endView();
@@ -490,6 +554,9 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     private int recv(ByteBuffer target, long deadline) throws IOException {
+        if (target.isReadOnly()) {
+            throw new ReadOnlyBufferException();
+        }
         if (!receive(deadline)) {
             return -1;
         }
@@ -501,10 +568,18 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
                 int offset = target.arrayOffset() + position;
                 MemorySegment.copy(
                         Native.MEMORY, ValueLayout.JAVA_BYTE, address, target.array(), offset, length);
+            } else if (length <= STAGING_BYTES) {
+                if (recvMemory == null) {
+                    recvMemory = Arena.ofAuto().allocate(STAGING_BYTES, 16);
+                    recvBuffer = recvMemory.asByteBuffer();
+                }
+                MemorySegment.copy(Native.MEMORY, address, recvMemory, 0, length);
+                target.put(position, recvBuffer, 0, length);
             } else {
                 MemorySegment.copy(Native.MEMORY, address, MemorySegment.ofBuffer(target), 0, length);
             }
             target.position(position + length);
+            isReturned = false;
             return length;
         } finally {
             endView();
@@ -512,23 +587,28 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     private long recv(MemorySegment target, long deadline) throws IOException {
+        long capacity = target.byteSize();
         if (!receive(deadline)) {
             return -1;
         }
         try {
-            long length = received(target.byteSize());
+            long length = received(capacity);
             MemorySegment.copy(Native.MEMORY, Native.getLong(dataPlace(RECV)), target, 0, length);
+            isReturned = false;
             return length;
         } finally {
             endView();
         }
     }
 
-    /** Returns the length of the received message; throws if it exceeds {@code capacity}. */
+    /**
+     * Returns the length of the received message; throws if it exceeds {@code capacity}. Unless the
+     * caller has copied the message, the next call receives it again.
+     */
     private long received(long capacity) {
         long length = Native.getLong(lengthPlace(RECV));
+        isReturned = true;
         if (length > capacity) {
-            isReturned = true;
             throw new IndexOutOfBoundsException(
                     "the message has " + length + " bytes, and the target has room for " + capacity);
         }
@@ -562,17 +642,17 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     private int receiveStatus(long deadline) throws IOException {
-        int status = attempt(RECV, 0, 0, 0);
+        int status = attemptAlone(RECV, 0, 0, 0);
         if (status != Native.EMPTY || deadline == Deadline.NOW) {
             return status;
         }
         long brief = Math.min(briefWait(), Deadline.left(deadline));
         if (brief > 0) {
-            status = attempt(RECV, 0, 0, brief);
+            status = attemptAlone(RECV, 0, 0, brief);
         }
         while (status == Native.EMPTY || (status == Native.TIMED_OUT && brief > 0)) {
             receiver.begin();
-            status = attempt(RECV, 0, 0, 0);
+            status = attemptAlone(RECV, 0, 0, 0);
             if (status == Native.EMPTY && !isClosed && !await(false, deadline)) {
                 return Native.TIMED_OUT;
             }

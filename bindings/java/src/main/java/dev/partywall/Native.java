@@ -30,6 +30,7 @@ final class Native {
     static final int WOULD_BLOCK = 7;
     static final int BUSY = 8;
     static final int FINISHED = 9;
+    static final int HANDLE = 902;
     static final int READABLE = 1;
     static final int WRITABLE = 2;
     static final int OPENED = 4;
@@ -46,7 +47,7 @@ final class Native {
     static final long CRITICAL_BYTES_MAX = 4096;
 
     private static final Linker LINKER = Linker.nativeLinker();
-    private static final SymbolLookup LIBRARY = NativeLibrary.load();
+    private static final SymbolLookup LIBRARY = compatible(NativeLibrary.load());
     /**
      * All memory of the process. Only addresses from the library are read and written through it.
      */
@@ -71,6 +72,9 @@ final class Native {
     private static final MethodHandle LOOP_WAIT = value("partywall_loop_wait", "I", "JJJJJJ");
     private static final MethodHandle CHANNEL_ARM_SEND = value("partywall_channel_arm_send", "I", "JJJ");
     private static final MethodHandle CHANNEL_ARM_RECV = value("partywall_channel_arm_recv", "I", "JJJ");
+    private static final MethodHandle LINK_GROUP_POLL = value("partywall_link_group_poll", "I", "JJJJ");
+    private static final MethodHandle LINK_GROUP_NEXT_TIMER =
+            value("partywall_link_group_next_timer", "I", "JJ");
     private static final MethodHandle EVENTFD = system("eventfd", "II");
     private static final MethodHandle READ = system("read", "J", "IJJ");
     private static final MethodHandle WRITE = system("write", "J", "IJJ");
@@ -214,6 +218,24 @@ final class Native {
         }
     }
 
+    /** Drives the links of a group without waiting. */
+    static int linkGroupPoll(long group, long count, long error) {
+        try {
+            return (int) LINK_GROUP_POLL.invokeExact(group, count, 0L, error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    /** Writes after how many nanoseconds the next timer of a group is due; -1 for none. */
+    static void linkGroupNextTimer(long group, long place) {
+        try {
+            int ignored = (int) LINK_GROUP_NEXT_TIMER.invokeExact(group, place);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
     /** Arms a direction of a channel: the descriptor to wait for is written to {@code fd}. */
     static int channelArm(long channel, boolean isSending, long fd, long error) {
         try {
@@ -326,7 +348,10 @@ final class Native {
 
     /** Returns a copy of bytes of the library. */
     static byte[] bytes(long address, long length) {
-        byte[] copy = new byte[Math.toIntExact(length)];
+        if (length > Integer.MAX_VALUE) {
+            throw new IllegalStateException("an array has no room for " + length + " bytes");
+        }
+        byte[] copy = new byte[(int) length];
         MemorySegment.copy(MEMORY, JAVA_BYTE, address, copy, 0, copy.length);
         return copy;
     }
@@ -338,6 +363,23 @@ final class Native {
     /** Allocates memory that is never freed. */
     static long allocateForever(long bytes) {
         return Arena.global().allocate(bytes, 16).address();
+    }
+
+    /** Returns the library if its functions are those that this class calls. */
+    private static SymbolLookup compatible(SymbolLookup library) {
+        MemorySegment symbol = library.find("partywall_abi").orElseThrow(() -> new UnsatisfiedLinkError(
+                "the native library has no partywall_abi: it is another library"));
+        int abi;
+        try {
+            abi = (int) LINKER.downcallHandle(symbol, descriptor("I", "")).invokeExact();
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+        if (abi != ABI) {
+            throw new UnsatisfiedLinkError("the native library has the binary interface " + abi
+                    + ", and this jar needs " + ABI + ": use a library and a jar of one version");
+        }
+        return library;
     }
 
     /** Returns a function of the library; {@code result} and {@code arguments} are of J and I. */
@@ -383,6 +425,8 @@ final class Native {
         return new AssertionError("a native call has thrown", failure);
     }
 
+    /** The number of the binary interface that this class is written for. */
+    private static final int ABI = 0;
     /** Size of {@code struct pollfd}. */
     static final long POLL_BYTES = 8;
     private static final int POLLIN = 1;

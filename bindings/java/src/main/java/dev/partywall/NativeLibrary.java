@@ -21,7 +21,7 @@ final class NativeLibrary {
     static SymbolLookup load() {
         String path = System.getProperty(PROPERTY);
         if (path != null) {
-            return SymbolLookup.libraryLookup(Path.of(path), Arena.global());
+            return opened(Path.of(path), "");
         }
         String name = "/native/linux-" + System.getProperty("os.arch") + "/libpartywall.so";
         try (InputStream library = NativeLibrary.class.getResourceAsStream(name)) {
@@ -42,11 +42,21 @@ final class NativeLibrary {
         Path file = directory.resolve("libpartywall.so");
         try {
             Files.copy(library, file);
-            return SymbolLookup.libraryLookup(file, Arena.global());
+            return opened(file, ": if its file system forbids to execute files, set -Djava.io.tmpdir, or -D"
+                    + PROPERTY);
         } finally {
             // The mapping stays valid without the file.
             Files.deleteIfExists(file);
             Files.deleteIfExists(directory);
+        }
+    }
+
+    private static SymbolLookup opened(Path file, String advice) {
+        try {
+            return SymbolLookup.libraryLookup(file, Arena.global());
+        } catch (IllegalArgumentException failure) {
+            throw (UnsatisfiedLinkError) new UnsatisfiedLinkError(
+                    "the native library cannot be loaded from " + file + advice).initCause(failure);
         }
     }
 

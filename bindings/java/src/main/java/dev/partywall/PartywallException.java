@@ -70,7 +70,7 @@ public class PartywallException extends IOException {
         return new PartywallException(status, message, errno, applicationCode);
     }
 
-    private static PartywallException of(int status) {
+    static PartywallException of(int status) {
         return switch (status) {
             case Native.TIMED_OUT -> new TimedOutException();
             case FULL -> new PartywallException(FULL, "there is no room for the message now");

@@ -21,17 +21,29 @@ final class Poller {
     private final Map<Integer, List<Waiter>> waiters = new HashMap<>();
     private final int epoll;
 
-    private Poller() {
+    private Poller() throws IOException {
         epoll = Native.epollCreate(Native.EPOLL_CLOEXEC);
         if (epoll < 0) {
-            throw new IllegalStateException("the process has too few free descriptors for an epoll set");
+            throw new IOException("the process has too few free descriptors for an epoll set");
         }
-        Thread.ofPlatform().name("partywall-poller").daemon().start(this::run);
+        Thread.ofPlatform().name("partywall-poller").daemon().inheritInheritableThreadLocals(false)
+                .start(this::run);
     }
 
-    /** Returns the poller of the process, and starts its thread at the first call. */
-    static Poller get() {
-        return Holder.POLLER;
+    /**
+     * Returns the poller of the process, and starts its thread at the first call. A later call tries
+     * again if one fails.
+     */
+    static Poller get() throws IOException {
+        Poller poller = shared;
+        return poller == null ? make() : poller;
+    }
+
+    private static synchronized Poller make() throws IOException {
+        if (shared == null) {
+            shared = new Poller();
+        }
+        return shared;
     }
 
     /** Signals {@code waiter} once {@code fd} is readable. */
@@ -90,9 +102,6 @@ final class Poller {
         }
     }
 
-    private static final class Holder {
-        static final Poller POLLER = new Poller();
-    }
-
+    private static volatile Poller shared;
     private static final int EVENTS_MAX = 256;
 }

@@ -61,8 +61,9 @@ public final class Reservation implements AutoCloseable {
 
     private void commit(long deadline) throws IOException {
         check();
-        isDone = true;
+        // Another thread fails here, and changes nothing.
         arena.close();
+        isDone = true;
         boolean isSent = false;
         try {
             channel.commit(handle, deadline);
@@ -79,8 +80,8 @@ public final class Reservation implements AutoCloseable {
     @Override
     public void close() {
         if (!isDone) {
-            isDone = true;
             arena.close();
+            isDone = true;
             Call.invoke("partywall_reservation_abort", handle);
         }
     }

@@ -15,19 +15,21 @@ import java.util.function.IntConsumer;
  * Loop}. Threads that wait park, so any number of virtual threads may wait.
  */
 public final class Session implements AutoCloseable {
-    private final long handle;
     private final SessionLoop loop;
+    private final long handle;
     private final long tag;
+    private final Connection connection;
     private final WaitList accepting = new WaitList();
     private final WaitList opening = new WaitList();
     private final WaitList ending = new WaitList();
     private final AtomicBoolean isClosed = new AtomicBoolean();
     private volatile IntConsumer observer = kinds -> { };
 
-    Session(long handle, SessionLoop loop, long tag) {
-        this.handle = handle;
+    Session(SessionLoop loop, long handle, long tag) {
         this.loop = loop;
+        this.handle = handle;
         this.tag = tag;
+        connection = new Connection("session", handle);
         loop.register(tag, this::signal);
     }
 
@@ -47,7 +49,7 @@ public final class Session implements AutoCloseable {
             try (Call call = new Call(); NativeConfig settings = config.toNative()) {
                 call.check("partywall_session_connect", call.text(address), settings.handle(),
                         loop.handle(), tag, call.result());
-                return new Session(call.resultLong(), loop, tag);
+                return new Session(loop, call.resultLong(), tag);
             }
         });
     }
@@ -58,11 +60,6 @@ public final class Session implements AutoCloseable {
      */
     public void onEvents(IntConsumer observer) {
         this.observer = Objects.requireNonNull(observer);
-    }
-
-    /** Returns a description of the peer for logs: its process and user. */
-    public String peerText() throws IOException {
-        return Listener.addressOf("partywall_session_peer_text", handle);
     }
 
     /** Opens a stream without metadata. Waits while as many are open as the peer allows. */
@@ -84,10 +81,16 @@ public final class Session implements AutoCloseable {
 
     private Stream open(byte[] metadata, long deadline) throws IOException {
         long streamTag = loop.nextTag();
-        long stream = opening.await(Native.WOULD_BLOCK, deadline, call -> call.status(
-                "partywall_session_open", handle, call.bytes(metadata), metadata.length, streamTag,
-                call.result(), 0));
-        return new Stream(stream, loop, streamTag);
+        try (Call call = new Call()) {
+            long bytes = call.bytes(metadata);
+            long stream = opening.await(call, Native.WOULD_BLOCK, deadline, timeout -> call.status(
+                    "partywall_session_open", handle, bytes, metadata.length, streamTag, call.result(),
+                    timeout));
+            if (stream == 0) {
+                throw PartywallException.of(Native.FINISHED);
+            }
+            return new Stream(loop, stream, streamTag);
+        }
     }
 
     /** Opens a stream if that is possible now; returns null if not. */
@@ -110,16 +113,13 @@ public final class Session implements AutoCloseable {
     }
 
     private Stream attempted(Call call, int status, long streamTag) throws IOException {
-        if (isClosed.get()) {
-            throw new ClosedChannelException();
-        }
         if (status == Native.OK) {
-            return new Stream(call.resultLong(), loop, streamTag);
+            return new Stream(loop, call.resultLong(), streamTag);
         }
         if (status == Native.WOULD_BLOCK || status == Native.FINISHED) {
             return null;
         }
-        throw call.failure(status);
+        throw isClosed.get() ? new ClosedChannelException() : call.failure(status);
     }
 
     /** Waits for the next stream that the peer opens; returns null once the session was closed. */
@@ -136,16 +136,16 @@ public final class Session implements AutoCloseable {
 
     private Stream accept(long deadline) throws IOException {
         long streamTag = loop.nextTag();
-        long stream = accepting.await(Native.WOULD_BLOCK, deadline, call -> call.status(
-                "partywall_session_accept", handle, streamTag, call.result(), 0));
-        return stream == 0 ? null : new Stream(stream, loop, streamTag);
+        try (Call call = new Call()) {
+            long stream = accepting.await(call, Native.WOULD_BLOCK, deadline, timeout -> call.status(
+                    "partywall_session_accept", handle, streamTag, call.result(), timeout));
+            return stream == 0 ? null : new Stream(loop, stream, streamTag);
+        }
     }
 
     /** Asks the peer to open no more streams, and gives it the code. */
     public void goAway(int code) throws IOException {
-        try (Call call = new Call()) {
-            call.check("partywall_session_go_away", handle, code);
-        }
+        check("partywall_session_go_away", new Call(), handle, code);
     }
 
     /**
@@ -153,8 +153,17 @@ public final class Session implements AutoCloseable {
      * the reason.
      */
     public void shutdown(int code, String reason) throws IOException {
-        try (Call call = new Call()) {
-            call.check("partywall_session_close", handle, code, call.text(reason));
+        Call call = new Call();
+        check("partywall_session_close", call, handle, code, call.text(reason));
+    }
+
+    /** Makes a call that never waits. */
+    private void check(String function, Call made, long... arguments) throws IOException {
+        try (Call call = made) {
+            int status = isClosed.get() ? Native.HANDLE : call.status(function, arguments);
+            if (status != Native.OK) {
+                throw isClosed.get() ? new ClosedChannelException() : call.failure(status);
+            }
         }
     }
 
@@ -163,8 +172,36 @@ public final class Session implements AutoCloseable {
      * the process may exit. Throws {@link TimedOutException} if it is not in time.
      */
     public void awaitFinished(Duration timeout) throws IOException {
-        ending.await(Native.TIMED_OUT, Deadline.after(timeout),
-                call -> call.status("partywall_session_wait_finished", handle, 0));
+        try (Call call = new Call()) {
+            ending.await(call, Native.TIMED_OUT, Deadline.after(timeout),
+                    wait -> call.status("partywall_session_wait_finished", handle, wait));
+        }
+    }
+
+    /** Returns what is known of the peer. */
+    public Peer peer() throws IOException {
+        return connection.peer();
+    }
+
+    /** Returns the transport as it is now. */
+    public Transport transport() throws IOException {
+        return connection.transport();
+    }
+
+    /** Returns the counters of all that the session sends. */
+    public SenderStats senderStats() throws IOException {
+        return connection.senderStats();
+    }
+
+    /** Returns the number of streams that have not ended. */
+    public long streams() throws IOException {
+        try (Call call = new Call()) {
+            int status = Call.invokeAlone("partywall_session_streams", handle, call.result());
+            if (status != Native.OK) {
+                throw isClosed.get() ? new ClosedChannelException() : PartywallException.of(status);
+            }
+            return call.resultLong();
+        }
     }
 
     private void signal(int kinds) {
@@ -191,10 +228,7 @@ public final class Session implements AutoCloseable {
             accepting.close();
             opening.close();
             ending.close();
-            while (Call.invoke("partywall_session_free", handle) == Native.BUSY) {
-                // Another thread is within an attempt, which never waits.
-                Thread.onSpinWait();
-            }
+            Call.free("partywall_session_free", handle);
         }
     }
 }

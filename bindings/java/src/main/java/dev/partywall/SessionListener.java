@@ -10,8 +10,8 @@ import java.util.function.IntConsumer;
 
 /** A listener for sessions. Any thread may accept. */
 public final class SessionListener implements AutoCloseable {
-    private final long handle;
     private final SessionLoop loop;
+    private final long handle;
     private final long tag;
     private final String address;
     private final WaitList waiters = new WaitList();
@@ -19,9 +19,9 @@ public final class SessionListener implements AutoCloseable {
 
     private volatile IntConsumer observer = kinds -> { };
 
-    private SessionListener(long handle, SessionLoop loop, long tag) throws PartywallException {
-        this.handle = handle;
+    private SessionListener(SessionLoop loop, long handle, long tag) throws PartywallException {
         this.loop = loop;
+        this.handle = handle;
         this.tag = tag;
         address = Listener.addressOf("partywall_session_listener_address", handle);
         loop.register(tag, this::signal);
@@ -49,7 +49,7 @@ public final class SessionListener implements AutoCloseable {
         try (Call call = new Call(); NativeConfig settings = config.toNative()) {
             call.check("partywall_session_listener_bind", call.text(address), settings.handle(),
                     loop.handle(), tag, call.result());
-            return new SessionListener(call.resultLong(), loop, tag);
+            return new SessionListener(loop, call.resultLong(), tag);
         }
     }
 
@@ -80,32 +80,27 @@ public final class SessionListener implements AutoCloseable {
 
     private Session accept(long deadline) throws IOException {
         long sessionTag = loop.nextTag();
-        return new Session(waiters.await(Native.TIMED_OUT, deadline, call -> attempt(call, sessionTag)),
-                loop, sessionTag);
+        try (Call call = new Call()) {
+            long session = waiters.await(call, Native.TIMED_OUT, deadline, timeout -> call.status(
+                    "partywall_session_listener_accept", handle, sessionTag, call.result(), timeout));
+            return new Session(loop, session, sessionTag);
+        }
     }
 
     /** Accepts a session if one is established; returns null if not. */
     public Session tryAccept() throws IOException {
         long sessionTag = loop.nextTag();
         try (Call call = new Call()) {
-            int status = attempt(call, sessionTag);
+            int status = call.status(
+                    "partywall_session_listener_accept", handle, sessionTag, call.result(), 0);
             if (status == Native.TIMED_OUT) {
                 return null;
             }
-            if (isClosed.get()) {
-                throw new ClosedChannelException();
-            }
             if (status != Native.OK) {
-                throw call.failure(status);
+                throw isClosed.get() ? new ClosedChannelException() : call.failure(status);
             }
-            return new Session(call.resultLong(), loop, sessionTag);
+            return new Session(loop, call.resultLong(), sessionTag);
         }
-    }
-
-    private int attempt(Call call, long sessionTag) {
-        int status = call.status("partywall_session_listener_accept", handle, sessionTag, call.result(), 0);
-        // Another thread is accepting at this moment; it is signalled as well.
-        return status == Native.BUSY ? Native.TIMED_OUT : status;
     }
 
     /** Stops listening, and removes the socket file. Ends calls of other threads that wait. */
@@ -114,10 +109,7 @@ public final class SessionListener implements AutoCloseable {
         if (isClosed.compareAndSet(false, true)) {
             loop.unregister(tag);
             waiters.close();
-            while (Call.invoke("partywall_session_listener_free", handle) == Native.BUSY) {
-                // Another thread is within an attempt, which never waits.
-                Thread.onSpinWait();
-            }
+            Call.free("partywall_session_listener_free", handle);
         }
     }
 }

@@ -29,18 +29,31 @@ final class SessionLoop {
         void signal(int kinds);
     }
 
-    SessionLoop() {
+    /** Makes a loop without a thread. */
+    SessionLoop() throws PartywallException {
         try (Call call = new Call()) {
             call.check("partywall_loop_new_once", call.result());
             handle = call.resultLong();
-        } catch (PartywallException failure) {
-            throw new IllegalStateException("the event loop of sessions cannot be made", failure);
         }
     }
 
-    /** Returns the loop of the process, and starts its thread at the first call. */
-    static SessionLoop get() {
-        return Holder.LOOP;
+    /**
+     * Returns the loop of the process, and starts its thread at the first call. A later call tries
+     * again if one fails.
+     */
+    static SessionLoop get() throws PartywallException {
+        SessionLoop loop = shared;
+        return loop == null ? make() : loop;
+    }
+
+    private static synchronized SessionLoop make() throws PartywallException {
+        if (shared == null) {
+            SessionLoop made = new SessionLoop();
+            Thread.ofPlatform().name("partywall-sessions").daemon().inheritInheritableThreadLocals(false)
+                    .start(made::run);
+            shared = made;
+        }
+        return shared;
     }
 
     long handle() {
@@ -98,14 +111,7 @@ final class SessionLoop {
         }
     }
 
-    private static final class Holder {
-        static final SessionLoop LOOP = new SessionLoop();
-
-        static {
-            Thread.ofPlatform().name("partywall-sessions").daemon().start(LOOP::run);
-        }
-    }
-
+    private static volatile SessionLoop shared;
     private static final int EVENTS_MAX = 256;
     /** Size of the memory for an error, a count and the events of one turn. */
     static final long TURN_BYTES = 16 + (long) EVENTS_MAX * Native.EVENT_BYTES;

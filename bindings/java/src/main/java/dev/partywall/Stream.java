@@ -2,6 +2,7 @@
 package dev.partywall;
 
 import java.io.IOException;
+import java.nio.channels.ClosedChannelException;
 import java.util.Objects;
 import java.util.function.IntConsumer;
 
@@ -12,7 +13,7 @@ public final class Stream extends MessageChannel {
     private final byte[] metadata;
     private volatile IntConsumer observer = kinds -> { };
 
-    Stream(long handle, SessionLoop loop, long tag) {
+    Stream(SessionLoop loop, long handle, long tag) {
         super(handle);
         this.loop = loop;
         this.tag = tag;
@@ -48,11 +49,23 @@ public final class Stream extends MessageChannel {
         end("partywall_stream_reset", handle, code);
     }
 
-    /** Ends the receiving direction: the peer's sending fails with the code. */
+    /**
+     * Ends the receiving direction: the peer's sending fails with the code. A thread that receives
+     * gets an exception.
+     */
     public void stop(int code) throws IOException {
         try (Call call = new Call()) {
-            call.check("partywall_stream_stop", handle, code);
+            int status = call.status("partywall_stream_stop", handle, code);
+            while (status == Native.BUSY) {
+                // Another thread receives, in attempts that never wait.
+                Thread.onSpinWait();
+                status = call.status("partywall_stream_stop", handle, code);
+            }
+            if (status != Native.OK) {
+                throw isClosed() ? new ClosedChannelException() : call.failure(status);
+            }
         }
+        receiver.signal();
     }
 
     /**
@@ -124,6 +137,6 @@ public final class Stream extends MessageChannel {
     @Override
     void free() {
         loop.unregister(tag);
-        Call.invoke("partywall_stream_free", handle);
+        Call.free("partywall_stream_free", handle);
     }
 }

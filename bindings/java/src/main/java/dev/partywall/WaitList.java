@@ -6,34 +6,50 @@ import java.nio.channels.AsynchronousCloseException;
 import java.nio.channels.ClosedChannelException;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.LongToIntFunction;
 
 /**
- * The threads that wait for the same event of a listener or session: each is signalled, and
+ * The threads that wait for the same event of a listener, session or link: each is signalled, and
  * attempts again.
  */
 final class WaitList {
     private final Set<Waiter> waiters = ConcurrentHashMap.newKeySet();
+    private final long briefWait;
     private volatile boolean isClosed;
 
-    /** An attempt: its status is one of {@link Native}, and its result lies in the call. */
-    interface Attempt {
-        int make(Call call);
+    /** Makes a list whose threads park at once. */
+    WaitList() {
+        this(0);
+    }
+
+    /** Makes a list whose platform threads first wait in the library, for so many nanoseconds. */
+    WaitList(long briefWait) {
+        this.briefWait = briefWait;
     }
 
     /**
      * Attempts until the status is not {@code nothing}, at most until the deadline, and returns the
-     * first result.
+     * first result of the call. An attempt waits at most for the nanoseconds that it gets; its
+     * status is one of {@link Native}.
      */
-    long await(int nothing, long deadline, Attempt attempt) throws IOException {
+    long await(Call call, int nothing, long deadline, LongToIntFunction attempt) throws IOException {
         if (isClosed) {
             throw new ClosedChannelException();
         }
         Waiter waiter = new Waiter();
         waiters.add(waiter);
-        try (Call call = new Call()) {
+        try {
+            long brief = Thread.currentThread().isVirtual() ? 0 : briefWait;
             while (true) {
                 waiter.begin();
-                int status = attempt.make(call);
+                int status = attempt.applyAsInt(0);
+                if (status == nothing && brief > 0) {
+                    status = attempt.applyAsInt(Math.min(brief, Deadline.left(deadline)));
+                    brief = 0;
+                    if (status == Native.TIMED_OUT) {
+                        continue;
+                    }
+                }
                 if (status == Native.OK) {
                     return call.resultLong();
                 }
@@ -43,10 +59,13 @@ final class WaitList {
                 if (isClosed) {
                     throw new AsynchronousCloseException();
                 }
-                if (status != nothing) {
+                if (status == Native.BUSY) {
+                    // Another thread is within its attempt. This one makes its own, because that
+                    // other may take one of two events, of which the loop has reported the first.
+                    Thread.yield();
+                } else if (status != nothing) {
                     throw call.failure(status);
-                }
-                if (!waiter.await(deadline)) {
+                } else if (!waiter.await(deadline)) {
                     throw new TimedOutException();
                 }
             }

@@ -2,6 +2,8 @@
 package dev.partywall;
 
 import com.sun.management.ThreadMXBean;
+import java.io.InputStream;
+import java.io.OutputStream;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.management.ManagementFactory;
@@ -38,6 +40,55 @@ final class AllocationTest {
             allocatesNothing(() -> {
                 pair.client().send(payload);
                 Check.that(pair.server().recv(target) == 2000, "the length");
+            });
+        }
+    }
+
+    void directBuffersAllocateNothing() throws Exception {
+        for (int size : new int[] {300, 4096}) {
+            try (Pair pair = Pair.open()) {
+                ByteBuffer payload = ByteBuffer.allocateDirect(size);
+                ByteBuffer target = ByteBuffer.allocateDirect(size);
+                allocatesNothing(() -> {
+                    pair.client().send(payload.clear());
+                    Check.that(pair.server().recv(target.clear()) == size, "the length");
+                });
+            }
+        }
+    }
+
+    void streamsAllocateNothing() throws Exception {
+        try (Sessions sessions = Sessions.open(Pair.address(), new Config())) {
+            Stream client = sessions.client().open();
+            Stream server = sessions.server().accept(Pair.SOON);
+            byte[] payload = new byte[2000];
+            byte[] target = new byte[2000];
+            allocatesNothing(() -> {
+                client.send(payload);
+                Check.that(server.recv(target) == 2000, "the length");
+                server.send(target, 0, 48);
+                try (View view = client.recv()) {
+                    Check.that(view.byteSize() == 48, "the length");
+                }
+            });
+        }
+    }
+
+    void byteStreamsAllocateNothing() throws Exception {
+        try (Sessions sessions = Sessions.open(Pair.address(), new Config())) {
+            ByteStream client = sessions.client().open().bytes();
+            ByteStream server = sessions.server().accept(Pair.SOON).bytes();
+            byte[] payload = new byte[3000];
+            byte[] target = new byte[1700];
+            OutputStream output = client.outputStream();
+            InputStream input = server.inputStream();
+            allocatesNothing(() -> {
+                output.write(payload);
+                output.write(7);
+                for (int left = 3000; left > 0; ) {
+                    left -= input.read(target, 0, Math.min(left, 1700));
+                }
+                Check.that(input.read() == 7, "the byte");
             });
         }
     }

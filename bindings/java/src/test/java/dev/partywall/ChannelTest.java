@@ -5,6 +5,7 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
 import java.nio.ByteBuffer;
+import java.nio.ReadOnlyBufferException;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.FutureTask;
@@ -108,6 +109,100 @@ final class ChannelTest {
             byte[] target = new byte[100];
             Check.equal(pair.server().recv(target), 100);
             Check.equal(target, Check.pattern(100, 1));
+        }
+    }
+
+    void messageThatCannotBeWrittenIsReceivedAgain() throws Exception {
+        for (int size : new int[] {10, 10_000}) {
+            try (Pair pair = Pair.open(); Arena arena = Arena.ofConfined()) {
+                pair.client().send(Check.pattern(size, 2));
+                Channel server = pair.server();
+                MemorySegment readOnly = arena.allocate(size).asReadOnly();
+                Check.thrown(RuntimeException.class, () -> server.recv(readOnly));
+                ByteBuffer direct = ByteBuffer.allocateDirect(size).asReadOnlyBuffer();
+                Check.thrown(ReadOnlyBufferException.class, () -> server.recv(direct));
+                ByteBuffer heap = ByteBuffer.allocate(size).asReadOnlyBuffer();
+                Check.thrown(ReadOnlyBufferException.class, () -> server.recv(heap));
+                Check.thrown(NullPointerException.class, () -> server.recv((byte[]) null));
+                Check.thrown(NullPointerException.class, () -> server.recv((MessageHandler) null));
+                byte[] target = new byte[size];
+                Check.equal(server.recv(target), size);
+                Check.equal(target, Check.pattern(size, 2));
+            }
+        }
+    }
+
+    void sendingThatFailsKeepsNoMemory() throws Exception {
+        try (Pair pair = Pair.open(Pair.address(), new Config().memoryMax(256 << 10));
+                Arena arena = Arena.ofConfined()) {
+            MemorySegment segment = arena.allocate(100_000);
+            Arena ended = Arena.ofConfined();
+            MemorySegment late = ended.allocate(100_000);
+            ended.close();
+            byte[] payload = new byte[100_000];
+            Channel client = pair.client();
+            for (int round = 0; round < 100; round++) {
+                Check.thrown(IndexOutOfBoundsException.class, () -> client.send(payload, 1, 100_000));
+                Check.thrown(IndexOutOfBoundsException.class, () -> client.send(payload, -1, 50_000));
+                Check.thrown(IndexOutOfBoundsException.class, () -> client.send(payload, 0, -1));
+                Check.thrown(IllegalStateException.class, () -> client.send(late));
+                Check.thrown(IllegalArgumentException.class, () -> client.reserve(-1));
+            }
+            Check.that(client.trySend(payload), "no failure has kept memory");
+            Check.equal(pair.server().recv(new byte[100_000]), 100_000);
+            client.send(segment, Pair.SOON);
+            Check.equal(pair.server().recv(new byte[100_000]), 100_000);
+        }
+    }
+
+    void configurationChangedLaterIsThatOfNoListener() throws Exception {
+        Config config = new Config().ringBytes(8192).memoryMax(64 << 10);
+        try (Pair pair = Pair.open(Pair.address(), config)) {
+            config.backPressure(Config.BackPressure.ERROR);
+            FutureTask<Channel> connecting =
+                    Pair.start(() -> Channel.connect(pair.listener().address()));
+            try (Channel server = pair.listener().accept(Pair.SOON); Channel client = connecting.get()) {
+                while (server.trySend(new byte[1000])) {
+                    // Until there is no room.
+                }
+                Check.thrown(TimedOutException.class, () -> server.send(new byte[1000], Duration.ofMillis(5)));
+                Check.equal(client.recv(new byte[1000], Pair.SOON), 1000);
+            }
+        }
+    }
+
+    void addressThatTheLibraryWouldSeeAsAnotherIsRefused() throws Exception {
+        String address = Pair.address();
+        for (String wrong : List.of(address + "\0/elsewhere", address + "\ud800")) {
+            Check.thrown(IllegalArgumentException.class, () -> Listener.bind(wrong));
+            Check.thrown(IllegalArgumentException.class, () -> Channel.connect(wrong));
+            Check.thrown(IllegalArgumentException.class, () -> SessionListener.bind(wrong));
+        }
+        try (Pair pair = Pair.open(address + "-ä-\ud83d\ude00", new Config())) {
+            Check.equal(pair.listener().address(), address + "-ä-\ud83d\ude00");
+        }
+    }
+
+    void overflowingMessagesAreSentFromEveryKindOfBuffer() throws Exception {
+        Config config = new Config().memoryMax(64 << 10).messageMax(1 << 20)
+                .backPressure(Config.BackPressure.OVERFLOW);
+        try (Pair pair = Pair.open(Pair.address(), config); Arena arena = Arena.ofConfined()) {
+            FutureTask<Integer> receiving = Pair.start(() -> {
+                int count = 0;
+                byte[] target = new byte[1 << 20];
+                while (pair.server().recv(target) >= 0) {
+                    count++;
+                }
+                return count;
+            });
+            byte[] payload = new byte[60_000];
+            for (int round = 0; round < 20; round++) {
+                pair.client().send(payload, Pair.SOON);
+                pair.client().send(arena.allocate(60_000), Pair.SOON);
+                pair.client().send(ByteBuffer.wrap(payload), Pair.SOON);
+            }
+            pair.client().closeWrite();
+            Check.equal(receiving.get(), 60);
         }
     }
 

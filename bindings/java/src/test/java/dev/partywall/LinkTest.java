@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package dev.partywall;
 
+import java.io.IOException;
 import java.io.InterruptedIOException;
+import java.nio.channels.AsynchronousCloseException;
+import java.nio.channels.ClosedChannelException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.Comparator;
+import java.util.List;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
 
 /** Links keep messages over the end of either side. */
@@ -89,18 +97,133 @@ final class LinkTest {
         }
     }
 
-    void interruptEndsTheWaitOfALink() throws Exception {
-        for (Thread.Builder threads : java.util.List.of(Thread.ofPlatform().daemon(), Thread.ofVirtual())) {
-            try (LinkServer server =
-                    new LinkServer(Pair.address(), null, "bob", new LinkConfig())) {
-                FutureTask<Void> accepting = new FutureTask<>(() -> {
-                    Check.thrown(InterruptedIOException.class, server::accept);
-                    return null;
-                });
-                Thread thread = threads.start(accepting);
-                thread.interrupt();
-                accepting.get();
+    /** Each kind of wait parks its thread, without slices, and ends by what it waits for. */
+    void everyWaitParksUntilItsEvent() throws Exception {
+        for (Thread.Builder threads : THREADS) {
+            for (Config.Transport transport : List.of(Config.Transport.AUTO, Config.Transport.SOCKET)) {
+                everyWaitParks(threads, new LinkConfig().transport(transport).slabBytes(1 << 20));
             }
         }
     }
+
+    private static void everyWaitParks(Thread.Builder threads, LinkConfig config) throws Exception {
+        String address = Pair.address();
+        try (LinkServer server = new LinkServer(address, null, "bob", config);
+                LinkClient client = new LinkClient(null, "alice", config)) {
+            FutureTask<Link> accepting = parked(threads, server::accept);
+            try (Link here = client.connect(address, "bob", "waits"); Link there = accepting.get()) {
+                here.awaitAttached(Pair.SOON);
+                FutureTask<LinkMessage> receiving = parked(threads, there::recv);
+                here.send(new byte[10]);
+                LinkMessage message = receiving.get();
+                FutureTask<Void> acked = parked(threads, () -> {
+                    here.awaitAcked(Duration.ofDays(1));
+                    return null;
+                });
+                message.ack();
+                acked.get();
+                FutureTask<Integer> sending = parked(threads, () -> {
+                    for (int count = 0; count < 100; count++) {
+                        here.send(new byte[100_000]);
+                    }
+                    return 100;
+                });
+                for (int count = 0; count < 100; count++) {
+                    there.recv(Pair.SOON).ack();
+                }
+                Check.equal(sending.get(), 100);
+            }
+        }
+    }
+
+    void interruptAndCloseEndTheWaitOfALink() throws Exception {
+        for (Thread.Builder threads : THREADS) {
+            String address = Pair.address();
+            try (LinkServer server = new LinkServer(address, null, "bob", new LinkConfig());
+                    LinkClient client = new LinkClient(null, "alice", new LinkConfig());
+                    Link link = client.connect(address, "bob", "calls")) {
+                CountDownLatch isInterrupted = new CountDownLatch(1);
+                FutureTask<Void> receiving = new FutureTask<>(() -> {
+                    Check.thrown(InterruptedIOException.class, link::recv);
+                    Check.that(Thread.interrupted(), "the interrupt status stays");
+                    isInterrupted.countDown();
+                    Check.thrown(AsynchronousCloseException.class, link::recv);
+                    Check.thrown(ClosedChannelException.class, link::recv);
+                    Check.thrown(ClosedChannelException.class, link::rewind);
+                    return null;
+                });
+                Thread thread = threads.start(receiving);
+                untilParked(thread, receiving);
+                thread.interrupt();
+                isInterrupted.await();
+                untilParked(thread, receiving);
+                link.close();
+                receiving.get();
+                Check.equal(link.status(), Link.Status.CLOSED);
+                FutureTask<Void> accepting = parked(threads, () -> {
+                    server.accept(); // the link that was connected
+                    Check.thrown(AsynchronousCloseException.class, server::accept);
+                    return null;
+                });
+                server.close();
+                try {
+                    accepting.get();
+                } catch (ExecutionException closedBefore) {
+                    Check.that(closedBefore.getCause() instanceof ClosedChannelException,
+                            "" + closedBefore.getCause());
+                }
+            }
+        }
+    }
+
+    void linkIsShutDownWhileOthersUseIt() throws Exception {
+        String address = Pair.address();
+        try (LinkServer server = new LinkServer(address, null, "bob", new LinkConfig());
+                LinkClient client = new LinkClient(null, "alice", new LinkConfig())) {
+            for (int round = 0; round < 20; round++) {
+                Link here = client.connect(address, "bob", "round " + round);
+                Link there = server.accept(Pair.SOON);
+                FutureTask<Void> receiving = Pair.start(() -> {
+                    Check.thrown(IOException.class, () -> {
+                        while (true) {
+                            here.recv().ack();
+                        }
+                    });
+                    Check.thrown(ClosedChannelException.class, here::recv);
+                    return null;
+                });
+                FutureTask<Void> asking = Pair.start(() -> {
+                    while (here.status() != Link.Status.CLOSED) {
+                        Thread.onSpinWait();
+                    }
+                    return null;
+                });
+                for (int count = 0; count < 50; count++) {
+                    there.send(new byte[100]);
+                }
+                here.shutdown(Pair.SOON);
+                receiving.get();
+                asking.get();
+                Check.equal(there.recv(Pair.SOON), null);
+                there.close();
+            }
+        }
+    }
+
+    private static <T> FutureTask<T> parked(Thread.Builder threads, Callable<T> call) {
+        FutureTask<T> task = new FutureTask<>(call);
+        untilParked(threads.start(task), task);
+        return task;
+    }
+
+    /** A thread that waited in the library, in slices, would never look as if it waited. */
+    private static void untilParked(Thread thread, FutureTask<?> task) {
+        while (!task.isDone() && thread.getState() != Thread.State.WAITING
+                && thread.getState() != Thread.State.TIMED_WAITING) {
+            Thread.yield();
+        }
+    }
+
+    private static final List<Thread.Builder> THREADS =
+            List.of(Thread.ofPlatform().daemon(), Thread.ofVirtual());
 }

@@ -44,6 +44,48 @@ final class ProcessTest {
         }
     }
 
+    /** The program of {@link #libraryOfAnotherVersionIsRefused}. */
+    static final class Loader {
+        private Loader() {}
+
+        public static void main(String[] arguments) throws Exception {
+            try {
+                Channel.connect("unix:@partywall-java-nobody");
+            } catch (UnsatisfiedLinkError refusal) {
+                System.out.println(refusal.getMessage());
+            } catch (ExceptionInInitializerError refusal) {
+                System.out.println(refusal.getCause().getMessage());
+            }
+        }
+    }
+
+    void libraryOfAnotherVersionIsRefused() throws Exception {
+        Path directory = Files.createTempDirectory("partywall-library-");
+        Path source = directory.resolve("other.c");
+        Path other = directory.resolve("other.so");
+        try {
+            Files.writeString(source, "unsigned partywall_abi(void) { return 77; }\n");
+            Process compiler = new ProcessBuilder("cc", "-shared", "-fPIC", "-o", other.toString(),
+                    source.toString()).inheritIO().start();
+            Check.equal(compiler.waitFor(), 0);
+            Check.that(loadedFrom(other).contains("binary interface 77"), "the version is told");
+            Check.that(loadedFrom(source).contains("cannot be loaded from " + source), "the file is named");
+        } finally {
+            Files.deleteIfExists(source);
+            Files.deleteIfExists(other);
+            Files.deleteIfExists(directory);
+        }
+    }
+
+    private static String loadedFrom(Path library) throws Exception {
+        List<String> command = new ArrayList<>(java());
+        command.addAll(List.of("-Dpartywall.library=" + library, Loader.class.getName()));
+        Process loader = new ProcessBuilder(command).redirectErrorStream(true).start();
+        String output = new String(loader.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+        Check.equal(loader.waitFor(), 0);
+        return output;
+    }
+
     private static List<String> java() {
         String library = System.getProperty("partywall.library");
         List<String> command = new ArrayList<>(List.of(

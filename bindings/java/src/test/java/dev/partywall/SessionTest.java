@@ -3,6 +3,7 @@ package dev.partywall;
 
 import java.io.InterruptedIOException;
 import java.nio.channels.AsynchronousCloseException;
+import java.nio.channels.ClosedChannelException;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -12,25 +13,6 @@ import java.util.concurrent.atomic.AtomicInteger;
 
 /** Sessions carry streams, which thousands of virtual threads wait on. */
 final class SessionTest {
-    /** Both ends of a session. */
-    private record Sessions(SessionListener listener, Session client, Session server)
-            implements AutoCloseable {
-        static Sessions open(String address, Config config) throws Exception {
-            SessionListener listener = SessionListener.bind(address, config);
-            FutureTask<Session> connecting =
-                    Pair.start(() -> Session.connect(listener.address(), config));
-            Session server = listener.accept(Pair.SOON);
-            return new Sessions(listener, connecting.get(), server);
-        }
-
-        @Override
-        public void close() {
-            client.close();
-            server.close();
-            listener.close();
-        }
-    }
-
     void streamsCarryMessagesBothWaysOverEveryTransport() throws Exception {
         Config sockets = new Config().transport(Config.Transport.SOCKET);
         carryMessages(Sessions.open(Pair.address(), new Config()));
@@ -130,6 +112,54 @@ final class SessionTest {
         }
     }
 
+    void stoppedStreamEndsTheReceiverThatWaits() throws Exception {
+        try (Sessions sessions = Sessions.open(Pair.address(), new Config())) {
+            Stream client = sessions.client().open();
+            Stream server = sessions.server().accept(Pair.SOON);
+            FutureTask<PartywallException> receiving = Pair.start(() -> Check.thrown(
+                    PartywallException.class, () -> {
+                        while (true) {
+                            server.recv(new byte[100], Pair.SOON);
+                        }
+                    }));
+            // The receiver is within its attempts again and again while this thread stops it.
+            for (int count = 0; count < 1000; count++) {
+                client.send(new byte[100], Pair.SOON);
+            }
+            server.stop(5);
+            Check.equal(receiving.get().code(), STOPPED_HERE);
+            server.close();
+            Check.thrown(ClosedChannelException.class, () -> server.stop(6));
+        }
+    }
+
+    void closedSessionRefusesEveryCall() throws Exception {
+        try (Sessions sessions = Sessions.open(Pair.address(), new Config())) {
+            Session client = sessions.client();
+            client.close();
+            Check.thrown(ClosedChannelException.class, () -> client.goAway(1));
+            Check.thrown(ClosedChannelException.class, () -> client.shutdown(1, ""));
+            Check.thrown(ClosedChannelException.class, client::open);
+            Check.thrown(ClosedChannelException.class, client::accept);
+        }
+    }
+
+    void eachOfManyThreadsThatAcceptGetsAStream() throws Exception {
+        try (Sessions sessions = Sessions.open(Pair.address(), new Config().streamsMax(2000))) {
+            List<FutureTask<Stream>> accepting = new ArrayList<>();
+            for (int count = 0; count < 1000; count++) {
+                accepting.add(new FutureTask<>(() -> sessions.server().accept(Pair.SOON)));
+                Thread.ofVirtual().start(accepting.getLast());
+            }
+            for (int count = 0; count < 1000; count++) {
+                sessions.client().open();
+            }
+            for (FutureTask<Stream> accepted : accepting) {
+                Check.that(accepted.get() != null, "a stream for each");
+            }
+        }
+    }
+
     void interruptAndCloseEndTheWaitsOfVirtualThreads() throws Exception {
         try (Sessions sessions = Sessions.open(Pair.address(), new Config())) {
             Stream client = sessions.client().open();
@@ -206,6 +236,8 @@ final class SessionTest {
         }
     }
 
+    /** The number of the failure that this side has ended the receiving direction. */
+    private static final int STOPPED_HERE = 409;
     private static final int STREAMS = 10_000;
     private static final int ROUNDS = 3;
 }

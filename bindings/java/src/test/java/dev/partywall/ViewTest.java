@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package dev.partywall;
 
+import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.atomic.AtomicReference;
@@ -28,6 +32,137 @@ final class ViewTest {
                 Check.thrown(IllegalStateException.class, () -> view.get(0));
                 Check.thrown(IllegalStateException.class, view::segment);
                 Check.thrown(IllegalStateException.class, () -> segment.get(ValueLayout.JAVA_BYTE, 0));
+            }
+        }
+    }
+
+    void lateSegmentsAreNotSent() throws Exception {
+        for (int size : new int[] {100, 100_000}) {
+            try (Pair pair = Pair.open(); Pair other = Pair.open()) {
+                List<MemorySegment> late = new ArrayList<>();
+                pair.client().send(new byte[size]);
+                pair.server().recv(late::add, Pair.SOON);
+                pair.client().send(new byte[size]);
+                try (View view = pair.server().recv(Pair.SOON)) {
+                    late.add(view.segment());
+                }
+                pair.client().send(new byte[size]);
+                try (Message message = pair.server().recv(Pair.SOON).keep()) {
+                    late.add(message.segment());
+                }
+                try (Reservation reservation = pair.client().reserve(size)) {
+                    late.add(reservation.segment());
+                    reservation.commit();
+                }
+                try (Arena arena = Arena.ofConfined()) {
+                    late.add(arena.allocate(size));
+                }
+                for (MemorySegment segment : late) {
+                    Check.thrown(IllegalStateException.class, () -> other.client().send(segment));
+                    Check.thrown(IllegalStateException.class, () -> other.client().trySend(segment));
+                    Check.thrown(IllegalStateException.class,
+                            () -> other.client().send(segment.asByteBuffer()));
+                    other.client().send(new byte[size]);
+                    Check.thrown(RuntimeException.class, () -> other.server().recv(segment));
+                    Check.equal(other.server().recv(new byte[size]), size);
+                }
+                Check.equal(other.server().tryRecv(), null);
+            }
+        }
+    }
+
+    void segmentOfAnotherThreadIsNotSent() throws Exception {
+        try (Pair pair = Pair.open(); Arena arena = Arena.ofConfined()) {
+            MemorySegment segment = arena.allocate(100_000);
+            FutureTask<Void> sending = Pair.start(() -> {
+                pair.client().send(segment);
+                return null;
+            });
+            ExecutionException failure = Check.thrown(ExecutionException.class, sending::get);
+            Check.that(failure.getCause() instanceof WrongThreadException, "" + failure.getCause());
+        }
+    }
+
+    /** Arenas are closed while their segments are sent: each is sent whole, or not at all. */
+    void arenasClosedWhileTheirSegmentsAreSent() throws Exception {
+        try (Pair pair = Pair.open()) {
+            FutureTask<Integer> receiving = Pair.start(() -> {
+                int count = 0;
+                byte[] target = new byte[200_000];
+                while (pair.server().recv(target) >= 0) {
+                    for (byte value : target) {
+                        Check.that(value == 9, "the bytes of one segment");
+                    }
+                    count++;
+                }
+                return count;
+            });
+            int sent = 0;
+            for (int round = 0; round < 500; round++) {
+                Arena arena = Arena.ofShared();
+                MemorySegment segment = arena.allocate(200_000).fill((byte) 9);
+                CountDownLatch isStarted = new CountDownLatch(1);
+                FutureTask<Void> closing = Pair.start(() -> {
+                    isStarted.countDown();
+                    arena.close();
+                    return null;
+                });
+                isStarted.await();
+                try {
+                    pair.client().send(segment);
+                    sent++;
+                } catch (IllegalStateException late) {
+                    // The JDK interrupts a thread whose access to the arena it ends.
+                    Thread.interrupted();
+                }
+                try {
+                    closing.get();
+                } catch (ExecutionException inUse) {
+                    Check.that(inUse.getCause() instanceof IllegalStateException, "" + inUse.getCause());
+                    arena.close();
+                }
+            }
+            pair.client().closeWrite();
+            Check.equal(receiving.get(), sent);
+        }
+    }
+
+    void reservationThatAnotherThreadEndsStaysUsable() throws Exception {
+        try (Pair pair = Pair.open()) {
+            Reservation reservation = pair.client().reserve(5);
+            for (Check.Body ending : List.<Check.Body>of(reservation::close, reservation::commit)) {
+                FutureTask<Void> foreign = Pair.start(() -> {
+                    Check.thrown(WrongThreadException.class, ending);
+                    return null;
+                });
+                foreign.get();
+            }
+            reservation.segment().fill((byte) 3);
+            reservation.commit();
+            byte[] target = new byte[5];
+            Check.equal(pair.server().recv(target, Pair.SOON), 5);
+            Check.equal(target, new byte[] {3, 3, 3, 3, 3});
+        }
+    }
+
+    void messageClosedByManyThreadsIsFreedOnce() throws Exception {
+        try (Pair pair = Pair.open()) {
+            for (int round = 0; round < 200; round++) {
+                pair.client().send(new byte[5000]);
+                Message message = pair.server().recv(Pair.SOON).keep();
+                CountDownLatch isStarted = new CountDownLatch(1);
+                List<FutureTask<Void>> closing = new ArrayList<>();
+                for (int thread = 0; thread < 3; thread++) {
+                    closing.add(Pair.start(() -> {
+                        isStarted.await();
+                        message.close();
+                        return null;
+                    }));
+                }
+                isStarted.countDown();
+                for (FutureTask<Void> closed : closing) {
+                    closed.get();
+                }
             }
         }
     }

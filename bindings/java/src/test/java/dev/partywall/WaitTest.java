@@ -3,6 +3,8 @@ package dev.partywall;
 
 import java.io.InterruptedIOException;
 import java.nio.channels.AsynchronousCloseException;
+import java.nio.channels.ClosedChannelException;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.Callable;
@@ -70,6 +72,73 @@ final class WaitTest {
                             Check.thrown(ExecutionException.class, () -> waiting.task.get());
                     Check.that(failure.getCause() instanceof AsynchronousCloseException,
                             "" + failure.getCause());
+                }
+            }
+        }
+    }
+
+    void secondThreadThatAcceptsIsInterruptedAndHasItsDeadline() throws Exception {
+        for (Thread.Builder threads : THREADS) {
+            try (Listener listener = Listener.bind(Pair.address())) {
+                Waiting<Channel> first = new Waiting<>(threads, listener::accept);
+                first.untilItWaits();
+                Check.thrown(TimedOutException.class, () -> listener.accept(Duration.ofMillis(5)));
+                Waiting<Channel> second = new Waiting<>(threads, () -> {
+                    Check.thrown(InterruptedIOException.class, listener::accept);
+                    Check.that(Thread.interrupted(), "the interrupt status stays");
+                    return listener.accept();
+                });
+                second.thread.interrupt();
+                FutureTask<Channel> connecting = Pair.start(() -> Channel.connect(listener.address()));
+                first.task.get().close();
+                connecting.get().close();
+                listener.close();
+                ExecutionException failure = Check.thrown(ExecutionException.class, () -> second.task.get());
+                Check.that(failure.getCause() instanceof ClosedChannelException, "" + failure.getCause());
+            }
+        }
+    }
+
+    void messageSentOnASocketByAnInterruptedThreadIsSentOnce() throws Exception {
+        Config config = new Config().transport(Config.Transport.SOCKET);
+        for (Thread.Builder threads : THREADS) {
+            try (Pair pair = Pair.open(Pair.address(), config)) {
+                Waiting<Void> sending = new Waiting<>(threads, () -> {
+                    Thread.currentThread().interrupt();
+                    // The kernel takes a part of it. The interrupt does not call it unsent.
+                    pair.client().send(new byte[8 << 20]);
+                    Check.that(Thread.interrupted(), "the interrupt status stays");
+                    pair.client().flush(Pair.SOON);
+                    pair.client().closeWrite();
+                    return null;
+                });
+                Check.equal(pair.server().recv(new byte[8 << 20], Pair.SOON), 8 << 20);
+                Check.equal(pair.server().recv(Pair.SOON), null);
+                sending.task.get();
+            }
+        }
+    }
+
+    /** Otherwise its peer never learns of the end. */
+    void channelIsFreedAlthoughOthersAskForItsTransport() throws Exception {
+        for (int round = 0; round < 30; round++) {
+            try (Pair pair = Pair.open()) {
+                CountDownLatch isStarted = new CountDownLatch(2);
+                List<FutureTask<Void>> asking = new ArrayList<>();
+                for (int thread = 0; thread < 2; thread++) {
+                    asking.add(Pair.start(() -> {
+                        while (!pair.client().isClosed()) {
+                            pair.client().sharesMemory();
+                            isStarted.countDown();
+                        }
+                        return null;
+                    }));
+                }
+                isStarted.await();
+                pair.client().close();
+                Check.equal(pair.server().recv(Pair.SOON), null);
+                for (FutureTask<Void> asked : asking) {
+                    asked.get();
                 }
             }
         }

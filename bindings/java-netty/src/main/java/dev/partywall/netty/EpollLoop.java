@@ -56,7 +56,7 @@ final class EpollLoop implements EpollIoHandle {
     private int skips;
     private int skipsLeft;
 
-    private EpollLoop(IoEventLoop eventLoop) {
+    private EpollLoop(IoEventLoop eventLoop) throws IOException {
         this.eventLoop = eventLoop;
     }
 

@@ -50,7 +50,7 @@ public final class PartywallServerChannel extends AbstractServerChannel {
 
         Accepted(Session session) throws IOException {
             this.session = session;
-            peer = new PartywallAddress(session.peerText());
+            peer = new PartywallAddress(session.peer().description());
         }
 
         void report(int kinds) {

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall;
+
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+
+/**
+ * The group of all links of the process, and the daemon thread that drives it: their connections,
+ * bytes, acknowledgements and timers. After each turn it signals the threads that wait for a link.
+ *
+ * <pre>
+ *   descriptor of the group, next timer ─▶ poll ─▶ partywall_link_group_poll ─▶ waiters of links
+ * </pre>
+ *
+ * The descriptor is quiet while messages have merely not been received, so those keep the thread
+ * not busy. It becomes readable, too, when a call of another thread leaves something to be done.
+ */
+final class LinkDriver {
+    private static volatile LinkDriver shared;
+
+    private final Set<WaitList> waiting = ConcurrentHashMap.newKeySet();
+    private final long group;
+    private final int fd;
+
+    private LinkDriver() throws PartywallException {
+        try (Call call = new Call()) {
+            call.check("partywall_link_group_new", call.result());
+            group = call.resultLong();
+            Call.invoke("partywall_link_group_fd", group, call.result());
+            fd = call.resultInt();
+        }
+        Thread.ofPlatform().name("partywall-links").daemon().inheritInheritableThreadLocals(false)
+                .start(this::run);
+    }
+
+    /**
+     * Returns the driver of the process, and starts its thread at the first call. A later call tries
+     * again if one fails.
+     */
+    static LinkDriver get() throws PartywallException {
+        LinkDriver driver = shared;
+        return driver == null ? make() : driver;
+    }
+
+    private static synchronized LinkDriver make() throws PartywallException {
+        if (shared == null) {
+            shared = new LinkDriver();
+        }
+        return shared;
+    }
+
+    long group() {
+        return group;
+    }
+
+    void register(WaitList waiters) {
+        waiting.add(waiters);
+    }
+
+    void unregister(WaitList waiters) {
+        waiting.remove(waiters);
+    }
+
+    private void run() {
+        long poll = Native.allocateForever(Native.POLL_BYTES + 16);
+        long result = poll + Native.POLL_BYTES;
+        long error = result + 8;
+        while (true) {
+            Native.setPoll(poll, fd);
+            Native.poll(poll, 1, untilTimer(result));
+            int status = Native.linkGroupPoll(group, result, error);
+            if (status != Native.OK) {
+                throw new IllegalStateException(PartywallException.of(status, error));
+            }
+            waiting.forEach(WaitList::signal);
+        }
+    }
+
+    /** Returns the milliseconds until the next timer, rounded up; -1 if none is set. */
+    private int untilTimer(long place) {
+        Native.linkGroupNextTimer(group, place);
+        long nanos = Native.getLong(place);
+        return nanos < 0 ? -1 : (int) Math.min(Math.ceilDiv(nanos, 1_000_000L), Integer.MAX_VALUE);
+    }
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall;
+
+/**
+ * The process at the other end, as the kernel attests it.
+ *
+ * @param credentials who it is; null without credentials, as over TCP
+ * @param distrust why it is not trusted; null if it is
+ * @param description a text for logs
+ */
+public record Peer(Credentials credentials, Distrust distrust, String description) {
+    /**
+     * The process and its user.
+     *
+     * @param pid the process, as this process sees it
+     * @param uid the user, of 32 bits without a sign
+     * @param gid the primary group, of 32 bits without a sign
+     */
+    public record Credentials(int pid, int uid, int gid) {}
+
+    /** Why a peer is not trusted. */
+    public enum Distrust {
+        /** The configuration trusts nobody, or not this user. */
+        POLICY,
+        /** The kernel attests no credentials. */
+        NO_CREDENTIALS,
+        /** The peer belongs to another user. */
+        OTHER_USER,
+        /** The peer is in another namespace of processes. */
+        OTHER_PID_NAMESPACE,
+        /** The peer is in another namespace of users. */
+        OTHER_USER_NAMESPACE,
+        /** The namespaces of the peer cannot be read. */
+        UNKNOWN_NAMESPACES,
+        /** The kernel knows no such process. */
+        NO_PROCESS,
+        /** A reason of a later version. */
+        UNKNOWN
+    }
+
+    /** Returns whether the peer is trusted not to change what it has sent. */
+    public boolean isTrusted() {
+        return distrust == null;
+    }
+}

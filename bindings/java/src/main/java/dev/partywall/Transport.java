@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall;
+
+/**
+ * How messages travel now.
+ *
+ * @param kind what carries them
+ * @param reason the number of the reason why memory is not shared, of {@code partywall.h}; 0 unless
+ *     the kind is {@link Kind#SOCKET}
+ * @param description a text for logs, with the reason
+ */
+public record Transport(Kind kind, int reason, String description) {
+    /** What carries messages. */
+    public enum Kind {
+        /** Shared memory. */
+        SHARED_MEMORY,
+        /** A socket. */
+        SOCKET,
+        /** The protocol of another program, such as shmipc. */
+        PROTOCOL
+    }
+}
