@@ -50,6 +50,37 @@ func (s *Stream) Send(message []byte) error {
 	return wrap("send", s.stream.Send(context.Background(), message))
 }
 
+// SendParts sends one message that consists of the parts, as Send does, until ctx ends: then the
+// message is not sent, and the error is that of ctx. A long message is copied once, into the memory
+// where the peer reads it.
+func (s *Stream) SendParts(ctx context.Context, parts ...[]byte) error {
+	size := 0
+	for _, part := range parts {
+		size += len(part)
+	}
+	if size <= shortPartsMax {
+		var short [shortPartsMax]byte
+		gather(short[:], parts)
+		return wrap("send", s.stream.Send(ctx, short[:size]))
+	}
+	memory, err := s.stream.Reserve(size)
+	if err != nil {
+		return wrap("send", err)
+	}
+	gather(memory.Bytes(), parts)
+	return wrap("send", memory.Commit(ctx, size))
+}
+
+// shortPartsMax is the size in bytes of the longest message for which SendParts reserves no memory.
+const shortPartsMax = 512
+
+// gather copies the parts one after the other.
+func gather(into []byte, parts [][]byte) {
+	for _, part := range parts {
+		into = into[copy(into, part):]
+	}
+}
+
 // RecvMessage receives a message, which the caller releases. The error is [io.EOF] once the peer
 // has ended its direction and every message was received.
 func (s *Stream) RecvMessage() (*Message, error) {

@@ -4,8 +4,10 @@ package partywall
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -179,6 +181,36 @@ func TestBuffersAreGathered(t *testing.T) {
 		}
 		if n, err := opened.WriteBuffers(short...); n != 0 || err == nil {
 			t.Error(n, err)
+		}
+	})
+}
+
+// The parts are one message, which is not sent once the context has ended.
+func TestPartsAreOneMessage(t *testing.T) {
+	eachWay(t, func(t *testing.T, w way) {
+		dialed, accepted := sessions(t, w)
+		opened, answered := streams(t, dialed, accepted)
+		ended, cancel := context.WithCancel(testContext(t))
+		cancel()
+		for i, size := range []int{0, 1, 510, 511, 512, 65_536, 1 << 20} {
+			if err := opened.SendParts(ended, pattern(i, size)); err != context.Canceled {
+				t.Errorf("after the end of the context: %v", err)
+			}
+			first, second := pattern(i, size), pattern(i+1, 2)
+			sent := make(chan error, 1)
+			go func() { sent <- opened.SendParts(testContext(t), first, nil, second) }()
+			message, err := answered.RecvMessage()
+			if err != nil || !bytes.Equal(message.Bytes(), append(first, second...)) {
+				t.Fatalf("%d bytes in parts: %v", size, err)
+			}
+			message.Release()
+			if err := <-sent; err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := opened.SendParts(testContext(t), make([]byte, 100<<20), []byte("more"))
+		if !errors.Is(err, syscall.EMSGSIZE) {
+			t.Errorf("parts that are too long: %v", err)
 		}
 	})
 }

@@ -4,7 +4,8 @@
 //! ```text
 //!   go          what the stage `go` runs
 //!   go --full   each pair of implementations over each transport: every size, a million messages,
-//!               199 streams, 600 kills, 20 stops, 1,000 connections; hostile peers; a table of it
+//!               199 streams, 600 kills, 20 stops, 1,000 connections; hostile peers; 100,000 calls
+//!               and 200 kills during calls; a table of it
 //! ```
 
 use std::fs;
@@ -37,7 +38,7 @@ pub fn command(arguments: &str) -> Step {
 
 /// The build of the Rust programs that are peers of the module's tests.
 pub fn build_of_peers() -> Step {
-    builds::programs().args("--bin partywall --example peer")
+    builds::programs().args("--bin partywall --example peer --example calls_peer")
 }
 
 /// Returns a command with the variables that name the Rust peers of the module's tests.
@@ -47,7 +48,11 @@ pub fn build_of_peers() -> Step {
 pub fn with_peers(step: Step) -> Result<Step, String> {
     let program = absolute("target/debug/partywall")?;
     let peer = absolute("target/debug/examples/peer")?;
-    Ok(step.variable("PARTYWALL_PROGRAM", &program).variable("PARTYWALL_RUST_PEER", &peer))
+    let calls = absolute("target/debug/examples/calls_peer")?;
+    Ok(step
+        .variable("PARTYWALL_PROGRAM", &program)
+        .variable("PARTYWALL_RUST_PEER", &peer)
+        .variable("PARTYWALL_RUST_CALLS", &calls))
 }
 
 /// The build of the Rust program that is the peer of the nested modules' tests.
@@ -70,7 +75,8 @@ fn full() -> Result<(), String> {
         fs::remove_file(&figures).map_err(|error| format!("cannot remove {figures}: {error}"))?;
     }
     build_of_peers().run()?;
-    let tests = command("test -count=1 -timeout 3h -p 1 -run").arg(FULL).args(". ./internal/wire");
+    let tests =
+        command("test -count=1 -timeout 3h -p 1 -run").arg(FULL).args(". ./internal/wire ./calls");
     let tests = with_peers(tests)?
         .variable("PARTYWALL_TEST_FULL", "1")
         .variable("PARTYWALL_TEST_FIGURES", &figures);

@@ -143,6 +143,12 @@ pub fn test(jdk: &Jdk) -> Result<(), String> {
         .args("-cp")
         .arg(&format!("{jar}:{TARGET}/test"))
         .args("dev.partywall.Main")
+        .run()?;
+    // The benchmark measures next to nothing here: this shows that it runs.
+    jdk.tool("java")
+        .args("--enable-native-access=ALL-UNNAMED -cp")
+        .arg(&jar)
+        .args("bindings/java/bench/Bench.java quick")
         .run()
 }
 

@@ -6,12 +6,19 @@
 //! framework_peer TASK ADDRESS
 //!
 //! axum         serves HTTP: POST /echo sends back the body, GET /who the caller
-//! tonic        serves grpc.testing.TestService: UnaryCall and FullDuplexCall
+//! tonic        serves grpc.testing.TestService: UnaryCall, StreamingOutputCall,
+//!              StreamingInputCall and FullDuplexCall
 //! call-http    posts bodies to /echo by HTTP/1.1 and HTTP/2, and checks the answers
-//! call-tonic   calls both methods of the service, and checks the answers
+//! call-tonic   calls each method of the service, and checks the answers
+//! give-up      makes calls that are not answered: it cancels one after a line of its standard
+//!              input, and lets the deadline of another pass
+//! survive      prints `waits` and makes a call; once its server is killed, it prints
+//!              `unavailable`, and `recovered` after a call to the next server
 //! ```
 //!
-//! A server prints `ready` and is killed. A client ends with code 0, or with code 1 and a text.
+//! A server prints `ready` and is killed. UnaryCall with the response size -1 is not answered: the
+//! server prints `waits` at its beginning, and `ended` at its end. A client ends with code 0, or
+//! with code 1 and a text.
 
 use axum::Router;
 use axum::extract::{ConnectInfo, DefaultBodyLimit};
@@ -28,11 +35,14 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 use tokio_stream::{Stream, StreamExt};
 use tonic::body::Body;
-use tonic::server::{NamedService, StreamingService, UnaryService};
-use tonic::transport::{Endpoint, Server};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::server::{
+    ClientStreamingService, NamedService, ServerStreamingService, StreamingService, UnaryService,
+};
+use tonic::transport::{Channel, Endpoint, Server};
+use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -42,13 +52,15 @@ type Boxed<T> = Pin<Box<dyn Future<Output = Result<Response<T>, Status>> + Send>
 async fn main() -> Outcome {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [task, address] = &arguments[..] else {
-        return Err("framework_peer axum|tonic|call-http|call-tonic ADDRESS".into());
+        return Err("framework_peer axum|tonic|call-http|call-tonic|give-up|survive ADDRESS".into());
     };
     match &**task {
         "axum" => serve_http(address).await,
         "tonic" => serve_calls(address).await,
         "call-http" => post_bodies(address).await,
         "call-tonic" => make_calls(address).await,
+        "give-up" => give_up(address).await,
+        "survive" => survive(address).await,
         other => Err(format!("no task {other}").into()),
     }
 }
@@ -102,24 +114,44 @@ async fn serve_calls(address: &str) -> Outcome {
     Ok(())
 }
 
-async fn make_calls(address: &str) -> Outcome {
-    let pool = Pool::new(address, PoolConfig::default())?;
+type Calls = tonic::client::Grpc<Channel>;
+
+async fn client(pool: &Pool) -> Result<Calls, Box<dyn Error>> {
     let connector = Connector::from(pool.clone());
     let channel =
         Endpoint::from_static("http://localhost").connect_with_connector(connector).await?;
-    let mut client = tonic::client::Grpc::new(channel).max_decoding_message_size(BYTES_MAX);
-    let own = format!("process {},", std::process::id());
+    Ok(Calls::new(channel).max_decoding_message_size(BYTES_MAX))
+}
+
+async fn make_calls(address: &str) -> Outcome {
+    let pool = Pool::new(address, PoolConfig::default())?;
+    let mut client = client(&pool).await?;
     for size in SIZES {
-        client.ready().await?;
-        let (path, codec) = (PathAndQuery::from_static(UNARY), Codec::default());
-        let answer =
-            client.unary(Request::new(Question::new(size)), path, codec).await?.into_inner();
-        if answer.payload != Question::new(size).payload || !answer.username.starts_with(&own) {
-            return Err(
-                format!("{size} bytes: the answer to {} is another", answer.username).into()
-            );
-        }
+        call_unary(&mut client, size).await?;
     }
+    stream_both_ways(&mut client).await?;
+    stream_output(&mut client).await?;
+    stream_input(&mut client).await?;
+    pool.close().await;
+    Ok(())
+}
+
+async fn call_unary(client: &mut Calls, size: usize) -> Outcome {
+    let own = format!("process {},", std::process::id());
+    let answer = unary(client, Request::new(Question::new(size))).await?;
+    if answer.payload != Question::new(size).payload || !answer.username.starts_with(&own) {
+        return Err(format!("{size} bytes: the answer to {} is another", answer.username).into());
+    }
+    Ok(())
+}
+
+async fn unary(client: &mut Calls, question: Request<Question>) -> Result<Answer, Status> {
+    client.ready().await.map_err(|error| Status::from_error(error.into()))?;
+    let (path, codec) = (PathAndQuery::from_static(UNARY), Codec::default());
+    Ok(client.unary(question, path, codec).await?.into_inner())
+}
+
+async fn stream_both_ways(client: &mut Calls) -> Outcome {
     client.ready().await?;
     let questions = tokio_stream::iter((0..STREAM_MESSAGES).map(|i| Question::new(i * 97)));
     let (path, codec) = (PathAndQuery::from_static(FULL_DUPLEX), Codec::default());
@@ -130,21 +162,143 @@ async fn make_calls(address: &str) -> Outcome {
             return Err(format!("answer {i} of the stream is another").into());
         }
     }
-    if answers.message().await?.is_some() {
-        return Err("an answer instead of the end of the stream".into());
+    match answers.message().await? {
+        None => Ok(()),
+        Some(_) => Err("an answer instead of the end of the stream".into()),
     }
+}
+
+/// The server streams responses of the sizes that the request lists.
+async fn stream_output(client: &mut Calls) -> Outcome {
+    client.ready().await?;
+    let sizes: Vec<i32> = (0..STREAM_MESSAGES as i32).map(|i| i * i % 9000).collect();
+    let parameters = sizes.iter().map(|&size| Parameters { size }).collect();
+    let (path, codec) =
+        (PathAndQuery::from_static(OUTPUT), ProstCodec::<Wanted, Answer>::default());
+    let wanted = Request::new(Wanted { parameters });
+    let mut answers = client.server_streaming(wanted, path, codec).await?.into_inner();
+    for (i, &size) in sizes.iter().enumerate() {
+        let answer = answers.message().await?.ok_or("the stream of responses ends early")?;
+        let found = answer.payload.unwrap_or_default().body;
+        if found != numbered(i, size as usize) {
+            return Err(format!("response {i} of {size} bytes has {} others", found.len()).into());
+        }
+    }
+    match answers.message().await? {
+        None => Ok(()),
+        Some(_) => Err("a response instead of the end of the stream".into()),
+    }
+}
+
+/// The server answers a stream of requests with the sum of their sizes.
+async fn stream_input(client: &mut Calls) -> Outcome {
+    client.ready().await?;
+    let part = |i: usize| Part { payload: Some(Payload { body: body(i * 97) }) };
+    let parts = tokio_stream::iter((0..STREAM_MESSAGES).map(part));
+    let (path, codec) = (PathAndQuery::from_static(INPUT), ProstCodec::<Part, Sum>::default());
+    let sum = client.client_streaming(Request::new(parts), path, codec).await?.into_inner().bytes;
+    let expected = (0..STREAM_MESSAGES).map(|i| i * 97).sum::<usize>();
+    if usize::try_from(sum) == Ok(expected) {
+        return Ok(());
+    }
+    Err(format!("the sum is {sum}, not {expected}").into())
+}
+
+async fn give_up(address: &str) -> Outcome {
+    let pool = Pool::new(address, PoolConfig::default())?;
+    let mut client = client(&pool).await?;
+    let mut own = client.clone();
+    let waiting =
+        tokio::spawn(async move { unary(&mut own, Request::new(Question::unanswered())).await });
+    tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new())).await??;
+    waiting.abort();
+    if !waiting.await.is_err_and(|error| error.is_cancelled()) {
+        return Err("the call has ended before it was cancelled".into());
+    }
+    call_unary(&mut client, 100).await?;
+    let mut late = Request::new(Question::unanswered());
+    late.set_timeout(Duration::from_millis(500));
+    // tonic reports its own timer as Cancelled, and so it does the reset by the server's timer.
+    match unary(&mut client, late).await {
+        Err(status) if matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled) => {}
+        other => return Err(format!("a call ends after its deadline with {other:?}").into()),
+    }
+    call_unary(&mut client, 100).await?;
     pool.close().await;
     Ok(())
 }
 
-/// The requests of both methods: SimpleRequest and StreamingOutputCallRequest.
+async fn survive(address: &str) -> Outcome {
+    // A call without a server fails after this time.
+    let config = PoolConfig::default().open_timeout(Duration::from_millis(500));
+    let pool = Pool::new(address, config)?;
+    let mut client = client(&pool).await?;
+    call_unary(&mut client, 100).await?;
+    println!("waits");
+    match unary(&mut client, Request::new(Question::unanswered())).await {
+        // tonic reports a broken connection as Unknown.
+        Err(status) if matches!(status.code(), Code::Unavailable | Code::Unknown) => {}
+        other => return Err(format!("a call to a killed server ends with {other:?}").into()),
+    }
+    let deadline = Instant::now() + RECOVERY;
+    loop {
+        match unary(&mut client, Request::new(Question::new(1))).await {
+            Err(status) if status.code() == Code::Unavailable => break,
+            other if Instant::now() > deadline => {
+                return Err(format!("a call without a server ends with {other:?}").into());
+            }
+            _ => tokio::task::yield_now().await,
+        }
+    }
+    println!("unavailable");
+    while let Err(error) = call_unary(&mut client, 100).await {
+        if Instant::now() > deadline {
+            return Err(error);
+        }
+        tokio::task::yield_now().await;
+    }
+    println!("recovered");
+    Ok(())
+}
+
+/// SimpleRequest, and StreamingOutputCallRequest of FullDuplexCall.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Question {
+    #[prost(int32, tag = "2")]
+    response_size: i32,
     #[prost(message, optional, tag = "3")]
     payload: Option<Payload>,
 }
 
-/// The responses of both methods: SimpleResponse and StreamingOutputCallResponse.
+/// StreamingOutputCallRequest of StreamingOutputCall.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Wanted {
+    #[prost(message, repeated, tag = "2")]
+    parameters: Vec<Parameters>,
+}
+
+/// ResponseParameters.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Parameters {
+    #[prost(int32, tag = "1")]
+    size: i32,
+}
+
+/// StreamingInputCallRequest.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Part {
+    #[prost(message, optional, tag = "1")]
+    payload: Option<Payload>,
+}
+
+/// StreamingInputCallResponse.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Sum {
+    #[prost(int32, tag = "1")]
+    bytes: i32,
+}
+
+/// SimpleResponse and StreamingOutputCallResponse.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Answer {
     #[prost(message, optional, tag = "1")]
@@ -163,11 +317,16 @@ type Codec = ProstCodec<Question, Answer>;
 
 impl Question {
     fn new(size: usize) -> Self {
-        Self { payload: Some(Payload { body: body(size) }) }
+        Self { response_size: 0, payload: Some(Payload { body: body(size) }) }
+    }
+
+    /// A request to which no answer comes.
+    const fn unanswered() -> Self {
+        Self { response_size: UNANSWERED, payload: None }
     }
 }
 
-/// The service `grpc.testing.TestService`, with two of its methods. It is written as the code
+/// The service `grpc.testing.TestService`, with four of its methods. It is written as the code
 /// generator of tonic would write it.
 #[derive(Clone)]
 struct TestService;
@@ -192,6 +351,14 @@ impl tower_service::Service<HttpRequest<Body>> for TestService {
             Ok(match request.uri().path() {
                 UNARY => grpc.unary(Unary, request).await,
                 FULL_DUPLEX => grpc.streaming(FullDuplex, request).await,
+                OUTPUT => {
+                    let codec = ProstCodec::<Answer, Wanted>::default();
+                    tonic::server::Grpc::new(codec).server_streaming(Output, request).await
+                }
+                INPUT => {
+                    let codec = ProstCodec::<Sum, Part>::default();
+                    tonic::server::Grpc::new(codec).client_streaming(Input, request).await
+                }
                 other => Status::unimplemented(other).into_http(),
             })
         })
@@ -208,7 +375,64 @@ impl UnaryService<Question> for Unary {
     fn call(&mut self, request: Request<Question>) -> Self::Future {
         let username = request.extensions().get::<Caller>().map(name).unwrap_or_default();
         Box::pin(async move {
-            Ok(Response::new(Answer { payload: request.into_inner().payload, username }))
+            let question = request.into_inner();
+            if question.response_size == UNANSWERED {
+                println!("waits");
+                let _waiting = Waiting;
+                std::future::pending::<()>().await;
+            }
+            Ok(Response::new(Answer { payload: question.payload, username }))
+        })
+    }
+}
+
+/// A call that is not answered. Dropping it is the end of the call.
+struct Waiting;
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        println!("ended");
+    }
+}
+
+/// Sends a response of each size that the request lists.
+struct Output;
+
+impl ServerStreamingService<Wanted> for Output {
+    type Response = Answer;
+    type ResponseStream = Pin<Box<dyn Stream<Item = Result<Answer, Status>> + Send>>;
+    type Future = Boxed<Self::ResponseStream>;
+
+    fn call(&mut self, request: Request<Wanted>) -> Self::Future {
+        let wanted = request.into_inner().parameters.into_iter().enumerate();
+        let answers = wanted.map(|(i, Parameters { size })| {
+            let size = usize::try_from(size)
+                .map_err(|_| Status::invalid_argument("a size is negative"))?;
+            let payload = Some(Payload { body: numbered(i, size) });
+            Ok(Answer { payload, username: String::new() })
+        });
+        let answers = Box::pin(tokio_stream::iter(answers)) as Self::ResponseStream;
+        Box::pin(async move { Ok(Response::new(answers)) })
+    }
+}
+
+/// Answers with the sum of the sizes of the requests.
+struct Input;
+
+impl ClientStreamingService<Part> for Input {
+    type Response = Sum;
+    type Future = Boxed<Sum>;
+
+    fn call(&mut self, request: Request<Streaming<Part>>) -> Self::Future {
+        Box::pin(async move {
+            let mut parts = request.into_inner();
+            let mut sum = 0;
+            while let Some(part) = parts.message().await? {
+                sum += part.payload.unwrap_or_default().body.len();
+            }
+            let bytes =
+                i32::try_from(sum).map_err(|_| Status::out_of_range("the sum is too large"))?;
+            Ok(Response::new(Sum { bytes }))
         })
     }
 }
@@ -223,7 +447,7 @@ impl StreamingService<Question> for FullDuplex {
 
     fn call(&mut self, request: Request<Streaming<Question>>) -> Self::Future {
         let answers = request.into_inner().map(|question| {
-            question.map(|Question { payload }| Answer { payload, username: String::new() })
+            question.map(|Question { payload, .. }| Answer { payload, username: String::new() })
         });
         Box::pin(async move { Ok(Response::new(Box::pin(answers) as Self::ResponseStream)) })
     }
@@ -234,8 +458,19 @@ fn body(size: usize) -> Bytes {
     (0..size).map(|at| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect()
 }
 
+/// The body of response number `i` of StreamingOutputCall.
+fn numbered(i: usize, size: usize) -> Bytes {
+    (0..size).map(|at| (i + at * 7) as u8).collect()
+}
+
 const UNARY: &str = "/grpc.testing.TestService/UnaryCall";
 const FULL_DUPLEX: &str = "/grpc.testing.TestService/FullDuplexCall";
+const OUTPUT: &str = "/grpc.testing.TestService/StreamingOutputCall";
+const INPUT: &str = "/grpc.testing.TestService/StreamingInputCall";
+/// The size of a response that never comes.
+const UNANSWERED: i32 = -1;
+/// Longest time until a client reaches the server after the one that was killed.
+const RECOVERY: Duration = Duration::from_secs(60);
 const SIZES: [usize; 7] = [0, 1, 1024, 65_535, 65_536, 1 << 20, 3 << 20];
 const STREAM_MESSAGES: usize = 200;
 /// Longest message or body in bytes.

@@ -50,9 +50,11 @@ use partywall::blocking::{RecvStream, SendStream};
 use std::time::{Duration, Instant};
 use turn::Turn;
 
-/// Time that one attempt to send waits for room. Between two attempts the side receives, because
-/// its peer may wait for that itself.
+/// Time that the first attempt to send waits for room. Between two attempts the side receives,
+/// because its peer may wait for that itself.
 const SEND_SLICE: Duration = Duration::from_millis(5);
+/// Longest time that an attempt to send waits for room.
+const SEND_SLICE_MAX: Duration = Duration::from_secs(60);
 /// Most messages that a side receives between two attempts to send.
 const BETWEEN_MAX: usize = 64;
 
@@ -86,6 +88,15 @@ fn send_until(
     memory.commit_deadline(deadline)
 }
 
+/// Returns the time of the attempt after one of `slice`, for a message of `len` bytes.
+///
+/// Over a socket the parts of a long message are sent one after the other, and an attempt that ends
+/// between two of them begins the next one anew. With equal attempts a message that takes longer
+/// than one of them would never arrive.
+fn next_slice(slice: Duration, len: usize) -> Duration {
+    if len <= SHORT_MAX { slice } else { (2 * slice).min(SEND_SLICE_MAX) }
+}
+
 /// Sends a frame, as [`send_until`] does. Without room, it calls `between` and tries again.
 fn send_frame(
     stream: &mut SendStream,
@@ -94,13 +105,15 @@ fn send_frame(
     deadline: Option<Instant>,
     mut between: impl FnMut(),
 ) -> Result<(), StreamSendError> {
+    let mut slice = SEND_SLICE;
     loop {
-        let slice = Instant::now() + SEND_SLICE;
-        let until = deadline.map_or(slice, |deadline| deadline.min(slice));
+        let end = Instant::now() + slice;
+        let until = deadline.map_or(end, |deadline| deadline.min(end));
         match send_until(stream, frame, payload, until) {
             Err(StreamSendError::TimedOut) if deadline != Some(until) => between(),
             sent => return sent,
         }
+        slice = next_slice(slice, HEADER_BYTES + payload.len());
     }
 }
 
@@ -108,4 +121,21 @@ fn send_frame(
 fn refuse(send: &Turn<SendStream>, recv: &mut RecvStream) {
     recv.stop(VIOLATION);
     send.apply(|send| send.reset(VIOLATION));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_of_a_long_message_reach_any_time_up_to_the_bound() {
+        let mut slice = SEND_SLICE;
+        for _ in 0..20 {
+            let next = next_slice(slice, SHORT_MAX + 1);
+            assert!(next == 2 * slice || next == SEND_SLICE_MAX, "{next:?}");
+            slice = next;
+        }
+        assert_eq!(slice, SEND_SLICE_MAX);
+        assert_eq!(next_slice(SEND_SLICE, SHORT_MAX), SEND_SLICE);
+    }
 }

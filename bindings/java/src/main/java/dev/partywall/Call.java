@@ -77,6 +77,16 @@ final class Call implements AutoCloseable {
         return invoke(name, all);
     }
 
+    /** Calls a function again while another call, which does not wait for long, uses the object. */
+    int statusAlone(String name, long... arguments) {
+        int status = status(name, arguments);
+        while (status == Native.BUSY) {
+            Thread.onSpinWait();
+            status = status(name, arguments);
+        }
+        return status;
+    }
+
     /** Calls a function as {@link #status} does, and throws unless it succeeds. */
     void check(String name, long... arguments) throws PartywallException {
         int status = status(name, arguments);
@@ -188,6 +198,17 @@ final class Call implements AutoCloseable {
             Map.entry("partywall_stream_reset", "JIJ"),
             Map.entry("partywall_stream_stop", "JIJ"),
             Map.entry("partywall_stream_keep", "JJJ"),
+            Map.entry("partywall_shmipc_config_new", "JJ"),
+            Map.entry("partywall_shmipc_config_set", "JJJJ"),
+            Map.entry("partywall_shmipc_config_set_text", "JJJJ"),
+            Map.entry("partywall_shmipc_config_add_slices", "JII"),
+            Map.entry("partywall_shmipc_config_free", "J"),
+            Map.entry("partywall_shmipc_new", "JJJ"),
+            Map.entry("partywall_shmipc_connect", "JJJJJJJ"),
+            Map.entry("partywall_shmipc_hot_restart", "JJJ"),
+            Map.entry("partywall_shmipc_hot_restart_state", "JJ"),
+            Map.entry("partywall_shmipc_free", "J"),
+            Map.entry("partywall_session_listener_add_shmipc", "JJJ"),
             Map.entry("partywall_link_config_new", "JJ"),
             Map.entry("partywall_link_config_set", "JJJJ"),
             Map.entry("partywall_link_config_free", "J"),

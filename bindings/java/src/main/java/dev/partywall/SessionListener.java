@@ -66,6 +66,21 @@ public final class SessionListener implements AutoCloseable {
         return address;
     }
 
+    /**
+     * Serves clients of the protocol, too. Clients of our own are served as before. Returns this
+     * listener.
+     */
+    public SessionListener addShmipc(Shmipc protocol) throws IOException {
+        try (Call call = new Call()) {
+            int status =
+                    call.statusAlone("partywall_session_listener_add_shmipc", handle, protocol.handle());
+            if (status != Native.OK) {
+                throw isClosed.get() ? new ClosedChannelException() : call.failure(status);
+            }
+        }
+        return this;
+    }
+
     /** Waits for the next session, without a limit. */
     public Session accept() throws IOException {
         return accept(Deadline.NEVER);

@@ -55,12 +55,8 @@ public final class Stream extends MessageChannel {
      */
     public void stop(int code) throws IOException {
         try (Call call = new Call()) {
-            int status = call.status("partywall_stream_stop", handle, code);
-            while (status == Native.BUSY) {
-                // Another thread receives, in attempts that never wait.
-                Thread.onSpinWait();
-                status = call.status("partywall_stream_stop", handle, code);
-            }
+            // Another thread may receive, in attempts that never wait.
+            int status = call.statusAlone("partywall_stream_stop", handle, code);
             if (status != Native.OK) {
                 throw isClosed() ? new ClosedChannelException() : call.failure(status);
             }

@@ -86,7 +86,8 @@ final class ProcessTest {
         return output;
     }
 
-    private static List<String> java() {
+    /** Returns the beginning of a command that runs a class of the tests. */
+    static List<String> java() {
         String library = System.getProperty("partywall.library");
         List<String> command = new ArrayList<>(List.of(
                 System.getProperty("java.home") + "/bin/java", "--enable-native-access=ALL-UNNAMED", "-cp",

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package calls
+
+import "log"
+
+// A Config has the limits of a client or a server. Nil and the zero value are the default.
+type Config struct {
+	// InFlightMax is for a client: the most calls in flight. Further calls wait. A call that was
+	// given up counts until the server has been sent its cancelling. If zero, 1,024.
+	InFlightMax int
+	// RunningMax is for a server: the most handlers that run at a time. If zero, 64.
+	RunningMax int
+	// WaitingMax is for a server: the most calls that wait for a handler. Further calls fail with
+	// [ErrBusy], and further one-way calls are dropped. If zero, 1,024; if negative, none waits.
+	WaitingMax int
+	// ErrorLog is for a server: it gets the panics of handlers, with their stacks. If nil, the
+	// standard logger does.
+	ErrorLog *log.Logger
+}
+
+// withDefaults returns the configuration in which each limit is the number that holds.
+func (c *Config) withDefaults() Config {
+	var d Config
+	if c != nil {
+		d = *c
+	}
+	for _, limit := range []struct {
+		value    *int
+		standard int
+	}{{&d.InFlightMax, 1024}, {&d.RunningMax, 64}, {&d.WaitingMax, 1024}} {
+		if *limit.value == 0 {
+			*limit.value = limit.standard
+		}
+		*limit.value = max(*limit.value, 0)
+	}
+	d.InFlightMax, d.RunningMax = max(d.InFlightMax, 1), max(d.RunningMax, 1)
+	if d.ErrorLog == nil {
+		d.ErrorLog = log.Default()
+	}
+	return d
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package calls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+
+	partywall "partywall.test/go"
+	"partywall.test/go/internal/layout"
+)
+
+// Reasons why a call has no answer, for [errors.Is].
+var (
+	// ErrBusy: too many calls wait at the server. It did not begin this one: try again later.
+	ErrBusy = errors.New("the server is busy: try again later, or raise its Config.WaitingMax")
+	// ErrAborted: the server gave the call up. Its handler panicked or returned an error that is no
+	// [*Failure], or its answer was too long to send.
+	ErrAborted = errors.New("the server aborted the call: see its log")
+	// ErrLost: the stream or the session has ended. The handler may have done its work, or part of
+	// it.
+	ErrLost = errors.New("the stream or the session has ended")
+)
+
+// An Error is any error of this package except [context.Canceled].
+//
+//	errors.Is(err, context.DeadlineExceeded)  no answer came before the deadline
+//	errors.Is(err, ErrBusy), ErrAborted       the server did not begin the call, or gave it up
+//	errors.Is(err, ErrLost)                   no more calls can be made over the stream
+//	errors.Is(err, net.ErrClosed)             this side has closed the client
+//	errors.As(err, &failure)                  the handler returned this [*Failure]
+//
+// An error of the stream is wrapped as well: a [*partywall.Error], or [io.EOF] if the server has
+// finished the stream in good order.
+type Error struct {
+	number layout.ErrorNumber
+	text   string // what happened, unless err says it
+	err    error
+	isLost bool
+}
+
+// Error returns the reason.
+func (e *Error) Error() string {
+	switch {
+	case e.text == "":
+		return "calls: " + e.err.Error()
+	case e.err == nil:
+		return "calls: " + e.text
+	}
+	return "calls: " + e.text + ": " + e.err.Error()
+}
+
+// Unwrap returns the error that is the reason, or nil.
+func (e *Error) Unwrap() error { return e.err }
+
+// ErrorCode returns the code that identifies the error in every language (SPEC 17).
+func (e *Error) ErrorCode() partywall.ErrorCode { return partywall.ErrorCode(e.number) }
+
+// Timeout reports whether a deadline has passed.
+func (e *Error) Timeout() bool { return e.number == layout.ErrorTimedOut }
+
+// Is makes [errors.Is] find [ErrLost], and [os.ErrDeadlineExceeded] for a deadline.
+func (e *Error) Is(target error) bool {
+	return target == ErrLost && e.isLost || target == os.ErrDeadlineExceeded && e.Timeout()
+}
+
+// A Failure is the error with which a handler fails a call. The client gets it with the same code
+// and detail.
+type Failure struct {
+	// Code is the application's: less than 0xffffff00.
+	Code uint32
+	// Detail is for the caller. It may be any bytes.
+	Detail []byte
+}
+
+// Error returns the code and the size of the detail.
+func (f *Failure) Error() string {
+	return fmt.Sprintf("the call failed with code %d (%d bytes of detail)", f.Code, len(f.Detail))
+}
+
+// errClosed is the end of a client that this side has closed.
+var errClosed = &Error{
+	number: layout.ErrorSessionClosedHere, text: "the client is closed", err: net.ErrClosed,
+	isLost: true,
+}
+
+// violation returns the error for a peer that broke a rule (CALLS 5).
+func violation(number layout.ErrorNumber, format string, arguments ...any) *Error {
+	return &Error{number: number, text: fmt.Sprintf(format, arguments...), isLost: true}
+}
+
+// isViolation reports whether the peer broke a rule of the protocol of calls.
+func isViolation(err error) bool {
+	e, isError := err.(*Error)
+	return isError && e.number >= layout.ErrorCallTooShort && e.number <= layout.ErrorCallUnknown
+}
+
+// lost returns the error for the end of the stream by err.
+func lost(err error) *Error {
+	if err == io.EOF {
+		return &Error{
+			number: layout.ErrorFinished, text: "the server has finished the stream", err: err,
+			isLost: true,
+		}
+	}
+	e := &Error{number: layout.ErrorSystem, err: err, isLost: true}
+	var of *partywall.Error
+	if errors.As(err, &of) {
+		e.number = layout.ErrorNumber(of.ErrorCode())
+	}
+	return e
+}
+
+// ended returns the error of a call whose context has ended.
+func ended(ctx context.Context) error {
+	if err := ctx.Err(); err != context.DeadlineExceeded {
+		return err
+	}
+	return late()
+}
+
+// late returns the error of a call whose deadline has passed.
+func late() error {
+	return &Error{
+		number: layout.ErrorTimedOut, text: "no answer came before the deadline",
+		err: context.DeadlineExceeded,
+	}
+}
+
+// failed returns the error for an ERROR of the server.
+func failed(code uint32, detail []byte) error {
+	switch code {
+	case codeBusy:
+		return &Error{number: layout.ErrorCallRefused, err: ErrBusy}
+	case codeDeadline:
+		return late()
+	case codeAborted:
+		return &Error{number: layout.ErrorCallAborted, text: string(detail), err: ErrAborted}
+	}
+	failure := &Failure{Code: code, Detail: append([]byte(nil), detail...)}
+	return &Error{number: layout.ErrorCallFailed, err: failure}
+}
