@@ -51,7 +51,8 @@ public final class Loop implements AutoCloseable {
 
     /**
      * Lets the sessions advance without waiting, and calls the observers of what has events.
-     * Returns the number of events. Only one thread at a time may poll.
+     * Returns the number of events. Only one thread at a time may poll. An exception of an observer
+     * is thrown once all of them were called.
      */
     public int poll() throws IOException {
         return isClosed ? 0 : sessions.turn(memory.address(), 0);

@@ -82,6 +82,9 @@ final class SessionLoop {
     /**
      * Lets the sessions advance, waits for events at most for {@code timeout} nanoseconds, and
      * signals their sources. Returns the number of events. {@code memory} has {@link #TURN_BYTES}.
+     *
+     * <p>No event comes a second time, so an observer that throws keeps no other source from being
+     * signalled. What it has thrown is thrown in the end.
      */
     int turn(long memory, long timeout) throws PartywallException {
         long events = memory + 16;
@@ -90,12 +93,20 @@ final class SessionLoop {
             throw PartywallException.of(status, memory);
         }
         long count = Native.getLong(memory + 8);
+        RuntimeException failure = null;
         for (long event = events; event < events + count * Native.EVENT_BYTES;
                 event += Native.EVENT_BYTES) {
             Source source = sources.get(Native.getLong(event));
-            if (source != null) {
-                source.signal(Native.getInt(event + 8));
+            try {
+                if (source != null) {
+                    source.signal(Native.getInt(event + 8));
+                }
+            } catch (RuntimeException thrown) {
+                failure = thrown;
             }
+        }
+        if (failure != null) {
+            throw failure;
         }
         return (int) count;
     }
@@ -104,10 +115,20 @@ final class SessionLoop {
         long memory = Native.allocateForever(TURN_BYTES);
         try {
             while (true) {
-                turn(memory, -1);
+                turnOrReport(memory);
             }
         } catch (PartywallException failure) {
             throw new IllegalStateException(failure);
+        }
+    }
+
+    /** Hands what an observer has thrown to the handler of the thread, which goes on. */
+    private void turnOrReport(long memory) throws PartywallException {
+        try {
+            turn(memory, -1);
+        } catch (RuntimeException thrown) {
+            Thread thread = Thread.currentThread();
+            thread.getUncaughtExceptionHandler().uncaughtException(thread, thrown);
         }
     }
 

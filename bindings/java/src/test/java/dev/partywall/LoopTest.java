@@ -4,6 +4,8 @@ package dev.partywall;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.time.Duration;
+import java.util.HashSet;
+import java.util.Set;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.atomic.AtomicInteger;
 
@@ -147,6 +149,47 @@ final class LoopTest {
             throw new AssertionError("the stream has not ended", late);
         } catch (PartywallException hasEnded) {
             // The session is over.
+        }
+    }
+
+    void observerThatThrowsKeepsNoOtherFromBeingCalled() throws Exception {
+        try (Loop loop = new Loop();
+                SessionListener listener = loop.bind(Pair.address(), new Config())) {
+            FutureTask<Session> connecting = Pair.start(() -> Session.connect(listener.address()));
+            Session[] accepted = new Session[1];
+            pollUntil(loop, () -> (accepted[0] = listener.tryAccept()) != null);
+            FutureTask<Stream[]> opening = Pair.start(() -> new Stream[] {
+                connecting.get().open(), connecting.get().open()});
+            Stream[] streams = new Stream[2];
+            Set<Stream> called = new HashSet<>();
+            for (int index = 0; index < 2; index++) {
+                int place = index;
+                pollUntil(loop, () -> (streams[place] = accepted[0].tryAccept()) != null);
+                streams[place].onEvents(kinds -> {
+                    called.add(streams[place]);
+                    throw new IllegalStateException("thrown by an observer");
+                });
+                Check.equal(streams[place].tryRecv(), null);
+            }
+            for (Stream stream : opening.get()) {
+                stream.send(new byte[1]);
+            }
+            AtomicInteger thrown = new AtomicInteger();
+            long deadline = System.nanoTime() + Pair.SOON.toNanos();
+            while (called.size() < 2) {
+                try {
+                    loop.poll();
+                } catch (IllegalStateException expected) {
+                    thrown.incrementAndGet();
+                }
+                Check.that(System.nanoTime() < deadline, "both observers are called in time");
+            }
+            Check.that(thrown.get() > 0, "what observers throw is thrown");
+            for (Stream stream : streams) {
+                stream.close();
+            }
+            accepted[0].close();
+            connecting.get().close();
         }
     }
 

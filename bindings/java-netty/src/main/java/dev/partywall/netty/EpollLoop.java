@@ -177,6 +177,9 @@ final class EpollLoop implements EpollIoHandle {
         } catch (IOException failure) {
             LOGGER.warn("The sessions of an event loop cannot advance.", failure);
             return 0;
+        } catch (RuntimeException failure) {
+            LOGGER.warn("A channel has failed to handle an event.", failure);
+            return 1;
         }
     }
 

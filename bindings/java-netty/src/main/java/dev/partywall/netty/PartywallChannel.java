@@ -29,6 +29,7 @@ import java.nio.ByteBuffer;
 import java.nio.channels.AlreadyConnectedException;
 import java.nio.channels.ClosedChannelException;
 import java.nio.channels.ConnectionPendingException;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
@@ -222,7 +223,11 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
         }
         reportedKinds.getAndUpdate(before -> before | kinds);
         if (isRegistered()) {
-            eventLoop().execute(this::takeReported);
+            try {
+                eventLoop().execute(this::takeReported);
+            } catch (RejectedExecutionException isShutDown) {
+                // The event loop has closed the channel, or leaves it as it is.
+            }
         }
     }
 
