@@ -59,10 +59,13 @@ final class GrpcTest {
         private Peer() {}
 
         public static void main(String[] arguments) throws Exception {
-            EchoService.serve(Ends.group(1), new PartywallAddress(arguments[0]), new EchoService());
-            System.out.println("listening");
-            System.in.read(); // until the test ends, which closes the pipe
-            System.exit(0);
+            try {
+                EchoService.serve(Ends.group(1), new PartywallAddress(arguments[0]), new EchoService());
+                System.out.println("listening");
+                System.in.read(); // until the test ends, which closes the pipe
+            } finally {
+                System.exit(0); // event loops are no daemons
+            }
         }
     }
 
@@ -223,9 +226,15 @@ final class GrpcTest {
     }
 
     private static Process start(String address) throws IOException {
-        Process process = new ProcessBuilder(System.getProperty("java.home") + "/bin/java",
-                "--enable-native-access=ALL-UNNAMED", "-cp", System.getProperty("java.class.path"),
-                Peer.class.getName(), address).redirectError(ProcessBuilder.Redirect.INHERIT).start();
+        List<String> command = new ArrayList<>(List.of(System.getProperty("java.home") + "/bin/java",
+                "--enable-native-access=ALL-UNNAMED", "-cp", System.getProperty("java.class.path")));
+        String library = System.getProperty("partywall.library");
+        if (library != null) {
+            command.add("-Dpartywall.library=" + library);
+        }
+        command.addAll(List.of(Peer.class.getName(), address));
+        Process process = new ProcessBuilder(command)
+                .redirectError(ProcessBuilder.Redirect.INHERIT).start();
         String line = process.inputReader().readLine();
         if (!"listening".equals(line)) {
             process.destroyForcibly();
