@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! tests()      stages test and doc; torture     target/
-//! programs()   stages go and go-frameworks      target/          of the same build
+//! programs()   golden vectors; stages go and    target/          of the same build
+//!              go-frameworks
 //! guarded()    stages test and faults;          target/          guards of seeded faults
 //!              torture --faults
 //! models()     stages loom and faults           target/loom      guards, --cfg loom
@@ -18,9 +19,10 @@
 //! through `RUSTFLAGS`, which would change dependencies, too: `tests()` and `guarded()` share
 //! these.
 //!
-//! The tests of links have guards in every stage, and so have the models. The stage `faults` runs
-//! the executables that have passed in an earlier stage. All other tests, those of the command
-//! among them, run the code that ships, without any guard.
+//! The tests of links have guards in every stage, and so have the models. All other tests, those of
+//! the command among them, run the code that ships, without any guard. Those of them that must
+//! notice a fault run once more with guards. The stage `faults` runs the executables that have
+//! passed in an earlier stage.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -12,7 +12,7 @@
 //! run, each in the directory of its package, as cargo does. The output of each is printed as a
 //! whole when the executable ends.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -21,25 +21,35 @@ use std::time::Instant;
 use crate::builds::FAULT;
 use crate::command::Step;
 
-/// Builds the executables of `steps` (each a `cargo test` without `--no-run`), one step after the
-/// other, and runs up to `at_once` of the executables at the same time.
+/// Chooses the tests to run of an executable, by paths or parts of them. `None` means that the
+/// executable does not run, no path that all its tests run.
+pub type Choice = fn(&Executable) -> Option<Vec<&'static str>>;
+
+/// The choice of all tests.
+pub fn all(_: &Executable) -> Option<Vec<&'static str>> {
+    Some(Vec::new())
+}
+
+/// Builds the executables of each step of `builds` (a `cargo test` without `--no-run`), one step
+/// after the other, and runs the chosen tests, up to `at_once` of the executables at the same time.
 ///
 /// # Errors
 /// If the build fails, cargo's answer is not understood, or a test failed; the message says how to
 /// repeat it.
-pub fn run(steps: &[Step], at_once: usize) -> Result<(), String> {
+pub fn run(builds: &[(Step, Choice)], at_once: usize) -> Result<(), String> {
     let (mut count, passed) = (0, AtomicUsize::new(0));
-    let work = |executable: &Executable| {
-        passed.fetch_add(executable.run()?, Ordering::Relaxed);
+    let work = |(executable, paths): &(Executable, Vec<&str>)| {
+        passed.fetch_add(executable.run(paths)?, Ordering::Relaxed);
         Ok(())
     };
     Queue::new(at_once).run(work, |queue| {
-        let mut push = |executable: Executable| {
-            count += 1;
-            let is_long = LONG.contains(&&*executable.name);
-            queue.push(executable, is_long);
-        };
-        steps.iter().try_for_each(|step| {
+        builds.iter().try_for_each(|(step, choice)| {
+            let mut push = |executable: Executable| {
+                let Some(paths) = choice(&executable) else { return };
+                count += 1;
+                let rank = LONG.iter().position(|name| *name == executable.name);
+                queue.push((executable, paths), rank.unwrap_or(LONG.len()));
+            };
             let mut with_program = Vec::new();
             build_each(step, |executable| {
                 if executable.has_program() {
@@ -120,6 +130,17 @@ impl Executable {
         Ok(Some(Self { path: path.to_owned(), name: name.to_owned(), is_library, directory }))
     }
 
+    /// The unit tests of a library, or a test executable, for the tests of callers.
+    #[cfg(test)]
+    pub fn sample(package: &str, name: &str) -> Self {
+        Self {
+            path: format!("target/debug/deps/{name}"),
+            name: name.to_owned(),
+            is_library: name == LIBRARY,
+            directory: format!("crates/{package}"),
+        }
+    }
+
     /// Whether the executable's package has a program, which its tests may start. Cargo may build a
     /// test executable before the program.
     fn has_program(&self) -> bool {
@@ -146,10 +167,11 @@ impl Executable {
             .variable(FAULT, "")
     }
 
-    /// Runs the executable, prints its output, and returns how many of its tests passed.
-    fn run(&self) -> Result<usize, String> {
+    /// Runs the tests whose paths contain one of `paths`, or all tests if there is no path. Prints
+    /// the output, and returns how many tests passed.
+    fn run(&self, paths: &[&str]) -> Result<usize, String> {
         let start = Instant::now();
-        let step = self.step();
+        let step = paths.iter().fold(self.step(), |step, path| step.arg(path));
         let output = step.capture()?;
         println!(
             "     Running {} {} ({}), {:.1} s\n{}{}",
@@ -184,7 +206,7 @@ pub fn each<T: Send>(
     run: impl Fn(&T) -> Result<(), String> + Sync,
 ) -> Result<(), String> {
     Queue::new(at_once).run(run, |queue| {
-        items.into_iter().for_each(|item| queue.push(item, false));
+        items.into_iter().for_each(|item| queue.push(item, 0));
         Ok(())
     })
 }
@@ -201,7 +223,10 @@ struct Queue<T> {
 }
 
 struct State<T> {
-    waiting: VecDeque<T>,
+    /// The items that wait, under their rank and the number of items that were added before them.
+    waiting: BTreeMap<(usize, usize), T>,
+    /// Number of items that have been added.
+    added: usize,
     /// Number of items that a worker is processing.
     running: usize,
     /// Whether all items have been added.
@@ -211,19 +236,23 @@ struct State<T> {
 
 impl<T: Send> Queue<T> {
     fn new(at_once: usize) -> Self {
-        let waiting = VecDeque::new();
-        let state = State { waiting, running: 0, is_complete: false, failures: Vec::new() };
+        let state = State {
+            waiting: BTreeMap::new(),
+            added: 0,
+            running: 0,
+            is_complete: false,
+            failures: Vec::new(),
+        };
         Self { state: Mutex::new(state), changed: Condvar::new(), at_once }
     }
 
-    /// Adds an item: before the items that wait if it is `urgent`, else after them.
-    fn push(&self, item: T, urgent: bool) {
+    /// Adds an item, which is taken before all that wait with a higher rank, and after all that
+    /// wait with the same rank.
+    fn push(&self, item: T, rank: usize) {
         let mut state = self.lock();
-        if urgent {
-            state.waiting.push_front(item)
-        } else {
-            state.waiting.push_back(item)
-        }
+        let key = (rank, state.added);
+        state.added += 1;
+        state.waiting.insert(key, item);
         self.changed.notify_all();
     }
 
@@ -263,10 +292,10 @@ impl<T: Send> Queue<T> {
                 return None;
             }
             let at_once = if state.is_complete { self.at_once } else { WHILE_COMPILING };
-            let item = if state.running < at_once { state.waiting.pop_front() } else { None };
-            if item.is_some() {
+            let item = if state.running < at_once { state.waiting.pop_first() } else { None };
+            if let Some((_, item)) = item {
                 state.running += 1;
-                return item;
+                return Some(item);
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -297,21 +326,25 @@ fn text<'a>(object: &'a str, key: &str) -> Option<&'a str> {
     (!value.contains('\\')).then_some(value)
 }
 
-/// The executables whose run takes longest. They begin first, so that none of them runs alone at
-/// the end.
-const LONG: [&str; 12] = [
-    "commands",
-    "channels",
+/// The executables whose run takes longest, the longest first. They begin in this order, before all
+/// others, so that none of them runs alone at the end.
+const LONG: [&str; 16] = [
     "hostile",
-    "ring",
+    "channels",
     "partywall_link",
-    "memory",
+    "link",
     "hostile_peers",
-    "model",
     "death",
+    "memory",
     "links",
+    "shmipc",
+    "commands",
     "kill_sweep",
+    "proxy",
+    "sessions",
     "idle",
+    "model",
+    "idle_links",
 ];
 
 #[cfg(test)]
@@ -349,10 +382,8 @@ mod tests {
     #[test]
     fn package_with_a_program_is_recognised() {
         let executable = |directory: &str| Executable {
-            path: String::new(),
-            name: String::new(),
-            is_library: false,
             directory: format!("{}/{directory}", env!("CARGO_MANIFEST_DIR")),
+            ..Executable::sample("", "")
         };
         assert!(executable("../crates/cli").has_program() && executable(".").has_program());
         assert!(!executable("../crates/link").has_program());
@@ -376,9 +407,9 @@ mod tests {
         let (sender, receiver) = std::sync::mpsc::channel();
         let work = |item: &u32| sender.send(*item).map_err(|error| error.to_string());
         let outcome = Queue::new(2).run(work, |queue| {
-            queue.push(1, false);
+            queue.push(1, 0);
             let second = receiver.recv().map_err(|error| error.to_string())?;
-            queue.push(second + 1, false);
+            queue.push(second + 1, 0);
             Ok(())
         });
         assert_eq!(outcome, Ok(()));
@@ -386,13 +417,15 @@ mod tests {
     }
 
     #[test]
-    fn urgent_items_are_taken_first() {
+    fn items_are_taken_by_rank_and_then_in_their_order() {
         let queue = Queue::new(1);
-        queue.push("late", false);
-        queue.push("soon", true);
-        assert_eq!(queue.take(), Some("soon"));
-        queue.finish(Ok(()));
-        assert_eq!(queue.take(), Some("late"));
+        for (item, rank) in [("short", 2), ("shorter", 2), ("long", 1), ("longest", 0)] {
+            queue.push(item, rank);
+        }
+        for item in ["longest", "long", "short", "shorter"] {
+            assert_eq!(queue.take(), Some(item));
+            queue.finish(Ok(()));
+        }
     }
 
     #[test]

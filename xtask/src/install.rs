@@ -4,8 +4,8 @@
 //!
 //! ```text
 //! PREFIX/include/partywall.h, .hpp,    PREFIX/lib/libpartywall.so ─▶ .so.0 ─▶ .so.0.1.0
-//!   partywall/asio.hpp                 PREFIX/lib/pkgconfig/partywall.pc
-//! PREFIX/lib/libpartywall.a
+//!   partywall/asio.hpp, calls.hpp,     PREFIX/lib/pkgconfig/partywall.pc
+//!   partywall/lossy.hpp                PREFIX/lib/libpartywall.a
 //! PREFIX/lib/cmake/Partywall/          PREFIX/share/man/man3/partywall.3
 //! ```
 //!
@@ -40,7 +40,7 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     place.archive()?;
     place.shared_library()?;
     place.copy("bindings/c/include/partywall.h", "include/partywall.h")?;
-    for header in ["partywall.hpp", "partywall/asio.hpp"] {
+    for header in HEADERS {
         place.copy(&format!("bindings/cpp/include/{header}"), &format!("include/{header}"))?;
     }
     place.fill("bindings/c/partywall.pc.in", "lib/pkgconfig/partywall.pc")?;
@@ -170,6 +170,9 @@ impl Place {
     }
 }
 
+/// The headers of C++, below their directory.
+const HEADERS: [&str; 4] =
+    ["partywall.hpp", "partywall/asio.hpp", "partywall/calls.hpp", "partywall/lossy.hpp"];
 /// The archive that cargo builds.
 const ARCHIVE: &str = "target/release/libpartywall_capi.a";
 /// Version of the workspace, which all its packages share.

@@ -66,13 +66,18 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     failure.map_or(Ok(()), Err)
 }
 
-/// Returns the outcome of a stage; that it was skipped is an error if the stage is required.
+/// Returns the outcome of a stage; that it or a part of it was skipped is an error if the stage is
+/// required.
 fn checked(stage: &str, done: Done, required: &[String]) -> Result<Done, String> {
+    if !required.iter().any(|name| name == stage) {
+        return Ok(done);
+    }
     match done {
-        Done::Skipped(reason) if required.iter().any(|name| name == stage) => {
-            Err(format!("it was skipped, and --require names it: {reason}"))
+        Done::Passed => Ok(Done::Passed),
+        Done::Partly(reason) => {
+            Err(format!("a part of it was skipped, and --require names it: {reason}"))
         }
-        done => Ok(done),
+        Done::Skipped(reason) => Err(format!("it was skipped, and --require names it: {reason}")),
     }
 }
 
@@ -193,11 +198,11 @@ fn passed(steps: &[Step]) -> Result<Done, String> {
     Ok(Done::Passed)
 }
 
-/// Builds the test executables that `steps` would run, and runs up to `at_once` of them at the same
-/// time.
-fn side_by_side(steps: &[Step], at_once: usize) -> Result<Done, String> {
-    steps.iter().for_each(|step| println!("$ {step}"));
-    executables::run(steps, at_once)?;
+/// Builds the test executables that each step of `builds` would run, and runs the chosen tests, up
+/// to `at_once` executables at the same time.
+fn side_by_side(builds: &[(Step, executables::Choice)], at_once: usize) -> Result<Done, String> {
+    builds.iter().for_each(|(step, _)| println!("$ {step}"));
+    executables::run(builds, at_once)?;
     Ok(Done::Passed)
 }
 
@@ -205,11 +210,16 @@ fn fmt(_: &[&str]) -> Result<Done, String> {
     passed(&[Step::cargo("fmt --all --check")])
 }
 
+/// Applies the rules to the tree. Meanwhile cargo compiles the generator of the golden vectors,
+/// which are compared with those of the tree.
 fn tidy_and_vectors(_: &[&str]) -> Result<Done, String> {
-    tidy::main(&[])?;
-    if vectors::exist() {
-        vectors::main(&["--check".to_owned()])?;
-    }
+    let compare = || if vectors::exist() { vectors::main(&["--check".to_owned()]) } else { Ok(()) };
+    std::thread::scope(|scope| {
+        let compared = scope.spawn(compare);
+        let tidy = tidy::main(&[]);
+        let compared = compared.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        tidy.and(compared)
+    })?;
     Ok(Done::Passed)
 }
 
@@ -222,11 +232,15 @@ fn clippy(_: &[&str]) -> Result<Done, String> {
     ])
 }
 
-/// Runs the tests of every target but doctests, which the stage `doc` runs. The tests of the crate
-/// `link` have the guards of seeded faults, so that the stage `faults` finds them built.
+/// Runs the tests of every target but doctests, which the stage `doc` runs. Examples have no tests:
+/// the stages `clippy` and `doc` compile them. The tests of the crate `link` have the guards of
+/// seeded faults. Of the other crates, the tests that must notice a fault run a second time, with
+/// the guards. So the stage `faults` finds them built and passed.
 fn test(_: &[&str]) -> Result<Done, String> {
-    let others = builds::tests().args("--exclude partywall-link --lib --bins --tests --examples");
-    side_by_side(&[others, faults::tests()?], TESTS_AT_ONCE)
+    let others = builds::tests().args("--exclude partywall-link --tests");
+    let builds: [(Step, executables::Choice); 2] =
+        [(others, executables::all), (faults::tests()?, faults::tests_of)];
+    side_by_side(&builds, TESTS_AT_ONCE)
 }
 
 /// The command `cargo doc` with the given arguments, in which each warning is an error, such as a
@@ -259,7 +273,7 @@ fn loom(_: &[&str]) -> Result<Done, String> {
             "there is no model in crates/ring/tests/loom: memory orders are unproved".into()
         );
     }
-    side_by_side(&[step], BUSY_AT_ONCE)
+    side_by_side(&[(step, executables::all)], BUSY_AT_ONCE)
 }
 
 /// Runs the models of sessions: unit tests in which shuttle chooses the order of threads. If there
@@ -299,7 +313,7 @@ fn conformance(_: &[&str]) -> Result<Done, String> {
     let manifest = "--manifest-path conformance/rust/Cargo.toml";
     passed(&[Step::cargo("fmt --all --check").args(manifest)])?;
     let step = Step::cargo("test --workspace --target-dir target").args(manifest);
-    side_by_side(&[step.args("--lib --bins --tests")], BUSY_AT_ONCE)
+    side_by_side(&[(step.args("--lib --bins --tests"), executables::all)], BUSY_AT_ONCE)
 }
 
 /// Compiles C programs against the library, and runs them. Then the library is installed.
@@ -314,7 +328,8 @@ fn c(_: &[&str]) -> Result<Done, String> {
         let source = format!("bindings/c/examples/{example}.c");
         build_by_pkg_config("cc", "c11", &source, &format!("{prefix}/{example}"))?;
     }
-    build_by_cmake("c", &prefix)
+    build_by_cmake("c", &prefix)?;
+    Ok(passed_but_for(&missing_builders()))
 }
 
 /// Compiles C++ programs against the library, and runs them. Then the headers are installed.
@@ -326,19 +341,31 @@ fn cpp(_: &[&str]) -> Result<Done, String> {
     let prefix = installed()?;
     let program = format!("{prefix}/echo_cpp");
     build_by_pkg_config("c++", "c++17", "bindings/cpp/examples/echo.cpp", &program)?;
-    let built = build_by_cmake("cpp", &prefix)?;
+    build_by_cmake("cpp", &prefix)?;
     // The executable leaves out what needs the header of a library that is not installed.
     let headers = [
         ("boost/asio.hpp", "libboost-dev"),
         ("boost/beast/http.hpp", "libboost-dev"),
         ("asio.hpp", "libasio-dev"),
     ];
-    let missing: Vec<String> = headers
+    let missing = headers
         .iter()
         .filter(|(header, _)| !has_header(header))
-        .map(|(header, package)| format!("no <{header}>, which the package {package} has"))
-        .collect();
-    if missing.is_empty() { Ok(built) } else { Ok(Done::Partly(missing.join("; "))) }
+        .map(|(header, package)| format!("no <{header}>, which the package {package} has"));
+    Ok(passed_but_for(&missing.chain(missing_builders()).collect::<Vec<_>>()))
+}
+
+/// The outcome of a stage that has left out what needs something missing, each with its reason.
+fn passed_but_for(missing: &[String]) -> Done {
+    if missing.is_empty() { Done::Passed } else { Done::Partly(missing.join("; ")) }
+}
+
+/// The programs that would build the examples against the installed library, as far as they are not
+/// there.
+fn missing_builders() -> Vec<String> {
+    let is_there = |program: &str| Step::new(program).args("--version").works();
+    let missing = ["pkg-config", "cmake"].into_iter().filter(|program| !is_there(program));
+    missing.map(|program| format!("no {program}")).collect()
 }
 
 /// Whether the C++ compiler finds a header of the system. The programs of the tests look for it in
@@ -356,8 +383,7 @@ fn installed() -> Result<String, String> {
     Ok(prefix)
 }
 
-/// Builds a program against the installed library, as users of pkg-config do. Without pkg-config
-/// only a message is printed.
+/// Builds a program against the installed library, as users of pkg-config do, if that is there.
 fn build_by_pkg_config(
     compiler: &str,
     standard: &str,
@@ -365,7 +391,6 @@ fn build_by_pkg_config(
     program: &str,
 ) -> Result<(), String> {
     if !Step::new("pkg-config").args("--version").works() {
-        println!("skipped in this stage: no pkg-config");
         return Ok(());
     }
     let prefix = program.rsplit_once('/').map_or("", |(prefix, _)| prefix);
@@ -378,11 +403,11 @@ fn build_by_pkg_config(
     passed(&[compile.args(&flags).arg("-o").arg(program)]).map(drop)
 }
 
-/// Builds the examples of a language against the installed library, as users of CMake do.
-fn build_by_cmake(language: &str, prefix: &str) -> Result<Done, String> {
+/// Builds the examples of a language against the installed library, as users of CMake do, if that
+/// is there.
+fn build_by_cmake(language: &str, prefix: &str) -> Result<(), String> {
     if !Step::new("cmake").args("--version").works() {
-        println!("skipped in this stage: no CMake");
-        return Ok(Done::Passed);
+        return Ok(());
     }
     let (source, build) =
         (format!("bindings/{language}/examples"), format!("target/cmake/{language}"));
@@ -395,6 +420,7 @@ fn build_by_cmake(language: &str, prefix: &str) -> Result<Done, String> {
             .arg(&format!("-DCMAKE_PREFIX_PATH={prefix}")),
         Step::new("cmake").arg("--build").arg(&build),
     ])
+    .map(drop)
 }
 
 /// Compares the symbols that a shared library exports with those of the version script.
@@ -728,13 +754,17 @@ mod tests {
     }
 
     #[test]
-    fn required_stage_that_was_skipped_is_an_error() {
+    fn required_stage_that_was_skipped_in_whole_or_in_part_is_an_error() {
         let arguments = ["--require", "go,deny"].map(str::to_owned);
         let required = choose(&arguments).unwrap().required;
         let skipped = || Done::Skipped("no tool".to_owned());
         assert!(checked("go", skipped(), &required).unwrap_err().contains("no tool"));
         assert_eq!(checked("go", Done::Passed, &required), Ok(Done::Passed));
         assert_eq!(checked("miri", skipped(), &required), Ok(skipped()));
+        let partly = || passed_but_for(&["no header".to_owned()]);
+        assert!(checked("go", partly(), &required).unwrap_err().contains("no header"));
+        assert_eq!(checked("miri", partly(), &required), Ok(partly()));
+        assert_eq!(checked("go", passed_but_for(&[]), &required), Ok(Done::Passed));
         assert!(chosen(&["--require", "gone"]).unwrap_err().contains("no stage `gone`"));
         assert!(chosen(&["--require"]).is_err());
     }

@@ -3,7 +3,7 @@
 //! `vectors`.
 //!
 //! ```text
-//! cargo run -p partywall-layout --example vectors -- target/vectors
+//! target/debug/examples/vectors target/vectors
 //! target/vectors/**  ── gen ──▶  spec/vectors/**      (gen --check: compare only)
 //!                               spec/sessions/**     with the argument --sessions
 //!                               spec/handshakes/**   with the argument --handshakes
@@ -16,6 +16,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::builds;
 use crate::command::Step;
 
 /// Runs the generator and writes the golden vectors again, or with `--check` compares the stored
@@ -32,6 +33,7 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     if !exist() {
         return Err(format!("there is no generator yet: it belongs in {EXAMPLE}"));
     }
+    builds::programs().args("-q --target-dir target --example vectors").run()?;
     SETS.iter().try_for_each(|set| generate(set, check))
 }
 
@@ -44,7 +46,7 @@ fn generate(set: &Set, check: bool) -> Result<(), String> {
         fs::remove_dir_all(FRESH).map_err(cannot)?;
     }
     fs::create_dir_all(FRESH).map_err(cannot)?;
-    let mut step = Step::cargo("run -q -p partywall-layout --example vectors --");
+    let mut step = Step::new(GENERATOR);
     if let Some(flag) = set.flag {
         step = step.arg(flag);
     }
@@ -153,6 +155,7 @@ fn contents(root: &Path) -> io::Result<Contents> {
 }
 
 const EXAMPLE: &str = "crates/layout/examples/vectors.rs";
+const GENERATOR: &str = "target/debug/examples/vectors";
 const FRESH: &str = "target/vectors";
 
 /// A directory of the specification whose files the example `vectors` makes.

@@ -593,6 +593,15 @@ int32_t partywall_session_close(partywall_session *session, uint32_t code, const
 /* Waits until every stream of the session has ended. PARTYWALL_TIMED_OUT: some have not. */
 int32_t partywall_session_wait_drained(partywall_session *session, int64_t timeout_ns,
                                        partywall_error **error);
+/*
+ * Waits until the session is over, and writes the number of the reason to `*reason`: for example
+ * PARTYWALL_FINISHED, PARTYWALL_DISCONNECTED, or 411 if the peer closed it with a code or text. `cause`
+ * may be NULL; otherwise `*cause` becomes an error object with the text and the application code, or
+ * NULL for a state. PARTYWALL_TIMED_OUT: the session is not over.
+ */
+int32_t partywall_session_wait_closed(partywall_session *session, int32_t *reason,
+                                      partywall_error **cause, int64_t timeout_ns,
+                                      partywall_error **error);
 /* Waits until the session is over and the process may exit. PARTYWALL_TIMED_OUT: it is not. */
 int32_t partywall_session_wait_finished(partywall_session *session, int64_t timeout_ns,
                                         partywall_error **error);
@@ -630,6 +639,15 @@ int32_t partywall_stream_reserve(partywall_stream *stream, size_t len, void **da
 /* Sends the message in `reservation`, as partywall_channel_commit does. */
 int32_t partywall_stream_commit(partywall_stream *stream, partywall_reservation *reservation,
                                 int64_t timeout_ns, partywall_error **error);
+/*
+ * Waits until the peer receives no more, and writes why, as partywall_session_wait_closed does: for
+ * example PARTYWALL_STREAM_STOPPED, or PARTYWALL_DISCONNECTED. So a sender learns of the end without
+ * sending; meanwhile, nothing else can be sent on the stream. PARTYWALL_ARGUMENT: the stream is in a
+ * loop, which reports PARTYWALL_ENDED.
+ */
+int32_t partywall_stream_wait_stopped(partywall_stream *stream, int32_t *reason,
+                                      partywall_error **cause, int64_t timeout_ns,
+                                      partywall_error **error);
 /* Ends the sending direction: the peer receives every sent message, then PARTYWALL_FINISHED. */
 int32_t partywall_stream_finish(partywall_stream *stream, partywall_error **error);
 /* Ends the sending direction at once: the peer gets PARTYWALL_STREAM_RESET and the code. */
@@ -823,6 +841,41 @@ int32_t partywall_shmipc_hot_restart_state(partywall_shmipc *shmipc, int32_t *st
 #define PARTYWALL_LINK_QUARANTINED 4
 #define PARTYWALL_LINK_CLOSED 5
 
+/* Kinds of events of a link. A later version may have others. */
+/* Messages flow over a new connection. */
+#define PARTYWALL_LINK_EVENT_ATTACHED 1
+/* The connection has ended; a client attaches again by itself. */
+#define PARTYWALL_LINK_EVENT_DETACHED 2
+/* An attempt to attach has failed; a client tries again by itself. */
+#define PARTYWALL_LINK_EVENT_REFUSED 3
+/* This end is in another epoch. */
+#define PARTYWALL_LINK_EVENT_EPOCH 4
+/* A later process has opened this end, so this one attaches no more. */
+#define PARTYWALL_LINK_EVENT_FENCED 5
+/* The files of both ends contradict each other; both keep all bytes until an operator decides. */
+#define PARTYWALL_LINK_EVENT_QUARANTINED 6
+/* After a reboot without a good end: messages that were sent may be lost. */
+#define PARTYWALL_LINK_EVENT_LOSS_POSSIBLE 7
+/* After a reboot without a good end: messages that were acknowledged may come again. */
+#define PARTYWALL_LINK_EVENT_REPEAT_POSSIBLE 8
+/* The file that the link had in this boot is gone; a new one begins empty. */
+#define PARTYWALL_LINK_EVENT_FILE_REPLACED 9
+
+/*
+ * An event of a link. `is_resumed` is 1 if the peer's stream goes on where it was on the last
+ * connection; it is 0 for a new one, or one of a peer that has lost its state. `is_farewell` is 1 if
+ * the connection ended because the peer closed its end. `epoch` is the number of the new epoch.
+ * `text` describes the event for people, with the reason; a longer one is cut.
+ */
+typedef struct partywall_link_event {
+    int32_t kind;
+    int32_t is_resumed;
+    int32_t is_farewell;
+    int32_t reserved;
+    uint64_t epoch;
+    char text[488];
+} partywall_link_event;
+
 /* Makes a configuration of links with the default settings. */
 int32_t partywall_link_config_new(partywall_link_config **config, partywall_error **error);
 /* Frees a configuration. NULL is allowed. */
@@ -889,6 +942,19 @@ int32_t partywall_link_server_free(partywall_link_server *server);
 int32_t partywall_link_server_accept(partywall_link_server *server, partywall_link **link,
                                      int64_t timeout_ns, partywall_error **error);
 
+/*
+ * Copies why the server has refused a connection last, as partywall_listener_address copies an
+ * address; a text of length 0 if it has refused none.
+ */
+int32_t partywall_link_server_last_refusal(partywall_link_server *server, void *buffer,
+                                           size_t capacity, size_t *len, partywall_error **error);
+/*
+ * Takes the error because of which the server could not open the last link of an admitted client,
+ * such as a file of another boot. `*cause` becomes an error object, or NULL if there was none.
+ */
+int32_t partywall_link_server_take_open_error(partywall_link_server *server,
+                                              partywall_error **cause, partywall_error **error);
+
 /* Frees the handle of a link without closing it: both ends go on later. NULL is allowed. */
 int32_t partywall_link_free(partywall_link *link);
 /*
@@ -915,6 +981,17 @@ int32_t partywall_link_unacked_bytes(partywall_link *link, uint64_t *bytes,
                                      partywall_error **error);
 /* Writes the state of the link: PARTYWALL_LINK_DETACHED and so on. */
 int32_t partywall_link_status(partywall_link *link, int32_t *status);
+/* Copies a description of the state for logs, with the transport and the peer. */
+int32_t partywall_link_status_text(partywall_link *link, void *buffer, size_t capacity,
+                                   size_t *len, partywall_error **error);
+/*
+ * Takes the oldest event of the link, and writes it; waits for one. `size` is
+ * sizeof(partywall_link_event). Calls that send and receive do not fail when a connection ends; its
+ * events say so. The link keeps the first 1024 of them. PARTYWALL_EMPTY: there is none now. Events
+ * from before a link is fenced or in quarantine come first, then the number of that error.
+ */
+int32_t partywall_link_next_event(partywall_link *link, partywall_link_event *event, size_t size,
+                                  int64_t timeout_ns, partywall_error **error);
 
 /* Writes where the bytes of a message lie. They stay there until the message is freed. */
 int32_t partywall_link_message_data(partywall_link_message *message, const void **data,

@@ -153,6 +153,7 @@ static void given_up(const char *address) {
     partywall_call *call = NULL, *next = NULL;
     partywall_request *request = NULL;
     partywall_message *answer = NULL;
+    partywall_error *error = NULL;
     int32_t is_cancelled = 0;
     OK(partywall_config_new(&config, NULL));
     OK(partywall_config_set(config, "in_flight_max", 1, NULL));
@@ -175,8 +176,9 @@ static void given_up(const char *address) {
     STATUS(partywall_calls_client_call(ends.client, "z", 1, &answer, 1000000, NULL),
            PARTYWALL_TIMED_OUT);
     OK(partywall_session_close(ends.there, 5, "over", NULL));
-    STATUS(partywall_calls_client_call(ends.client, "z", 1, &answer, TIMEOUT_NS, NULL), 411);
-    CHECK(answer == NULL);
+    STATUS(partywall_calls_client_call(ends.client, "z", 1, &answer, TIMEOUT_NS, &error), 411);
+    CHECK(answer == NULL && partywall_error_application_code(error) == 5);
+    OK(partywall_error_free(error));
     OK(partywall_calls_client_free(ends.client));
     OK(partywall_calls_server_free(ends.server));
     free_ends(ends);

@@ -37,6 +37,52 @@ static partywall_link *accept_link(partywall_link_server *server) {
     return link;
 }
 
+/* The events of a link say why it does not attach. */
+static void refused(partywall_link *link, const char *address) {
+    partywall_link_event event;
+    char text[100] = {0};
+    size_t len = 0;
+    OK(partywall_link_next_event(link, &event, sizeof event, TIMEOUT_NS, NULL));
+    CHECK(event.kind == PARTYWALL_LINK_EVENT_REFUSED);
+    CHECK(event.is_resumed == 0 && event.is_farewell == 0);
+    CHECK(strstr(event.text, strchr(address, '/')) != NULL);
+    STATUS(partywall_link_status_text(link, text, 3, &len, NULL), PARTYWALL_BUFFER_TOO_SHORT);
+    OK(partywall_link_status_text(link, text, sizeof text - 1, &len, NULL));
+    CHECK(strlen(text) == len && len > 3);
+}
+
+/* A server says why it has refused a client: here the client asks for another server's name. */
+static void refusing(const char *address) {
+    partywall_link_group *group = NULL;
+    partywall_link_config *config = NULL;
+    partywall_link_server *server = NULL;
+    partywall_link_client *client = NULL;
+    partywall_link *link = NULL;
+    partywall_link_event event;
+    partywall_error *cause = NULL;
+    char text[300] = {0};
+    size_t len = 9;
+    OK(partywall_link_group_new(&group, NULL));
+    OK(partywall_link_config_new(&config, NULL));
+    OK(partywall_link_config_set_group(config, group, NULL));
+    OK(partywall_link_server_bind(address, NULL, "carol", config, &server, NULL));
+    OK(partywall_link_server_last_refusal(server, NULL, 0, &len, NULL));
+    CHECK(len == 0);
+    OK(partywall_link_client_new(NULL, "alice", config, &client, NULL));
+    link = connect_link(client, address);
+    OK(partywall_link_next_event(link, &event, sizeof event, TIMEOUT_NS, NULL));
+    CHECK(event.kind == PARTYWALL_LINK_EVENT_REFUSED);
+    OK(partywall_link_server_last_refusal(server, text, sizeof text - 1, &len, NULL));
+    CHECK(len > 0 && strlen(text) == len);
+    OK(partywall_link_server_take_open_error(server, &cause, NULL));
+    CHECK(cause == NULL);
+    OK(partywall_link_free(link));
+    OK(partywall_link_client_free(client));
+    OK(partywall_link_server_free(server));
+    OK(partywall_link_config_free(config));
+    OK(partywall_link_group_free(group));
+}
+
 /* The server stops, and starts again: what was not acknowledged comes again, nothing else. */
 static void restart(const char *alice, const char *bob, const char *address) {
     partywall_link_client *client = NULL;
@@ -55,6 +101,7 @@ static void restart(const char *alice, const char *bob, const char *address) {
     OK(partywall_link_client_new(alice, "alice", config, &client, NULL));
     here = connect_link(client, address);
     send_numbers(here, 0, 5); /* kept, although the server is not there */
+    refused(here, address);
     OK(partywall_link_unacked_bytes(here, &bytes, NULL));
     CHECK(bytes > 0);
     STATUS(partywall_link_wait_acked(here, 1000, NULL), PARTYWALL_TIMED_OUT);
@@ -230,6 +277,9 @@ static void misuse(const char *directory, const char *address) {
     size_t len = 0;
     uint64_t bytes = 0;
     int32_t number = 0;
+    partywall_link_event event;
+    partywall_error *error = NULL;
+    char text[100];
     STATUS(partywall_link_group_new(NULL, NULL), PARTYWALL_ARGUMENT);
     STATUS(partywall_link_group_poll(NULL, &len, 0, NULL), PARTYWALL_ARGUMENT);
     STATUS(partywall_loop_add_links(NULL, NULL, 0, NULL), PARTYWALL_ARGUMENT);
@@ -277,6 +327,19 @@ static void misuse(const char *directory, const char *address) {
     STATUS(partywall_link_unacked_bytes(link, NULL, NULL), PARTYWALL_ARGUMENT);
     STATUS(partywall_link_status(NULL, &number), PARTYWALL_ARGUMENT);
     STATUS(partywall_link_status(link, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_status_text(NULL, text, sizeof text, &len, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_status_text(link, NULL, 5, &len, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_status_text(link, text, sizeof text, NULL, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_next_event(NULL, &event, sizeof event, 0, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_next_event(link, NULL, sizeof event, 0, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_next_event((partywall_link *)client, &event, sizeof event, 0, NULL),
+           PARTYWALL_HANDLE);
+    STATUS(partywall_link_server_last_refusal(NULL, text, sizeof text, &len, NULL),
+           PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_server_last_refusal(server, text, sizeof text, NULL, NULL),
+           PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_server_take_open_error(NULL, &error, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_server_take_open_error(server, NULL, NULL), PARTYWALL_ARGUMENT);
     STATUS(partywall_link_close(NULL, 0, NULL), PARTYWALL_ARGUMENT);
     STATUS(partywall_link_message_data(NULL, &data, &len), PARTYWALL_ARGUMENT);
     STATUS(partywall_link_message_attempt(NULL, NULL), PARTYWALL_ARGUMENT);
@@ -287,6 +350,7 @@ static void misuse(const char *directory, const char *address) {
     OK(partywall_link_free(NULL));
     OK(partywall_link_free(link));
     STATUS(partywall_link_send(link, "x", 1, 0, NULL), PARTYWALL_HANDLE);
+    STATUS(partywall_link_next_event(link, &event, sizeof event, 0, NULL), PARTYWALL_HANDLE);
     OK(partywall_link_server_free(server));
     STATUS(partywall_link_server_free(server), PARTYWALL_HANDLE);
     OK(partywall_link_client_free(client));
@@ -304,6 +368,7 @@ int main(int argc, char **argv) {
     CHECK(mkdir(alice, 0700) == 0 && mkdir(bob, 0700) == 0);
     restart(alice, bob, address);
     in_loop(address);
+    refusing(address);
     by_descriptor(address, PARTYWALL_TRANSPORT_SOCKET);
     by_descriptor(address, PARTYWALL_TRANSPORT_AUTO);
     misuse(argv[1], address);

@@ -118,6 +118,7 @@ static void codes(struct sessions pair) {
     partywall_error *error = NULL;
     const void *view = NULL;
     size_t len = 0;
+    int32_t reason = 0;
     OK(partywall_session_open(pair.client, NULL, 0, 0, &here, TIMEOUT_NS, NULL));
     OK(partywall_session_accept(pair.server, 0, &there, TIMEOUT_NS, NULL));
     STATUS(partywall_stream_reset(here, 0xffffff00, NULL), PARTYWALL_ARGUMENT);
@@ -133,6 +134,11 @@ static void codes(struct sessions pair) {
     }
     CHECK(status == PARTYWALL_STREAM_STOPPED && partywall_error_application_code(error) == 78);
     OK(partywall_error_free(error));
+    OK(partywall_stream_wait_stopped(there, &reason, &error, TIMEOUT_NS, NULL));
+    CHECK(reason == PARTYWALL_STREAM_STOPPED && partywall_error_application_code(error) == 78);
+    OK(partywall_error_free(error));
+    STATUS(partywall_stream_wait_stopped(NULL, &reason, &error, 0, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_stream_wait_stopped(there, NULL, &error, 0, NULL), PARTYWALL_ARGUMENT);
     OK(partywall_stream_free(here));
     OK(partywall_stream_free(there));
 
@@ -143,6 +149,14 @@ static void codes(struct sessions pair) {
     OK(partywall_session_close(pair.client, 79, "over", NULL));
     OK(partywall_session_wait_finished(pair.client, TIMEOUT_NS, NULL));
     OK(partywall_session_wait_finished(pair.server, TIMEOUT_NS, NULL));
+    STATUS(partywall_session_wait_closed(NULL, &reason, &error, 0, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_session_wait_closed(pair.server, NULL, &error, 0, NULL), PARTYWALL_ARGUMENT);
+    OK(partywall_session_wait_closed(pair.client, &reason, NULL, 0, NULL));
+    CHECK(reason == 401);
+    OK(partywall_session_wait_closed(pair.server, &reason, &error, TIMEOUT_NS, NULL));
+    CHECK(reason == 411 && partywall_error_application_code(error) == 79);
+    CHECK(strstr(partywall_error_message(error), "over") != NULL);
+    OK(partywall_error_free(error));
     STATUS(partywall_session_open(pair.server, NULL, 0, 0, &there, TIMEOUT_NS, &error), 411);
     CHECK(partywall_error_application_code(error) == 79);
     CHECK(strstr(partywall_error_message(error), "over") != NULL);
@@ -182,6 +196,7 @@ static void serve_in_loop(const char *address) {
     partywall_session_listener *listener = NULL;
     partywall_session *session = NULL;
     partywall_stream *streams[STREAMS] = {NULL};
+    int32_t reason = 0;
     size_t accepted = 0, ended = 0, numbers[STREAMS] = {0};
     pthread_t thread;
     OK(partywall_loop_new(&loop, NULL));
@@ -209,6 +224,10 @@ static void serve_in_loop(const char *address) {
                     CHECK(len == sizeof numbers[0]);
                     memcpy(&numbers[accepted], data, len);
                     STATUS(partywall_stream_send(stream, "x", 1, 5, NULL), PARTYWALL_ARGUMENT);
+                    STATUS(partywall_stream_wait_stopped(stream, &reason, NULL, 0, NULL),
+                           PARTYWALL_ARGUMENT);
+                    STATUS(partywall_session_wait_closed(session, &reason, NULL, 5, NULL),
+                           PARTYWALL_ARGUMENT);
                     streams[accepted++] = stream;
                 }
                 continue;
@@ -230,6 +249,15 @@ static void serve_in_loop(const char *address) {
             }
         }
     }
+    int32_t status;
+    while ((status = partywall_session_wait_closed(session, &reason, NULL, 0, NULL)) != 0) {
+        partywall_event event;
+        size_t count = 0;
+        CHECK(status == PARTYWALL_TIMED_OUT);
+        OK(partywall_loop_wait(loop, &event, 1, &count, TIMEOUT_NS, NULL));
+        CHECK(count == 1);
+    }
+    CHECK(reason == PARTYWALL_FINISHED);
     OK(partywall_session_free(session));
     OK(partywall_session_listener_free(listener));
     /* The session's end is written by the loop. */

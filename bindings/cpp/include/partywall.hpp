@@ -11,6 +11,8 @@
 //   link             a stream that outlives processes: link_client, link_server, link_message
 //   loop             one wait for all of them
 //
+// partywall/calls.hpp has calls over a stream, and partywall/lossy.hpp records that may be lost.
+//
 // Objects own what they name: they are moved, not copied, and free it when they are destroyed. A
 // moved-from object may only be destroyed or assigned to, and its calls fail with errc::argument.
 // Each operation that can fail has two overloads: one throws partywall::error, the other takes a
@@ -46,6 +48,8 @@
 #endif
 
 namespace partywall {
+
+using std::error_code;
 
 // ---- Errors ------------------------------------------------------------------------------------
 
@@ -93,6 +97,10 @@ enum class errc : std::int32_t {
     directory_not_opened = 521,
     link_busy = 527,
     file_of_another_boot = 533,
+    not_a_record = PARTYWALL_NOT_A_RECORD,
+    call_failed = PARTYWALL_CALL_FAILED,
+    call_refused = PARTYWALL_CALL_REFUSED,
+    call_aborted = PARTYWALL_CALL_ABORTED,
     argument = PARTYWALL_ARGUMENT,
     handle = PARTYWALL_HANDLE,
     panic = PARTYWALL_PANIC,
@@ -151,6 +159,10 @@ public:
         case errc::directory_not_opened: return "the directory of links cannot be opened";
         case errc::link_busy: return "another process owns the file of the link";
         case errc::file_of_another_boot: return "the link was not closed before the last reboot";
+        case errc::not_a_record: return "the message is no record of a lossy sender";
+        case errc::call_failed: return "the handler of the call has failed";
+        case errc::call_refused: return "the server has too many calls: try again later";
+        case errc::call_aborted: return "the server gave up the call";
         case errc::argument:
             return "an object is empty, an argument is out of range, or a timeout is negative";
         case errc::handle: return "the object was freed";
@@ -264,35 +276,6 @@ inline constexpr timeout forever = timeout::unlimited();
 
 namespace detail {
 
-/// The one owner of an object of the C interface.
-template <class T, std::int32_t (*Free)(T *)> class owner {
-public:
-    owner() = default;
-    explicit owner(T *object) noexcept : object_(object) {}
-    owner(owner &&other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
-    owner &operator=(owner &&other) noexcept {
-        if (this != &other) {
-            reset();
-            object_ = std::exchange(other.object_, nullptr);
-        }
-        return *this;
-    }
-    ~owner() { reset(); }
-
-    T *get() const noexcept { return object_; }
-    T **out() noexcept {
-        reset();
-        return &object_;
-    }
-    void forget() noexcept { object_ = nullptr; }
-    void reset() noexcept {
-        if (object_ != nullptr) Free(std::exchange(object_, nullptr));
-    }
-
-private:
-    T *object_ = nullptr;
-};
-
 /// The place for the error object of one call of the C interface, which makes none unless it fails.
 class failure {
 public:
@@ -302,13 +285,22 @@ public:
 
     partywall_error **out() noexcept { return &error_; }
 
-    [[noreturn]] void raise(std::int32_t status) const {
-        const owner<partywall_error, partywall_error_free> owned(error_);
-        const std::error_code code(static_cast<int>(status), category());
-        if (error_ == nullptr) throw error(code, "");
-        throw error(code, partywall_error_message(error_), partywall_error_application_code(error_),
-                    partywall_error_errno(error_));
+    /// Returns the error with the number `status`, and frees its object.
+    error take(std::int32_t status) {
+        const std::unique_ptr<partywall_error, decltype(&partywall_error_free)> owned(
+            std::exchange(error_, nullptr), partywall_error_free);
+        const error_code code(static_cast<int>(status), category());
+        if (owned.get() == nullptr) return error(code, "");
+        return error(code, partywall_error_message(owned.get()),
+                     partywall_error_application_code(owned.get()),
+                     partywall_error_errno(owned.get()));
     }
+    /// As above, if there is an object.
+    std::optional<error> take() {
+        if (error_ == nullptr) return std::nullopt;
+        return take(partywall_error_code(error_));
+    }
+    [[noreturn]] void raise(std::int32_t status) { throw take(status); }
 
 private:
     partywall_error *error_ = nullptr;
@@ -344,8 +336,13 @@ bool found(Function *function, Arguments... arguments) {
     return status == PARTYWALL_OK;
 }
 
+/// Throws if a status is not PARTYWALL_OK.
+inline void check(std::int32_t status) {
+    if (status != PARTYWALL_OK) failure().raise(status);
+}
+
 /// Sets `code` to a status.
-inline std::int32_t note(std::int32_t status, std::error_code &code) noexcept {
+inline std::int32_t note(std::int32_t status, error_code &code) noexcept {
     if (status == PARTYWALL_OK) code.clear();
     else code.assign(static_cast<int>(status), category());
     return status;
@@ -353,15 +350,96 @@ inline std::int32_t note(std::int32_t status, std::error_code &code) noexcept {
 
 /// Calls a function of the C interface, and sets `code` to its status.
 template <class Function, class... Arguments>
-std::int32_t call(std::error_code &code, Function *function, Arguments... arguments) noexcept {
+std::int32_t call(error_code &code, Function *function, Arguments... arguments) noexcept {
     return note(status_of(nullptr, function, arguments...), code);
 }
 
+/// Calls a function of the C interface that waits for an end and writes its reason.
+template <class Function, class Object>
+error reason_of(Function *function, Object *object, timeout time) {
+    failure cause;
+    std::int32_t reason = 0;
+    call(function, object, &reason, cause.out(), time);
+    return cause.take(reason);
+}
+template <class Function, class Object>
+error reason_of(error_code &code, Function *function, Object *object, timeout time) {
+    failure cause;
+    std::int32_t reason = 0;
+    const auto status = call(code, function, object, &reason, cause.out(), time);
+    return cause.take(status == PARTYWALL_OK ? reason : status);
+}
+
+/// What objects have in common: each owns one object of the C interface.
+template <class T, std::int32_t (*Free)(T *)> class handle {
+public:
+    handle() = default;
+    explicit handle(T *object) noexcept : object_(object) {}
+    handle(handle &&other) noexcept : object_(other.release()) {}
+    handle &operator=(handle &&other) noexcept {
+        if (this != &other) *out() = other.release();
+        return *this;
+    }
+    ~handle() { out(); }
+
+    explicit operator bool() const noexcept { return object_ != nullptr; }
+    T *get() const noexcept { return object_; }
+    /// Gives the object to the caller, who frees it.
+    T *release() noexcept { return std::exchange(object_, nullptr); }
+
+protected:
+    template <class U, std::int32_t (*F)(U *)> friend class handle;
+
+    /// Frees the object, and returns the place for another one.
+    T **out() noexcept {
+        if (object_ != nullptr) Free(std::exchange(object_, nullptr));
+        return &object_;
+    }
+
+    /// Calls a function with this object as its first argument.
+    template <class Function, class... Arguments>
+    void run(Function *function, Arguments... arguments) const {
+        call(function, get(), arguments...);
+    }
+    template <class Function, class... Arguments>
+    void run(error_code &code, Function *function, Arguments... arguments) const noexcept {
+        call(code, function, get(), arguments...);
+    }
+
+    /// Returns the object that a function makes, to which it writes a handle after `before`.
+    template <class Made, class Function, class... Before>
+    static Made make(Function *function, Before... before) {
+        Made made;
+        call(function, before..., made.out());
+        return made;
+    }
+    template <class Made, class Function, class... Before>
+    static Made make(error_code &code, Function *function, Before... before) noexcept {
+        Made made;
+        call(code, function, before..., made.out());
+        return made;
+    }
+    template <class Made, class Function, class... Before>
+    static Made make_within(timeout time, Function *function, Before... before) {
+        Made made;
+        call(function, before..., made.out(), time);
+        return made;
+    }
+    template <class Made, class Function, class... Before>
+    static Made make_within(timeout time, error_code &code, Function *function,
+                            Before... before) noexcept {
+        Made made;
+        call(code, function, before..., made.out(), time);
+        return made;
+    }
+
+private:
+    T *object_ = nullptr;
+};
+
 /// Returns the text that a function of the C interface copies into a buffer.
-template <class Object>
-std::string text_of(std::int32_t (*function)(Object *, void *, std::size_t, std::size_t *,
-                                             partywall_error **),
-                    Object *object) {
+template <class Function, class Object>
+std::string text_of(Function *function, Object *object) {
     std::string text(128, '\0');
     for (;;) {
         std::size_t size = 0;
@@ -442,6 +520,7 @@ enum class transport : std::uint64_t {
     automatic = PARTYWALL_TRANSPORT_AUTO,
     shared_memory = PARTYWALL_TRANSPORT_SHARED_MEMORY,
     socket = PARTYWALL_TRANSPORT_SOCKET,
+    protocol = PARTYWALL_TRANSPORT_PROTOCOL, ///< Another protocol has its own; it is no setting.
 };
 
 enum class begin_on : std::uint64_t {
@@ -482,12 +561,13 @@ enum class after_reboot : std::uint64_t {
 namespace detail {
 
 /// The setters that configurations of connections and of links have in common.
-template <class Config, class Object, auto New, auto Free, auto Set> class settings {
+template <class Config, class Object, auto New, std::int32_t (*Free)(Object *), auto Set>
+class settings : public handle<Object, Free> {
 public:
-    settings() { call(New, own_.out()); }
+    settings() { call(New, this->out()); }
 
     Config &set(const char *key, std::uint64_t value) {
-        call(Set, own_.get(), key, value);
+        call(Set, this->get(), key, value);
         return static_cast<Config &>(*this);
     }
     Config &set(const char *key, timeout time) {
@@ -503,15 +583,10 @@ public:
     Config &socket_mode(std::uint64_t mode) { return set("socket_mode", mode); }
     Config &allow_remote(bool allows) { return set("allow_remote", allows ? 1 : 0); }
 
-    Object *get() const noexcept { return own_.get(); }
-
 protected:
     template <class Value> static std::uint64_t number(Value value) noexcept {
         return static_cast<std::uint64_t>(value);
     }
-
-private:
-    owner<Object, Free> own_;
 };
 
 } // namespace detail
@@ -532,88 +607,139 @@ public:
 
     /// Admits processes of a user, and refuses all others that no such call admits.
     config &admit_user(std::uint32_t uid) {
-        if (const auto status = partywall_config_admit_user(get(), uid)) fail(status);
+        detail::check(partywall_config_admit_user(get(), uid));
         return *this;
     }
     /// Admits processes of a primary group, as admit_user() does of a user.
     config &admit_group(std::uint32_t gid) {
-        if (const auto status = partywall_config_admit_group(get(), gid)) fail(status);
+        detail::check(partywall_config_admit_group(get(), gid));
         return *this;
     }
+};
 
-private:
-    [[noreturn]] static void fail(std::int32_t status) { detail::failure().raise(status); }
+// ---- Peers, transports and counters ------------------------------------------------------------
+
+/// Structures of partywall.h, which explains their members: the process at the other end, as the
+/// kernel attests it, and counters.
+using peer_info = partywall_peer;
+using sender_stats = partywall_sender_stats;
+using receiver_stats = partywall_receiver_stats;
+
+/// The transport as it is now, and why memory is not shared.
+struct transport_state {
+    partywall::transport kind = transport::automatic;
+    std::uint32_t reason = 0; ///< PARTYWALL_REASON_POLICY and so on, or 0.
 };
 
 namespace detail {
-inline partywall_config *defaults() noexcept { return nullptr; }
+
+/// What channels and sessions know of their connection.
+template <class Self, class Calls> class connection {
+public:
+    peer_info peer() const {
+        peer_info found{};
+        check(Calls::peer(object(), &found, sizeof found));
+        return found;
+    }
+    transport_state transport() const {
+        std::int32_t kind = 0;
+        transport_state found;
+        check(Calls::transport(object(), &kind, &found.reason));
+        found.kind = static_cast<partywall::transport>(kind);
+        return found;
+    }
+    /// The counters of what this end sends. errc::busy: another thread is sending.
+    partywall::sender_stats sender_stats() const {
+        partywall::sender_stats found{};
+        check(Calls::sender_stats(object(), &found, sizeof found));
+        return found;
+    }
+    /// Descriptions for logs.
+    std::string peer_text() const { return text_of(Calls::peer_text, object()); }
+    std::string transport_text() const { return text_of(Calls::transport_text, object()); }
+
+private:
+    auto object() const noexcept { return static_cast<const Self *>(this)->get(); }
+};
+
 } // namespace detail
 
 // ---- Messages and reservations -----------------------------------------------------------------
 
 namespace detail {
-template <class Calls> class pipe;
-} // namespace detail
 
-/// A received message of its own: it stays valid until it is destroyed, in any thread, also after
-/// its channel or stream is gone. It may lie in memory of its sender, which then has that back.
-class message {
+/// The bytes of an object that was received. There are none, and the object is false, after an
+/// error and once it was moved away.
+template <class T, std::int32_t (*Free)(T *), auto Data> class received : public handle<T, Free> {
 public:
-    message() = default;
+    received() = default;
 
-    /// Whether there is a message; false after an error, and once it was moved away.
-    explicit operator bool() const noexcept { return own_.get() != nullptr; }
     bytes_view bytes() const noexcept { return bytes_; }
     operator bytes_view() const noexcept { return bytes_; }
     const std::byte *data() const noexcept { return bytes_.data(); }
     std::size_t size() const noexcept { return bytes_.size(); }
     std::string_view text() const noexcept { return bytes_.text(); }
 
-    /// Whether the bytes lie in memory of their sender; false if they were copied.
-    bool is_zero_copy() const noexcept {
-        std::int32_t result = 0;
-        partywall_message_is_zero_copy(own_.get(), &result);
-        return result != 0;
+    T *release() noexcept {
+        bytes_ = {};
+        return handle<T, Free>::release();
     }
 
-private:
-    template <class Calls> friend class detail::pipe;
-    friend class channel;
-    explicit message(partywall_message *object) noexcept : own_(object) {
+protected:
+    explicit received(T *object) noexcept : handle<T, Free>(object) {
         const void *data = nullptr;
         std::size_t size = 0;
-        partywall_message_data(object, &data, &size);
+        if (object != nullptr) Data(object, &data, &size);
         bytes_ = {data, size};
     }
 
-    detail::owner<partywall_message, partywall_message_free> own_;
+private:
     bytes_view bytes_;
 };
 
+} // namespace detail
+
+/// A received message of its own: it stays valid until it is destroyed, in any thread, also after
+/// its channel or stream is gone. It may lie in memory of its sender, which then has that back.
+class message : public detail::received<partywall_message, partywall_message_free,
+                                        partywall_message_data> {
+public:
+    message() = default;
+    /// Owns a message that a function of partywall.h has made.
+    explicit message(partywall_message *object) noexcept : received(object) {}
+
+    /// Whether the bytes lie in memory of their sender; false if they were copied.
+    bool is_zero_copy() const noexcept {
+        std::int32_t result = 0;
+        partywall_message_is_zero_copy(get(), &result);
+        return result != 0;
+    }
+};
+
+namespace detail {
+template <class Calls> class pipe;
+} // namespace detail
+
 /// Memory for a message, which is written in place and then given to commit(). Destroying it gives
 /// the memory back without sending the message.
-class reservation {
+class reservation
+    : public detail::handle<partywall_reservation, partywall_reservation_abort> {
 public:
-    reservation() = default;
-
     std::byte *data() const noexcept { return data_; }
     std::size_t size() const noexcept { return size_; }
-    explicit operator bool() const noexcept { return own_.get() != nullptr; }
 #ifdef __cpp_lib_span
     std::span<std::byte> bytes() const noexcept { return {data_, size_}; }
 #endif
 
     /// Shortens the message to `size` bytes, if it is longer.
     void truncate(std::size_t size) noexcept {
-        if (partywall_reservation_truncate(own_.get(), size) == PARTYWALL_OK && size < size_) {
+        if (partywall_reservation_truncate(get(), size) == PARTYWALL_OK && size < size_) {
             size_ = size;
         }
     }
 
 private:
     template <class Calls> friend class detail::pipe;
-
-    detail::owner<partywall_reservation, partywall_reservation_abort> own_;
     std::byte *data_ = nullptr;
     std::size_t size_ = 0;
 };
@@ -631,6 +757,11 @@ struct channel_calls {
     static constexpr auto recv_view = partywall_channel_recv_view;
     static constexpr auto recv_copy = partywall_channel_recv_copy;
     static constexpr auto recv = partywall_channel_recv;
+    static constexpr auto peer = partywall_channel_peer;
+    static constexpr auto peer_text = partywall_channel_peer_text;
+    static constexpr auto transport = partywall_channel_transport;
+    static constexpr auto transport_text = partywall_channel_transport_text;
+    static constexpr auto sender_stats = partywall_channel_sender_stats;
 };
 
 struct stream_calls {
@@ -644,19 +775,25 @@ struct stream_calls {
     static constexpr auto recv = partywall_stream_recv;
 };
 
+struct session_calls {
+    static constexpr auto peer = partywall_session_peer;
+    static constexpr auto peer_text = partywall_session_peer_text;
+    static constexpr auto transport = partywall_session_transport;
+    static constexpr auto transport_text = partywall_session_transport_text;
+    static constexpr auto sender_stats = partywall_session_sender_stats;
+};
+
 /// Messages in both directions.
-template <class Calls> class pipe {
+template <class Calls> class pipe : public handle<typename Calls::object, Calls::release> {
 public:
     using object = typename Calls::object;
-
-    explicit operator bool() const noexcept { return get() != nullptr; }
-    object *get() const noexcept { return own_.get(); }
+    using handle<object, Calls::release>::get;
 
     /// Sends a copy of the bytes.
     void send(bytes_view bytes, timeout time = forever) {
         call(Calls::send, get(), bytes.data(), bytes.size(), time);
     }
-    void send(bytes_view bytes, timeout time, std::error_code &code) noexcept {
+    void send(bytes_view bytes, timeout time, error_code &code) noexcept {
         call(code, Calls::send, get(), bytes.data(), bytes.size(), time);
     }
 
@@ -666,7 +803,7 @@ public:
         send(bytes_view(std::addressof(value), sizeof value), time);
     }
     template <class T>
-    void send_value(const T &value, timeout time, std::error_code &code) noexcept {
+    void send_value(const T &value, timeout time, error_code &code) noexcept {
         static_assert(std::is_trivially_copyable_v<T>, "only a type that is its bytes can be sent");
         send(bytes_view(std::addressof(value), sizeof value), time, code);
     }
@@ -675,15 +812,15 @@ public:
     reservation reserve(std::size_t size, timeout time = forever) {
         reservation made;
         void *data = nullptr;
-        call(Calls::reserve, get(), size, &data, made.own_.out(), time);
+        call(Calls::reserve, get(), size, &data, made.out(), time);
         made.data_ = static_cast<std::byte *>(data);
         made.size_ = size;
         return made;
     }
-    reservation reserve(std::size_t size, timeout time, std::error_code &code) noexcept {
+    reservation reserve(std::size_t size, timeout time, error_code &code) noexcept {
         reservation made;
         void *data = nullptr;
-        if (call(code, Calls::reserve, get(), size, &data, made.own_.out(), time) == PARTYWALL_OK) {
+        if (call(code, Calls::reserve, get(), size, &data, made.out(), time) == PARTYWALL_OK) {
             made.data_ = static_cast<std::byte *>(data);
             made.size_ = size;
         }
@@ -698,7 +835,7 @@ public:
         if (status != PARTYWALL_OK) why.raise(status);
     }
     void commit(reservation &&reserved, timeout time = forever) { commit(reserved, time); }
-    void commit(reservation &reserved, timeout time, std::error_code &code) noexcept {
+    void commit(reservation &reserved, timeout time, error_code &code) noexcept {
         note(commit_from(reserved, time, nullptr), code);
     }
 
@@ -712,7 +849,7 @@ public:
         return bytes_view(data, size);
     }
     /// As above; the end of the peer's sending is errc::finished.
-    bytes_view recv_view(timeout time, std::error_code &code) noexcept {
+    bytes_view recv_view(timeout time, error_code &code) noexcept {
         const void *data = nullptr;
         std::size_t size = 0;
         call(code, Calls::recv_view, get(), &data, &size, time);
@@ -729,7 +866,7 @@ public:
     }
     /// As above, and returns the length of a message that is longer than the buffer, too.
     std::size_t recv_copy(void *buffer, std::size_t capacity, timeout time,
-                          std::error_code &code) noexcept {
+                          error_code &code) noexcept {
         std::size_t size = 0;
         call(code, Calls::recv_copy, get(), buffer, capacity, &size, time);
         return size;
@@ -742,18 +879,15 @@ public:
         return message(object);
     }
     /// As above; the end of the peer's sending is errc::finished.
-    message recv(timeout time, std::error_code &code) noexcept {
+    message recv(timeout time, error_code &code) noexcept {
         partywall_message *object = nullptr;
         const auto status = call(code, Calls::recv, get(), &object, time);
         return status == PARTYWALL_OK ? message(object) : message();
     }
 
-protected:
-    owner<object, Calls::release> own_;
-
 private:
     std::int32_t commit_from(reservation &reserved, timeout time, partywall_error **why) noexcept {
-        const auto status = status_of(why, Calls::commit, get(), reserved.own_.get(), time);
+        const auto status = status_of(why, Calls::commit, get(), reserved.get(), time);
         switch (status) {
         case PARTYWALL_FULL:
         case PARTYWALL_FOREIGN_RESERVATION:
@@ -761,7 +895,7 @@ private:
         case PARTYWALL_ARGUMENT:
         case PARTYWALL_HANDLE:
         case PARTYWALL_BUSY: return status; // `reserved` keeps the memory
-        case PARTYWALL_OK: reserved.own_.forget(); break;
+        case PARTYWALL_OK: reserved.release(); break;
         default: break;
         }
         reserved = reservation();
@@ -775,24 +909,16 @@ private:
 
 /// Both directions of a connection between two processes. Destroying a channel ends both; the peer
 /// receives every sent message first.
-class channel : public detail::pipe<detail::channel_calls> {
+class channel : public detail::pipe<detail::channel_calls>,
+                public detail::connection<channel, detail::channel_calls> {
 public:
     /// Opens a channel with the listener at `address`, such as "unix:/run/app.sock".
-    static channel connect(const std::string &address) {
-        channel made;
-        detail::call(partywall_connect, address.c_str(), detail::defaults(), made.own_.out());
-        return made;
-    }
-    static channel connect(const std::string &address, const config &with) {
-        channel made;
-        detail::call(partywall_connect, address.c_str(), with.get(), made.own_.out());
-        return made;
+    static channel connect(const std::string &address, const config &with = {}) {
+        return make<channel>(partywall_connect, address.c_str(), with.get());
     }
     static channel connect(const std::string &address, const config &with,
-                           std::error_code &code) noexcept {
-        channel made;
-        detail::call(code, partywall_connect, address.c_str(), with.get(), made.own_.out());
-        return made;
+                           error_code &code) noexcept {
+        return make<channel>(code, partywall_connect, address.c_str(), with.get());
     }
 
     /// Makes the message of the last view an object of its own. The view ends.
@@ -801,77 +927,55 @@ public:
         detail::call(partywall_channel_keep, get(), &object);
         return message(object);
     }
-    message keep(std::error_code &code) noexcept {
+    message keep(error_code &code) noexcept {
         partywall_message *object = nullptr;
         const auto status = detail::call(code, partywall_channel_keep, get(), &object);
         return status == PARTYWALL_OK ? message(object) : message();
     }
 
     /// Waits until the kernel has taken the bytes of all sent messages. Shared memory has none.
-    void flush(timeout time = forever) { detail::call(partywall_channel_flush, get(), time); }
-    void flush(timeout time, std::error_code &code) noexcept {
-        detail::call(code, partywall_channel_flush, get(), time);
+    void flush(timeout time = forever) { run(partywall_channel_flush, time); }
+    void flush(timeout time, error_code &code) noexcept {
+        run(code, partywall_channel_flush, time);
     }
 
     /// Has a loop report the channel as readable no longer, until the next receiving call.
-    void pause() { detail::call(partywall_channel_pause, get()); }
-    void pause(std::error_code &code) noexcept {
-        detail::call(code, partywall_channel_pause, get());
-    }
+    void pause() { run(partywall_channel_pause); }
+    void pause(error_code &code) noexcept { run(code, partywall_channel_pause); }
 
     /// Ends the sending direction. The peer's answers are still received.
-    void close_write() { detail::call(partywall_channel_close_write, get()); }
-    void close_write(std::error_code &code) noexcept {
-        detail::call(code, partywall_channel_close_write, get());
-    }
+    void close_write() { run(partywall_channel_close_write); }
+    void close_write(error_code &code) noexcept { run(code, partywall_channel_close_write); }
 
-private:
-    friend class listener;
+    /// The counters of what this end receives. errc::busy: another thread is receiving.
+    partywall::receiver_stats receiver_stats() const {
+        partywall::receiver_stats found{};
+        detail::check(partywall_channel_receiver_stats(get(), &found, sizeof found));
+        return found;
+    }
 };
 
 /// Accepts channels at an address. Destroying it removes the socket file.
-class listener {
+class listener : public detail::handle<partywall_listener, partywall_listener_free> {
 public:
-    listener() = default;
-
-    static listener bind(const std::string &address) {
-        listener made;
-        detail::call(partywall_listener_bind, address.c_str(), detail::defaults(),
-                     made.own_.out());
-        return made;
-    }
-    static listener bind(const std::string &address, const config &with) {
-        listener made;
-        detail::call(partywall_listener_bind, address.c_str(), with.get(), made.own_.out());
-        return made;
+    static listener bind(const std::string &address, const config &with = {}) {
+        return make<listener>(partywall_listener_bind, address.c_str(), with.get());
     }
     static listener bind(const std::string &address, const config &with,
-                         std::error_code &code) noexcept {
-        listener made;
-        detail::call(code, partywall_listener_bind, address.c_str(), with.get(), made.own_.out());
-        return made;
+                         error_code &code) noexcept {
+        return make<listener>(code, partywall_listener_bind, address.c_str(), with.get());
     }
 
     /// Returns the next channel. After errc::timed_out none was established in time.
     channel accept(timeout time = forever) {
-        channel made;
-        detail::call(partywall_listener_accept, get(), made.own_.out(), time);
-        return made;
+        return make_within<channel>(time, partywall_listener_accept, get());
     }
-    channel accept(timeout time, std::error_code &code) noexcept {
-        channel made;
-        detail::call(code, partywall_listener_accept, get(), made.own_.out(), time);
-        return made;
+    channel accept(timeout time, error_code &code) noexcept {
+        return make_within<channel>(time, code, partywall_listener_accept, get());
     }
 
     /// Returns the bound address; for port 0 it has the port that the system chose.
     std::string address() const { return detail::text_of(partywall_listener_address, get()); }
-
-    explicit operator bool() const noexcept { return get() != nullptr; }
-    partywall_listener *get() const noexcept { return own_.get(); }
-
-private:
-    detail::owner<partywall_listener, partywall_listener_free> own_;
 };
 
 // ---- The event loop ----------------------------------------------------------------------------
@@ -880,30 +984,48 @@ private:
 /// PARTYWALL_OPENED and PARTYWALL_ENDED. An event may come needlessly.
 using event = partywall_event;
 
-class link_group;
+/// Links start no thread: whichever thread waits for a link, its client or its server, drives the
+/// sockets and timers of their group. So one thread that polls a group, or a loop that has the
+/// group, serves all of its links.
+class link_group : public detail::handle<partywall_link_group, partywall_link_group_free> {
+public:
+    link_group() { detail::call(partywall_link_group_new, out()); }
+
+    /// Drives the links until one of them has a message, room or another state, and returns the
+    /// number of such links; 0 if there were none in time.
+    std::size_t poll(timeout time = forever) {
+        std::size_t count = 0;
+        detail::call(partywall_link_group_poll, get(), &count, time);
+        return count;
+    }
+    std::size_t poll(timeout time, error_code &code) noexcept {
+        std::size_t count = 0;
+        detail::call(code, partywall_link_group_poll, get(), &count, time);
+        return count;
+    }
+};
+
+namespace detail {
+inline auto adding(const channel &) noexcept { return partywall_loop_add_channel; }
+inline auto adding(const listener &) noexcept { return partywall_loop_add_listener; }
+inline auto adding(const link_group &) noexcept { return partywall_loop_add_links; }
+} // namespace detail
 
 /// Waits for many objects at once. Its descriptor fits into any other event loop: when it is
 /// readable, call wait() with `no_wait`. The calls of objects in a loop take only `no_wait`.
-class loop {
+class loop : public detail::handle<partywall_loop, partywall_loop_free> {
 public:
-    loop() { detail::call(partywall_loop_new, own_.out()); }
+    loop() { detail::call(partywall_loop_new, out()); }
 
     /// Adds both directions of a channel, a listener, or a group of links, which report `tag`.
     /// Sessions and their listeners are in a loop from the beginning.
-    void add(channel &source, std::uint64_t tag) {
-        detail::call(partywall_loop_add_channel, get(), source.get(), tag);
+    template <class Source> void add(Source &source, std::uint64_t tag) {
+        run(detail::adding(source), source.get(), tag);
     }
-    void add(channel &source, std::uint64_t tag, std::error_code &code) noexcept {
-        detail::call(code, partywall_loop_add_channel, get(), source.get(), tag);
+    template <class Source>
+    void add(Source &source, std::uint64_t tag, error_code &code) noexcept {
+        run(code, detail::adding(source), source.get(), tag);
     }
-    void add(listener &source, std::uint64_t tag) {
-        detail::call(partywall_loop_add_listener, get(), source.get(), tag);
-    }
-    void add(listener &source, std::uint64_t tag, std::error_code &code) noexcept {
-        detail::call(code, partywall_loop_add_listener, get(), source.get(), tag);
-    }
-    inline void add(link_group &source, std::uint64_t tag);
-    inline void add(link_group &source, std::uint64_t tag, std::error_code &code) noexcept;
 
     /// Waits until objects have events, writes at most `capacity` of them, and returns their
     /// number; 0 if there were none in time.
@@ -913,7 +1035,7 @@ public:
         return count;
     }
     std::size_t wait(event *events, std::size_t capacity, timeout time,
-                     std::error_code &code) noexcept {
+                     error_code &code) noexcept {
         std::size_t count = 0;
         detail::call(code, partywall_loop_wait, get(), events, capacity, &count, time);
         return count;
@@ -938,11 +1060,6 @@ public:
         if (ns < 0) return std::nullopt;
         return std::chrono::nanoseconds(ns);
     }
-
-    partywall_loop *get() const noexcept { return own_.get(); }
-
-private:
-    detail::owner<partywall_loop, partywall_loop_free> own_;
 };
 
 // ---- Sessions and streams ----------------------------------------------------------------------
@@ -960,29 +1077,34 @@ public:
     }
 
     /// Has a loop report the stream as readable no longer, until the next receiving call.
-    void pause() { detail::call(partywall_stream_pause, get()); }
-    void pause(std::error_code &code) noexcept {
-        detail::call(code, partywall_stream_pause, get());
-    }
+    void pause() { run(partywall_stream_pause); }
+    void pause(error_code &code) noexcept { run(code, partywall_stream_pause); }
 
     /// Ends the sending direction: the peer receives every sent message, then the end.
-    void finish() { detail::call(partywall_stream_finish, get()); }
-    void finish(std::error_code &code) noexcept {
-        detail::call(code, partywall_stream_finish, get());
-    }
+    void finish() { run(partywall_stream_finish); }
+    void finish(error_code &code) noexcept { run(code, partywall_stream_finish); }
 
     /// Ends the sending direction at once: the peer's receiver gets errc::stream_reset and
     /// `number`, which is below 0xffffff00.
-    void reset(std::uint32_t number) { detail::call(partywall_stream_reset, get(), number); }
-    void reset(std::uint32_t number, std::error_code &code) noexcept {
-        detail::call(code, partywall_stream_reset, get(), number);
+    void reset(std::uint32_t number) { run(partywall_stream_reset, number); }
+    void reset(std::uint32_t number, error_code &code) noexcept {
+        run(code, partywall_stream_reset, number);
     }
 
     /// Ends the receiving direction: the peer's sender gets errc::stream_stopped and `number`,
     /// which is below 0xffffff00.
-    void stop(std::uint32_t number) { detail::call(partywall_stream_stop, get(), number); }
-    void stop(std::uint32_t number, std::error_code &code) noexcept {
-        detail::call(code, partywall_stream_stop, get(), number);
+    void stop(std::uint32_t number) { run(partywall_stream_stop, number); }
+    void stop(std::uint32_t number, error_code &code) noexcept {
+        run(code, partywall_stream_stop, number);
+    }
+
+    /// Waits until the peer receives no more, and returns why: errc::stream_stopped with the peer's
+    /// code, errc::disconnected and so on. Nothing can be sent on the stream meanwhile.
+    error wait_stopped(timeout time = forever) {
+        return detail::reason_of(partywall_stream_wait_stopped, get(), time);
+    }
+    error wait_stopped(timeout time, error_code &code) {
+        return detail::reason_of(code, partywall_stream_wait_stopped, get(), time);
     }
 
 private:
@@ -992,222 +1114,144 @@ private:
 /// A connection that carries many streams. Without a loop it has a thread of its own, and calls may
 /// wait. In a loop, calls take only `no_wait`, and the loop reports the tags of session and
 /// streams. Destroying a session ends it in good order once its streams are gone.
-class session {
+class session : public detail::handle<partywall_session, partywall_session_free>,
+                public detail::connection<session, detail::session_calls> {
 public:
-    session() = default;
-
     /// Opens a session with the listener at `address`. Waits for the handshake.
-    static session connect(const std::string &address) { return made(address, detail::defaults()); }
-    static session connect(const std::string &address, const config &with) {
-        return made(address, with.get());
+    static session connect(const std::string &address, const config &with = {}) {
+        return make<session>(partywall_session_connect, address.c_str(), with.get(), nullptr,
+                             std::uint64_t(0));
     }
     static session connect(const std::string &address, const config &with,
-                           std::error_code &code) noexcept {
-        session made;
-        detail::call(code, partywall_session_connect, address.c_str(), with.get(), alone(),
-                     std::uint64_t(0), made.own_.out());
-        return made;
+                           error_code &code) noexcept {
+        return make<session>(code, partywall_session_connect, address.c_str(), with.get(), nullptr,
+                             std::uint64_t(0));
     }
     /// As above, in a loop, which reports `tag` as opened.
     static session connect(const std::string &address, const config &with, loop &in,
                            std::uint64_t tag) {
-        session made;
-        detail::call(partywall_session_connect, address.c_str(), with.get(), in.get(), tag,
-                     made.own_.out());
-        return made;
+        return make<session>(partywall_session_connect, address.c_str(), with.get(), in.get(), tag);
     }
     static session connect(const std::string &address, const config &with, loop &in,
-                           std::uint64_t tag, std::error_code &code) noexcept {
-        session made;
-        detail::call(code, partywall_session_connect, address.c_str(), with.get(), in.get(), tag,
-                     made.own_.out());
-        return made;
+                           std::uint64_t tag, error_code &code) noexcept {
+        return make<session>(code, partywall_session_connect, address.c_str(), with.get(), in.get(),
+                             tag);
     }
 
     /// Opens a stream without a round trip, with metadata for the peer. It reports `tag` in a loop.
     stream open(bytes_view metadata = {}, timeout time = forever, std::uint64_t tag = 0) {
-        stream made;
-        detail::call(partywall_session_open, get(), metadata.data(), metadata.size(), tag,
-                     made.own_.out(), time);
-        return made;
+        return make_within<stream>(time, partywall_session_open, get(), metadata.data(),
+                                   metadata.size(), tag);
     }
     stream open(bytes_view metadata, timeout time, std::uint64_t tag,
-                std::error_code &code) noexcept {
-        stream made;
-        detail::call(code, partywall_session_open, get(), metadata.data(), metadata.size(), tag,
-                     made.own_.out(), time);
-        return made;
+                error_code &code) noexcept {
+        return make_within<stream>(time, code, partywall_session_open, get(), metadata.data(),
+                                   metadata.size(), tag);
     }
-    stream open(bytes_view metadata, timeout time, std::error_code &code) noexcept {
+    stream open(bytes_view metadata, timeout time, error_code &code) noexcept {
         return open(metadata, time, 0, code);
     }
 
     /// Returns the next stream that the peer has opened; no value once the session was closed.
     std::optional<stream> accept(timeout time = forever, std::uint64_t tag = 0) {
         stream made;
-        if (!detail::found(partywall_session_accept, get(), tag, made.own_.out(), time)) {
+        if (!detail::found(partywall_session_accept, get(), tag, made.out(), time)) {
             return std::nullopt;
         }
         return made;
     }
     /// As above; the end of the session is errc::finished.
-    stream accept(timeout time, std::uint64_t tag, std::error_code &code) noexcept {
-        stream made;
-        detail::call(code, partywall_session_accept, get(), tag, made.own_.out(), time);
-        return made;
+    stream accept(timeout time, std::uint64_t tag, error_code &code) noexcept {
+        return make_within<stream>(time, code, partywall_session_accept, get(), tag);
     }
-    stream accept(timeout time, std::error_code &code) noexcept { return accept(time, 0, code); }
+    stream accept(timeout time, error_code &code) noexcept { return accept(time, 0, code); }
 
     /// Asks the peer to open no more streams, and gives it `number`.
-    void go_away(std::uint32_t number = 0) {
-        detail::call(partywall_session_go_away, get(), number);
-    }
-    void go_away(std::uint32_t number, std::error_code &code) noexcept {
-        detail::call(code, partywall_session_go_away, get(), number);
+    void go_away(std::uint32_t number = 0) { run(partywall_session_go_away, number); }
+    void go_away(std::uint32_t number, error_code &code) noexcept {
+        run(code, partywall_session_go_away, number);
     }
 
     /// Ends the session with all its streams. The peer gets `number`, which is below 0xffffff00,
     /// and the reason.
     void close(std::uint32_t number = 0, const std::string &reason = "") {
-        detail::call(partywall_session_close, get(), number, reason.c_str());
+        run(partywall_session_close, number, reason.c_str());
     }
-    void close(std::uint32_t number, const std::string &reason, std::error_code &code) noexcept {
-        detail::call(code, partywall_session_close, get(), number, reason.c_str());
+    void close(std::uint32_t number, const std::string &reason, error_code &code) noexcept {
+        run(code, partywall_session_close, number, reason.c_str());
     }
 
     /// Waits until every stream of the session has ended.
-    void wait_drained(timeout time = forever) {
-        detail::call(partywall_session_wait_drained, get(), time);
-    }
-    void wait_drained(timeout time, std::error_code &code) noexcept {
-        detail::call(code, partywall_session_wait_drained, get(), time);
+    void wait_drained(timeout time = forever) { run(partywall_session_wait_drained, time); }
+    void wait_drained(timeout time, error_code &code) noexcept {
+        run(code, partywall_session_wait_drained, time);
     }
 
     /// Waits until the session is over and the process may exit.
-    void wait_finished(timeout time = forever) {
-        detail::call(partywall_session_wait_finished, get(), time);
-    }
-    void wait_finished(timeout time, std::error_code &code) noexcept {
-        detail::call(code, partywall_session_wait_finished, get(), time);
+    void wait_finished(timeout time = forever) { run(partywall_session_wait_finished, time); }
+    void wait_finished(timeout time, error_code &code) noexcept {
+        run(code, partywall_session_wait_finished, time);
     }
 
-    explicit operator bool() const noexcept { return get() != nullptr; }
-    partywall_session *get() const noexcept { return own_.get(); }
-
-private:
-    friend class session_listener;
-
-    static partywall_loop *alone() noexcept { return nullptr; }
-    static session made(const std::string &address, partywall_config *with) {
-        session made;
-        detail::call(partywall_session_connect, address.c_str(), with, alone(), std::uint64_t(0),
-                     made.own_.out());
-        return made;
+    /// Waits until the session is over, and returns why: errc::finished, errc::disconnected, or
+    /// errc::session_closed with the peer's code and text.
+    error wait_closed(timeout time = forever) {
+        return detail::reason_of(partywall_session_wait_closed, get(), time);
+    }
+    error wait_closed(timeout time, error_code &code) {
+        return detail::reason_of(code, partywall_session_wait_closed, get(), time);
     }
 
-    detail::owner<partywall_session, partywall_session_free> own_;
+    /// Returns the number of streams that have not ended.
+    std::size_t streams() const {
+        std::size_t count = 0;
+        detail::check(partywall_session_streams(get(), &count));
+        return count;
+    }
 };
 
 /// Accepts sessions at an address. Destroying it removes the socket file.
-class session_listener {
+class session_listener
+    : public detail::handle<partywall_session_listener, partywall_session_listener_free> {
 public:
-    session_listener() = default;
-
-    static session_listener bind(const std::string &address) {
-        return made(address, detail::defaults(), nullptr, 0);
+    static session_listener bind(const std::string &address, const config &with = {}) {
+        return make<session_listener>(partywall_session_listener_bind, address.c_str(), with.get(),
+                                      nullptr, std::uint64_t(0));
     }
-    static session_listener bind(const std::string &address, const config &with) {
-        return made(address, with.get(), nullptr, 0);
+    static session_listener bind(const std::string &address, const config &with,
+                                 error_code &code) noexcept {
+        return make<session_listener>(code, partywall_session_listener_bind, address.c_str(),
+                                      with.get(), nullptr, std::uint64_t(0));
     }
     /// As above, in a loop, which reports `tag` as opened and drives the sessions.
     static session_listener bind(const std::string &address, const config &with, loop &in,
                                  std::uint64_t tag) {
-        return made(address, with.get(), in.get(), tag);
-    }
-    static session_listener bind(const std::string &address, const config &with,
-                                 std::error_code &code) noexcept {
-        session_listener made;
-        partywall_loop *alone = nullptr;
-        detail::call(code, partywall_session_listener_bind, address.c_str(), with.get(), alone,
-                     std::uint64_t(0), made.own_.out());
-        return made;
+        return make<session_listener>(partywall_session_listener_bind, address.c_str(), with.get(),
+                                      in.get(), tag);
     }
     static session_listener bind(const std::string &address, const config &with, loop &in,
-                                 std::uint64_t tag, std::error_code &code) noexcept {
-        session_listener made;
-        detail::call(code, partywall_session_listener_bind, address.c_str(), with.get(), in.get(),
-                     tag, made.own_.out());
-        return made;
+                                 std::uint64_t tag, error_code &code) noexcept {
+        return make<session_listener>(code, partywall_session_listener_bind, address.c_str(),
+                                      with.get(), in.get(), tag);
     }
 
     /// Returns the next session, which reports `tag` in a loop. After errc::timed_out none was
     /// established in time.
     session accept(timeout time = forever, std::uint64_t tag = 0) {
-        session made;
-        detail::call(partywall_session_listener_accept, get(), tag, made.own_.out(), time);
-        return made;
+        return make_within<session>(time, partywall_session_listener_accept, get(), tag);
     }
-    session accept(timeout time, std::uint64_t tag, std::error_code &code) noexcept {
-        session made;
-        detail::call(code, partywall_session_listener_accept, get(), tag, made.own_.out(), time);
-        return made;
+    session accept(timeout time, std::uint64_t tag, error_code &code) noexcept {
+        return make_within<session>(time, code, partywall_session_listener_accept, get(), tag);
     }
-    session accept(timeout time, std::error_code &code) noexcept { return accept(time, 0, code); }
+    session accept(timeout time, error_code &code) noexcept { return accept(time, 0, code); }
 
     /// Returns the bound address; for port 0 it has the port that the system chose.
     std::string address() const {
         return detail::text_of(partywall_session_listener_address, get());
     }
-
-    explicit operator bool() const noexcept { return get() != nullptr; }
-    partywall_session_listener *get() const noexcept { return own_.get(); }
-
-private:
-    static session_listener made(const std::string &address, partywall_config *with,
-                                 partywall_loop *in, std::uint64_t tag) {
-        session_listener made;
-        detail::call(partywall_session_listener_bind, address.c_str(), with, in, tag,
-                     made.own_.out());
-        return made;
-    }
-
-    detail::owner<partywall_session_listener, partywall_session_listener_free> own_;
 };
 
 // ---- Links -------------------------------------------------------------------------------------
-
-/// Links start no thread: whichever thread waits for a link, its client or its server, drives the
-/// sockets and timers of their group. So one thread that polls a group, or a loop that has the
-/// group, serves all of its links.
-class link_group {
-public:
-    link_group() { detail::call(partywall_link_group_new, own_.out()); }
-
-    /// Drives the links until one of them has a message, room or another state, and returns the
-    /// number of such links; 0 if there were none in time.
-    std::size_t poll(timeout time = forever) {
-        std::size_t count = 0;
-        detail::call(partywall_link_group_poll, get(), &count, time);
-        return count;
-    }
-    std::size_t poll(timeout time, std::error_code &code) noexcept {
-        std::size_t count = 0;
-        detail::call(code, partywall_link_group_poll, get(), &count, time);
-        return count;
-    }
-
-    partywall_link_group *get() const noexcept { return own_.get(); }
-
-private:
-    detail::owner<partywall_link_group, partywall_link_group_free> own_;
-};
-
-inline void loop::add(link_group &source, std::uint64_t tag) {
-    detail::call(partywall_loop_add_links, get(), source.get(), tag);
-}
-inline void loop::add(link_group &source, std::uint64_t tag, std::error_code &code) noexcept {
-    detail::call(code, partywall_loop_add_links, get(), source.get(), tag);
-}
 
 /// Settings of links; partywall.h lists the keys of set() and their defaults.
 class link_config
@@ -1249,67 +1293,46 @@ private:
 
 /// A received message of a link. One that is destroyed without ack() or reply() comes again after
 /// rewind(), or with the next owner of this end.
-class link_message {
+class link_message : public detail::received<partywall_link_message, partywall_link_message_free,
+                                             partywall_link_message_data> {
 public:
     link_message() = default;
-
-    explicit operator bool() const noexcept { return own_.get() != nullptr; }
-    bytes_view bytes() const noexcept { return bytes_; }
-    operator bytes_view() const noexcept { return bytes_; }
-    const std::byte *data() const noexcept { return bytes_.data(); }
-    std::size_t size() const noexcept { return bytes_.size(); }
-    std::string_view text() const noexcept { return bytes_.text(); }
 
     /// 1, and one more for each earlier owner of this end that received the message and did not
     /// acknowledge it.
     std::uint32_t attempt() const noexcept {
         std::uint32_t number = 0;
-        partywall_link_message_attempt(own_.get(), &number);
+        partywall_link_message_attempt(get(), &number);
         return number;
     }
     /// The position of the message in the peer's stream.
     std::uint64_t position() const noexcept {
         std::uint64_t number = 0;
-        partywall_link_message_position(own_.get(), &number);
+        partywall_link_message_position(get(), &number);
         return number;
     }
 
     /// Acknowledges the message with all before it. The object is empty then, whatever happens.
-    void ack() { detail::call(partywall_link_message_ack, used_up()); }
-    void ack(std::error_code &code) noexcept {
-        detail::call(code, partywall_link_message_ack, used_up());
+    void ack() { detail::call(partywall_link_message_ack, release()); }
+    void ack(error_code &code) noexcept {
+        detail::call(code, partywall_link_message_ack, release());
     }
 
     /// Sends an answer and acknowledges the message, both or neither. The object is empty then,
     /// whatever happens; the bytes of the answer must not be those of the message.
     void reply(bytes_view answer, timeout time = forever) {
-        const bool is_valid = time.is_valid(); // otherwise the message is not used up
-        detail::call(partywall_link_message_reply, is_valid ? used_up() : nullptr, answer.data(),
-                     answer.size(), time);
+        // A timeout that is not valid does not use the message up.
+        detail::call(partywall_link_message_reply, time.is_valid() ? release() : nullptr,
+                     answer.data(), answer.size(), time);
     }
-    void reply(bytes_view answer, timeout time, std::error_code &code) noexcept {
-        const bool is_valid = time.is_valid();
-        detail::call(code, partywall_link_message_reply, is_valid ? used_up() : nullptr,
+    void reply(bytes_view answer, timeout time, error_code &code) noexcept {
+        detail::call(code, partywall_link_message_reply, time.is_valid() ? release() : nullptr,
                      answer.data(), answer.size(), time);
     }
 
 private:
     friend class link;
-    explicit link_message(partywall_link_message *object) noexcept : own_(object) {
-        const void *data = nullptr;
-        std::size_t size = 0;
-        partywall_link_message_data(object, &data, &size);
-        bytes_ = {data, size};
-    }
-    partywall_link_message *used_up() noexcept {
-        partywall_link_message *object = own_.get();
-        own_.forget();
-        bytes_ = {};
-        return object;
-    }
-
-    detail::owner<partywall_link_message, partywall_link_message_free> own_;
-    bytes_view bytes_;
+    explicit link_message(partywall_link_message *object) noexcept : received(object) {}
 };
 
 enum class link_status : std::int32_t {
@@ -1321,18 +1344,20 @@ enum class link_status : std::int32_t {
     closed = PARTYWALL_LINK_CLOSED,
 };
 
+/// An event of a link, of the kind PARTYWALL_LINK_EVENT_ATTACHED and so on; partywall.h has its
+/// members.
+using link_event = partywall_link_event;
+
 /// Two streams of messages that outlive connections and, if they are kept in files, processes.
 /// Destroying a link does not close it: both ends go on later.
-class link {
+class link : public detail::handle<partywall_link, partywall_link_free> {
 public:
-    link() = default;
-
     /// Sends a copy of the bytes, which the link keeps until the peer has acknowledged them.
     void send(bytes_view bytes, timeout time = forever) {
-        detail::call(partywall_link_send, get(), bytes.data(), bytes.size(), time);
+        run(partywall_link_send, bytes.data(), bytes.size(), time);
     }
-    void send(bytes_view bytes, timeout time, std::error_code &code) noexcept {
-        detail::call(code, partywall_link_send, get(), bytes.data(), bytes.size(), time);
+    void send(bytes_view bytes, timeout time, error_code &code) noexcept {
+        run(code, partywall_link_send, bytes.data(), bytes.size(), time);
     }
     /// Sends the bytes of a value that is nothing but its bytes; the peer reads it with view_as.
     template <class T> void send_value(const T &value, timeout time = forever) {
@@ -1347,33 +1372,27 @@ public:
         return link_message(object);
     }
     /// As above; the end of the peer's sending is errc::finished.
-    link_message recv(timeout time, std::error_code &code) noexcept {
+    link_message recv(timeout time, error_code &code) noexcept {
         partywall_link_message *object = nullptr;
         const auto status = detail::call(code, partywall_link_recv, get(), &object, time);
         return status == PARTYWALL_OK ? link_message(object) : link_message();
     }
 
     /// Waits until a connection is attached.
-    void wait_attached(timeout time = forever) {
-        detail::call(partywall_link_wait_attached, get(), time);
-    }
-    void wait_attached(timeout time, std::error_code &code) noexcept {
-        detail::call(code, partywall_link_wait_attached, get(), time);
+    void wait_attached(timeout time = forever) { run(partywall_link_wait_attached, time); }
+    void wait_attached(timeout time, error_code &code) noexcept {
+        run(code, partywall_link_wait_attached, time);
     }
 
     /// Waits until the peer has acknowledged every message that was sent.
-    void wait_acked(timeout time = forever) {
-        detail::call(partywall_link_wait_acked, get(), time);
-    }
-    void wait_acked(timeout time, std::error_code &code) noexcept {
-        detail::call(code, partywall_link_wait_acked, get(), time);
+    void wait_acked(timeout time = forever) { run(partywall_link_wait_acked, time); }
+    void wait_acked(timeout time, error_code &code) noexcept {
+        run(code, partywall_link_wait_acked, time);
     }
 
     /// Delivers every message again that was not acknowledged.
-    void rewind() { detail::call(partywall_link_rewind, get()); }
-    void rewind(std::error_code &code) noexcept {
-        detail::call(code, partywall_link_rewind, get());
-    }
+    void rewind() { run(partywall_link_rewind); }
+    void rewind(error_code &code) noexcept { run(code, partywall_link_rewind); }
 
     /// Returns how many bytes of messages the peer has not acknowledged.
     std::uint64_t unacked_bytes() const {
@@ -1391,100 +1410,87 @@ public:
     /// Closes the link in good order: the peer receives every message, then the end. The object is
     /// empty then, whatever happens, unless the timeout is not valid.
     void close(timeout time = forever) {
-        detail::call(partywall_link_close, time.is_valid() ? used_up() : nullptr, time);
+        detail::call(partywall_link_close, time.is_valid() ? release() : nullptr, time);
     }
-    void close(timeout time, std::error_code &code) noexcept {
-        detail::call(code, partywall_link_close, time.is_valid() ? used_up() : nullptr, time);
-    }
-
-    explicit operator bool() const noexcept { return get() != nullptr; }
-    partywall_link *get() const noexcept { return own_.get(); }
-
-private:
-    friend class link_client;
-    friend class link_server;
-    partywall_link *used_up() noexcept {
-        partywall_link *object = own_.get();
-        own_.forget();
-        return object;
+    void close(timeout time, error_code &code) noexcept {
+        detail::call(code, partywall_link_close, time.is_valid() ? release() : nullptr, time);
     }
 
-    detail::owner<partywall_link, partywall_link_free> own_;
+
+    /// Takes the oldest event, and waits for one: connections, their ends, attempts that failed.
+    link_event next_event(timeout time = forever) {
+        link_event event{};
+        run(partywall_link_next_event, &event, sizeof event, time);
+        return event;
+    }
+    link_event next_event(timeout time, error_code &code) noexcept {
+        link_event event{};
+        run(code, partywall_link_next_event, &event, sizeof event, time);
+        return event;
+    }
+
+    /// A description of the state for logs.
+    std::string status_text() const { return detail::text_of(partywall_link_status_text, get()); }
+
 };
 
 /// The end of links that connects.
-class link_client {
+class link_client : public detail::handle<partywall_link_client, partywall_link_client_free> {
 public:
     link_client() = default;
     link_client(const storage &in, const std::string &name, const link_config &with = {}) {
-        detail::call(partywall_link_client_new, in.get(), name.c_str(), with.get(), own_.out());
+        detail::call(partywall_link_client_new, in.get(), name.c_str(), with.get(), out());
     }
     link_client(const storage &in, const std::string &name, const link_config &with,
-                std::error_code &code) noexcept {
-        detail::call(code, partywall_link_client_new, in.get(), name.c_str(), with.get(),
-                     own_.out());
+                error_code &code) noexcept {
+        detail::call(code, partywall_link_client_new, in.get(), name.c_str(), with.get(), out());
     }
 
     /// Opens the link called `name` to the server called `server` at `address`. Does not wait for
     /// the server: messages are kept until it is there.
     link connect(const std::string &address, const std::string &server, const std::string &name) {
-        link made;
-        detail::call(partywall_link_connect, get(), address.c_str(), server.c_str(), name.c_str(),
-                     made.own_.out());
-        return made;
+        return make<link>(partywall_link_connect, get(), address.c_str(), server.c_str(),
+                          name.c_str());
     }
     link connect(const std::string &address, const std::string &server, const std::string &name,
-                 std::error_code &code) noexcept {
-        link made;
-        detail::call(code, partywall_link_connect, get(), address.c_str(), server.c_str(),
-                     name.c_str(), made.own_.out());
-        return made;
+                 error_code &code) noexcept {
+        return make<link>(code, partywall_link_connect, get(), address.c_str(), server.c_str(),
+                          name.c_str());
     }
-
-    explicit operator bool() const noexcept { return get() != nullptr; }
-    partywall_link_client *get() const noexcept { return own_.get(); }
-
-private:
-    detail::owner<partywall_link_client, partywall_link_client_free> own_;
 };
 
 /// The end of links that listens. Destroying it stops listening.
-class link_server {
+class link_server : public detail::handle<partywall_link_server, partywall_link_server_free> {
 public:
-    link_server() = default;
-
     static link_server bind(const std::string &address, const storage &in, const std::string &name,
                             const link_config &with = {}) {
-        link_server made;
-        detail::call(partywall_link_server_bind, address.c_str(), in.get(), name.c_str(),
-                     with.get(), made.own_.out());
-        return made;
+        return make<link_server>(partywall_link_server_bind, address.c_str(), in.get(),
+                                 name.c_str(), with.get());
     }
     static link_server bind(const std::string &address, const storage &in, const std::string &name,
-                            const link_config &with, std::error_code &code) noexcept {
-        link_server made;
-        detail::call(code, partywall_link_server_bind, address.c_str(), in.get(), name.c_str(),
-                     with.get(), made.own_.out());
-        return made;
+                            const link_config &with, error_code &code) noexcept {
+        return make<link_server>(code, partywall_link_server_bind, address.c_str(), in.get(),
+                                 name.c_str(), with.get());
     }
 
     /// Returns the next link that a client attaches. After errc::timed_out none came in time.
     link accept(timeout time = forever) {
-        link made;
-        detail::call(partywall_link_server_accept, get(), made.own_.out(), time);
-        return made;
+        return make_within<link>(time, partywall_link_server_accept, get());
     }
-    link accept(timeout time, std::error_code &code) noexcept {
-        link made;
-        detail::call(code, partywall_link_server_accept, get(), made.own_.out(), time);
-        return made;
+    link accept(timeout time, error_code &code) noexcept {
+        return make_within<link>(time, code, partywall_link_server_accept, get());
     }
 
-    explicit operator bool() const noexcept { return get() != nullptr; }
-    partywall_link_server *get() const noexcept { return own_.get(); }
-
-private:
-    detail::owner<partywall_link_server, partywall_link_server_free> own_;
+    /// Why the server has refused a connection last; empty if it has refused none.
+    std::string last_refusal() const {
+        return detail::text_of(partywall_link_server_last_refusal, get());
+    }
+    /// Takes the error because of which the last link of an admitted client could not be opened.
+    std::optional<error> take_open_error() {
+        detail::failure cause;
+        detail::call(partywall_link_server_take_open_error, get(), cause.out());
+        return cause.take();
+    }
 };
 
 } // namespace partywall

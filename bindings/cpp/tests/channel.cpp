@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <unistd.h>
 #include <vector>
 
 namespace pw = partywall;
@@ -31,6 +32,19 @@ static void lengths(pair &ends) {
         const pw::message kept = ends.server.keep();
         CHECK(is_sent(kept));
     }
+}
+
+static void properties(pair &ends) {
+    const auto peer = ends.server.peer();
+    CHECK(peer.has_credentials && peer.pid == getpid() && peer.uid == getuid());
+    const auto state = ends.client.transport();
+    CHECK(state.kind == pw::transport::shared_memory || state.kind == pw::transport::socket);
+    CHECK((state.kind == pw::transport::socket) == (state.reason != 0));
+    CHECK(!ends.client.peer_text().empty() && !ends.client.transport_text().empty());
+    CHECK(ends.client.sender_stats().messages == ends.server.receiver_stats().messages);
+    CHECK(ends.client.sender_stats().messages > 0);
+    THROWS(pw::channel().receiver_stats(), pw::errc::argument);
+    THROWS(pw::channel().transport_text(), pw::errc::argument);
 }
 
 struct quote {
@@ -173,6 +187,7 @@ int main(int, char **arguments) {
         config.set(transport).message_max(1 << 19).linger(std::chrono::seconds(1));
         pair ends("unix:" + directory + "/app.sock", config);
         lengths(ends);
+        properties(ends);
         values_and_texts(ends);
         shortened_and_given_up(ends);
         foreign(ends);

@@ -25,6 +25,9 @@ static void restart(const std::string &directory, const std::string &address) {
     for (std::uint32_t number = 0; number < 5; number++) here.send_value(number, limit);
     CHECK(here.unacked_bytes() > 0);
     std::error_code code;
+    const auto refused = here.next_event(limit);
+    CHECK(refused.kind == PARTYWALL_LINK_EVENT_REFUSED && refused.text[0] != 0);
+    CHECK(!here.status_text().empty());
     here.wait_acked(std::chrono::milliseconds(1), code);
     CHECK(code == pw::errc::timed_out);
     std::thread driving([&] { here.wait_acked(limit); });
@@ -33,6 +36,10 @@ static void restart(const std::string &directory, const std::string &address) {
         auto server = pw::link_server::bind(address, bob, "bob", config);
         auto there = server.accept(limit);
         there.wait_attached(limit);
+        const auto attached = there.next_event(limit, code);
+        CHECK(!code && attached.kind == PARTYWALL_LINK_EVENT_ATTACHED && !attached.is_resumed);
+        THROWS(there.next_event(pw::no_wait), pw::errc::empty);
+        CHECK(server.last_refusal().empty() && !server.take_open_error());
         auto first = expect(there, 0);
         CHECK(first.attempt() == 1);
         auto second = expect(there, 1);
@@ -111,6 +118,9 @@ static void misuse(const std::string &directory, const std::string &address) {
            pw::errc::directory_not_opened);
     THROWS(pw::link().send("x"), pw::errc::argument);
     THROWS(pw::link_message().ack(), pw::errc::argument);
+    THROWS(pw::link().next_event(), pw::errc::argument);
+    THROWS(pw::link().status_text(), pw::errc::argument);
+    THROWS(pw::link_server().last_refusal(), pw::errc::argument);
     THROWS(pw::link_config().set("no such key", 1), pw::errc::argument);
     THROWS(pw::link_config().dead_after(std::chrono::seconds(-1)), pw::errc::argument);
 }

@@ -3,6 +3,7 @@
 #include "check.hpp"
 
 #include <map>
+#include <unistd.h>
 #include <vector>
 
 namespace pw = partywall;
@@ -60,6 +61,18 @@ static void messages(sessions &ends) {
     CHECK(!code && !here.recv_view(limit));
 }
 
+static void properties(sessions &ends) {
+    const auto peer = ends.client.peer();
+    CHECK(peer.has_credentials && peer.pid == getpid() && peer.is_trusted && peer.distrust == 0);
+    CHECK(!ends.server.peer_text().empty() && !ends.server.transport_text().empty());
+    const auto state = ends.client.transport();
+    CHECK((state.kind == pw::transport::socket) == (state.reason != 0));
+    CHECK(ends.client.sender_stats().bytes > 0);
+    ends.client.wait_drained(limit);
+    CHECK(ends.client.streams() == 0);
+    THROWS(pw::session().peer(), pw::errc::argument);
+}
+
 // The codes with which streams and sessions end are in the exceptions of the peer.
 static void codes(sessions &ends) {
     auto here = ends.client.open();
@@ -79,15 +92,27 @@ static void codes(sessions &ends) {
     } catch (const pw::error &error) {
         CHECK(error.code() == pw::errc::stream_stopped && error.application_code() == 78);
     }
+    const auto stopped = there.wait_stopped(limit);
+    CHECK(stopped.code() == pw::errc::stream_stopped && stopped.application_code() == 78);
+    std::error_code code;
+    here.wait_stopped(pw::no_wait, code);
+    CHECK(code == pw::errc::finished_here || !code);
+    THROWS(pw::stream().wait_stopped(), pw::errc::argument);
     here = pw::stream();
     there = pw::stream();
 
+    THROWS(ends.server.wait_closed(pw::no_wait), pw::errc::timed_out);
     THROWS(ends.server.wait_finished(pw::no_wait), pw::errc::timed_out);
     ends.server.wait_drained(limit);
     ends.server.go_away(5);
     ends.client.close(79, "over");
     ends.client.wait_finished(limit);
     ends.server.wait_finished(limit);
+    const auto closed = ends.server.wait_closed(limit);
+    CHECK(closed.code() == pw::errc::session_closed && closed.application_code() == 79);
+    CHECK(std::string(closed.what()).find("over") != std::string::npos);
+    CHECK(ends.client.wait_closed(limit, code).code() == pw::errc::session_closed_here && !code);
+    CHECK(pw::session().wait_closed(limit, code).code() == code && code == pw::errc::argument);
     try {
         ends.server.open();
         CHECK(false);
@@ -171,6 +196,7 @@ int main(int, char **arguments) {
     {
         sessions ends(address);
         messages(ends);
+        properties(ends);
         codes(ends);
     }
     serve_in_loop(address);

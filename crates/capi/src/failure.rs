@@ -10,7 +10,7 @@
 //! cost no allocation.
 
 use partywall::{ErrorCode, OpenError, SessionError, StreamRecvError, StreamSendError};
-use partywall_extras::calls::CallError;
+use partywall_extras::calls::{CallError, Lost};
 use std::any::Any;
 use std::error::Error;
 use std::ffi::CString;
@@ -171,8 +171,11 @@ fn application_code(error: &(dyn Error + 'static)) -> u32 {
             _ => 0,
         };
     }
-    if let Some(CallError::Failed { code, .. }) = error.downcast_ref() {
-        return *code;
+    match error.downcast_ref::<CallError>() {
+        Some(CallError::Failed { code, .. }) => return *code,
+        Some(CallError::Lost(Lost::Recv(error))) => return application_code(error),
+        Some(CallError::Lost(Lost::Send(error))) => return application_code(error),
+        _ => {}
     }
     match error.downcast_ref::<OpenError>() {
         Some(OpenError::GoingAway { code }) => *code,

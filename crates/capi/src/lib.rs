@@ -29,6 +29,7 @@ mod failure;
 mod library;
 mod link;
 mod link_config;
+mod link_event;
 mod link_group;
 mod link_message;
 mod listener;

@@ -6,15 +6,16 @@
 //!   partywall_link_server ─ accept ──┴▶ partywall_link ─ send, recv ─▶ partywall_link_message
 //! ```
 
-use crate::argument::{Bytes, Out, Text};
-use crate::error::Errors;
+use crate::argument::{Buffer, Bytes, Out, Text};
+use crate::error::{self, Errors};
 use crate::export::export;
-use crate::failure::{FINISHED, Failure};
+use crate::failure::{EMPTY, FINISHED, Failure};
 use crate::link_config::{self, LinkConfigObject};
+use crate::link_event::CLinkEvent;
 use crate::link_message::{self, LinkMessageObject};
 use crate::table::{Handle, Object, Table};
 use crate::timeout::Timeout;
-use partywall_link::{Client, Link, Server, Status, Storage};
+use partywall_link::{Client, Event, Link, Server, Status, Storage};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -80,6 +81,20 @@ fn storage(directory: Text) -> Result<Storage, Failure> {
 /// Returns the time at which a call of a link gives up. Some of them always have one.
 fn deadline(timeout: Timeout) -> Instant {
     timeout.deadline().unwrap_or_else(|| Instant::now() + UNLIMITED)
+}
+
+/// Returns the next event of a link.
+fn next_event(link: &Link, timeout: Timeout) -> Result<Event, Failure> {
+    if timeout != Timeout::Zero {
+        return Ok(link.next_event(deadline(timeout))?);
+    }
+    link.try_event().map_or_else(
+        || {
+            link.epoch()?; // fails in a forked child
+            Err(Failure::state(EMPTY))
+        },
+        Ok,
+    )
 }
 
 /// Returns the number of a status in the header.
@@ -166,6 +181,29 @@ export! {
         Ok(())
     }
 
+    /// Copies the reason of the last refusal into `buffer`, without a zero byte at its end.
+    fn partywall_link_server_last_refusal(
+        server: Handle<LinkServerObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
+        error: Errors,
+    ) reports error {
+        let refusal = server.share_second()?.last_refusal().unwrap_or_default();
+        buffer.write_text(&refusal, capacity, len)
+    }
+
+    /// Takes the error because of which the server could not open the link of an admitted client.
+    fn partywall_link_server_take_open_error(
+        server: Handle<LinkServerObject>, cause: Errors, error: Errors,
+    ) reports error {
+        let place = cause.require("cause")?;
+        match server.share_second()?.take_open_error() {
+            Some(cause) => {
+                error::report(cause.into(), place);
+            }
+            None => place.write(Handle::NULL),
+        }
+        Ok(())
+    }
+
     /// Frees the handle of a link without closing it. A null pointer is allowed.
     fn partywall_link_free(link: Handle<LinkObject>) {
         if !link.is_null() {
@@ -239,6 +277,24 @@ export! {
         let bytes = bytes.require("bytes")?;
         bytes.write(link.share_second()?.unacked_bytes()?);
         Ok(())
+    }
+
+    /// Takes the oldest event of a link, and writes its first `size` bytes.
+    fn partywall_link_next_event(
+        link: Handle<LinkObject>, event: Out<CLinkEvent>, size: usize, timeout_ns: i64,
+        error: Errors,
+    ) reports error {
+        let place = event.require("event")?;
+        let event = next_event(&*link.share_second()?, Timeout::new(timeout_ns))?;
+        place.write_prefix(&CLinkEvent::from(&event), size);
+        Ok(())
+    }
+
+    /// Copies a description of the state into `buffer`, without a zero byte at its end.
+    fn partywall_link_status_text(
+        link: Handle<LinkObject>, buffer: Buffer, capacity: usize, len: Out<usize>, error: Errors,
+    ) reports error {
+        buffer.write_text(&link.share_second()?.status().to_string(), capacity, len)
     }
 
     /// Writes the state of a link.

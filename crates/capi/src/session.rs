@@ -9,7 +9,7 @@
 
 use crate::argument::{Buffer, Bytes, Out, Text};
 use crate::config::{self, ConfigObject};
-use crate::error::Errors;
+use crate::error::{self, Errors};
 use crate::event_loop::{self, LoopObject};
 use crate::export::export;
 use crate::failure::{FINISHED, Failure};
@@ -19,7 +19,7 @@ use crate::table::{Handle, Object, Table};
 use crate::timeout::Timeout;
 use partywall::event::Loop;
 use partywall::protocol::Protocol;
-use partywall::{Config, Peer, SenderStats, Transport, blocking, event};
+use partywall::{Config, Peer, SenderStats, SessionError, Transport, blocking, event};
 use std::mem;
 use std::sync::Arc;
 
@@ -125,6 +125,19 @@ impl Session {
                 if session.is_finished() { Ok(()) } else { Err(timed_out.into()) }
             }
         }
+    }
+
+    /// Waits until the session is over, and returns why.
+    fn closed(&self, timeout: Timeout) -> Result<SessionError, Failure> {
+        let reason = match self {
+            Self::Threaded(session) if timeout == Timeout::Zero => session.close_reason(),
+            Self::Threaded(session) => return Ok(session.closed(timeout.deadline())?),
+            Self::InLoop(session) => {
+                timeout.require_zero()?;
+                session.close_reason()
+            }
+        };
+        reason.ok_or_else(|| partywall::WaitError::TimedOut.into())
     }
 
     fn drained(&self, timeout: Timeout) -> Result<(), Failure> {
@@ -350,6 +363,17 @@ export! {
         session: Handle<SessionObject>, timeout_ns: i64, error: Errors,
     ) reports error {
         session.share_second()?.drained(Timeout::new(timeout_ns))
+    }
+
+    /// Waits until the session is over, and writes why.
+    fn partywall_session_wait_closed(
+        session: Handle<SessionObject>, reason: Out<i32>, cause: Errors, timeout_ns: i64,
+        error: Errors,
+    ) reports error {
+        let place = reason.require("reason")?;
+        let closed = session.share_second()?.closed(Timeout::new(timeout_ns))?;
+        place.write(error::report(closed.into(), cause));
+        Ok(())
     }
 
     /// Waits until the session is over, and everything that it sent is written or given up.

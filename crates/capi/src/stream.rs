@@ -7,7 +7,7 @@
 //! ```
 
 use crate::argument::{Buffer, Bytes, Out};
-use crate::error::Errors;
+use crate::error::{self, Errors};
 use crate::export::export;
 use crate::failure::{BUFFER_TOO_SHORT, FINISHED, FULL, Failure};
 use crate::message::MessageObject;
@@ -228,6 +228,20 @@ export! {
         reservation::commit(reservation, |it| sending.commit(it, Timeout::new(timeout_ns)))
     }
 
+    /// Waits until the peer receives no more, and writes why.
+    fn partywall_stream_wait_stopped(
+        stream: Handle<StreamObject>, reason: Out<i32>, cause: Errors, timeout_ns: i64,
+        error: Errors,
+    ) reports error {
+        let place = reason.require("reason")?;
+        let stopped = match &mut *stream.first()? {
+            Sending::Threaded(sender) => sender.stopped(Timeout::new(timeout_ns).deadline())?,
+            Sending::InLoop(_) => return Err(Failure::argument(IN_LOOP)),
+        };
+        place.write(error::report(stopped.into(), cause));
+        Ok(())
+    }
+
     /// Ends the sending direction: the peer receives every sent message, then the end.
     fn partywall_stream_finish(stream: Handle<StreamObject>, error: Errors) reports error {
         match &mut *stream.first()? {
@@ -321,6 +335,9 @@ export! {
         Ok(())
     }
 }
+
+/// The text of the failure that a stream in a loop cannot be waited for.
+const IN_LOOP: &str = "the stream is in a loop, which reports that the peer receives no more";
 
 /// First code that is reserved for the protocol (SPEC 11.3).
 const RESERVED_CODES: u32 = 0xffff_ff00;

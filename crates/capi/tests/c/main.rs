@@ -70,6 +70,11 @@ fn calls_are_answered_given_up_and_lost() {
 }
 
 #[test]
+fn ends_of_links_and_sessions_say_whether_the_peer_was_killed() {
+    Program::build_as("c11", "tests/ends.c", Sanitizers::On).run(&[]);
+}
+
+#[test]
 fn links_keep_messages_over_a_restart() {
     Program::build_as("c11", "tests/link.c", Sanitizers::On).run(&[]);
 }

@@ -49,6 +49,27 @@ fn echo_answers() {
 }
 
 #[test]
+fn calls_are_answered_in_order() {
+    let program = example("calls", Sanitizers::On);
+    let address = format!("unix:{}/app.sock", program.directory().display());
+    let server = program.start(&["serve", &address], Stdio::null(), Stdio::inherit());
+    let until = Instant::now() + LIMIT;
+    loop {
+        // Until the server listens, the client fails.
+        let arguments = [&address, "1", "2", "-7"];
+        let mut client = program.start(&arguments, Stdio::null(), Stdio::piped());
+        let mut sums = String::new();
+        output(&mut client).read_to_string(&mut sums).unwrap();
+        if sums == "1\n3\n-4\n" {
+            client.succeed();
+            break;
+        }
+        assert!(Instant::now() < until, "the client got {sums:?}");
+    }
+    server.succeed();
+}
+
+#[test]
 fn link_survives_a_kill_of_either_side() {
     let program = example("link", Sanitizers::Off);
     let address = format!("unix:{}/link.sock", program.directory().display());

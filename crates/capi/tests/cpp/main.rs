@@ -22,7 +22,7 @@ const STANDARDS: [&str; 3] = ["c++17", "c++20", "c++23"];
 #[test]
 fn headers_alone_compile_in_every_standard() {
     let directory = tempfile::tempdir().expect("a directory");
-    for header in ["partywall.h", "partywall.hpp"] {
+    for header in ["partywall.h", "partywall.hpp", "partywall/calls.hpp", "partywall/lossy.hpp"] {
         for standard in STANDARDS {
             let source = directory.path().join("a.cpp");
             let text = format!("#include <{header}>\nint main() {{ return 0; }}\n");
@@ -47,6 +47,20 @@ fn loop_serves_channels_below_poll() {
 #[test]
 fn sessions_carry_streams_in_threads_and_in_a_loop() {
     Program::build_as("c++17", "tests/session.cpp", Sanitizers::On).run(&[]);
+}
+
+#[test]
+fn calls_are_answered_given_up_and_lost() {
+    for standard in ["c++17", "c++20"] {
+        Program::build_as(standard, "tests/calls.cpp", Sanitizers::On).run(&[]);
+    }
+}
+
+#[test]
+fn lost_records_are_counted_by_both_sides() {
+    for standard in ["c++17", "c++20"] {
+        Program::build_as(standard, "tests/lossy.cpp", Sanitizers::On).run(&[]);
+    }
 }
 
 /// Whether the compiler finds a header of the system.

@@ -15,11 +15,13 @@
 use std::hint::spin_loop;
 use std::time::{Duration, Instant};
 
+use partywall_layout::seeded_fault;
 use partywall_wait::{Pacer, Pause, SPIN_CHECK_EVERY, Spinner, Wait, has_passed, poll_for};
 
 use super::{Endpoint, Locked, State};
 use crate::drive::Before;
 use crate::error::{Stopped, WaitError};
+use crate::link_state::Event;
 
 /// The event for which a thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,7 +209,21 @@ impl Waiter<'_> {
         self.waited(found)
     }
 
-    pub(super) fn waited(&self, found: Option<Result<(), Stopped>>) -> Result<(), WaitError> {
+    /// Waits for an event of the link, and takes it. The events from before the link stopped come
+    /// first.
+    pub(crate) fn next_event(&self, deadline: Option<Instant>) -> Result<Event, WaitError> {
+        let found = self.wait_for(deadline, Waits::ForRecords, |state| {
+            let stopped = state.stopped();
+            if stopped.is_some() && seeded_fault("link_events_after_the_end") {
+                return stopped.map(Err);
+            }
+            let event = state.core.as_mut().and_then(|core| core.take_event());
+            event.map(Ok).or_else(|| stopped.map(Err))
+        })?;
+        self.waited(found)
+    }
+
+    pub(super) fn waited<R>(&self, found: Option<Result<R, Stopped>>) -> Result<R, WaitError> {
         match found {
             Some(found) => Ok(found?),
             None => Err(WaitError::TimedOut {

@@ -45,7 +45,7 @@ use crate::store::ReportSnapshot;
 ///
 /// A connection is made and kept only while some thread blocks on a link of the group, in any
 /// method that can wait, or polls the group. Operations do not fail when a connection ends:
-/// [`status`](Self::status) and [`try_event`](Self::try_event) report connections.
+/// [`status`](Self::status) and [`next_event`](Self::next_event) report connections.
 ///
 /// Dropping a client's link closes it without waiting; see [`close`](Self::close). A server's link
 /// stays open and attached until it is closed or the server is dropped, and can be opened again.
@@ -414,6 +414,16 @@ impl Link {
     /// if there is one. The link keeps at most the first thousand of these events.
     pub fn try_event(&self) -> Option<Event> {
         self.end().receive_driver().try_event()
+    }
+
+    /// Returns the oldest event that the application has not taken yet; waits for one until
+    /// `deadline`. An event is returned once, to any one of the threads that wait for it.
+    ///
+    /// # Errors
+    /// [`WaitError`], with the error text of the last attempt to attach. Events from before the
+    /// link stopped come first, unless it was closed.
+    pub fn next_event(&self, deadline: Instant) -> Result<Event, WaitError> {
+        self.end().waiter().next_event(Some(deadline))
     }
 
     /// Returns all events that the application has not taken yet, oldest first.

@@ -224,6 +224,38 @@ fn messages_over_200_cuts_are_neither_lost_nor_repeated() {
     }
 }
 
+/// Rule: a thread that waits for events learns of each connection, of its end, and of attempts that
+/// failed, although it waits for nothing else.
+#[test]
+fn waiting_thread_gets_each_event_of_its_connections() {
+    for ground in Ground::all() {
+        let server = ground.server(config());
+        let address = server.local_address().clone();
+        let link = ground.client(config()).connect(&address, "bob", "orders").unwrap();
+        let nobody = ground.client(config()).connect(&address, "nobody", "orders").unwrap();
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let serving = scope.spawn(|| {
+                let served = server.accept_deadline(soon()).unwrap();
+                until("the server may end", || {
+                    let _ = served.recv_deadline(Instant::now() + Duration::from_millis(5));
+                    is_over.load(Ordering::Acquire)
+                });
+                served.close(soon()).unwrap();
+            });
+            let refused = nobody.next_event(soon()).unwrap();
+            assert!(matches!(refused, Event::Refused { .. }), "{refused}");
+            assert_eq!(link.next_event(soon()).unwrap(), Event::Attached { resumed: false });
+            let nothing = link.next_event(Instant::now());
+            assert!(matches!(nothing, Err(WaitError::TimedOut { .. })), "{nothing:?}");
+            is_over.store(true, Ordering::Release);
+            let farewell = link.next_event(soon()).unwrap();
+            assert!(farewell.is_farewell(), "{farewell}");
+            serving.join().unwrap();
+        });
+    }
+}
+
 fn received(link: &Link, expected: u64, attempt: u32) {
     let message = link.recv_deadline(soon()).unwrap().unwrap();
     assert_eq!((number(&message), message.attempt()), (expected, attempt));
@@ -410,7 +442,17 @@ fn older_owner_of_the_client_is_fenced_by_a_newer_one() {
         assert!(Instant::now() < deadline, "{}", old.status());
     }
     assert!(matches!(old.send(b"late"), Err(SendError::Stopped(Stopped::Fenced))));
-    assert!(old.events().contains(&Event::Fenced));
+    // The events from before the end are not lost behind it.
+    let mut events = Vec::new();
+    let ended = loop {
+        match old.next_event(soon()) {
+            Ok(event) => events.push(event),
+            Err(ended) => break ended,
+        }
+    };
+    assert!(matches!(ended, WaitError::Stopped(Stopped::Fenced)), "{ended:?}");
+    assert!(matches!(events.first(), Some(Event::Attached { .. })), "{events:?}");
+    assert!(events.contains(&Event::Fenced), "{events:?}");
     assert!(matches!(newer.status(), Status::Attached { .. }), "{}", newer.status());
 }
 

@@ -136,7 +136,8 @@ const fn fits(window: u64, outstanding: u64, cost: u64) -> bool {
     outstanding <= window / 2 || outstanding.saturating_add(cost) <= window
 }
 
-#[cfg(test)]
+// The models under shuttle are built without proptest.
+#[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

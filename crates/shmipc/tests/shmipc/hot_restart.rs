@@ -314,8 +314,14 @@ async fn one_restart_after_another_does_not_make_a_client_run() {
         within("an answer", stream.recv()).await.unwrap().unwrap();
         stream.put_back();
     }
+    // The client tries again every 100 ms at most. On a busy machine the last turn of the loop may
+    // take long, so the bound follows the time that has passed.
     let sessions = old.sessions();
-    assert!(sessions <= 13, "{sessions} sessions in a second");
+    let elapsed = started.elapsed();
+    assert!(
+        sessions as u128 <= 3 + elapsed.as_millis() / 100,
+        "{sessions} sessions in {elapsed:?}"
+    );
 }
 
 /// Connects a client without a session manager, and returns its session.

@@ -9,6 +9,7 @@ import java.lang.invoke.MethodHandles;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.Map;
+import java.util.Objects;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
@@ -44,6 +45,13 @@ final class Call implements AutoCloseable {
     /** Returns the address of a copy of bytes for the library. */
     long bytes(byte[] bytes) {
         return bytes.length == 0 ? 0 : arena.allocateFrom(ValueLayout.JAVA_BYTE, bytes).address();
+    }
+
+    long bytes(byte[] bytes, int offset, int length) {
+        Objects.checkFromIndexSize(offset, length, bytes.length);
+        return length == 0 ? 0
+                : arena.allocateFrom(ValueLayout.JAVA_BYTE, MemorySegment.ofArray(bytes),
+                        ValueLayout.JAVA_BYTE, offset, length).address();
     }
 
     long buffer(long bytes) {
@@ -166,6 +174,13 @@ final class Call implements AutoCloseable {
             Map.entry("partywall_channel_peer_text", "JJJJJ"),
             Map.entry("partywall_channel_sender_stats", "JJJ"),
             Map.entry("partywall_channel_receiver_stats", "JJJ"),
+            Map.entry("partywall_lossy_sender_new", "JJJJ"),
+            Map.entry("partywall_lossy_sender_free", "J"),
+            Map.entry("partywall_lossy_log", "JJJJJ"),
+            Map.entry("partywall_lossy_log_wait", "JJJJJJ"),
+            Map.entry("partywall_lossy_flush", "JJJ"),
+            Map.entry("partywall_lossy_sender_stats", "JJJ"),
+            Map.entry("partywall_lossy_sender_is_closed", "JJ"),
             Map.entry("partywall_message_data", "JJJ"),
             Map.entry("partywall_message_is_zero_copy", "JJ"),
             Map.entry("partywall_message_free", "J"),

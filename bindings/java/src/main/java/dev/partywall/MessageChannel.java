@@ -517,7 +517,7 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         return status;
     }
 
-    private View recvView(long deadline) throws IOException {
+    final View recvView(long deadline) throws IOException {
         return receive(deadline) ? openView() : null;
     }
 

@@ -22,6 +22,15 @@ public class PartywallException extends IOException {
     /** The number of the failure that the peer has reset a stream. */
     public static final int STREAM_RESET = 407;
 
+    /** The number of the failure that a message is no record, where records were expected. */
+    public static final int NOT_A_RECORD = 701;
+    /** The number of the failure that the handler of a call has failed. */
+    public static final int CALL_FAILED = 711;
+    /** The number of the failure that the server has too many calls. */
+    public static final int CALL_REFUSED = 712;
+    /** The number of the failure that the server has given up a call. */
+    public static final int CALL_ABORTED = 713;
+
     private static final long serialVersionUID = 1L;
 
     private final int code;

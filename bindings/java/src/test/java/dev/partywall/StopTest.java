@@ -2,6 +2,9 @@
 package dev.partywall;
 
 import java.io.BufferedReader;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -28,6 +31,9 @@ final class StopTest {
                     echoed.expect(1);
                 }
                 signal(peer, "STOP");
+                while (!isStopped(peer)) {
+                    Thread.yield();
+                }
                 for (Echoed echoed : all) {
                     echoed.send(2);
                 }
@@ -47,6 +53,20 @@ final class StopTest {
     private static void signal(Process peer, String name) throws Exception {
         Process kill = new ProcessBuilder("sh", "-c", "kill -" + name + " " + peer.pid()).inheritIO().start();
         Check.equal(kill.waitFor(), 0);
+    }
+
+    /** Returns whether each thread of a process is stopped: a signal takes a moment to reach all. */
+    private static boolean isStopped(Process peer) throws IOException {
+        try (var threads = Files.newDirectoryStream(Path.of("/proc/" + peer.pid() + "/task"))) {
+            for (Path thread : threads) {
+                String status = Files.readString(thread.resolve("stat"));
+                // The state follows the name, which is in parentheses.
+                if (status.charAt(status.lastIndexOf(')') + 2) != 'T') {
+                    return false;
+                }
+            }
+        }
+        return true;
     }
 
     /** One connection whose peer sends every message back. */

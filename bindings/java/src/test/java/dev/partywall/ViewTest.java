@@ -112,9 +112,10 @@ final class ViewTest {
                     pair.client().send(segment);
                     sent++;
                 } catch (IllegalStateException late) {
-                    // The JDK interrupts a thread whose access to the arena it ends.
-                    Thread.interrupted();
+                    // The arena was closed before, or meanwhile.
                 }
+                // The JDK interrupts a thread whose access to the arena it ends.
+                Thread.interrupted();
                 try {
                     closing.get();
                 } catch (ExecutionException inUse) {
