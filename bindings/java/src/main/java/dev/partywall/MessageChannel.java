@@ -74,6 +74,10 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         send(payload, 0, payload.length, Deadline.after(timeout));
     }
 
+    final void send(byte[] payload, long deadline) throws IOException {
+        send(payload, 0, payload.length, deadline);
+    }
+
     /** Sends a copy of {@code payload} if there is room now, and returns whether there was. */
     public final boolean trySend(byte[] payload) throws IOException {
         return send(payload, 0, payload.length, Deadline.NOW);

@@ -41,12 +41,21 @@ public final class Stream extends MessageChannel {
 
     /** Ends the sending direction: the peer receives every sent message, then the end. */
     public void finish() throws IOException {
-        end("partywall_stream_finish", handle);
+        beginSending();
+        try (Call call = new Call()) {
+            call.check("partywall_stream_finish", handle);
+        } finally {
+            endSending();
+        }
     }
 
-    /** Ends the sending direction at once: the peer's receiving fails with the code. */
+    /**
+     * Ends the sending direction at once: the peer's receiving fails with the code. A thread that
+     * sends gets an exception.
+     */
     public void reset(int code) throws IOException {
-        end("partywall_stream_reset", handle, code);
+        end("partywall_stream_reset", code);
+        sender.signal();
     }
 
     /**
@@ -54,14 +63,18 @@ public final class Stream extends MessageChannel {
      * gets an exception.
      */
     public void stop(int code) throws IOException {
+        end("partywall_stream_stop", code);
+        receiver.signal();
+    }
+
+    /** Ends a direction that another thread may use, in attempts that never wait. */
+    private void end(String function, int code) throws IOException {
         try (Call call = new Call()) {
-            // Another thread may receive, in attempts that never wait.
-            int status = call.statusAlone("partywall_stream_stop", handle, code);
+            int status = call.statusAlone(function, handle, code);
             if (status != Native.OK) {
                 throw isClosed() ? new ClosedChannelException() : call.failure(status);
             }
         }
-        receiver.signal();
     }
 
     /**
@@ -70,15 +83,6 @@ public final class Stream extends MessageChannel {
      */
     public ByteStream bytes() {
         return new ByteStream(this);
-    }
-
-    private void end(String function, long... arguments) throws IOException {
-        beginSending();
-        try (Call call = new Call()) {
-            call.check(function, arguments);
-        } finally {
-            endSending();
-        }
     }
 
     private void signal(int kinds) {

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall;
+
+/**
+ * The failure of a call: its handler has failed ({@link PartywallException#CALL_FAILED}), or the
+ * server has refused it or given it up.
+ */
+public final class CallException extends PartywallException {
+    private static final long serialVersionUID = 1L;
+
+    private final byte[] detail;
+
+    CallException(int code, String message, int applicationCode, byte[] detail) {
+        super(code, message, 0, applicationCode);
+        this.detail = detail;
+    }
+
+    /** Returns what the handler has added to its code, or a text of the server. */
+    public byte[] detail() {
+        return detail.clone();
+    }
+}

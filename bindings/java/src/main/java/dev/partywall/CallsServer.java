@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall;
+
+import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
+
+/**
+ * The server of calls over a stream, which is its own from then on. Any number of threads may
+ * receive and answer calls.
+ *
+ * <pre>
+ *   CALL ──▶ arrived, at most so many ──▶ recv ──▶ open until its answer
+ *     └ beyond: ERROR busy    CANCEL ─▶ the request is cancelled, or forgotten if it only arrived
+ * </pre>
+ *
+ * A virtual thread receives, also while no other does, so that a CANCEL gets through (CALLS 4.1).
+ */
+public final class CallsServer implements AutoCloseable {
+    private final CallStream stream;
+    private final int waitingMax;
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Condition changed = lock.newCondition();
+    private final ArrayDeque<CallRequest> arrived = new ArrayDeque<>();
+    private final Map<Long, CallRequest> open = new HashMap<>();
+    private long last;
+    private boolean isFinished;
+    private IOException lost;
+
+    /** Makes a server with at most 1024 calls that wait. */
+    public CallsServer(Stream stream) {
+        this(stream, WAITING_MAX);
+    }
+
+    /** Makes a server with at most {@code waitingMax} calls that wait; further ones are refused. */
+    public CallsServer(Stream stream, int waitingMax) {
+        if (waitingMax < 1) {
+            throw new IllegalArgumentException("no call may wait: " + waitingMax);
+        }
+        this.stream = new CallStream(stream);
+        this.waitingMax = waitingMax;
+        this.stream.start(new Calls());
+    }
+
+    /**
+     * Waits for the next call; returns null once the client has finished. The stream ends when every
+     * call is answered as well.
+     */
+    public CallRequest recv() throws IOException {
+        return recv(Deadline.NEVER);
+    }
+
+    /** Receives as {@link #recv()}. Throws {@link TimedOutException} if no call comes in time. */
+    public CallRequest recv(Duration timeout) throws IOException {
+        return recv(Deadline.after(timeout));
+    }
+
+    private CallRequest recv(long deadline) throws IOException {
+        while (true) {
+            CallRequest next = await(deadline);
+            if (next == null || !next.isLate()) {
+                return next;
+            }
+            // The client does not wait any more (CALLS 4.4).
+            next.close();
+        }
+    }
+
+    private CallRequest await(long deadline) throws IOException {
+        lock.lock();
+        try {
+            while (arrived.isEmpty()) {
+                if (lost != null) {
+                    throw CallStream.copied(lost);
+                }
+                if (isFinished) {
+                    return null;
+                }
+                long left = Deadline.left(deadline);
+                if (left == 0) {
+                    throw new TimedOutException();
+                }
+                changed.awaitNanos(left);
+            }
+            return arrived.removeFirst();
+        } catch (InterruptedException interrupt) {
+            Thread.currentThread().interrupt();
+            throw new InterruptedIOException("the thread was interrupted");
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Sends the result of a call, unless nobody waits for it. */
+    void finish(CallRequest request, CallFrame result) throws IOException {
+        try {
+            if (!request.isOneWay() && !isGone(request)) {
+                send(request.isLate()
+                        ? new CallFrame(CallFrame.ERROR, CallFrame.DEADLINE, request.id(), new byte[0]) : result);
+            }
+        } catch (IOException failure) {
+            boolean isTooLong = failure instanceof PartywallException it
+                    && it.code() == PartywallException.MESSAGE_TOO_LONG;
+            // Without a stream nobody waits for the answer; whoever receives learns why.
+            if (isTooLong || !stream.hasFailed()) {
+                throw failure;
+            }
+        } finally {
+            forget(request);
+        }
+    }
+
+    private boolean isGone(CallRequest request) {
+        lock.lock();
+        try {
+            return lost != null || !open.containsKey(request.id());
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void send(CallFrame result) throws IOException {
+        try {
+            stream.send(result, Deadline.NEVER);
+        } catch (PartywallException failure) {
+            if (failure.code() == PartywallException.STREAM_STOPPED) {
+                return; // the client has given up all its calls
+            }
+            if (failure.code() != PartywallException.MESSAGE_TOO_LONG) {
+                throw failure;
+            }
+            byte[] text = failure.getMessage().getBytes(StandardCharsets.UTF_8);
+            stream.send(new CallFrame(CallFrame.ERROR, CallFrame.ABORTED, result.id(), text), Deadline.NEVER);
+            throw failure;
+        }
+    }
+
+    private void forget(CallRequest request) {
+        lock.lock();
+        try {
+            open.remove(request.id(), request);
+        } finally {
+            lock.unlock();
+        }
+        finishIfDone();
+    }
+
+    /** Ends the sending direction once the client has, and every call is answered (CALLS 4.5). */
+    private void finishIfDone() {
+        lock.lock();
+        try {
+            if (isFinished && open.isEmpty()) {
+                stream.finish();
+            }
+        } catch (IOException ended) {
+            // The stream is closed or over: its end is known.
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Closes the stream. Calls without an answer are cancelled. */
+    @Override
+    public void close() {
+        stream.close();
+    }
+
+    /** What the server receives. */
+    private final class Calls implements CallStream.Side {
+        @Override
+        public void receive(CallFrame frame) throws IOException {
+            switch (frame.kind()) {
+                case CallFrame.CANCEL -> cancel(frame.id());
+                case CallFrame.CALL, CallFrame.ONE_WAY -> {
+                    if (!arrive(frame) && frame.kind() == CallFrame.CALL) {
+                        send(new CallFrame(CallFrame.ERROR, CallFrame.BUSY, frame.id(), new byte[0]));
+                    }
+                }
+                default -> throw CallFrame.ofOtherRole();
+            }
+        }
+
+        /** Returns whether there is room for the call. */
+        private boolean arrive(CallFrame frame) throws IOException {
+            lock.lock();
+            try {
+                if (Long.compareUnsigned(frame.id(), last) <= 0) {
+                    throw new PartywallException(
+                            CallFrame.ID_NOT_RISING, "the id of a call is not above all before it");
+                }
+                last = frame.id();
+                if (arrived.size() >= waitingMax) {
+                    return false;
+                }
+                CallRequest request = new CallRequest(CallsServer.this, frame);
+                open.put(frame.id(), request);
+                arrived.add(request);
+                changed.signal();
+                return true;
+            } finally {
+                lock.unlock();
+            }
+        }
+
+        private void cancel(long id) {
+            lock.lock();
+            try {
+                CallRequest request = open.remove(id);
+                if (request != null) {
+                    request.cancel();
+                    arrived.remove(request);
+                }
+            } finally {
+                lock.unlock();
+            }
+        }
+
+        @Override
+        public void end(IOException cause) {
+            lock.lock();
+            try {
+                isFinished = cause == null;
+                lost = cause;
+                if (cause != null) {
+                    open.values().forEach(CallRequest::cancel);
+                    arrived.clear();
+                }
+                changed.signalAll();
+            } finally {
+                lock.unlock();
+            }
+            finishIfDone();
+        }
+    }
+
+    private static final int WAITING_MAX = 1024;
+}
