@@ -25,6 +25,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 
 /**
@@ -42,8 +43,8 @@ final class Benchmark {
     /** Which of the two transports. */
     private enum Kind { OURS, UNIX }
 
-    /** One operation, many times. */
-    private interface Operation {
+    /** A client, and one operation that it does many times. */
+    private interface Client extends AutoCloseable {
         void run(int count) throws Exception;
     }
 
@@ -120,42 +121,62 @@ final class Benchmark {
                 ? new PartywallAddress("unix:" + path) : new DomainSocketAddress(path.toString());
     }
 
-    private static Operation echo(Kind kind, Path directory, int size) throws Exception {
+    private static Client echo(Kind kind, Path directory, int size) throws Exception {
         PingPong handler = new PingPong(size);
-        Channel channel = Ends.done(new Bootstrap().group(Ends.group(1))
+        EventLoopGroup group = Ends.group(1);
+        Channel channel = Ends.done(new Bootstrap().group(group)
                 .channel(kind == Kind.OURS ? PartywallChannel.class : EpollDomainSocketChannel.class)
                 .handler(handler).connect(address(kind, directory, "echo"))).channel();
         ChannelHandlerContext context = channel.pipeline().firstContext();
-        return count -> {
-            CountDownLatch done = new CountDownLatch(1);
-            channel.eventLoop().execute(() -> handler.start(context, count, done));
-            done.await();
+        return new Client() {
+            @Override
+            public void run(int count) throws InterruptedException {
+                CountDownLatch done = new CountDownLatch(1);
+                channel.eventLoop().execute(() -> handler.start(context, count, done));
+                done.await();
+            }
+
+            @Override
+            public void close() throws Exception {
+                Ends.shutDown(group);
+            }
         };
     }
 
-    private static Operation unary(Kind kind, Path directory, int size) {
+    private static Client unary(Kind kind, Path directory, int size) {
+        EventLoopGroup group = Ends.group(1);
         ManagedChannel channel = NettyChannelBuilder.forAddress(address(kind, directory, "grpc"))
-                .overrideAuthority("localhost").usePlaintext().eventLoopGroup(Ends.group(1))
+                .overrideAuthority("localhost").usePlaintext().eventLoopGroup(group)
                 .channelType(kind == Kind.OURS ? PartywallChannel.class : EpollDomainSocketChannel.class)
                 .directExecutor().build();
         byte[] request = new byte[size];
-        return count -> {
-            for (int number = 0; number < count; number++) {
-                ClientCalls.blockingUnaryCall(channel, EchoService.UNARY, CallOptions.DEFAULT, request);
+        return new Client() {
+            @Override
+            public void run(int count) {
+                for (int number = 0; number < count; number++) {
+                    ClientCalls.blockingUnaryCall(
+                            channel, EchoService.UNARY, CallOptions.DEFAULT, request);
+                }
+            }
+
+            @Override
+            public void close() throws Exception {
+                channel.shutdownNow().awaitTermination(Ends.SOON_SECONDS, TimeUnit.SECONDS);
+                Ends.shutDown(group);
             }
         };
     }
 
     /** Returns microseconds for one operation. */
-    private static double time(Operation operation, int count) throws Exception {
+    private static double time(Client client, int count) throws Exception {
         long start = System.nanoTime();
-        operation.run(count);
+        client.run(count);
         return (System.nanoTime() - start) / 1e3 / count;
     }
 
-    private static void compare(String name, Operation ours, Operation unix) throws Exception {
-        for (Operation operation : List.of(ours, unix, ours, unix)) {
-            operation.run(WARM_UP);
+    private static void compare(String name, Client ours, Client unix) throws Exception {
+        for (Client client : List.of(ours, unix, ours, unix)) {
+            client.run(WARM_UP);
         }
         int count = (int) Math.max(100, ROUND_NS / 1e3 / time(unix, WARM_UP));
         double[] here = new double[ROUNDS];
@@ -168,6 +189,8 @@ final class Benchmark {
         }
         System.out.printf(Locale.ROOT, "%-22s %s   %s   %s%n",
                 name, spread(here), spread(there), spread(ratios));
+        ours.close();
+        unix.close();
     }
 
     /** Returns the median, the least and the greatest. */
