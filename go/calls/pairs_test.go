@@ -16,7 +16,7 @@ import (
 
 // Environment variables of the tests of pairs of processes.
 const (
-	// rustPeerVariable names the program that crates/extras/examples/calls_peer.rs is compiled to.
+	// rustPeerVariable names the program that crates/extras/examples/calls_peer is compiled to.
 	// Without it only pairs of two Go processes are tested.
 	rustPeerVariable = "PARTYWALL_RUST_CALLS"
 	// fullVariable asks for the long form, which `cargo xtask go --full` runs.
@@ -25,13 +25,17 @@ const (
 	figuresVariable = "PARTYWALL_TEST_FIGURES"
 )
 
+// rustPrefix begins the names of the Rust implementations.
+const rustPrefix = "Rust-"
+
 const (
 	generous  = 4096 // limits of a server that refuses no call
 	tight     = 4    // limits of a server that refuses calls
 	killCalls = 10   // calls that a server runs when it, or its client, is killed
 )
 
-// A pairing names the implementations of both ends, and what carries their calls.
+// A pairing names the implementations of both ends, and what carries their calls. Rust has two: on
+// tokio, and a blocking one.
 type pairing struct {
 	client, server string
 	way            way
@@ -54,8 +58,8 @@ func (p pairing) start(t *testing.T, task, address string, number int) *peerProc
 		language = p.server
 	}
 	command := exec.Command(os.Args[0])
-	if language == "Rust" {
-		command = exec.Command(os.Getenv(rustPeerVariable), strings.Fields(arguments)...)
+	if form, isRust := strings.CutPrefix(language, rustPrefix); isRust {
+		command = exec.Command(os.Getenv(rustPeerVariable), strings.Fields(form+" "+arguments)...)
 	}
 	command.Env = append(os.Environ(), peerVariable+"="+arguments)
 	process := &peerProcess{
@@ -153,7 +157,10 @@ func TestPairs(t *testing.T) {
 	if os.Getenv(fullVariable) != "" {
 		calls, kills = 100_000, 100
 	}
-	for _, names := range [][2]string{{"Go", "Go"}, {"Go", "Rust"}, {"Rust", "Go"}} {
+	for _, names := range [][2]string{
+		{"Go", "Go"}, {"Go", "Rust-tokio"}, {"Go", "Rust-blocking"}, {"Rust-tokio", "Go"},
+		{"Rust-blocking", "Go"},
+	} {
 		for _, w := range ways() {
 			p := pairing{names[0], names[1], w}
 			t.Run(names[0]+"-"+names[1]+"/"+w.name, func(t *testing.T) {
@@ -217,7 +224,7 @@ func (p pairing) killClient(t *testing.T) {
 // publish appends a row to the table of figures, if there is one.
 func (p pairing) publish(t *testing.T, calls, kills int) {
 	t.Helper()
-	line := fmt.Sprintf("%-12s %-7s %9d calls, each kind of result, %d kills of either process\n",
+	line := fmt.Sprintf("%-20s %-7s %9d calls, each kind of result, %d kills of either process\n",
 		p.client+" → "+p.server, p.way.name, calls, kills)
 	t.Log(line)
 	path := os.Getenv(figuresVariable)

@@ -23,7 +23,7 @@ import (
 )
 
 // peerVariable makes a process of this test program a server or a client of calls. Its value are
-// the arguments of the Rust program crates/extras/examples/calls_peer.rs, whose tasks are the same.
+// the arguments of the Rust program crates/extras/examples/calls_peer, whose tasks are the same.
 const peerVariable = "PARTYWALL_TEST_CALLS_PEER"
 
 func TestMain(m *testing.M) {

@@ -6,7 +6,7 @@
 //! tests()      stages test and doc; torture     target/
 //! programs()   golden vectors; stages go and    target/          of the same build
 //!              go-frameworks
-//! guarded()    stages test and faults;          target/          guards of seeded faults
+//! guarded()    stages test, faults and matrix;  target/          guards of seeded faults
 //!              torture --faults
 //! models()     stages loom and faults           target/loom      guards, --cfg loom
 //! orders()     stages shuttle and faults        target/shuttle   guards, --cfg shuttle
@@ -51,9 +51,22 @@ pub fn programs() -> Step {
 /// # Errors
 /// If the compiler's wrapper cannot be written.
 pub fn guarded() -> Result<Step, String> {
+    with_guards(tests().args(&without_unguarded()))
+}
+
+/// The build of [`programs`] with the packages and the guards of [`guarded`].
+///
+/// # Errors
+/// If the compiler's wrapper cannot be written.
+pub fn guarded_programs() -> Result<Step, String> {
+    with_guards(programs().args(&without_unguarded()))
+}
+
+/// The arguments that leave out the packages whose tests notice no fault.
+fn without_unguarded() -> String {
     let unused = ["bench", "extras", "probe", "shmipc", "sys", "testkit", "wait"];
     let unused = unused.map(|package| format!("--exclude partywall-{package}")).join(" ");
-    with_guards(tests().args(&unused).args("--exclude xtask"))
+    format!("{unused} --exclude xtask")
 }
 
 /// The build of the models of `partywall-ring`: tests in which loom explores the orders of threads.

@@ -86,6 +86,12 @@ pub fn link(path: &Path) -> Result<(), String> {
         .run()
 }
 
+/// Adds the archive that [`build`] has made to the end of a compiler's command, with the libraries
+/// that it needs.
+pub fn with_archive(step: Step) -> Step {
+    step.arg(ARCHIVE).args(&PRIVATE.join(" "))
+}
+
 impl Place {
     fn parse(arguments: &[String]) -> Result<Self, String> {
         let (mut prefix, mut destdir) = ("/usr/local".to_owned(), String::new());

@@ -36,7 +36,22 @@ impl Jdk {
 
     /// A tool of the JDK, such as `javac`.
     pub fn tool(&self, name: &str) -> Step {
-        Step::new(&self.tools.join(name).to_string_lossy())
+        Step::new(&self.path(name))
+    }
+
+    /// The path of a tool, or its name if `PATH` finds it.
+    pub fn path(&self, name: &str) -> String {
+        self.tools.join(name).to_string_lossy().into_owned()
+    }
+
+    /// Compiles the classes of a program of a user of the package, and returns its class path.
+    ///
+    /// # Errors
+    /// If they do not compile.
+    pub fn compile_program(&self, source: &str, name: &str) -> Result<String, String> {
+        let jar = format!("{TARGET}/partywall.jar");
+        self.compile(source, name, &jar, "-try")?;
+        Ok(format!("{jar}:{TARGET}/{name}"))
     }
 
     /// The home of the JDK; `None` if it was found by `PATH`.

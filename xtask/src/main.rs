@@ -9,6 +9,7 @@
 //!     ├──▶ fuzz
 //!     ├──▶ go (stages)
 //!     ├──▶ install ◀── jdk (package java) ◀── netty
+//!     ├──▶ matrix (stages) ──▶ programs (bench-languages) ──▶ install, jdk, python
 //!     └──▶ torture (faults)
 //! ```
 //!
@@ -27,8 +28,11 @@ mod fuzz;
 mod go;
 mod install;
 mod jdk;
+mod matrix;
 mod netty;
 mod path;
+mod programs;
+mod python;
 mod stages;
 mod tidy;
 mod torture;
@@ -60,6 +64,8 @@ fn main() -> ExitCode {
         "go" => go::main(rest),
         "fuzz" => fuzz::main(rest),
         "install" => install::main(rest),
+        "matrix" => matrix::main(rest),
+        "bench-languages" => programs::bench(rest),
         "torture" => torture::main(rest),
         "help" | "--help" | "-h" => {
             println!("{}", help());
@@ -129,6 +135,9 @@ cargo xtask COMMAND
   go [--full]                     the stage go; --full: every pair of Go and Rust, and a table of figures
   install [--prefix P] [--destdir D]
                                   build the C library; header, pkg-config and CMake files; default /usr/local
+  matrix [KIND]                   every language against every other, and its page of the guide; KIND: only
+                                  channel, session, link, chain or errors, without the page
+  bench-languages [--write]       every language against its own Unix socket; --write: into README and the guide
   fuzz [--minutes N] [TARGET...]  run the fuzz targets, N minutes each (default {})
   torture [--kills N] [--minutes M] [--seed S]
                                   kill the ends of links (default {} times)
@@ -150,8 +159,20 @@ mod tests {
     fn help_names_every_command_and_stage() {
         let help = help();
         for word in [
-            "test", "tidy", "path", "gen", "go", "fuzz", "install", "torture", "loom", "shuttle",
-            "faults", "miri",
+            "test",
+            "tidy",
+            "path",
+            "gen",
+            "go",
+            "fuzz",
+            "install",
+            "matrix",
+            "bench-languages",
+            "torture",
+            "loom",
+            "shuttle",
+            "faults",
+            "miri",
         ] {
             assert!(help.contains(word), "help does not mention {word}");
         }

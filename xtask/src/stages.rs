@@ -9,7 +9,9 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use crate::command::{Step, plain_output};
-use crate::{builds, executables, faults, go, install, jdk, netty, tidy, vectors};
+use crate::{
+    builds, executables, faults, go, install, jdk, matrix, netty, python, tidy, vectors,
+};
 
 /// The outcome of a stage that did not fail.
 #[derive(Debug, PartialEq, Eq)]
@@ -560,9 +562,8 @@ fn is_obtainable_elsewhere(text: &str) -> bool {
 
 /// Builds the Python package, and runs its tests and the type checker. The tools of the tests are
 /// installed below `target/`; without them the stage is skipped.
-fn python(_: &[&str]) -> Result<Done, String> {
-    let version = "import sys; sys.exit(sys.version_info < (3, 11))";
-    if !Step::new("python3").arg("-c").arg(version).works() {
+fn python_package(_: &[&str]) -> Result<Done, String> {
+    if !python::is_recent() {
         return skipped("no Python 3.11 or later; https://www.python.org/downloads has it");
     }
     if !Step::new(PYTHON).args("-m pytest --version").works() {
@@ -572,18 +573,13 @@ fn python(_: &[&str]) -> Result<Done, String> {
             return skipped("pytest, aiohttp, numpy and mypy could not be installed");
         }
     }
-    let manifest = "--manifest-path bindings/python/Cargo.toml";
-    let build = "build --release --locked --target-dir target/python";
     passed(&[
-        Step::cargo("fmt --check").args(manifest),
+        Step::cargo("fmt --check").args(python::MANIFEST),
         Step::cargo("clippy --release --locked --target-dir target/python")
-            .args(manifest)
+            .args(python::MANIFEST)
             .args("-- -D warnings"),
-        Step::cargo(build).args(manifest),
     ])?;
-    let library = "bindings/python/partywall/_native.abi3.so";
-    std::fs::copy("target/python/release/libpartywall_python.so", library)
-        .map_err(|error| format!("cannot copy the native module to {library}: {error}"))?;
+    python::build()?;
     let interpreter = std::path::absolute(PYTHON)
         .map_err(|error| format!("no current directory: {error}"))?
         .to_string_lossy()
@@ -635,6 +631,13 @@ fn java_netty(_: &[&str]) -> Result<Done, String> {
             skipped(&format!("what the module needs could not be downloaded: {text}"))
         }
     }
+}
+
+/// Runs every language against every other: each pair, one size of each way that a message takes,
+/// and one kill.
+fn every_language(_: &[&str]) -> Result<Done, String> {
+    let missing = matrix::short()?;
+    if missing.is_empty() { Ok(Done::Passed) } else { Ok(Done::Partly(missing)) }
 }
 
 /// The directory of the tools with which the Python package is tested, and its interpreter.
@@ -719,7 +722,7 @@ const BUSY_AT_ONCE: usize = 2;
 /// note.
 const TOTAL_MAX: Duration = Duration::from_secs(16 * 60);
 
-const STAGES: [Stage; 22] = [
+const STAGES: [Stage; 23] = [
     Stage { name: "fmt", quick: true, run: fmt },
     Stage { name: "tidy", quick: true, run: tidy_and_vectors },
     Stage { name: "clippy", quick: true, run: clippy },
@@ -733,9 +736,10 @@ const STAGES: [Stage; 22] = [
     Stage { name: "volo", quick: false, run: volo },
     Stage { name: "go", quick: false, run: go_module },
     Stage { name: "go-frameworks", quick: false, run: go_frameworks },
-    Stage { name: "python", quick: false, run: python },
+    Stage { name: "python", quick: false, run: python_package },
     Stage { name: "java", quick: false, run: java },
     Stage { name: "java-netty", quick: false, run: java_netty },
+    Stage { name: "matrix", quick: false, run: every_language },
     Stage { name: "faults", quick: false, run: take_out_rules },
     Stage { name: "fuzz-smoke", quick: false, run: fuzz_smoke },
     Stage { name: "msrv", quick: false, run: msrv },

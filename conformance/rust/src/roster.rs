@@ -122,12 +122,15 @@ pub fn has_c_compiler() -> bool {
     })
 }
 
-/// Builds the archive of the C interface, and the program that uses it.
+/// Builds the archive of the C interface, and the program that uses it. The build of the archive is
+/// that of the project's tests (`xtask/src/builds.rs`), so that after the stage `test` nothing is
+/// compiled: an example activates the development dependencies, and with them the same features.
 fn build_c() -> Result<()> {
     let root = workspace().join("../..");
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--quiet", "--package", "partywall-capi", "--manifest-path"]);
-    command.arg(root.join("Cargo.toml")).arg("--target-dir").arg(target()?);
+    command.args(["build", "--quiet", "--profile", "test", "--workspace", "--all-features"]);
+    command.args(["--lib", "--example", "vectors", "--manifest-path"]).arg(root.join("Cargo.toml"));
+    command.arg("--target-dir").arg(target()?);
     let status = command.status().context("starting cargo build")?;
     ensure!(status.success(), "building the C interface: {status}");
     let program = target()?.join(C_PROGRAM);

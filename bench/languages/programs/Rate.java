@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+import dev.partywall.Channel;
+import dev.partywall.Listener;
+import java.io.BufferedReader;
+import java.io.EOFException;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.net.StandardProtocolFamily;
+import java.net.UnixDomainSocketAddress;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
+
+/**
+ * Both ends of a measurement in Java. {@code bench/languages/README.md} has the command line, which
+ * is that of each language.
+ */
+final class Rate {
+    private Rate() {}
+
+    /** Sends and receives messages whose length both sides know. */
+    private interface Carrier {
+        /** Sends all bytes of a buffer. */
+        void send(ByteBuffer message) throws IOException;
+
+        /** Fills a buffer with the next message; returns false once the peer has finished. */
+        boolean recv(ByteBuffer message) throws IOException;
+    }
+
+    private record OverChannel(Channel channel) implements Carrier {
+        @Override
+        public void send(ByteBuffer message) throws IOException {
+            channel.send(message.rewind());
+        }
+
+        @Override
+        public boolean recv(ByteBuffer message) throws IOException {
+            return channel.recv(message.rewind()) >= 0;
+        }
+    }
+
+    private record OverSocket(SocketChannel socket) implements Carrier {
+        @Override
+        public void send(ByteBuffer message) throws IOException {
+            message.rewind();
+            while (message.hasRemaining()) {
+                socket.write(message);
+            }
+        }
+
+        @Override
+        public boolean recv(ByteBuffer message) throws IOException {
+            message.rewind();
+            while (message.hasRemaining()) {
+                if (socket.read(message) < 0) {
+                    return false;
+                }
+            }
+            return true;
+        }
+    }
+
+    public static void main(String[] words) throws IOException {
+        switch (words.length == 3 ? words[0] : "") {
+            case "serve" -> serve(words[1], words[2]);
+            case "run" -> run(words[1], words[2]);
+            default -> throw new IllegalArgumentException("rate serve|run ADDRESS SOCKET");
+        }
+        System.exit(0); // a thread may still wait
+    }
+
+    private static ByteBuffer buffer(long size) {
+        return ByteBuffer.allocateDirect((int) size).order(ByteOrder.LITTLE_ENDIAN);
+    }
+
+    private static void serve(String address, String path) throws IOException {
+        Listener channels = Listener.bind(address);
+        ServerSocketChannel sockets = ServerSocketChannel.open(StandardProtocolFamily.UNIX);
+        sockets.bind(UnixDomainSocketAddress.of(path));
+        System.out.println("ready");
+        Carrier first = new OverChannel(channels.accept());
+        Carrier second = new OverSocket(sockets.accept());
+        Thread.ofPlatform().daemon().start(() -> {
+            try {
+                answer(second);
+            } catch (IOException failure) {
+                System.err.println("rate: " + failure);
+            }
+        });
+        answer(first);
+    }
+
+    /** Performs the server's side of each task, until the peer has finished. */
+    private static void answer(Carrier carrier) throws IOException {
+        ByteBuffer command = buffer(24);
+        while (carrier.recv(command)) {
+            boolean isWay = command.getLong(0) == WAY;
+            ByteBuffer message = buffer(command.getLong(8));
+            long count = command.getLong(16);
+            for (long index = 0; index < count; index++) {
+                if (!carrier.recv(message)) {
+                    throw new EOFException("the client has gone");
+                }
+                if (!isWay) {
+                    carrier.send(message);
+                }
+            }
+            if (isWay) {
+                carrier.send(buffer(8));
+            }
+        }
+    }
+
+    private static void run(String address, String path) throws IOException {
+        try (Channel channel = Channel.connect(address);
+                SocketChannel socket = SocketChannel.open(UnixDomainSocketAddress.of(path))) {
+            Carrier first = new OverChannel(channel);
+            Carrier second = new OverSocket(socket);
+            System.out.println("ready");
+            BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
+            for (String line = input.readLine(); line != null; line = input.readLine()) {
+                String[] words = line.split(" ");
+                Carrier chosen = words[0].equals("ours") ? first : second;
+                long task = words[1].equals("way") ? WAY : 0;
+                System.out.println(measure(
+                        chosen, task, Long.parseLong(words[2]), Long.parseLong(words[3])));
+            }
+        }
+    }
+
+    /** Performs a task, and returns how many nanoseconds it took. */
+    private static long measure(Carrier carrier, long task, long size, long count)
+            throws IOException {
+        carrier.send(buffer(24).putLong(task).putLong(size).putLong(count));
+        ByteBuffer message = buffer(size);
+        boolean isAlive = true;
+        long start = System.nanoTime();
+        for (long index = 0; index < count && isAlive; index++) {
+            carrier.send(message);
+            if (task != WAY) {
+                isAlive = carrier.recv(message);
+            }
+        }
+        if (task == WAY) {
+            isAlive = carrier.recv(buffer(8));
+        }
+        if (!isAlive) {
+            throw new EOFException("the server has gone");
+        }
+        return System.nanoTime() - start;
+    }
+
+    /** The task in which messages go one way. */
+    private static final long WAY = 1;
+}

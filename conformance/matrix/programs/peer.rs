@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One end of each pair of the matrix of languages, in Rust. `conformance/matrix/README.md` has the
+//! command line and the output, which are those of each language.
+#![deny(unsafe_code)]
+
+use partywall::blocking::{self, Session, Stream};
+use partywall::{Admission, Channel, Config, ErrorCode, Listener, TransportPolicy, connect_with};
+use partywall_link as link;
+use partywall_link::{Client, Link, Server, Storage};
+use partywall_testkit::{is_pattern, pattern, payload};
+use std::error::Error;
+use std::io::Read;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match perform(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("failed {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn perform(words: &[&str]) -> Outcome {
+    match *words {
+        ["features"] => {
+            println!("channel session link");
+            Ok(())
+        }
+        ["serve", kind, transport, address, argument] => {
+            thread::spawn(end_with_input);
+            match kind {
+                "channel" => serve_channels(transport, address),
+                "session" => serve_sessions(transport, address),
+                "link" => serve_links(transport, address, argument),
+                "chain" => serve_chain(transport, address, argument),
+                "errors" => serve_errors(transport, address, argument.parse()?),
+                other => Err(format!("cannot serve {other}").into()),
+            }
+        }
+        ["run", "channel", transport, address, sizes] => {
+            run_channel(transport, address, &numbers(sizes)?)
+        }
+        ["run", "session", transport, address, sizes] => {
+            run_session(transport, address, &numbers(sizes)?)
+        }
+        ["run", "link", transport, address, sizes, directory, name] => {
+            let link = connect_link(transport, address, directory, name)?;
+            run_link(link, &numbers(sizes)?)
+        }
+        ["run", "chain", transport, address, count, directory, name, begin] => {
+            let link = connect_link(transport, address, directory, name)?;
+            run_chain(link, count.parse()?, begin == "new")
+        }
+        ["run", "errors", transport, address, nobody, user] => {
+            run_errors(transport, address, nobody, user.parse()?)
+        }
+        _ => Err("the arguments are not those of the matrix".into()),
+    }
+}
+
+/// Ends the process at the end of its standard input.
+fn end_with_input() {
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    std::process::exit(0);
+}
+
+fn numbers(list: &str) -> Result<Vec<usize>, std::num::ParseIntError> {
+    list.split(',').map(str::parse).collect()
+}
+
+fn policy(transport: &str) -> TransportPolicy {
+    match transport {
+        "shared" => TransportPolicy::SharedMemory,
+        "unix" => TransportPolicy::Socket,
+        _ => TransportPolicy::Auto,
+    }
+}
+
+fn config(transport: &str) -> Config {
+    Config::default().transport(policy(transport))
+}
+
+/// What an end has received so far.
+#[derive(Default)]
+struct Counters {
+    messages: u64,
+    bytes: usize,
+}
+
+impl Counters {
+    /// Checks a message against the pattern of its seed.
+    fn check(&mut self, message: &[u8], seed: u64) -> Outcome {
+        if !is_pattern(message, seed) {
+            return Err(format!("message {seed:x} of {} bytes is wrong", message.len()).into());
+        }
+        self.messages += 1;
+        self.bytes += message.len();
+        Ok(())
+    }
+
+    /// Checks the answer to a message of `size` bytes.
+    fn check_answer(&mut self, answer: Option<&[u8]>, seed: u64, size: usize) -> Outcome {
+        match answer {
+            Some(answer) if answer.len() == size => self.check(answer, seed | ANSWER),
+            Some(answer) => Err(format!("{} bytes answer {size}", answer.len()).into()),
+            None => Err("the end instead of an answer".into()),
+        }
+    }
+
+    fn report(&self, what: &str) {
+        println!("{what} {} {}", self.messages, self.bytes);
+    }
+}
+
+fn serve_channels(transport: &str, address: &str) -> Outcome {
+    let mut listener = Listener::bind_with(address, &config(transport))?;
+    println!("ready");
+    loop {
+        let mut channel = listener.accept()?;
+        let mut counters = Counters::default();
+        while let Some(message) = channel.recv()? {
+            let seed = counters.messages;
+            counters.check(&message, seed)?;
+            channel.send(&pattern(message.len(), seed | ANSWER))?;
+            channel.sender().flush(None)?;
+        }
+        counters.report("served");
+    }
+}
+
+fn run_channel(transport: &str, address: &str, sizes: &[usize]) -> Outcome {
+    let mut channel = connect_with(address, &config(transport))?;
+    let mut counters = Counters::default();
+    for (seed, &size) in (0..).zip(sizes) {
+        channel.send(&pattern(size, seed))?;
+        channel.sender().flush(None)?;
+        counters.check_answer(channel.recv()?.as_deref(), seed, size)?;
+    }
+    drop(channel);
+    counters.report("done");
+    Ok(())
+}
+
+fn serve_sessions(transport: &str, address: &str) -> Outcome {
+    let mut listener = blocking::Listener::bind_with(address, &config(transport))?;
+    println!("ready");
+    loop {
+        let session = listener.accept()?;
+        let mut threads = Vec::new();
+        while let Some(stream) = session.accept()? {
+            threads.push(thread::spawn(|| serve_stream(stream).map_err(|error| error.to_string())));
+        }
+        let mut total = Counters::default();
+        for thread in threads {
+            let counters = thread.join().map_err(|_| "a thread has panicked")??;
+            total.messages += counters.messages;
+            total.bytes += counters.bytes;
+        }
+        total.report("served");
+    }
+}
+
+fn serve_stream(mut stream: Stream) -> Result<Counters, Box<dyn Error>> {
+    let mut counters = Counters::default();
+    let first = u64::from(*stream.metadata().first().ok_or("a stream without metadata")?);
+    while let Some(message) = stream.recv()? {
+        let seed = first << 32 | counters.messages;
+        counters.check(&message, seed)?;
+        stream.send(&pattern(message.len(), seed | ANSWER))?;
+    }
+    stream.finish();
+    Ok(counters)
+}
+
+/// Exchanges messages on two streams in turn. The metadata of a stream is its number in one byte.
+fn run_session(transport: &str, address: &str, sizes: &[usize]) -> Outcome {
+    let session: Session = blocking::connect_with(address, &config(transport))?;
+    let mut counters = Counters::default();
+    let mut streams = [session.open(&[0])?, session.open(&[1])?];
+    for (number, &size) in (0..).zip(sizes) {
+        for (stream, first) in streams.iter_mut().zip(0_u64..) {
+            stream.send(&pattern(size, first << 32 | number))?;
+        }
+        for (stream, first) in streams.iter_mut().zip(0_u64..) {
+            counters.check_answer(stream.recv()?.as_deref(), first << 32 | number, size)?;
+        }
+    }
+    for stream in &mut streams {
+        stream.finish();
+        if stream.recv()?.is_some() {
+            return Err("a message instead of the end".into());
+        }
+    }
+    drop(streams);
+    session.close(0, "");
+    session.finished(None)?;
+    counters.report("done");
+    Ok(())
+}
+
+fn link_config(transport: &str) -> link::Config {
+    let config = link::Config::default().transport(policy(transport)).slab_bytes(SLAB_BYTES);
+    config.allow_anonymous_tcp(transport == "tcp")
+}
+
+fn bind_links(transport: &str, address: &str, directory: &str) -> Result<Server, Box<dyn Error>> {
+    let storage = Storage::directory(directory);
+    let server = Server::bind(address, storage, "bob", link_config(transport))?;
+    println!("ready");
+    Ok(server)
+}
+
+fn connect_link(
+    transport: &str,
+    address: &str,
+    directory: &str,
+    name: &str,
+) -> Result<Link, Box<dyn Error>> {
+    let client = Client::new(Storage::directory(directory), "alice", link_config(transport))?;
+    Ok(client.connect(address, "bob", name)?)
+}
+
+fn serve_links(transport: &str, address: &str, directory: &str) -> Outcome {
+    let server = bind_links(transport, address, directory)?;
+    loop {
+        let link = server.accept()?;
+        let mut counters = Counters::default();
+        while let Some(message) = link.recv()? {
+            let seed = counters.messages;
+            counters.check(&message, seed)?;
+            let answer = pattern(message.len(), seed | ANSWER);
+            message.reply(&answer)?;
+        }
+        link.close(Instant::now() + LIMIT)?;
+        counters.report("served");
+    }
+}
+
+fn run_link(link: Link, sizes: &[usize]) -> Outcome {
+    let mut counters = Counters::default();
+    for (seed, &size) in (0..).zip(sizes) {
+        link.send(&pattern(size, seed))?;
+        let answer = link.recv()?;
+        counters.check_answer(answer.as_deref(), seed, size)?;
+        if let Some(answer) = answer {
+            answer.ack()?;
+        }
+    }
+    link.close(Instant::now() + LIMIT)?;
+    counters.report("done");
+    Ok(())
+}
+
+/// Receives the next message of a chain, checks it, and says so before anything else happens to it.
+fn next_of_chain(link: &Link, mark: u64) -> Result<Option<(link::Message, u64)>, Box<dyn Error>> {
+    let Some(message) = link.recv()? else { return Ok(None) };
+    let word = message.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    let number = word & !ANSWER;
+    if word & ANSWER != mark || *message != *payload(word, chain_len(number)) {
+        return Err(format!("a message of {} bytes is wrong", message.len()).into());
+    }
+    println!("got {number} {} {}", message.attempt(), "-".repeat(PADDING));
+    Ok(Some((message, number)))
+}
+
+fn serve_chain(transport: &str, address: &str, directory: &str) -> Outcome {
+    let server = bind_links(transport, address, directory)?;
+    let link = server.accept()?;
+    while let Some((message, number)) = next_of_chain(&link, 0)? {
+        message.reply(&payload(number | ANSWER, chain_len(number)))?;
+    }
+    link.close(Instant::now() + LIMIT)?;
+    println!("finished");
+    Ok(())
+}
+
+fn run_chain(link: Link, count: u64, is_new: bool) -> Outcome {
+    for number in 0..if is_new { IN_FLIGHT } else { 0 } {
+        link.send(&payload(number, chain_len(number)))?;
+    }
+    loop {
+        let Some((message, number)) = next_of_chain(&link, ANSWER)? else {
+            return Err("the end instead of an answer".into());
+        };
+        let next = number + IN_FLIGHT;
+        if next < count {
+            message.reply(&payload(next, chain_len(next)))?;
+        } else {
+            message.ack()?;
+        }
+        if number + 1 == count {
+            break;
+        }
+    }
+    link.close(Instant::now() + LIMIT)?;
+    println!("finished");
+    Ok(())
+}
+
+/// The length of message `number` of a chain.
+fn chain_len(number: u64) -> usize {
+    if number % 64 == 63 { 70_000 } else { 8 + (number % 50) as usize }
+}
+
+/// Accepts channels, and keeps them without a word. A second listener admits another user alone.
+fn serve_errors(transport: &str, address: &str, user: u32) -> Outcome {
+    let config = config(transport).message_max(MESSAGE_MAX as u64);
+    let mut listener = Listener::bind_with(address, &config)?;
+    if transport != "tcp" {
+        let strict = config.admit(Admission::users([user]));
+        let mut strict = Listener::bind_with(&*format!("{address}.strict"), &strict)?;
+        thread::spawn(move || drop(strict.accept()));
+    }
+    println!("ready");
+    let mut channels = Vec::new();
+    loop {
+        channels.push(listener.accept()?);
+    }
+}
+
+fn run_errors(transport: &str, address: &str, nobody: &str, user: u32) -> Outcome {
+    let plain = config(transport);
+    cause("address-syntax", &connect_with("nowhere", &plain));
+    cause("no-listener", &connect_with(nobody, &plain));
+    cause("setting", &connect_with(address, &config(transport).ring_bytes(5000)));
+    if transport != "tcp" {
+        cause("no-socket", &connect_with(&*format!("{nobody}.none"), &plain));
+        let strict = config(transport).admit(Admission::users([user]));
+        cause("not-admitted", &connect_with(address, &strict));
+        cause("refused", &connect_with(&*format!("{address}.strict"), &plain));
+    }
+    let mut channel: Channel = connect_with(address, &plain)?;
+    let soon = Instant::now() + Duration::from_millis(20);
+    cause("deadline", &channel.recv_deadline(soon));
+    cause("too-long", &channel.send(&[0; MESSAGE_MAX + 1]));
+    println!("connected");
+    cause("gone", &channel.recv());
+    Ok(())
+}
+
+/// Prints the number of an error; 0 if there was none.
+fn cause<T, E: ErrorCode>(name: &str, result: &Result<T, E>) {
+    println!("cause {name} {}", result.as_ref().err().map_or(0, ErrorCode::code));
+}
+
+/// The bit of a seed that makes a message an answer.
+const ANSWER: u64 = 1 << 63;
+/// Bytes of long messages that a link keeps.
+const SLAB_BYTES: u64 = 32 << 20;
+/// Number of messages of a chain that are under way.
+const IN_FLIGHT: u64 = 8;
+/// Characters that fill a line, so that few lines fill a pipe.
+const PADDING: usize = 48;
+/// The longest message that the server of errors receives.
+const MESSAGE_MAX: usize = 65_536;
+/// The longest time that closing a link may take.
+const LIMIT: Duration = Duration::from_secs(60);

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which pairs do what, and the outcome of each.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use crate::causes;
+use crate::chain::{self, Victim};
+use crate::exchange::Exchange;
+use crate::place::Place;
+use crate::roster::{Program, Roster};
+
+/// How much of the matrix is run.
+pub struct Plan {
+    /// The sizes of the messages of each exchange, in bytes.
+    pub sizes: Vec<usize>,
+    kinds: Vec<&'static str>,
+    /// Whether each pair meets one kill and the causes of one transport only.
+    is_short: bool,
+}
+
+/// One server, and what it does with every client.
+pub struct Job<'a> {
+    /// The program that serves.
+    pub server: &'a Program,
+    /// A kind of [`KINDS`].
+    pub kind: &'static str,
+    /// A transport of [`TRANSPORTS`].
+    pub transport: &'static str,
+    /// The place of the server in the roster.
+    index: usize,
+    /// The place of the job in the plan.
+    number: usize,
+}
+
+/// What became of one pair.
+pub struct Outcome {
+    /// The language of the server.
+    pub server: String,
+    /// The language of the client.
+    pub client: String,
+    /// The kind of the job.
+    pub kind: &'static str,
+    /// The transport of the job.
+    pub transport: &'static str,
+    /// Nothing, or what went wrong.
+    pub result: Result<(), String>,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { server, client, kind, transport, result } = self;
+        let verdict = result.as_ref().err().map_or("passed", String::as_str);
+        write!(f, "{client} → {server}, {kind} over {transport}: {verdict}")
+    }
+}
+
+impl Plan {
+    /// The whole matrix.
+    pub fn whole() -> Self {
+        let sizes = [0, 1, 47, 48, 4095, 4096, 65_535, 65_536, 1 << 20, 8 << 20].to_vec();
+        Self { sizes, kinds: KINDS.to_vec(), is_short: false }
+    }
+
+    /// Every pair, a size of each way that a message may take, and one kill: nothing at all, in the
+    /// ring, and in memory of its own.
+    pub fn short() -> Self {
+        Self { sizes: vec![0, 47, 65_535], is_short: true, ..Self::whole() }
+    }
+
+    /// Leaves out all but one kind.
+    ///
+    /// # Errors
+    /// If there is no such kind.
+    pub fn only(&mut self, kind: &str) -> Result<(), String> {
+        self.kinds.retain(|it| *it == kind);
+        if self.kinds.is_empty() {
+            return Err(format!("there is no kind `{kind}`; the kinds are {}", KINDS.join(" ")));
+        }
+        Ok(())
+    }
+
+    /// Runs every job, and returns the outcomes in the order of the plan.
+    ///
+    /// # Errors
+    /// If there is no place for sockets and files.
+    pub fn run(&self, roster: &Roster) -> Result<Vec<Outcome>, String> {
+        let place = Place::new()?;
+        let jobs = self.jobs(roster);
+        let waiting = Mutex::new(jobs.iter());
+        let done = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for _ in 0..AT_ONCE {
+                scope.spawn(|| {
+                    loop {
+                        let job = waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+                        let Some(job) = job else { break };
+                        let outcomes = self.perform(job, roster, &place);
+                        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                        done.push((job.number, outcomes));
+                    }
+                });
+            }
+        });
+        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        done.sort_by_key(|(number, _)| *number);
+        Ok(done.into_iter().flat_map(|(_, outcomes)| outcomes).collect())
+    }
+
+    fn jobs<'a>(&self, roster: &'a Roster) -> Vec<Job<'a>> {
+        let mut jobs = Vec::new();
+        for &kind in &self.kinds {
+            for transport in TRANSPORTS {
+                let servers = roster.programs.iter().enumerate();
+                for (index, server) in servers.filter(|(_, it)| it.has(feature_of(kind))) {
+                    jobs.push(Job { server, kind, transport, index, number: jobs.len() });
+                }
+            }
+        }
+        jobs
+    }
+
+    /// Runs a job with every client that has the feature.
+    fn perform(&self, job: &Job<'_>, roster: &Roster, place: &Place) -> Vec<Outcome> {
+        let mut exchange = Exchange::new(job, place, &self.sizes);
+        let clients = roster.programs.iter().enumerate();
+        let clients = clients.filter(|(_, client)| client.has(feature_of(job.kind)));
+        let clients = clients.filter(|(index, _)| !self.leaves_out(job, *index));
+        let outcomes = clients.map(|(index, client)| {
+            let result = match job.kind {
+                "errors" => causes::compare(job, client, place),
+                "chain" => self.victims(job, index).iter().try_for_each(|&victim| {
+                    chain::run(job, client, victim, place)
+                        .map_err(|error| format!("{victim:?} killed: {error}"))
+                }),
+                _ => exchange.with(client),
+            };
+            let (server, client) = (job.server.language.clone(), client.language.clone());
+            let outcome =
+                Outcome { server, client, kind: job.kind, transport: job.transport, result };
+            println!("{outcome}");
+            outcome
+        });
+        outcomes.collect()
+    }
+
+    /// Whether the short form leaves out a client of a job: each pair has one chain and one set of
+    /// causes, over a transport that depends on the pair.
+    fn leaves_out(&self, job: &Job<'_>, client: usize) -> bool {
+        let transport = TRANSPORTS[(job.index + client) % TRANSPORTS.len()];
+        self.is_short && matches!(job.kind, "errors" | "chain") && transport != job.transport
+    }
+
+    /// The ends that are killed, one after the other.
+    fn victims(&self, job: &Job<'_>, client: usize) -> &'static [Victim] {
+        match (self.is_short, (job.index + client) / TRANSPORTS.len() % 2) {
+            (false, _) => &[Victim::Server, Victim::Client],
+            (true, 0) => &[Victim::Server],
+            (true, _) => &[Victim::Client],
+        }
+    }
+}
+
+/// The feature that a language needs for a kind.
+pub fn feature_of(kind: &str) -> &str {
+    match kind {
+        "chain" => "link",
+        "errors" => "channel",
+        other => other,
+    }
+}
+
+/// What pairs do.
+pub const KINDS: [&str; 5] = ["channel", "session", "link", "chain", "errors"];
+/// What carries the messages of a pair.
+pub const TRANSPORTS: [&str; 3] = ["shared", "unix", "tcp"];
+/// Jobs that run at the same time.
+const AT_ONCE: usize = 2;
