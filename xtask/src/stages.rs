@@ -9,9 +9,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use crate::command::{Step, plain_output};
-use crate::{
-    builds, executables, faults, go, install, jdk, matrix, netty, python, tidy, vectors,
-};
+use crate::{builds, executables, faults, go, install, jdk, matrix, netty, python, tidy, vectors};
 
 /// The outcome of a stage that did not fail.
 #[derive(Debug, PartialEq, Eq)]
