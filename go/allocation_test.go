@@ -2,7 +2,10 @@
 
 package partywall
 
-import "testing"
+import (
+	"io"
+	"testing"
+)
 
 func TestMessagesCostNoAllocation(t *testing.T) {
 	if raceEnabled {
@@ -39,21 +42,23 @@ func TestBytesOfStreamsCostNoAllocation(t *testing.T) {
 		}
 		dialed, accepted := sessions(t, w)
 		opened, answered := streams(t, dialed, accepted)
-		into := make([]byte, 1000)
-		exchange := func() {
-			if _, err := opened.Write(into[:64]); err != nil {
-				t.Fatal(err)
+		into := make([]byte, 5000)
+		for _, size := range []int{64, 5000} {
+			exchange := func() {
+				if _, err := opened.Write(into[:size]); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.ReadFull(answered, into[:size]); err != nil {
+					t.Fatal(err)
+				}
 			}
-			if n, err := answered.Read(into); err != nil || n != 64 {
-				t.Fatal(n, err)
+			// Credit goes back after some messages, and makes what it is written with.
+			for range 10_000 {
+				exchange()
 			}
-		}
-		// Credit goes back after some messages, and makes what it is written with.
-		for range 10_000 {
-			exchange()
-		}
-		if allocations := testing.AllocsPerRun(5000, exchange); allocations != 0 {
-			t.Errorf("%v allocations for each write and read", allocations)
+			if allocations := testing.AllocsPerRun(5000, exchange); allocations != 0 {
+				t.Errorf("%d bytes: %v allocations for each write and read", size, allocations)
+			}
 		}
 	})
 }

@@ -13,14 +13,20 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"partywall.test/go/internal/layout"
 )
 
 // behindTheEnd are images with records after CLOSE_WRITE, which a channel never reads (SPEC 7.1).
-var behindTheEnd = []string{"ring-close-data.bin", "ring-close-twice.bin"}
+var behindTheEnd = []string{
+	"ring-close-data.bin", "ring-close-twice.bin", "socket-close-data.bin",
+}
 
 // Each hostile peer in Rust ends its own channel, with the code of the rule that it broke. The
 // listener serves the next one.
@@ -54,7 +60,8 @@ func TestListenerSurvivesRustHostilePeers(t *testing.T) {
 			}
 			peers := 0
 			for lines := bufio.NewScanner(output); lines.Scan(); peers++ {
-				mustEndAsImage(t, listener, lines.Text())
+				name, code, _ := strings.Cut(lines.Text(), " ")
+				mustEndAsImage(t, listener, name, code)
 			}
 			if err := foe.Wait(); err != nil || peers < 30 {
 				t.Errorf("the hostile process ends with %v after %d peers", err, peers)
@@ -64,11 +71,10 @@ func TestListenerSurvivesRustHostilePeers(t *testing.T) {
 	}
 }
 
-// mustEndAsImage receives from the next channel until it ends, as the line says: the name of an
-// image, and the code of the rule that it breaks.
-func mustEndAsImage(t *testing.T, listener *ChannelListener, line string) {
+// mustEndAsImage receives from the next channel until it ends: the peer has the name of an image,
+// and breaks the rule with this code.
+func mustEndAsImage(t *testing.T, listener *ChannelListener, name, code string) {
 	t.Helper()
-	name, code, _ := strings.Cut(line, " ")
 	channel, err := listener.Accept(testContext(t))
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
@@ -96,4 +102,130 @@ func mustEndAsImage(t *testing.T, listener *ChannelListener, line string) {
 		}
 	}
 	t.Errorf("%s ends with %v, want violation %s", name, err, code)
+}
+
+// Each hostile peer in Rust breaks a rule of the handshake, of a socket or of a control socket. The
+// listener finds which, keeps nothing of the peer, and serves an honest one afterwards.
+func TestSocketListenerSurvivesRustHostilePeers(t *testing.T) {
+	program := os.Getenv(rustPeerVariable)
+	if program == "" {
+		t.Skipf("%s does not name the program peer of the Rust crate testkit", rustPeerVariable)
+	}
+	for name, trust := range map[string]TrustPolicy{"trusted": TrustAuto, "untrusted": TrustNobody} {
+		t.Run(name, func(t *testing.T) {
+			refused := make(chan error, 100)
+			// SPEC 10 prescribes these limits for the reader of hostile images.
+			listener, err := ListenChannel("unix:"+filepath.Join(t.TempDir(), "s"), &Config{
+				Trust: trust, MessageMax: 64 << 10, MapMax: 256 << 10, SegmentsMax: 2,
+				HandshakeTimeout: testTime, OnRefused: func(err error) { refused <- err },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer listener.Close()
+			mustServeHonestPeer(t, listener)
+			before := resources(t)
+			peers := attackSockets(t, program, listener, refused)
+			if peers < 30 {
+				t.Errorf("%d hostile peers, want 30 or more", peers)
+			}
+			mustServeHonestPeer(t, listener)
+			mustFallTo(t, before)
+			appendFigure(t, fmt.Sprintf(
+				"%d hostile peers in Rust of a Go listener's sockets, %s\n", peers, name))
+		})
+	}
+}
+
+// attackSockets lets all hostile peers attack the listener, and returns how many there were.
+func attackSockets(
+	t *testing.T, program string, listener *ChannelListener, refused <-chan error,
+) (peers int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*testTime)
+	defer cancel()
+	foe := exec.CommandContext(ctx, program, "dial", "hostile-sockets", listener.Addr().String(),
+		"shared")
+	foe.Stderr = os.Stderr
+	output, err := foe.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	input, err := foe.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := foe.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(output); lines.Scan(); peers++ {
+		code, name, _ := strings.Cut(lines.Text(), " ")
+		number, err := strconv.Atoi(code)
+		if err != nil {
+			t.Fatalf("the hostile process says %q", lines.Text())
+		}
+		if number < int(layout.ErrorHandshakeTimedOut) {
+			mustEndAsImage(t, listener, name, code)
+		} else {
+			mustBeRefused(t, refused, name, number)
+		}
+		if _, err := input.Write([]byte{0}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := foe.Wait(); err != nil {
+		t.Errorf("the hostile process ends with %v", err)
+	}
+	if len(refused) > 0 {
+		t.Errorf("a further refusal: %v", <-refused)
+	}
+	return peers
+}
+
+// mustBeRefused waits until a hostile peer is refused, with the error of this number.
+func mustBeRefused(t *testing.T, refused <-chan error, name string, number int) {
+	t.Helper()
+	select {
+	case err := <-refused:
+		var failure *Error
+		if !errors.As(err, &failure) || int(failure.ErrorCode()) != number {
+			t.Errorf("%s is refused with %v, want error %d", name, err, number)
+		}
+	case <-time.After(testTime):
+		t.Fatalf("%s is not refused", name)
+	}
+}
+
+// mustServeHonestPeer lets an honest peer send a message over a new channel.
+func mustServeHonestPeer(t *testing.T, listener *ChannelListener) {
+	t.Helper()
+	dialed, err := DialChannel(testContext(t), listener.Addr().String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dialed.Close()
+	accepted, err := listener.Accept(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	if err := dialed.Send([]byte("honest")); err != nil {
+		t.Fatal(err)
+	}
+	if message, err := accepted.RecvMessage(); err != nil || string(message.Bytes()) != "honest" {
+		t.Fatal(err)
+	}
+}
+
+// mustFallTo waits until this process has no more descriptors, mappings and goroutines than before.
+func mustFallTo(t *testing.T, before used) {
+	t.Helper()
+	after := resources(t)
+	for end := time.Now().Add(testTime); after.exceeds(before) && time.Now().Before(end); {
+		runtime.Gosched()
+		after = resources(t)
+	}
+	if after.exceeds(before) {
+		t.Errorf("there are %+v, before %+v", after, before)
+	}
 }

@@ -7,6 +7,7 @@
 //
 //	go run ./bench                     every transport, 64 bytes to 1 MiB
 //	go run ./bench -cpus 0,1           the two processes on one CPU each
+//	go run ./bench -transports park    one transport, and the Unix socket
 //
 // It prints the median of the rounds' medians in microseconds, and its ratio to the Unix socket.
 package main
@@ -38,8 +39,11 @@ const (
 	pinnedVariable = "PARTYWALL_BENCH_PINNED"
 )
 
-// transports are measured in turn; the last one is what the others are compared with.
-var transports = []string{"adaptive", "park", "untrusted", "socket", "stream", "stream-park", "stream-view", "uds"}
+// transports are measured in turn, and then the Unix socket, with which they are compared.
+const (
+	transports = "adaptive,park,untrusted,socket,stream,stream-park,stream-view"
+	unixSocket = "uds"
+)
 
 func main() {
 	if what := os.Getenv(echoVariable); what != "" {
@@ -51,15 +55,18 @@ func main() {
 	length := flag.Duration("time", 300*time.Millisecond, "length of a round")
 	sizes := flag.String("sizes", "64,4096,65536,1048576", "sizes of the messages in bytes")
 	cpus := flag.String("cpus", "", "the CPUs of the two processes, such as 0,1")
+	names := flag.String("transports", transports, "transports that are compared with uds")
 	flag.Parse()
 	own, other := pinned(*cpus)
 	pin(own)
 	fmt.Printf("%s, %s; p50 of a round trip in µs, median of %d rounds (ratio to uds; spread)\n",
 		runtime.Version(), placement(*cpus), *rounds)
+	chosen, err := choose(*names)
+	fail(err)
 	for text := range strings.SplitSeq(*sizes, ",") {
 		size, err := strconv.Atoi(text)
 		fail(err)
-		fail(compare(size, *rounds, *length, other))
+		fail(compare(chosen, size, *rounds, *length, other))
 	}
 }
 
@@ -68,6 +75,17 @@ func fail(err error) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// choose returns the transports with these names, and the Unix socket.
+func choose(names string) ([]string, error) {
+	chosen := strings.Split(names, ",")
+	for _, name := range chosen {
+		if !slices.Contains(strings.Split(transports, ","), name) {
+			return nil, fmt.Errorf("no transport %q; there are %s", name, transports)
+		}
+	}
+	return append(chosen, unixSocket), nil
 }
 
 func placement(cpus string) string {
@@ -107,8 +125,8 @@ func setCPU(cpu int) error {
 	return unix.SchedSetaffinity(0, &set)
 }
 
-// compare measures each transport with messages of one size.
-func compare(size, rounds int, length time.Duration, cpu int) error {
+// compare measures each transport with messages of one size. The last transport is the Unix socket.
+func compare(transports []string, size, rounds int, length time.Duration, cpu int) error {
 	directory, err := os.MkdirTemp("", "bench")
 	if err != nil {
 		return err
@@ -227,7 +245,7 @@ func round(transport, path string, size int, length time.Duration, cpu int) (flo
 
 // listen returns a function that accepts the other process, and one that ends listening.
 func listen(transport, path string) (func() (pipe, error), func(), error) {
-	if transport == "uds" {
+	if transport == unixSocket {
 		listener, err := net.Listen("unix", path)
 		if err != nil {
 			return nil, nil, err
@@ -327,7 +345,7 @@ func echo(transport, arguments string) error {
 }
 
 func dial(transport, path string) (pipe, error) {
-	if transport == "uds" {
+	if transport == unixSocket {
 		conn, err := net.Dial("unix", path)
 		return plain{conn}, err
 	}

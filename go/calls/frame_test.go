@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"errors"
 	"math"
 	"os"
 	"strings"
@@ -95,6 +96,32 @@ func FuzzDecode(f *testing.F) {
 		}
 		if header := read.encode(); !bytes.Equal(header[:], message[:headerBytes]) {
 			t.Errorf("%x is written as %x", message, header)
+		}
+	})
+}
+
+// FuzzFrame reads any bytes as a message of calls. The header of one that is lawful is written as
+// it was read; another one has an error of this package.
+func FuzzFrame(f *testing.F) {
+	for _, v := range vectors(f) {
+		for _, message := range v.messages {
+			f.Add(message)
+		}
+	}
+	f.Fuzz(func(t *testing.T, message []byte) {
+		found, err := decode(message)
+		var failure *Error
+		if err != nil {
+			if !errors.As(err, &failure) || found != (frame{}) {
+				t.Errorf("%+v with the error %v", found, err)
+			}
+			return
+		}
+		if header := found.encode(); !bytes.Equal(header[:], message[:headerBytes]) {
+			t.Errorf("%x is written as %x", message[:headerBytes], header)
+		}
+		if found.id == 0 || found.kind < kindCall || found.kind > kindError {
+			t.Errorf("the frame %+v is lawful", found)
 		}
 	})
 }

@@ -26,7 +26,7 @@ type vector struct {
 	outcome      uint32
 }
 
-func vectors(t *testing.T) []vector {
+func vectors(t testing.TB) []vector {
 	t.Helper()
 	text, err := os.ReadFile("../../spec/calls.tsv")
 	if err != nil {

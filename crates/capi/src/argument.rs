@@ -185,11 +185,14 @@ impl<T> Out<T> {
 #[inline]
 fn check_len(len: usize, name: &'static str) -> Result<(), Failure> {
     if isize::try_from(len).is_err() {
-        return Err(Failure::argument(&format!(
-            "{name} is longer than memory can be: {len} bytes"
-        )));
+        return Err(too_long(len, name));
     }
     Ok(())
+}
+
+#[cold]
+fn too_long(len: usize, name: &'static str) -> Failure {
+    Failure::argument(&format!("{name} is longer than memory can be: {len} bytes"))
 }
 
 #[cfg(test)]

@@ -112,27 +112,24 @@ pub(crate) enum Sending {
 }
 
 impl Sending {
-    #[inline]
-    fn send(&mut self, payload: &[u8], timeout: Timeout) -> Result<(), Failure> {
+    /// Sends a copy. The attempt that usually succeeds is apart from all else, because a short
+    /// message takes hardly longer than a function with many cases.
+    #[inline(always)]
+    fn send(&mut self, payload: &[u8], timeout_ns: i64) -> Result<(), Failure> {
         match self {
-            Self::Plain(sender) => match timeout {
-                Timeout::Unlimited => Ok(sender.send(payload)?),
-                Timeout::Zero => Ok(sender.try_send(payload)?),
-                // Reading the clock costs as much as sending a short message, so try first.
-                Timeout::After(_) => match sender.try_send(payload) {
-                    Err(TrySendError::Full) => match timeout.deadline() {
-                        Some(deadline) => Ok(sender.send_deadline(payload, deadline)?),
-                        None => Ok(sender.send(payload)?),
-                    },
-                    sent => Ok(sent?),
-                },
+            Self::Plain(sender) => match sender.try_send(payload) {
+                Ok(()) => Ok(()),
+                Err(error) => send_later(sender, payload, Timeout::new(timeout_ns), error),
             },
-            Self::InLoop(sender) => {
-                timeout.require_zero()?;
-                Ok(sender.try_send(payload)?)
-            }
-            Self::Closed => Err(Failure::state(FINISHED_HERE)),
+            _ => self.send_in_loop(payload, Timeout::new(timeout_ns)),
         }
+    }
+
+    #[inline(never)]
+    fn send_in_loop(&mut self, payload: &[u8], timeout: Timeout) -> Result<(), Failure> {
+        let Self::InLoop(sender) = self else { return Err(Failure::state(FINISHED_HERE)) };
+        timeout.require_zero()?;
+        Ok(sender.try_send(payload)?)
     }
 
     fn reserve(&mut self, len: usize, timeout: Timeout) -> Result<OwnedReservation, Failure> {
@@ -204,6 +201,23 @@ impl Sending {
     }
 }
 
+/// Waits for room for a message, as far as the timeout allows, after an attempt that has failed.
+#[cold]
+fn send_later(
+    sender: &mut partywall::Sender,
+    payload: &[u8],
+    timeout: Timeout,
+    error: TrySendError,
+) -> Result<(), Failure> {
+    if !matches!(error, TrySendError::Full) || timeout == Timeout::Zero {
+        return Err(error.into());
+    }
+    match timeout.deadline() {
+        Some(deadline) => Ok(sender.send_deadline(payload, deadline)?),
+        None => Ok(sender.send(payload)?),
+    }
+}
+
 /// The text of the failure that no view is valid.
 const NO_VIEW: &str = "no view is valid: receive one first";
 
@@ -230,8 +244,22 @@ enum Incoming {
 
 impl Receiving {
     /// Receives a view, which is valid until the next call of this direction.
-    #[inline]
-    fn view(&mut self, timeout: Timeout) -> Result<&[u8], Failure> {
+    #[inline(always)]
+    fn view(&mut self, timeout_ns: i64) -> Result<&[u8], Failure> {
+        // The usual case is apart from all else, as in `Sending::send`.
+        let is_usual = timeout_ns < 0
+            && matches!((&self.incoming, &self.held), (Incoming::Plain(_), Held::Nothing));
+        if !is_usual {
+            return self.view_in_time(Timeout::new(timeout_ns));
+        }
+        let Incoming::Plain(receiver) = &mut self.incoming else {
+            return Err(Failure::state(STOPPED_HERE)); // excluded above
+        };
+        receiver.recv_view()?.ok_or_else(|| Failure::state(FINISHED))
+    }
+
+    #[inline(never)]
+    fn view_in_time(&mut self, timeout: Timeout) -> Result<&[u8], Failure> {
         if !matches!(self.held, Held::Nothing) && self.show_returned() {
             return self.view_held();
         }
@@ -371,7 +399,7 @@ export! {
         channel: Handle<ChannelObject>, data: Bytes, len: usize, timeout_ns: i64, error: Errors,
     ) reports error {
         let payload = data.get(len, "data")?;
-        channel.first()?.send(payload, Timeout::new(timeout_ns))
+        channel.with_first(|sending| sending.send(payload, timeout_ns))
     }
 
     /// Reserves memory for a message of `len` bytes.
@@ -428,11 +456,12 @@ export! {
         error: Errors,
     ) reports error {
         let (data, len) = (data.require("data")?, len.require("len")?);
-        let mut receiving = channel.second()?;
-        let view = receiving.view(Timeout::new(timeout_ns))?;
-        data.write(view.as_ptr().cast());
-        len.write(view.len());
-        Ok(())
+        channel.with_second(|receiving| {
+            let view = receiving.view(timeout_ns)?;
+            data.write(view.as_ptr().cast());
+            len.write(view.len());
+            Ok(())
+        })
     }
 
     /// Receives a copy of the next message in `buffer`.
@@ -443,7 +472,7 @@ export! {
         let len = len.require("len")?;
         buffer.check(capacity, "buffer")?;
         let mut receiving = channel.second()?;
-        let view = receiving.view(Timeout::new(timeout_ns))?;
+        let view = receiving.view_in_time(Timeout::new(timeout_ns))?;
         len.write(view.len());
         if view.len() > capacity {
             receiving.held = Held::Returned(receiving.keep()?);

@@ -28,6 +28,8 @@ impl Object for ErrorObject {
 }
 
 /// Gives the error object of a failure to the caller who asked for it, and returns the status.
+#[cold]
+#[inline(never)]
 pub(crate) fn report(failure: Failure, place: Errors) -> i32 {
     let code = failure.code();
     let object = failure.into_detail().and_then(|detail| Handle::insert(detail, ()).ok());

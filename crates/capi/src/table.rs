@@ -114,6 +114,33 @@ impl<O: Object> Handle<O> {
         slot.first.lock(generation).map_err(|refusal| refusal.explain(O::NAME))
     }
 
+    /// Locks the first part of the object while `act` uses it. A panic of `act` poisons the part.
+    /// It is cheaper than a guard, which has to find out whether its thread panics.
+    ///
+    /// # Errors
+    /// Fails as [`first`](Self::first) does, and with the failure of `act`.
+    #[inline]
+    pub(crate) fn with_first<R>(
+        self,
+        act: impl FnOnce(&mut O::First) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        let (slot, generation) = self.locate()?;
+        slot.first.with(generation, act).unwrap_or_else(|refusal| Err(refusal.explain(O::NAME)))
+    }
+
+    /// Locks the second part of the object while `act` uses it.
+    ///
+    /// # Errors
+    /// Fails as [`with_first`](Self::with_first) does.
+    #[inline]
+    pub(crate) fn with_second<R>(
+        self,
+        act: impl FnOnce(&mut O::Second) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        let (slot, generation) = self.locate()?;
+        slot.second.with(generation, act).unwrap_or_else(|refusal| Err(refusal.explain(O::NAME)))
+    }
+
     /// Locks the second part of the object for one call.
     ///
     /// # Errors
@@ -290,6 +317,10 @@ impl<O: Object> Table<O> {
 
     #[inline]
     fn slot(&self, index: u32) -> Option<&Slot<O>> {
+        if index < SLOTS_FIRST {
+            // Most programs have no other chunk, and this one needs no computation.
+            return self.chunks.first()?.get()?.get(index as usize);
+        }
         let (chunk, offset) = place(index);
         self.chunks.get(chunk)?.get()?.get(offset)
     }
@@ -350,7 +381,7 @@ impl<T> Lane<T> {
         // SAFETY: `take_vacant` gave the slot to this thread alone, and its state is VACANT.
         let place = unsafe { &mut *self.value.get() };
         *place = Some(value);
-        // ORDER: Release pairs with the Acquire in `exchange`: whoever locks sees the value.
+        // ORDER: Release pairs with the Acquire in `claim`: whoever locks sees the value.
         self.word.store(word(generation, IDLE), Ordering::Release);
     }
 
@@ -401,23 +432,53 @@ impl<T> Lane<T> {
         }
     }
 
+    /// Locks the lane, calls `act` with its value, and unlocks it; poisons it if `act` panics.
+    #[inline]
+    fn with<R>(&self, generation: u32, act: impl FnOnce(&mut T) -> R) -> Result<R, Refusal> {
+        self.claim(generation, IDLE)?;
+        let poison = Poison { word: &self.word, generation };
+        // SAFETY: `claim` has locked the lane for this call.
+        let value = unsafe { &mut *self.value.get() };
+        let value = value.as_mut().unwrap_or_else(|| unreachable!("a locked lane has a value"));
+        let result = act(value);
+        mem::forget(poison);
+        // ORDER: Release pairs with the Acquire in `claim`: the next call sees the value.
+        self.word.store(word(generation, IDLE), Ordering::Release);
+        Ok(result)
+    }
+
     #[inline]
     fn exchange(&self, generation: u32, from: u64) -> Result<Guard<'_, T>, Refusal> {
-        // ORDER: Acquire pairs with the Release of the guard that unlocked the lane, and of `fill`.
+        self.claim(generation, from)?;
+        Ok(Guard { lane: self, unlocked: word(generation, from), panics: thread::panicking() })
+    }
+
+    /// Changes the state of the lane from `from` to BUSY, for the generation of a handle.
+    #[inline]
+    fn claim(&self, generation: u32, from: u64) -> Result<(), Refusal> {
+        // ORDER: Acquire pairs with the Release of the call that unlocked the lane, and of `fill`.
         let found = self.word.compare_exchange(
             word(generation, from),
             word(generation, BUSY),
             Ordering::Acquire,
             Ordering::Relaxed,
         );
-        match found {
-            Ok(_) => Ok(Guard {
-                lane: self,
-                unlocked: word(generation, from),
-                panics: thread::panicking(),
-            }),
-            Err(found) => Err(Refusal::of(found, generation)),
-        }
+        found.map(drop).map_err(|found| Refusal::of(found, generation))
+    }
+}
+
+/// Poisons a locked lane when it is dropped, which only a panic does.
+struct Poison<'a> {
+    word: &'a AtomicU64,
+    generation: u32,
+}
+
+impl Drop for Poison<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        // ORDER: Release pairs with the Acquire in `claim`: the call that frees the object sees
+        // the value.
+        self.word.store(word(self.generation, POISONED), Ordering::Release);
     }
 }
 
@@ -464,7 +525,7 @@ impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         let is_poisoned = thread::panicking() && !self.panics;
         let word = if is_poisoned { self.unlocked | POISONED } else { self.unlocked };
-        // ORDER: Release pairs with the Acquire in `exchange`: the next call sees the value.
+        // ORDER: Release pairs with the Acquire in `claim`: the next call sees the value.
         self.lane.word.store(word, Ordering::Release);
     }
 }
@@ -647,7 +708,31 @@ mod tests {
         assert!(panicked.is_err());
         assert_eq!(code(handle.first()), 903);
         assert_eq!(code(handle.second()), 0);
+        let panicked = std::panic::catch_unwind(|| {
+            let _: Result<(), Failure> = handle.with_second(|_| panic!("a panic of the test"));
+        });
+        assert!(panicked.is_err());
+        assert_eq!(code(handle.with_second(|_| Ok(()))), 903);
+        assert_eq!(code(handle.second()), 903);
         assert!(handle.remove().is_ok());
+    }
+
+    #[test]
+    fn part_is_locked_exactly_while_it_is_used() {
+        let handle = Handle::<Sample>::insert_with("a".into(), 1, "s").unwrap();
+        let used = handle.with_first(|first| {
+            first.push('b');
+            assert_eq!(code(handle.first()), 8);
+            assert_eq!(code(handle.with_first(|_| Ok(()))), 8);
+            assert_eq!(code(handle.with_second(|_| Ok(()))), 0);
+            assert_eq!(code(handle.remove()), 8);
+            Ok(())
+        });
+        assert_eq!(code(used), 0);
+        assert_eq!(code(handle.with_first(|_| Err::<(), _>(Failure::state(5)))), 5);
+        assert_eq!(*handle.first().unwrap(), "ab");
+        assert!(handle.remove().is_ok());
+        assert_eq!(code(handle.with_first(|_| Ok(()))), 902);
     }
 
     #[test]

@@ -25,6 +25,9 @@
 //! victim N          `violation CODE` for each    receives from N hostile peers, answers messages
 //! hostile           `NAME CODE` for each         a hostile peer for each hostile image of a ring,
 //!                                                one after the other; it only dials
+//! hostile-sockets   `CODE NAME` for each         a hostile peer for each rule of the handshake, of
+//!                                                a socket and of a control socket; after each it
+//!                                                reads a byte of its standard input; it only dials
 //! ```
 //!
 //! A listener prints `ready ADDRESS` first. The process ends with code 0, or with the number of the
@@ -40,6 +43,7 @@ use partywall_layout::Geometry;
 use partywall_layout::hello::Hello;
 use partywall_layout::record_ring::Kind;
 use partywall_sys::OwnMap;
+use partywall_testkit::hostile::Attack;
 use partywall_testkit::hostile::channel::{BOTH, Foe, hello};
 use partywall_testkit::until;
 use std::error::Error;
@@ -123,6 +127,7 @@ impl Peer {
     fn run(&mut self) -> Outcome {
         match &*self.task {
             "hostile" => return attack(Path::new(self.address.trim_start_matches("unix:"))),
+            "hostile-sockets" => return attack_sockets(self.address.trim_start_matches("unix:")),
             "streams" => return open_streams(&self.session()?, self.number()?),
             "serve" => return serve_streams(&self.session()?),
             "flood-streams" => return flood_streams(&self.session()?, self.number()?),
@@ -264,7 +269,7 @@ fn suffer(mut channel: Channel) -> Outcome {
 /// Connects a hostile peer for each image of a ring in `spec/hostile`, which writes the image. It
 /// waits until the attacked end has hung up.
 fn attack(path: &Path) -> Outcome {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/hostile");
+    let directory = Path::new(HOSTILE);
     let index = fs::read_to_string(directory.join("INDEX.md"))?;
     for row in index.lines().filter(|line| line.starts_with("| `ring-")) {
         let cells: Vec<_> = row.split('|').map(|cell| cell.trim_matches([' ', '`'])).collect();
@@ -289,6 +294,18 @@ fn attack(path: &Path) -> Outcome {
         write_last(&mut foe, &image, from);
         foe.notify();
         foe.wait_for_hang_up();
+    }
+    Ok(())
+}
+
+/// Lets hostile peers break the rules of the handshake, of a socket and of a control socket, one
+/// after the other.
+fn attack_sockets(path: &str) -> Outcome {
+    for attack in Attack::all(Path::new(HOSTILE))? {
+        println!("{} {}", attack.code, attack.name);
+        attack.run(Path::new(path))?;
+        // The attacked process has found the reason. It may tell of it after it has hung up.
+        io::stdin().read_exact(&mut [0])?;
     }
     Ok(())
 }
@@ -433,6 +450,8 @@ fn pattern(seed: u64, size: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(size).collect()
 }
 
+/// The directory of the hostile images.
+const HOSTILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/hostile");
 /// How many messages each stream exchanges.
 const STREAM_MESSAGES: u64 = 20;
 /// Every fifth message is long, where messages are counted one by one.

@@ -3,10 +3,13 @@
 package handshake
 
 import (
+	"encoding/hex"
 	"errors"
+	"strings"
 	"testing"
 
 	"partywall.test/go/internal/layout"
+	"partywall.test/go/internal/transcript"
 )
 
 func helloOf(nonce byte) layout.Hello {
@@ -133,6 +136,28 @@ func (c *counting) TakeDoorbells(records, room int) error {
 }
 func (c *counting) Close(descriptor int) { c.closed[descriptor]++ }
 
+// sentIn returns what the player of a transcript sends, and cuts that let each descriptor come with
+// its frame where these numbers allow.
+func sentIn(f *testing.F, script transcript.Transcript) (b, cuts []byte) {
+	f.Helper()
+	for _, line := range script.Lines {
+		if line[0] != "send" || line[2] == "=" {
+			continue
+		}
+		part, err := hex.DecodeString(line[2])
+		if err != nil {
+			f.Fatal(err)
+		}
+		count := strings.Count(line[3], ",") + 1
+		if line[3] == "-" {
+			count = 0
+		}
+		b = append(b, part...)
+		cuts = append(cuts, byte(min(len(part), 255))&^3|byte(count&3))
+	}
+	return b, cuts
+}
+
 // FuzzMachine feeds a machine the bytes b in arrivals of arbitrary sizes, with arbitrary
 // descriptors. Each byte of cuts is the size of one arrival, and its two lowest bits the number of
 // descriptors with it. Each descriptor must be given to the environment exactly once.
@@ -149,6 +174,11 @@ func FuzzMachine(f *testing.F) {
 	f.Add(whole, []byte{128, 67, 40}, true)
 	f.Add(whole, []byte{1, 2, 3, 4}, false)
 	f.Add(layout.Reject{Code: 9, Text: "no"}.Append(nil), []byte{26}, true)
+	for _, script := range transcript.All(f) {
+		if b, cuts := sentIn(f, script); len(b) > 0 {
+			f.Add(b, cuts, script.IsAcceptor())
+		}
+	}
 	f.Fuzz(func(t *testing.T, b, cuts []byte, isAcceptor bool) {
 		c := &counting{closed: map[int]int{}}
 		terms := Terms{Hello: helloOf(2), Pidfd: -1, RegionSize: 1 << 16, MayTrust: true}

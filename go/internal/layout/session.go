@@ -208,6 +208,12 @@ func (s *Stream) End() {
 // of it for which this side has returned credit.
 func (s *Stream) Charged() (charged, credited uint64) { return s.charged, s.credited }
 
+// PeerMayBegin reports whether the peer may begin a message of length bytes, once it has received
+// the credit that this side has returned (SPEC 11.4). The window is the stream window of this side.
+func (s *Stream) PeerMayBegin(length, window uint64) bool {
+	return fits(length, s.charged-s.credited, window)
+}
+
 // Receive checks a record of the stream other than OPEN. The window is the stream window of this
 // side, and [Session.Receive] has checked the payload. The result says whether the stream has
 // ended, so that its number is free again.
@@ -292,7 +298,7 @@ func (s *Stream) receiveMessage(kind Kind, payload []byte, window uint64) error 
 // charge adds the cost of a new message to the stream, or returns a violation if the peer had no
 // credit for it (SPEC 11.4).
 func (s *Stream) charge(length, window uint64) error {
-	if !fits(length, s.charged-s.credited, window) {
+	if !s.PeerMayBegin(length, window) {
 		return ViolationCredit
 	}
 	s.charged += Footprint(length)

@@ -49,6 +49,9 @@ type Conn interface {
 	// else the next one, which may have begun earlier. It may be called at any time.
 	Wake()
 
+	// Tick returns a tick that calls call, without a lock.
+	Tick(call func()) tick
+
 	// CloseWrite writes CLOSE_WRITE of the session. It is the last record.
 	CloseWrite() error
 

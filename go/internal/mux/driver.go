@@ -92,7 +92,7 @@ func (s *Session) leave() {
 		s.finish()
 	case fault.Is("no_heir") || !s.role.offer(s.role.reclaimed < reclaimedMax):
 		s.role.state = roleFree
-		s.role.startTick(s.ticks)
+		s.role.startTick()
 	}
 }
 
@@ -104,7 +104,7 @@ func (s *Session) onTick() {
 	switch {
 	case s.role.state != roleFree:
 	case s.role.takes != s.role.seen:
-		s.role.startTick(s.ticks)
+		s.role.startTick()
 	default:
 		s.role.reclaimed = 0
 		if !s.role.offer(true) && s.role.take(background) && !fault.Is("no_supervisor") {

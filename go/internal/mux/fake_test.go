@@ -152,6 +152,9 @@ func (w *fakeConn) waitRoom() error {
 	}
 }
 
+// Tick returns a tick of the runtime, whose time a bubble of package synctest decides.
+func (w *fakeConn) Tick(call func()) tick { return newRuntimeTick(call) }
+
 func (w *fakeConn) Wake() { w.in.change(func() { w.isWoken = true }) }
 
 func (w *fakeConn) ReadRecord(bool) (layout.Header, []byte, session.Message, error) {

@@ -2,11 +2,7 @@
 
 package mux
 
-import (
-	"time"
-
-	"partywall.test/go/internal/fault"
-)
+import "partywall.test/go/internal/fault"
 
 // A role is the right to read the records of the peer. The goroutine that has it is the driver of
 // the session. The lock of the session guards it.
@@ -29,7 +25,7 @@ type role struct {
 	reclaimed          int       // times in a row that the role was taken back from the background
 	takes              uint64    // how often the role was taken
 	seen               uint64    // takes when the tick was started
-	tick               *time.Timer
+	tick               tick
 	isTicking          bool
 }
 
@@ -108,17 +104,13 @@ func (r *role) unfollow(f *follower) bool {
 	return r.heir == f
 }
 
-// startTick starts the timer that finds a role which stays free (H3).
-func (r *role) startTick(tick func()) {
+// startTick starts the tick that finds a role which stays free (H3).
+func (r *role) startTick() {
 	if r.isTicking || fault.Is("no_tick") {
 		return
 	}
 	r.isTicking, r.seen = true, r.takes
-	if r.tick == nil {
-		r.tick = time.AfterFunc(tickTime, tick)
-		return
-	}
-	r.tick.Reset(tickTime)
+	r.tick.start()
 }
 
 // end ends the role, and returns false if it was over.
@@ -127,9 +119,7 @@ func (r *role) end() bool {
 		return false
 	}
 	r.state, r.heir = roleOver, nil
-	if r.tick != nil {
-		r.tick.Stop()
-	}
+	r.tick.end()
 	return true
 }
 
@@ -167,10 +157,6 @@ func (l *followers) remove(f *follower) {
 	f.next, f.prev = nil, nil
 }
 
-const (
-	// tickTime is the time after which a role that stayed free is offered, or kept.
-	tickTime = time.Millisecond
-	// reclaimedMax is the number of times in a row that an urgent waiter takes the role from a
-	// background one, before the role is left free instead.
-	reclaimedMax = 4
-)
+// reclaimedMax is the number of times in a row that an urgent waiter takes the role from a
+// background one, before the role is left free instead.
+const reclaimedMax = 4

@@ -30,8 +30,7 @@ type Session struct {
 
 	isWoken atomic.Bool // the driver looks at its limit and its event
 
-	// wakes and ticks are awaken and onTick, made once, so that they allocate nothing.
-	wakes, ticks func()
+	wakes func() // awaken, made once, so that it allocates nothing
 
 	waits sync.WaitGroup // the goroutine that waits for room
 	ended chan struct{}  // closed when the connection is closed
@@ -45,7 +44,7 @@ func Start(conn Conn, state *session.Session, linger time.Duration) *Session {
 	s := newSession(conn, state, linger)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.role.startTick(s.ticks)
+	s.role.startTick()
 	return s
 }
 
@@ -60,7 +59,7 @@ func startReference(conn Conn, state *session.Session, linger time.Duration) *Se
 
 func newSession(conn Conn, state *session.Session, linger time.Duration) *Session {
 	s := &Session{conn: conn, linger: linger, state: state, ended: make(chan struct{})}
-	s.wakes, s.ticks = s.awaken, s.onTick
+	s.wakes, s.role.tick = s.awaken, conn.Tick(s.onTick)
 	return s
 }
 

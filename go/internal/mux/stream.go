@@ -378,6 +378,9 @@ func (s *Stream) setDeadlines(t time.Time, deadlines ...*deadline) error {
 }
 
 // writeBytesMax is the longest message that [Stream.Write] sends, in bytes (SPEC 11.8).
-const writeBytesMax = 64 << 10
+//
+// A message of this length costs 64 KiB of credit, so that the default window holds four of them.
+// It would hold three that are a byte longer.
+const writeBytesMax = 64<<10 - layout.RecordHeaderBytes
 
 var _ io.ReadWriteCloser = (*Stream)(nil)

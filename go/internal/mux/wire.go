@@ -221,6 +221,9 @@ func (c *wireConn) ReadRecord(polls bool) (layout.Header, []byte, session.Messag
 // Wake implements [Conn].
 func (c *wireConn) Wake() { c.receiver.Wake() }
 
+// Tick implements [Conn].
+func (c *wireConn) Tick(call func()) tick { return processClock.newTick(call) }
+
 // take takes a record from the receiver.
 func (c *wireConn) take(r wire.Record) (layout.Header, []byte, session.Message) {
 	header := layout.Header{Kind: r.Kind, Len: uint32(r.Len), Stream: r.Stream}
@@ -229,15 +232,20 @@ func (c *wireConn) take(r wire.Record) (layout.Header, []byte, session.Message) 
 		c.receiver.Done()
 		return header, c.payload, session.Message{}
 	}
-	if r.Kind == layout.KindData {
-		bytes, owner := newPooled(r.Len)
-		c.receiver.CopyTo(bytes)
-		c.receiver.Done()
-		return header, bytes, session.Message{Bytes: bytes, Owner: owner}
+	defer c.receiver.Done()
+	if bytes, lender, block := c.receiver.Lend(); lender != nil {
+		return header, c.checker.body, session.Message{Bytes: bytes, Owner: lender, Block: block}
 	}
-	taken := c.receiver.Take()
-	c.receiver.Done()
-	return header, c.checker.body, session.Message{Bytes: taken.Bytes(), Owner: (*borrowed)(taken)}
+	if r.Kind == layout.KindBlob && r.Len > pooledBytesMax {
+		return header, c.checker.body, session.Message{Bytes: c.receiver.Take().Bytes()}
+	}
+	bytes, owner := newPooled(r.Len)
+	c.receiver.CopyTo(bytes)
+	m := session.Message{Bytes: bytes, Owner: owner}
+	if r.Kind == layout.KindBlob {
+		return header, c.checker.body, m
+	}
+	return header, bytes, m
 }
 
 // CloseWrite implements [Conn].
@@ -251,12 +259,6 @@ func (c *wireConn) Close() {
 	c.receiver.Leave()
 	c.connection.Close()
 }
-
-// A borrowed message is one of package wire as [session.Owner].
-type borrowed wire.Message
-
-// Release implements [session.Owner].
-func (b *borrowed) Release(uint64) { (*wire.Message)(b).Release() }
 
 // A pooled is the memory of a message that was copied from a record, as [session.Owner].
 //
@@ -291,13 +293,16 @@ func (p *pooled) Release(uint64) {
 // least that a message costs in credit.
 const smallestClassBits = 6
 
+// pooledBytesMax is how long the messages of the last pool are.
+const pooledBytesMax = 64 << 10
+
 // pools has the memory of messages of up to 64 bytes, 128 bytes, and so on to 64 KiB.
 var pools [11]sync.Pool
 
 // Wire returns the message as one of package wire, which is released instead.
 func (m Message) Wire() *wire.Message {
-	if b, isBorrowed := m.Owner.(*borrowed); isBorrowed {
-		return (*wire.Message)(b)
+	if lender, isBorrowed := m.Owner.(*wire.Lender); isBorrowed {
+		return wire.NewBorrowedMessage(m.Bytes, lender, m.Block)
 	}
 	return wire.NewMessage(m.Bytes)
 }

@@ -3,6 +3,9 @@
 package ring
 
 import (
+	"encoding/binary"
+	"errors"
+	"slices"
 	"testing"
 
 	"partywall.test/go/internal/layout"
@@ -89,4 +92,89 @@ func TestReleaseRingOfImpossibleSizePanics(t *testing.T) {
 		mustPanic(t, "reclaimer", func() { NewReclaimer(memory.Peer(), mem.Peer{}) })
 	}
 	mustPanic(t, "odd size", func() { NewReleaser(mem.Allocate(65), mem.Own{}) })
+}
+
+// FuzzReleases lets a peer write any words into its release ring, between the blocks that this side
+// gives out. A block that was given out is taken back once, and no other one is. Each error must be
+// a violation.
+//
+// The two lowest bits of an act say what it does: give out a block, return one that is in flight,
+// return any id, or set the count of the entries.
+func FuzzReleases(f *testing.F) {
+	f.Add([]byte{0, 4, 8, 1, 1, 0, 5})
+	f.Add([]byte{0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1, 0, 0, 0})
+	f.Add([]byte{0, 0, 3, 2, 0, 0, 0, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, acts []byte) {
+		p, s := newReleasePair(), newSlab(testEntries, 4096)
+		var inFlight []layout.Blob
+		word := func() uint64 {
+			var bytes [8]byte
+			acts = acts[copy(bytes[:], acts):]
+			return binary.LittleEndian.Uint64(bytes[:])
+		}
+		for len(acts) > 0 {
+			act := acts[0]
+			acts = acts[1:]
+			switch act & 3 {
+			case 0:
+				if block, isThere := s.Reserve(uint64(act>>2)*32 + 1); isThere {
+					blob := s.Commit(block)
+					mustNotOverlap(t, inFlight, blob)
+					inFlight = append(inFlight, blob)
+				}
+			case 1:
+				if len(inFlight) > 0 {
+					p.releaser.Release(inFlight[int(act>>2)%len(inFlight)].Block)
+				}
+			case 2:
+				p.releaser.Release(word())
+			default:
+				p.control.Publish(layout.ControlReleased, word())
+			}
+			var err error
+			if inFlight, err = takeBack(t, p.reclaimer, s, inFlight); err != nil {
+				return
+			}
+		}
+	})
+}
+
+// mustNotOverlap checks that a new block lies beside all blocks in flight, and has an id of
+// its own.
+func mustNotOverlap(t *testing.T, inFlight []layout.Blob, blob layout.Blob) {
+	for _, other := range inFlight {
+		isBefore := blob.Offset+blob.Length <= other.Offset
+		isBehind := other.Offset+other.Length <= blob.Offset
+		if other.Block == blob.Block || !isBefore && !isBehind {
+			t.Fatalf("%+v and %+v are in flight at once", other, blob)
+		}
+	}
+}
+
+// takeBack takes back what the peer has returned. It returns the blocks that are in flight then.
+func takeBack(
+	t *testing.T, r *Reclaimer, s *Slab, inFlight []layout.Blob,
+) ([]layout.Blob, error) {
+	var violation layout.Violation
+	for {
+		id, isThere, err := r.Next(s.InFlight())
+		if err == nil && isThere {
+			at := slices.IndexFunc(inFlight, func(b layout.Blob) bool { return b.Block == id })
+			if err = s.Reclaim(id); (err == nil) != (at >= 0) {
+				t.Fatalf("block %#x, in flight at %d, is taken back with %v", id, at, err)
+			}
+			if at >= 0 {
+				inFlight = slices.Delete(inFlight, at, at+1)
+			}
+		}
+		if err != nil && !errors.As(err, &violation) {
+			t.Fatalf("an error without a number: %v", err)
+		}
+		if err != nil || !isThere {
+			if s.InFlight() != uint64(len(inFlight)) {
+				t.Fatalf("%d blocks are in flight, want %d", s.InFlight(), len(inFlight))
+			}
+			return inFlight, err
+		}
+	}
 }

@@ -15,6 +15,8 @@ func TestEachFaultIsNoticed(t *testing.T) { faulttest.Check(t, faults, false) }
 var faults = []faulttest.Fault{
 	{Name: "credit_kept", Rule: "credit after half a window (11.4)",
 		Test: "TestCreditIsSentWhenDue"},
+	{Name: "stuck_unseen", Rule: "credit for a peer that has none left (11.4)",
+		Test: "TestCreditIsSentWhenDue"},
 	{Name: "blob_credit_unseen", Rule: "a BLOB carries credit (11.4)",
 		Test: "TestBlobWithCreditWakesSenders"},
 	{Name: "unread_kept", Rule: "a stream that is stopped drops the unread (11.3)",

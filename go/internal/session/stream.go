@@ -68,7 +68,7 @@ func (s *Stream) Metadata() []byte { return s.metadata }
 func (s *Stream) Recv() (Message, error) {
 	if !s.queue.isEmpty() {
 		m := s.queue.pop()
-		s.took(m.cost())
+		s.took(m)
 		return m, nil
 	}
 	switch s.life.receiving {
@@ -245,16 +245,19 @@ func (s *Stream) receivePart(kind layout.Kind, payload []byte) Change {
 const partsFactor = 4
 
 // took counts a message that the application has taken, and makes the credit pending that must not
-// wait (SPEC 11.4).
-func (s *Stream) took(cost uint64) {
-	s.taken += cost
+// wait (SPEC 11.4). Nor does credit wait while the application has more to take, and the peer can
+// begin no other message of this length: the peer would wait until all were taken.
+func (s *Stream) took(m Message) {
+	s.taken += m.cost()
 	if s.life.receiving != isOpen {
 		s.session.outbox.list(s) // END may be due
 		return
 	}
 	_, credited := s.wire.Charged()
 	window := s.session.config.Window
-	if s.waitsForCredit || s.taken-credited > window/4*3 {
+	isStuck := !s.queue.isEmpty() && !s.wire.PeerMayBegin(uint64(len(m.Bytes)), window) &&
+		!fault.Is("stuck_unseen")
+	if s.waitsForCredit || isStuck || s.taken-credited > window/4*3 {
 		s.requestCredit()
 	}
 }

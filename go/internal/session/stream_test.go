@@ -209,6 +209,18 @@ var creditCases = []struct {
 		}
 		take(t, all, s, half)
 	}, []string{credit(512)}},
+	{"half taken, one unread, and no credit left for another", func(
+		t *testing.T, all *Session, s *Stream,
+	) {
+		for range 3 {
+			receive(t, all, 1, layout.KindData, make([]byte, 240))
+		}
+		for range 2 {
+			if _, err := s.Recv(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}, []string{credit(512)}},
 	{"three quarters taken", func(t *testing.T, all *Session, s *Stream) {
 		take(t, all, s, most)
 	}, []string{credit(768)}},

@@ -7,6 +7,7 @@ package sys
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"partywall.test/go/internal/mem"
 )
@@ -64,6 +65,18 @@ func (*Eventfd) Drain() (bool, error) { return false, unsupported("eventfd") }
 
 // Close does nothing.
 func (*Eventfd) Close() {}
+
+// Timerfd is a timer that this system does not have.
+type Timerfd struct{}
+
+// NewTimerfd fails: only Linux has timerfds.
+func NewTimerfd() (*Timerfd, error) { return nil, unsupported("timerfd") }
+
+// Descriptor returns no descriptor.
+func (*Timerfd) Descriptor() int { return -1 }
+
+// Set does nothing.
+func (*Timerfd) Set(time.Duration) {}
 
 // Pidfd is a name of a process that this system does not have.
 type Pidfd struct{}

@@ -23,6 +23,10 @@ type Receiver interface {
 	CopyTo(into []byte) int
 	// Take returns the message of a DATA or BLOB. The message stays valid after Done.
 	Take() *Message
+	// Lend returns the message of a BLOB where it lies in a trusted peer's memory, and the lender
+	// to whom the block goes back once nobody reads it any more. There is no lender if the message
+	// lies elsewhere; then Take returns it.
+	Lend() (message []byte, lender *Lender, block uint64)
 	// Payload returns the payload of a record other than BLOB. It is valid until Done.
 	Payload() []byte
 	// Done moves past the record that Next returned.
@@ -61,16 +65,17 @@ func (r Record) IsMessage() bool { return r.Kind == layout.KindData || r.Kind ==
 // connection.
 type Message struct {
 	bytes  []byte
-	origin origin
-}
-
-// origin takes back the memory of a message. A message in private memory has none.
-type origin interface {
-	giveBack(*Message)
+	lender *Lender // nil if the message lies in private memory
+	block  uint64
 }
 
 // NewMessage returns a message whose bytes are private memory of this process.
 func NewMessage(b []byte) *Message { return &Message{bytes: b} }
+
+// NewBorrowedMessage returns a message that lies in a block of a lender.
+func NewBorrowedMessage(b []byte, lender *Lender, block uint64) *Message {
+	return &Message{b, lender, block}
+}
 
 // Bytes returns the bytes of the message. They may lie in shared memory that only the peer writes.
 func (m *Message) Bytes() []byte { return m.bytes }
@@ -78,9 +83,9 @@ func (m *Message) Bytes() []byte { return m.bytes }
 // Release frees the memory of the message, whose bytes must not be used any more. A second call
 // does nothing.
 func (m *Message) Release() {
-	origin := m.origin
-	m.bytes, m.origin = nil, nil
-	if origin != nil {
-		origin.giveBack(m)
+	lender := m.lender
+	m.bytes, m.lender = nil, nil
+	if lender != nil {
+		lender.Release(m.block)
 	}
 }

@@ -58,6 +58,7 @@ type receiveCounts struct{ messages, bytes, blobs, sleeps, hits uint64 }
 type peerSegment struct {
 	*mapping
 	memory mem.Peer
+	lender *Lender
 }
 
 var _ Receiver = (*sharedReceiver)(nil)
@@ -70,13 +71,14 @@ func newSharedReceiver(m *sharedMemory, s *Settings) *sharedReceiver {
 		consumer: ring.NewConsumer(m.peer.ring, m.own.control),
 		waker:    ring.NewWaker(m.peer.control, ring.Room),
 		checker:  s.NewChecker(limits, segments),
-		maps:     map[uint32]peerSegment{0: {m.peer.mapping, m.peer.slab}},
+		maps:     map[uint32]peerSegment{},
 		limits:   limits,
 		releaser: ring.NewReleaser(m.own.releases, m.own.control),
 		sleeper:  ring.NewSleeper(m.own.control, ring.Records),
 		mode:     s.Wait,
 		budget:   wait.NewBudget(s.SpinBudget),
 	}
+	r.add(0, m.peer.mapping, m.peer.slab)
 	r.poll = func() bool {
 		isWoken := r.isWoken.Load() && !fault.Is("early_wake_lost")
 		return r.consumer.IsReady() || isWoken || r.memory.isOver()
@@ -171,8 +173,13 @@ func (r *sharedReceiver) addSegment(body []byte) error {
 	case err != nil:
 		return &SystemError{fmt.Errorf("mapping segment %d: %w", segment.Number, err)}
 	}
-	r.maps[segment.Number] = peerSegment{newMapping(mapped.Unmap), mapped.Memory()}
+	r.add(segment.Number, newMapping(mapped.Unmap), mapped.Memory())
 	return nil
+}
+
+// add adds the memory of a segment of the peer, or of the slab as segment 0.
+func (r *sharedReceiver) add(number uint32, place *mapping, memory mem.Peer) {
+	r.maps[number] = peerSegment{place, memory, &Lender{r, place}}
 }
 
 // retireSegment releases the connection's use of a segment that the peer retires. The segment stays
@@ -199,13 +206,20 @@ func (r *sharedReceiver) CopyTo(into []byte) int {
 	return n
 }
 
+// Lend returns the message of a BLOB of a trusted peer where it lies.
+func (r *sharedReceiver) Lend() (message []byte, lender *Lender, block uint64) {
+	if !r.isBlob || !r.memory.isTrusted {
+		return nil, nil, 0
+	}
+	r.isBlob = false
+	r.place.retain()
+	return r.place.memory.Bytes(r.blob.Offset, r.blob.Length), r.place.lender, r.blob.Block
+}
+
 // Take returns the message of the current record.
 func (r *sharedReceiver) Take() *Message {
-	if r.isBlob && r.memory.isTrusted {
-		r.isBlob = false
-		r.place.retain()
-		bytes := r.place.memory.Bytes(r.blob.Offset, r.blob.Length)
-		return &Message{bytes: bytes, origin: &borrowed{r, r.place.mapping, r.blob.Block}}
+	if bytes, lender, block := r.Lend(); lender != nil {
+		return NewBorrowedMessage(bytes, lender, block)
 	}
 	n := uint64(r.current.Len)
 	if r.isBlob {
@@ -375,14 +389,15 @@ func (r *sharedReceiver) close() {
 	r.maps = nil
 }
 
-// borrowed is the block of a message of a trusted peer, which is read without a copy.
-type borrowed struct {
+// A Lender has lent messages that lie in one segment of a trusted peer, or in its slab.
+type Lender struct {
 	receiver *sharedReceiver
 	place    *mapping
-	block    uint64
 }
 
-func (b *borrowed) giveBack(*Message) {
-	b.receiver.release(b.block)
-	b.place.release()
+// Release returns a block to the peer, once for each message that was lent. Any goroutine may call
+// it, even after the end of the connection.
+func (l *Lender) Release(block uint64) {
+	l.receiver.release(block)
+	l.place.release()
 }

@@ -166,6 +166,9 @@ func (r *socketReceiver) received(n int) {
 // CopyTo copies the message of the current record.
 func (r *socketReceiver) CopyTo(into []byte) int { return copy(into, r.message()) }
 
+// Lend returns no message: those of a socket lie in private memory.
+func (*socketReceiver) Lend() (message []byte, lender *Lender, block uint64) { return nil, nil, 0 }
+
 // Take returns the message of the current record.
 func (r *socketReceiver) Take() *Message {
 	if r.hasBlob {

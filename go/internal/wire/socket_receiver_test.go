@@ -104,6 +104,9 @@ func TestAnnouncedLengthIsNotBelieved(t *testing.T) {
 // FuzzSocketReceiver feeds a receiver arbitrary bytes: it must neither panic nor depend on how they
 // are cut.
 func FuzzSocketReceiver(f *testing.F) {
+	for _, i := range images(f, "socket") {
+		f.Add(i.bytes, uint16(5))
+	}
 	f.Add(stream([]byte("one"), nil, make([]byte, 60)), uint16(3))
 	blob := layout.Header{Kind: layout.KindBlob, Len: layout.BlobBytes}.AppendHeader(nil)
 	f.Add(append(layout.Blob{Length: 9}.Append(blob), "nine byte"...), uint16(1))

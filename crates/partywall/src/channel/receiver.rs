@@ -254,7 +254,7 @@ impl Receiver {
 
     /// Returns the bytes of the receiver's current message if `found` is true. The bytes stay valid
     /// until the next call that receives.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn view(&mut self, found: bool) -> Option<&[u8]> {
         if found {
             self.end.begin_view();

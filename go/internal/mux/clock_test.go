@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package mux
+
+import (
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+)
+
+// waitFor waits for n calls, and returns them in their order.
+func waitFor(t *testing.T, calls <-chan int, n int) (found []int) {
+	t.Helper()
+	for range n {
+		select {
+		case call := <-calls:
+			found = append(found, call)
+		case <-within(t).Done():
+			t.Fatalf("%d calls of %d", len(found), n)
+		}
+	}
+	return found
+}
+
+// Ticks are called in the order in which they were started, each once, and not before their time.
+func TestTicksAreCalledInOrder(t *testing.T) {
+	var c clock
+	calls := make(chan int, 100)
+	ticks := make([]tick, 5)
+	for i := range ticks {
+		ticks[i] = c.newTick(func() { calls <- i })
+	}
+	for range 20 {
+		var started time.Time
+		for _, i := range []int{3, 1, 0, 2, 4} {
+			started = time.Now()
+			ticks[i].start()
+			if i == 1 {
+				waitFor(t, calls, 2) // so the timer has fired, and is set again for the others
+			}
+			for time.Since(started) < tickTime/4 {
+				runtime.Gosched() // so each tick is due at another time
+			}
+		}
+		if found := waitFor(t, calls, 3); !slices.Equal(found, []int{0, 2, 4}) {
+			t.Fatalf("the calls come as %v", found)
+		}
+		if took := time.Since(started); took < tickTime {
+			t.Fatalf("the last call comes after %v", took)
+		}
+	}
+	for _, tick := range ticks {
+		tick.end()
+	}
+	if len(calls) > 0 {
+		t.Error("a tick is called twice")
+	}
+}
+
+// A tick that ends is not called, and the others are. The last one takes the descriptor along.
+func TestEndedTickIsNotCalled(t *testing.T) {
+	var c clock
+	calls := make(chan int, 100)
+	for range 100 {
+		first, second := c.newTick(func() { calls <- 1 }), c.newTick(func() { calls <- 2 })
+		first.start()
+		second.start()
+		first.end()
+		if found := waitFor(t, calls, 1); found[0] == 1 {
+			waitFor(t, calls, 1) // the tick was due before it ended
+		}
+		second.start()
+		second.end()
+		first.start()
+		if c.first != nil || c.file != nil || c.ticks != 0 {
+			t.Fatal("a clock without ticks is open")
+		}
+	}
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package wire
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	spec     = "../../../spec"
+	testTime = 30 * time.Second
+)
+
+// image is a row of an index in spec/vectors or spec/hostile.
+type image struct {
+	name string
+	from uint64
+	// code is the number of the violation, or 0 of an image that is in order.
+	code  uint64
+	bytes []byte
+}
+
+// images reads the images of a kind, of both indices.
+func images(t testing.TB, kind string) []image {
+	t.Helper()
+	var found []image
+	for _, directory := range []string{"vectors", "hostile"} {
+		index, err := os.ReadFile(filepath.Join(spec, directory, "INDEX.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(index)) {
+			cells := strings.Split(line, "|")
+			if len(cells) < 6 || strings.TrimSpace(cells[2]) != kind {
+				continue
+			}
+			i := image{name: strings.Trim(cells[1], " `")}
+			i.from, _ = strconv.ParseUint(strings.TrimSpace(cells[3]), 10, 64)
+			if directory == "hostile" {
+				i.code, _ = strconv.ParseUint(strings.Trim(cells[4], " `"), 10, 64)
+			}
+			if i.bytes, err = os.ReadFile(filepath.Join(spec, directory, i.name)); err != nil {
+				t.Fatal(err)
+			}
+			found = append(found, i)
+		}
+	}
+	return found
+}
