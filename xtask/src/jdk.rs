@@ -54,6 +54,12 @@ impl Jdk {
         Ok(format!("{jar}:{TARGET}/{name}"))
     }
 
+    /// The home of the JDK; `None` if it was found by `PATH`.
+    pub fn home(&self) -> Option<String> {
+        let home = self.tools.parent()?.to_string_lossy().into_owned();
+        Some(home).filter(|home| !home.is_empty())
+    }
+
     fn is_recent(&self) -> bool {
         let Ok(output) = self.tool("javac").args("-version").capture() else { return false };
         let text = String::from_utf8_lossy(&output.stdout).into_owned();

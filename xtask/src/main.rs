@@ -8,14 +8,15 @@
 //!     ├──▶ vectors (gen)
 //!     ├──▶ fuzz
 //!     ├──▶ go (stages)
-//!     ├──▶ install ◀── jdk (package java)
+//!     ├──▶ install ◀── jdk (package java) ◀── netty
 //!     ├──▶ matrix (stages) ──▶ programs (bench-languages) ──▶ install, jdk, python
 //!     └──▶ torture (faults)
 //! ```
 //!
 //! This crate has no dependencies, so that it compiles in a moment, and its verdict depends only on
 //! the tree and the toolchain. It installs and downloads no tools, except those that build and test
-//! the Python package: pip puts them below `target/`. `install` installs the project's C library.
+//! the Python package and the module for Netty: pip and Maven put them below `target/`. `install`
+//! installs the project's C library.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 
@@ -28,6 +29,7 @@ mod go;
 mod install;
 mod jdk;
 mod matrix;
+mod netty;
 mod path;
 mod programs;
 mod python;

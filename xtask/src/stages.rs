@@ -9,7 +9,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use crate::command::{Step, plain_output};
-use crate::{builds, executables, faults, go, install, jdk, matrix, python, tidy, vectors};
+use crate::{builds, executables, faults, go, install, jdk, matrix, netty, python, tidy, vectors};
 
 /// The outcome of a stage that did not fail.
 #[derive(Debug, PartialEq, Eq)]
@@ -610,6 +610,27 @@ fn java(_: &[&str]) -> Result<Done, String> {
     Ok(Done::Passed)
 }
 
+/// Builds the Java package and the module for Netty, and runs the tests of the latter.
+fn java_netty(_: &[&str]) -> Result<Done, String> {
+    if jdk::Jdk::find().is_none() {
+        return skipped(&jdk::missing());
+    }
+    for (tool, package, exists) in [
+        ("cc", "gcc", Step::new("cc").args("--version").works()),
+        ("mvn", "maven", netty::has_maven()),
+    ] {
+        if !exists {
+            return skipped(&format!("no `{tool}`; the package {package} has it"));
+        }
+    }
+    match netty::test(&jdk::package()?)? {
+        netty::Tested::Passed => Ok(Done::Passed),
+        netty::Tested::NotDownloaded(text) => {
+            skipped(&format!("what the module needs could not be downloaded: {text}"))
+        }
+    }
+}
+
 /// Runs every language against every other: each pair, one size of each way that a message takes,
 /// and one kill.
 fn every_language(_: &[&str]) -> Result<Done, String> {
@@ -699,7 +720,7 @@ const BUSY_AT_ONCE: usize = 2;
 /// note.
 const TOTAL_MAX: Duration = Duration::from_secs(16 * 60);
 
-const STAGES: [Stage; 22] = [
+const STAGES: [Stage; 23] = [
     Stage { name: "fmt", quick: true, run: fmt },
     Stage { name: "tidy", quick: true, run: tidy_and_vectors },
     Stage { name: "clippy", quick: true, run: clippy },
@@ -715,6 +736,7 @@ const STAGES: [Stage; 22] = [
     Stage { name: "go-frameworks", quick: false, run: go_frameworks },
     Stage { name: "python", quick: false, run: python_package },
     Stage { name: "java", quick: false, run: java },
+    Stage { name: "java-netty", quick: false, run: java_netty },
     Stage { name: "matrix", quick: false, run: every_language },
     Stage { name: "faults", quick: false, run: take_out_rules },
     Stage { name: "fuzz-smoke", quick: false, run: fuzz_smoke },

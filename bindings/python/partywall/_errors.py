@@ -12,6 +12,8 @@ class Error(OSError):
     """
 
     code: int = 0
+    application_code: int = 0
+    """The code that an application gave to end the stream or session; 0 if there is none."""
 
 
 class ForkedError(Error):
@@ -212,6 +214,13 @@ _CLASSES: dict[int, tuple[type[Error], int]] = {
     711: (CallFailed, _errno.EREMOTEIO),
     712: (CallRefused, _errno.EAGAIN),
     713: (CallAborted, _errno.ECANCELED),
+    801: (ConfigError, _errno.EINVAL),
+    802: (ConfigError, _errno.EINVAL),
+    803: (ConfigError, _errno.EINVAL),
+    804: (ConfigError, _errno.ENAMETOOLONG),
+    811: (Error, _errno.EBUSY),
+    812: (ConfigError, _errno.EINVAL),
+    813: (ConfigError, _errno.EINVAL),
 }
 
 

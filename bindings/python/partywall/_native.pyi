@@ -14,6 +14,7 @@ __all__ = [
     "CallsClient",
     "Channel",
     "Config",
+    "Connecting",
     "Credentials",
     "EventListener",
     "EventLoop",
@@ -45,6 +46,7 @@ __all__ = [
     "SenderStats",
     "Session",
     "SessionListener",
+    "Shmipc",
     "Stream",
     "connect",
     "connect_session",
@@ -234,12 +236,26 @@ class EventLoop:
     def __new__(cls) -> Self: ...
     def fileno(self) -> int: ...
     def poll(self) -> list[tuple[int, int]]: ...
+    def poll_spinning(self) -> list[tuple[int, int]]: ...
     def bind(
-        self, address: str | PathLike[str], tag: int, config: Config | None = None
+        self,
+        address: str | PathLike[str],
+        tag: int,
+        config: Config | None = None,
+        shmipc: Shmipc | None = None,
     ) -> EventListener: ...
     def connect(
-        self, address: str | PathLike[str], tag: int, config: Config | None = None
-    ) -> EventSession: ...
+        self,
+        address: str | PathLike[str],
+        tag: int,
+        config: Config | None = None,
+        shmipc: Shmipc | None = None,
+    ) -> Connecting: ...
+
+@final
+class Connecting:
+    def fileno(self) -> int: ...
+    def take(self) -> EventSession | None: ...
 
 @final
 class EventListener:
@@ -268,7 +284,13 @@ class EventStream:
 
 @final
 class SessionListener:
-    def __new__(cls, address: str | PathLike[str], config: Config | None = None) -> Self: ...
+    def __new__(
+        cls,
+        address: str | PathLike[str],
+        config: Config | None = None,
+        *,
+        shmipc: Shmipc | None = None,
+    ) -> Self: ...
     def accept(self, timeout: float | None = None) -> Session: ...
     @property
     def address(self) -> str: ...
@@ -285,7 +307,30 @@ class SessionListener:
     def __iter__(self) -> Iterator[Session]: ...
     def __next__(self) -> Session: ...
 
-def connect_session(address: str | PathLike[str], config: Config | None = None) -> Session: ...
+def connect_session(
+    address: str | PathLike[str], config: Config | None = None, *, shmipc: Shmipc | None = None
+) -> Session: ...
+
+class _ShmipcSettings(TypedDict, total=False):
+    queue_cap: int
+    share_memory_buffer_cap: int
+    buffer_slice_sizes: Sequence[tuple[int, int]]
+    share_memory_path_prefix: str
+    mem_map_type: Literal["memfd", "file"]
+    directory: str | PathLike[str]
+    region_bytes_max: int
+    queue_entries_max: int
+    fallback_unread_max: int
+    fallback_message_max: int
+    files_without_credentials: bool
+    guard_against_truncation: bool
+
+@final
+class Shmipc:
+    def __new__(cls, **settings: Unpack[_ShmipcSettings]) -> Self: ...
+    def hot_restart(self, epoch: int) -> None: ...
+    @property
+    def hot_restart_state(self) -> Literal["never", "pending", "done", "timed_out"]: ...
 
 @final
 class Session:
@@ -405,6 +450,7 @@ class LinkServer:
     ) -> Self: ...
     def accept(self, timeout: float | None = None) -> Link: ...
     def start_accept(self, done: _Done) -> Pending: ...
+    def give_back(self, link: Link) -> None: ...
     def open(self, client: str, link: str) -> Link: ...
     def listen_also(self, address: str | PathLike[str]) -> str: ...
     @property
@@ -575,6 +621,8 @@ class Request(Message):
     def seconds_left(self) -> float | None: ...
     @property
     def is_one_way(self) -> bool: ...
+    @property
+    def is_cancelled(self) -> bool: ...
 
 def serve_calls(
     stream: Stream,

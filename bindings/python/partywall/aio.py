@@ -25,6 +25,7 @@ descriptor for all of them.
 
 import asyncio
 import itertools
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -34,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from . import calls, links
 from ._errors import WouldBlock
 from ._native import Config, EventListener, EventLoop, EventSession, EventStream, Message, Peer
-from ._native import Pending
+from ._native import Pending, Shmipc
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -64,40 +65,64 @@ _LIMIT = 64 << 10
 
 
 class _Reactor:
-    """The sources of one asyncio loop, by their tags. It keeps no reference to that loop."""
+    """The sources of one asyncio loop, by their tags."""
 
     def __init__(self) -> None:
         self.native = EventLoop()
         self.handlers: dict[int, Callable[[int], None]] = {}
-        self._tags = itertools.count(1)
+        self.new_tag = itertools.count(1).__next__
+        self._polls_soon = False
+        """Whether a call that polls is in the queue of the loop."""
 
-    def new_tag(self) -> int:
-        return next(self._tags)
+    def __del__(self) -> None:
+        # The loop was closed. A transport that somebody still holds must not hold all others.
+        if (handlers := getattr(self, "handlers", None)) is not None:
+            handlers.clear()
 
     def run(self) -> None:
-        """Passes the events of sources on. The descriptor stays readable if there are more."""
-        for tag, kinds in self.native.poll():
-            if handler := self.handlers.get(tag):
-                try:
-                    handler(kinds)
-                except Exception as error:
-                    # The events of other sources are reported once, so they still have to go on.
-                    asyncio.get_running_loop().call_exception_handler(
-                        {"message": "a protocol has raised", "exception": error}
-                    )
+        """Passes the events of sources on, once the descriptor is readable."""
+        if not self._polls_soon:
+            self._poll()
+
+    def _poll(self) -> None:
+        self._polls_soon = False
+        events = self.native.poll_spinning()
+        if not events:
+            return
+        try:
+            for tag, kinds in events:
+                if handler := self.handlers.get(tag):
+                    self._call(handler, kinds)
+        finally:
+            # Until a poll finds nothing, the descriptor may be quiet. The tasks that these events
+            # have resumed run first: a peer that answers them at once is found without a wake-up.
+            self._polls_soon = True
+            asyncio.get_running_loop().call_soon(self._poll)
+
+    def _call(self, handler: Callable[[int], None], kinds: int) -> None:
+        try:
+            handler(kinds)
+        except Exception as error:
+            # The events of other sources still have to go on.
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "a protocol has raised", "exception": error}
+            )
 
 
-_reactors: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Reactor]" = (
+_reactors: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_Reactor]]" = (
     weakref.WeakKeyDictionary()
 )
+"""The reactor of each loop. Only the loop owns it, so closing the loop ends what is open."""
 
 
 def _reactor_of(loop: asyncio.AbstractEventLoop) -> _Reactor:
     """Returns the reactor of the running loop, and makes it at the first call."""
-    reactor = _reactors.get(loop)
+    known = _reactors.get(loop)
+    reactor = known() if known is not None else None
     if reactor is None:
-        reactor = _reactors[loop] = _Reactor()
+        reactor = _Reactor()
         loop.add_reader(reactor.native.fileno(), reactor.run)
+        _reactors[loop] = weakref.ref(reactor)
     return reactor
 
 
@@ -114,7 +139,7 @@ class Transport(asyncio.Transport):
     ) -> None:
         super().__init__({"peer": stream.peer, "transport": stream.transport, "peername": ""})
         self._loop = loop
-        self._reactor = _reactor_of(loop)
+        self._handlers = _reactor_of(loop).handlers
         self._stream = stream
         self._tag = tag
         self._server = server
@@ -130,7 +155,7 @@ class Transport(asyncio.Transport):
         """Whether a call that receives is in the queue of the loop."""
         self.set_write_buffer_limits()
         self.set_protocol(protocol)
-        self._reactor.handlers[tag] = self._handle
+        self._handlers[tag] = self._handle
         if server is not None:
             server._attach(self)
         loop.call_soon(self._start)
@@ -244,6 +269,8 @@ class Transport(asyncio.Transport):
             except OSError as error:
                 self._lose(error)
                 return
+        if sent == len(data) and isinstance(data, (bytes, bytearray)):
+            return
         view = memoryview(data).cast("B")
         if sent == len(view):
             return
@@ -253,7 +280,7 @@ class Transport(asyncio.Transport):
         self._unsent_bytes += len(rest)
         if self._unsent_bytes > self._high and not self._has_paused_protocol:
             self._has_paused_protocol = True
-            self._protocol.pause_writing()
+            self._call_protocol("pause_writing")
 
     def _send_unsent(self) -> None:
         try:
@@ -270,9 +297,18 @@ class Transport(asyncio.Transport):
             return
         if self._has_paused_protocol and self._unsent_bytes <= self._low:
             self._has_paused_protocol = False
-            self._protocol.resume_writing()
+            self._call_protocol("resume_writing")
         if not self._unsent:
             self._finish_sending()
+
+    def _call_protocol(self, name: str) -> None:
+        """Calls the protocol, whose exception must not keep the transport from its work."""
+        try:
+            getattr(self._protocol, name)()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self._report(error, f"the protocol failed in {name}()")
 
     def _finish_sending(self) -> None:
         """Ends what had to wait until everything was sent."""
@@ -330,7 +366,7 @@ class Transport(asyncio.Transport):
         self._is_lost = self._is_closing = True
         self._unsent.clear()
         self._unsent_bytes = 0
-        self._reactor.handlers.pop(self._tag, None)
+        self._handlers.pop(self._tag, None)
         self._stream.close()
         self._loop.call_soon(self._notify_lost, error)
 
@@ -340,6 +376,10 @@ class Transport(asyncio.Transport):
         finally:
             if self._server is not None:
                 self._server._detach(self)
+
+    def __del__(self, _warn: Any = warnings.warn) -> None:
+        if not getattr(self, "_is_lost", True):
+            _warn(f"unclosed transport {self!r}", ResourceWarning, source=self)
 
     def _report(self, error: BaseException, text: str) -> None:
         self._loop.call_exception_handler(
@@ -358,7 +398,8 @@ class Server(asyncio.AbstractServer):
         factory: Callable[[], asyncio.BaseProtocol],
     ) -> None:
         self._loop = loop
-        self._reactor = _reactor_of(loop)
+        reactor = _reactor_of(loop)
+        self._handlers, self._new_tag = reactor.handlers, reactor.new_tag
         self._listener = listener
         self._tag = tag
         self._factory = factory
@@ -366,7 +407,7 @@ class Server(asyncio.AbstractServer):
         self._is_serving = True
         self._transports: set[Transport] = set()
         self._waiters: list[asyncio.Future[None]] = []
-        self._reactor.handlers[tag] = self._handle
+        self._handlers[tag] = self._handle
 
     @property
     def address(self) -> str:
@@ -376,7 +417,7 @@ class Server(asyncio.AbstractServer):
     def _handle(self, kinds: int) -> None:
         if not kinds & _OPENED:
             return
-        tag = self._reactor.new_tag()
+        tag = self._new_tag()
         try:
             session = self._listener.try_accept(tag)
         except OSError as error:
@@ -391,14 +432,14 @@ class Server(asyncio.AbstractServer):
         """Accepts the streams of a session until it is over."""
 
         def accept(kinds: int = _OPENED) -> None:
-            stream_tag = self._reactor.new_tag()
+            stream_tag = self._new_tag()
             goes_on, stream = session.try_accept(stream_tag)
             if stream is not None:
                 Transport(self._loop, stream, stream_tag, self._factory(), self)
             elif not goes_on:
-                self._reactor.handlers.pop(tag, None)
+                self._handlers.pop(tag, None)
 
-        self._reactor.handlers[tag] = accept
+        self._handlers[tag] = accept
         accept()
 
     def _attach(self, transport: Transport) -> None:
@@ -436,7 +477,7 @@ class Server(asyncio.AbstractServer):
         """Stops listening. Connections go on."""
         if self._is_serving:
             self._is_serving = False
-            self._reactor.handlers.pop(self._tag, None)
+            self._handlers.pop(self._tag, None)
             self._listener.close()
             self._wake()
 
@@ -455,13 +496,31 @@ class Server(asyncio.AbstractServer):
         await self.wait_closed()
 
 
+async def _connect(
+    reactor: _Reactor, tag: int, address: _Address, config: Config | None, shmipc: Shmipc | None
+) -> EventSession:
+    """Opens a session. The thread of its handshake is not the executor's, which `asyncio.run` would
+    wait for after Ctrl-C."""
+    loop = asyncio.get_running_loop()
+    connecting = reactor.native.connect(address, tag, config, shmipc)
+    descriptor = connecting.fileno()
+    over = asyncio.Event()
+    loop.add_reader(descriptor, over.set)
+    try:
+        while (session := connecting.take()) is None:
+            await over.wait()
+            over.clear()
+    finally:
+        loop.remove_reader(descriptor)
+    return session
+
+
 async def _open(
-    reactor: _Reactor, loop: asyncio.AbstractEventLoop, address: _Address, config: Config | None
+    reactor: _Reactor, address: _Address, config: Config | None, shmipc: Shmipc | None
 ) -> tuple[EventStream, int]:
-    """Opens a session and its stream. The handshake runs in a thread of the loop's executor."""
+    """Opens a session and its stream."""
     session_tag, tag = reactor.new_tag(), reactor.new_tag()
-    connect = reactor.native.connect
-    session = await loop.run_in_executor(None, connect, address, session_tag, config)
+    session = await _connect(reactor, session_tag, address, config, shmipc)
     room = asyncio.Event()
     reactor.handlers[session_tag] = lambda kinds: room.set()
     try:
@@ -474,11 +533,16 @@ async def _open(
 
 
 async def create_connection(
-    protocol_factory: Callable[[], _P], address: _Address, config: Config | None = None
+    protocol_factory: Callable[[], _P],
+    address: _Address,
+    config: Config | None = None,
+    *,
+    shmipc: Shmipc | None = None,
 ) -> tuple[Transport, _P]:
-    """Connects to the server at ``address``, as ``loop.create_connection`` does."""
+    """Connects to the server at ``address``, as ``loop.create_connection`` does; with ``shmipc``, to
+    a server of that protocol."""
     loop = asyncio.get_running_loop()
-    stream, tag = await _open(_reactor_of(loop), loop, address, config)
+    stream, tag = await _open(_reactor_of(loop), address, config, shmipc)
     protocol = protocol_factory()
     transport = Transport(loop, stream, tag, protocol)
     try:
@@ -493,22 +557,30 @@ async def create_server(
     protocol_factory: Callable[[], asyncio.BaseProtocol],
     address: _Address,
     config: Config | None = None,
+    *,
+    shmipc: Shmipc | None = None,
 ) -> Server:
-    """Listens at ``address``, as ``loop.create_server`` does."""
+    """Listens at ``address``, as ``loop.create_server`` does; with ``shmipc``, for clients of that
+    protocol, too."""
     loop = asyncio.get_running_loop()
     reactor = _reactor_of(loop)
     tag = reactor.new_tag()
-    return Server(loop, reactor.native.bind(address, tag, config), tag, protocol_factory)
+    listener = reactor.native.bind(address, tag, config, shmipc)
+    return Server(loop, listener, tag, protocol_factory)
 
 
 async def open_connection(
-    address: _Address, *, limit: int = _LIMIT, config: Config | None = None
+    address: _Address,
+    *,
+    limit: int = _LIMIT,
+    config: Config | None = None,
+    shmipc: Shmipc | None = None,
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connects, as ``asyncio.open_connection`` does."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=limit, loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-    transport, _ = await create_connection(lambda: protocol, address, config)
+    transport, _ = await create_connection(lambda: protocol, address, config, shmipc=shmipc)
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
@@ -521,6 +593,7 @@ async def start_server(
     *,
     limit: int = _LIMIT,
     config: Config | None = None,
+    shmipc: Shmipc | None = None,
 ) -> Server:
     """Listens, and calls ``client_connected_cb`` for each connection, as ``asyncio`` does."""
     loop = asyncio.get_running_loop()
@@ -529,21 +602,28 @@ async def start_server(
         reader = asyncio.StreamReader(limit=limit, loop=loop)
         return asyncio.StreamReaderProtocol(reader, client_connected_cb, loop=loop)
 
-    return await create_server(factory, address, config)
+    return await create_server(factory, address, config, shmipc=shmipc)
 
 
 _Done = Callable[[Any, BaseException | None], object]
 
 
-async def _wait_for(start: Callable[[_Done], Pending]) -> Any:
-    """Waits for an operation of the native module. Cancelling gives the operation up."""
+async def _wait_for(
+    start: Callable[[_Done], Pending], give_back: Callable[[Any], object] | None = None
+) -> Any:
+    """Waits for an operation of the native module. Cancelling gives the operation up; ``give_back``
+    takes a value that comes nevertheless."""
     loop = asyncio.get_running_loop()
     future = loop.create_future()
 
+    def refuse(value: Any, error: BaseException | None) -> None:
+        if give_back is not None and error is None:
+            give_back(value)
+
     def settle(value: Any, error: BaseException | None) -> None:
         if future.done():
-            return
-        if error is not None:
+            refuse(value, error)
+        elif error is not None:
             future.set_exception(error)
         else:
             future.set_result(value)
@@ -554,43 +634,93 @@ async def _wait_for(start: Callable[[_Done], Pending]) -> Any:
         except RuntimeError:
             if not loop.is_closed():
                 raise
+            refuse(value, error)
 
     pending = start(done)
     try:
         return await future
     except asyncio.CancelledError:
         pending.cancel()
+        if future.done() and not future.cancelled() and future.exception() is None:
+            refuse(future.result(), None)
         raise
 
 
 class _Results:
-    """Takes values, one after the other. A cancelled coroutine leaves its value to the next one."""
+    """Takes values, one after the other. A cancelled coroutine leaves its value to the next one, also
+    to one of another loop."""
 
     def __init__(self, start: Callable[[_Done], Pending]) -> None:
         self._start = start
-        self._next: asyncio.Task[Any] | None = None
+        self._pending: Pending | None = None
+        self._found: deque[tuple[Any, BaseException | None]] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+
+    def __del__(self) -> None:
+        # The operation would keep its link open.
+        if (pending := getattr(self, "_pending", None)) is not None:
+            pending.cancel()
 
     def is_waiting(self) -> bool:
         """Whether a value is on its way, or is there and was not taken."""
-        return self._next is not None
+        return self._pending is not None
 
     async def take(self) -> Any:
-        while True:
-            if self._next is None:
-                self._next = asyncio.ensure_future(_wait_for(self._start))
-                self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
-            current = self._next
-            await asyncio.wait([current])  # being cancelled here does not cancel `current`
-            if self._next is current:
-                self._next = None
-                return current.result()
+        while not self._found:
+            if self._pending is None:
+                self._pending = self._start(self._make_done())
+            await self._wait()
+        value, error = self._found.popleft()
+        self._pending = None
+        _wake_first(self._waiters)  # it starts the operation for its own value
+        if error is not None:
+            raise error
+        return value
+
+    async def _wait(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            # A value that is found from here on wakes the waiter.
+            if not self._found:
+                await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                _wake_first(self._waiters)  # the wake-up was for whoever waits now
+            raise
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def _make_done(self) -> _Done:
+        # It refers to no `_Results`, so that one that nobody uses ends its operation.
+        found, waiters = self._found, self._waiters
+
+        def done(value: Any, error: BaseException | None) -> None:
+            found.append((value, error))
+            for waiter in waiters.copy():
+                try:
+                    waiter.get_loop().call_soon_threadsafe(_wake_first, waiters)
+                    return
+                except RuntimeError:
+                    pass  # a waiter of a closed loop is gone
+
+        return done
+
+
+def _wake_first(waiters: deque[asyncio.Future[None]]) -> None:
+    while waiters:
+        waiter = waiters.popleft()
+        if not waiter.done():
+            waiter.set_result(None)
+            return
 
 
 class Link:
     """The calls of a link that wait, as coroutines. ``link`` has the others.
 
-    Cancelling one gives it up as a whole: nothing was sent. A message that comes after a cancelled
-    ``recv`` is kept for the next one.
+    Cancelling one gives it up as a whole: nothing was sent, unless it was done just then. A message
+    that comes after a cancelled ``recv`` is kept for the next one.
     """
 
     def __init__(self, link: links.Link) -> None:
@@ -648,8 +778,9 @@ class Link:
 
 
 async def accept_link(server: links.Server) -> Link:
-    """Waits for the next link that a client attaches. Raises ValueError if the server is closed."""
-    return Link(await _wait_for(server.start_accept))
+    """Waits for the next link that a client attaches. Raises ValueError if the server is closed.
+    Cancelling it leaves a link that has come to the next call."""
+    return Link(await _wait_for(server.start_accept, server.give_back))
 
 
 class Calls:

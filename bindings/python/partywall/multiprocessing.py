@@ -42,6 +42,8 @@ class Connection:
         self._sending = threading.Lock()
         self._receiving = threading.Lock()
         self._found: list[_native.Message | None] = []
+        self._part: tuple[bytes, list[bytes | memoryview]] | None = None
+        """An object whose buffers have not all come when Ctrl-C ended `recv`."""
         self._ready: int | None = None
 
     def _open(self) -> _native.Channel:
@@ -91,23 +93,31 @@ class Connection:
     def recv(self) -> Any:
         """Receives an object. Its large buffers are read-only, and the last one is not copied."""
         with self._receiving:
-            first = self._next().tobytes()
-            count = int.from_bytes(first[:_COUNT_BYTES], "little")
-            if len(first) < _COUNT_BYTES or count > len(first):
-                raise pickle.UnpicklingError("the message is no object: use recv_bytes()")
-            # The sender may need the memory of each buffer for the next one, so only the last is
-            # left where it lies.
-            buffers: list[bytes | memoryview] = [self._next().tobytes() for _ in range(count - 1)]
-            if count > 0:
-                buffers.append(memoryview(self._next()))
+            if self._part is None:
+                first = self._next().tobytes()
+                count = int.from_bytes(first[:_COUNT_BYTES], "little")
+                if len(first) < _COUNT_BYTES or count > len(first):
+                    raise pickle.UnpicklingError("the message is no object: use recv_bytes()")
+                self._part = first, []
+            first, buffers = self._part
+            self._receive_buffers(int.from_bytes(first[:_COUNT_BYTES], "little"), buffers)
+            self._part = None
         return pickle.loads(memoryview(first)[_COUNT_BYTES:], buffers=buffers)
+
+    def _receive_buffers(self, count: int, buffers: list[bytes | memoryview]) -> None:
+        # The sender may need the memory of each buffer for the next one, so only the last is left
+        # where it lies.
+        while len(buffers) < count - 1:
+            buffers.append(self._next().tobytes())
+        if len(buffers) < count:
+            buffers.append(memoryview(self._next()))
 
     def recv_bytes(self, maxlength: int | None = None) -> bytes:
         """Receives a message as bytes. Raises OSError if it is longer than ``maxlength``."""
         if maxlength is not None and maxlength < 0:
             raise ValueError("negative maxlength")
         with self._receiving:
-            message = self._next()
+            message = self._next_whole()
         if maxlength is not None and len(message) > maxlength:
             raise OSError("bad message length")
         return message.tobytes()
@@ -118,7 +128,7 @@ class Connection:
         if not 0 <= offset <= len(view):
             raise ValueError("offset is outside of the buffer")
         with self._receiving:
-            message = self._next()
+            message = self._next_whole()
         if len(message) > len(view) - offset:
             raise multiprocessing.BufferTooShort(message.tobytes())
         view[offset : offset + len(message)] = message
@@ -135,6 +145,11 @@ class Connection:
             except (TimedOut, WouldBlock):
                 return False
             return True
+
+    def _next_whole(self) -> _native.Message:
+        if self._part is not None:
+            raise OSError("an object has come in part: call recv() again")
+        return self._next()
 
     def _next(self) -> _native.Message:
         self._open()

@@ -87,6 +87,11 @@ pub unsafe fn export(
     is_writable: bool,
     flags: c_int,
 ) -> PyResult<()> {
+    // Made here and not by CPython: making an exception may collect garbage, and so run code that
+    // uses the object, whose lock the caller holds.
+    if !is_writable && flags & ffi::PyBUF_WRITABLE != 0 {
+        return Err(PyBufferError::new_err("the memory is read-only"));
+    }
     let Ok(len) = isize::try_from(len) else {
         return Err(PyBufferError::new_err("the memory is longer than a view may be"));
     };

@@ -18,7 +18,7 @@ use partywall_extras::calls::{ServeError, Server};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::panic::resume_unwind;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 /// Makes calls over a stream, from any number of threads. It takes the stream, which must be
@@ -160,6 +160,17 @@ fn exception(py: Python<'_>, error: &CallError) -> PyErr {
 pub struct Request {
     deadline: Option<Instant>,
     is_one_way: bool,
+    /// Set once the call is over.
+    over: Arc<OnceLock<()>>,
+}
+
+/// Notes that a call is over when it is dropped: the caller has given it up, or it is answered.
+struct Over(Arc<OnceLock<()>>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        let _ = self.0.set(());
+    }
 }
 
 #[pymethods]
@@ -175,6 +186,12 @@ impl Request {
     #[getter]
     const fn is_one_way(&self) -> bool {
         self.is_one_way
+    }
+
+    /// Whether the caller has given the call up, or is gone: the answer would be dropped.
+    #[getter]
+    fn is_cancelled(&self) -> bool {
+        self.over.get().is_some()
     }
 }
 
@@ -203,8 +220,10 @@ pub fn serve_calls(
     let serving = server.serve(move |request: partywall_extras::calls::Request| {
         let handler = Arc::clone(&handler);
         async move {
+            let over = Arc::new(OnceLock::new());
+            let _until_dropped = Over(Arc::clone(&over));
             let answering = tokio::task::spawn_blocking(move || {
-                Python::attach(|py| answer(py, handler.bind(py), request))
+                Python::try_attach(|py| answer(py, handler.bind(py), request, over)).flatten()
             });
             match answering.await {
                 Ok(Some(answered)) => answered,
@@ -238,8 +257,9 @@ fn answer(
     py: Python<'_>,
     handler: &Bound<'_, PyAny>,
     request: partywall_extras::calls::Request,
+    over: Arc<OnceLock<()>>,
 ) -> Option<Result<Vec<u8>, Failure>> {
-    match call_handler(py, handler, request) {
+    match call_handler(py, handler, request, over) {
         Ok(answer) => Some(Ok(answer)),
         Err(raised) => match failure(py, &raised) {
             Ok(Some(failure)) => Some(Err(failure)),
@@ -259,8 +279,10 @@ fn call_handler(
     py: Python<'_>,
     handler: &Bound<'_, PyAny>,
     request: partywall_extras::calls::Request,
+    over: Arc<OnceLock<()>>,
 ) -> PyResult<Vec<u8>> {
-    let made = Request { deadline: request.deadline(), is_one_way: request.is_one_way() };
+    let (deadline, is_one_way) = (request.deadline(), request.is_one_way());
+    let made = Request { deadline, is_one_way, over };
     let payload = Message::of(Content::Message(request.into_message()));
     let request = Py::new(py, PyClassInitializer::from(payload).add_subclass(made))?;
     let answered = handler.call1((request,))?;

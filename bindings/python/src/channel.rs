@@ -9,21 +9,20 @@
 //! The first attempt keeps the GIL: it takes less time than giving the GIL up and taking it again.
 
 use crate::buffer::Payload;
-use crate::config::{Config, address};
+use crate::config::{Config, Settings, address};
 use crate::error;
 use crate::message::Message;
 use crate::peer::{Peer, ReceiverStats, SenderStats};
 use crate::reservation::Reservation;
-use crate::wait::{Deadline, SIGNAL_CHECK_EVERY, wait_readable};
+use crate::wait::{Deadline, SIGNAL_CHECK_EVERY, Work, wait_readable};
 use partywall::{
-    BackPressure, Closed, ConnectError, OwnedReservation, Readiness, RecvError, SendError,
-    Transport, TryRecvError, TrySendError, Wait,
+    BackPressure, Closed, OwnedReservation, Readiness, RecvError, SendError, Transport,
+    TryRecvError, TrySendError, Wait,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use rustix::event::{EventfdFlags, eventfd};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -54,51 +53,18 @@ pub fn connect(
     #[pyo3(from_py_with = address)] address: String,
     config: Option<&Bound<'_, Config>>,
 ) -> PyResult<Channel> {
-    let config = config.map_or_else(Config::default, |config| config.get().clone());
-    let channel = connect_interruptibly(py, address, &config)?;
-    Ok(Channel::new(channel.map_err(|error| error::exception(py, &error))?, &config))
-}
-
-/// An eventfd that is notified when the value is dropped.
-struct Notify(Arc<OwnedFd>);
-
-impl Drop for Notify {
-    fn drop(&mut self) {
-        // An eventfd that nobody has written to takes the number 1.
-        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
-    }
-}
-
-/// Connects in a thread of its own, because the handshake retries after EINTR. A signal whose
-/// handler raises ends the wait; the thread then ends by the handshake timeout.
-fn connect_interruptibly(
-    py: Python<'_>,
-    address: String,
-    config: &Config,
-) -> PyResult<Result<partywall::Channel, ConnectError>> {
-    let done = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(std::io::Error::from)?);
-    let (notify, settings) = (Notify(Arc::clone(&done)), config.inner.clone());
-    let (sender, connected) = mpsc::channel();
-    thread::Builder::new().name("partywall-connect".to_owned()).spawn(move || {
-        // Dropped behind `sender`, also by a panic.
-        let _notify = notify;
-        let sender = sender;
-        // The receiver is gone if a signal ended the wait; the channel is then dropped here.
-        let _ = sender.send(partywall::connect_with(&address, &settings));
-    })?;
-    loop {
-        match connected.try_recv() {
-            Ok(result) => return Ok(result),
-            Err(mpsc::TryRecvError::Empty) => wait_readable(py, done.as_fd(), &Deadline::Never)?,
-            Err(mpsc::TryRecvError::Disconnected) => {
-                return Err(error::numbered(py, 2, "the thread that connects has panicked"));
-            }
-        }
-    }
+    // A rule of admission judges the listener during the handshake.
+    let (settings, _config) = Config::of(config);
+    let inner = settings.inner.clone();
+    // The handshake retries after EINTR, so it has a thread. After a signal that thread ends by the
+    // handshake timeout, and drops its channel.
+    let connect = move || partywall::connect_with(&address, &inner);
+    let channel = Work::start("partywall-connect", connect)?.wait(py)?;
+    Ok(Channel::new(channel.map_err(|error| error::exception(py, &error))?, &settings))
 }
 
 impl Channel {
-    pub fn new(channel: partywall::Channel, config: &Config) -> Self {
+    pub fn new(channel: partywall::Channel, settings: &Settings) -> Self {
         let (peer, transport) = (channel.peer().clone(), channel.transport());
         let (sender, receiver) = channel.split();
         Self {
@@ -107,9 +73,9 @@ impl Channel {
             is_finished: OnceLock::new(),
             peer,
             transport,
-            wait: config.wait,
-            spin_budget: config.spin_budget,
-            policy: config.inner.back_pressure_policy(),
+            wait: settings.wait,
+            spin_budget: settings.spin_budget,
+            policy: settings.inner.back_pressure_policy(),
         }
     }
 
@@ -339,9 +305,17 @@ impl Channel {
 
     /// Ends the sending direction: the peer receives what was sent, then `None`. Receiving goes on.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        let sender = self.sender.try_lock().map_err(|_| error::busy(py))?.take();
-        if sender.is_some() {
-            let _ = self.is_finished.set(());
+        let taken = self.sender.try_lock().map_err(|_| error::busy(py))?.take();
+        let Some(mut sender) = taken else { return Ok(()) };
+        let _ = self.is_finished.set(());
+        let lingers = !matches!(self.transport, Transport::SharedMemory)
+            && matches!(
+                sender.flush(Some(Instant::now())),
+                Err(SendError::TimedOut | SendError::Full)
+            );
+        if lingers {
+            // The peer does not read, so the end waits for up to a second, also after EINTR.
+            return Work::start("partywall-linger", move || drop(sender))?.wait(py);
         }
         py.detach(|| drop(sender));
         Ok(())

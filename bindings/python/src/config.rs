@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The settings of a listener or a connecting side, as keywords.
 
+use crate::callback::{Callback, WeakCallback};
 use crate::error;
 use crate::peer::Credentials;
 use crate::setting_value::{choice, ids, impossible, in_range, seconds, whole};
 use crate::wait::duration;
 use partywall::{Admission, BackPressure, Begin, TransportPolicy, TrustPolicy, Wait};
+use pyo3::PyTraverseError;
 use pyo3::exceptions::PyTypeError;
+use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Settings, each a keyword with a default: `Config(wait="park", memory_max=1 << 30)`.
@@ -30,14 +34,24 @@ use std::time::Duration;
 /// | socket_mode | the permission bits of the socket file |
 /// | allow_remote | whether other hosts may reach a TCP listener |
 #[pyclass(frozen, module = "partywall")]
-#[derive(Clone)]
 pub struct Config {
+    settings: Settings,
+    /// The callables of the settings, which only this object owns: `callback.rs` says why.
+    callbacks: Vec<Arc<Callback>>,
+}
+
+/// The settings of a config as other objects copy them.
+#[derive(Clone)]
+pub struct Settings {
     pub inner: partywall::Config,
     pub wait: Wait,
     pub spin_budget: Duration,
 }
 
-impl Default for Config {
+/// The config that an object was made with, kept for its callables.
+pub type OptionalConfig = Option<Py<Config>>;
+
+impl Default for Settings {
     fn default() -> Self {
         let inner = partywall::Config::default();
         Self { inner, wait: Wait::Adaptive, spin_budget: Duration::from_micros(50) }
@@ -49,25 +63,48 @@ impl Config {
     #[new]
     #[pyo3(signature = (**settings))]
     fn new(settings: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let mut config = Self::default();
-        let (mut users, mut groups) = (None::<Vec<u32>>, None::<Vec<u32>>);
+        let (mut made, mut callbacks) = (Settings::default(), Vec::new());
+        let mut rule = AdmissionRule::default();
         for (key, value) in settings.into_iter().flatten() {
             let key: String = key.extract()?;
             match key.as_str() {
-                "admit_users" => users = Some(ids(&key, &value)?),
-                "admit_groups" => groups = Some(ids(&key, &value)?),
-                _ => config = config.with(&key, &value)?,
+                "admit" | "admit_users" | "admit_groups" => {
+                    rule.set(&key, &value, &mut callbacks)?;
+                }
+                "on_refused" => {
+                    let callback = Callback::new(&key, &value)?;
+                    made.inner = on_refused(made.inner, callback.downgrade());
+                    callbacks.push(callback);
+                }
+                _ => made = made.with(&key, &value)?,
             }
         }
-        if users.is_some() || groups.is_some() {
-            let rule = Admission::users(users.unwrap_or_default());
-            config.inner = config.inner.admit(rule.or_groups(groups.unwrap_or_default()));
+        if let Some(rule) = rule.finish()? {
+            made.inner = made.inner.admit(rule);
         }
-        Ok(config)
+        Ok(Self { settings: made, callbacks })
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.callbacks.iter().try_for_each(|callback| callback.traverse(&visit))
+    }
+
+    fn __clear__(&self) {
+        self.callbacks.iter().for_each(|callback| callback.clear());
     }
 }
 
 impl Config {
+    /// Returns the settings of an argument, and what the object that uses them has to keep.
+    pub fn of(config: Option<&Bound<'_, Self>>) -> (Settings, OptionalConfig) {
+        match config {
+            Some(config) => (config.get().settings.clone(), Some(config.clone().unbind())),
+            None => (Settings::default(), None),
+        }
+    }
+}
+
+impl Settings {
     /// Returns the settings with one of them changed.
     fn with(mut self, key: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
         match key {
@@ -89,8 +126,6 @@ impl Config {
             "handshake_timeout" | "idle_memory_timeout" | "linger" => {
                 self.inner = time(self.inner, key, seconds(key, value)?);
             }
-            "admit" => self.inner = self.inner.admit(admission(value)?),
-            "on_refused" => self.inner = on_refused(self.inner, value)?,
             _ => self.inner = number(self.inner, key, value)?,
         }
         Ok(self)
@@ -158,21 +193,61 @@ fn wait(value: &Bound<'_, PyAny>) -> PyResult<Wait> {
     }
 }
 
-/// Makes a rule of a Python callable. If the callable raises, the peer is refused.
-pub fn admission(judge: &Bound<'_, PyAny>) -> PyResult<Admission> {
-    if !judge.is_callable() {
-        return Err(PyTypeError::new_err("admit must be callable"));
-    }
-    let judge = judge.clone().unbind();
-    Ok(Admission::callback(move |who| {
-        Python::attach(|py| match judge.bind(py).call1((Credentials::from(who),)) {
-            Ok(answer) => verdict(&answer),
-            Err(error) => {
-                error.write_unraisable(py, Some(judge.bind(py)));
-                Err("the rule of admission raised an exception".to_owned())
+/// The settings `admit`, `admit_users` and `admit_groups`, which make one rule.
+#[derive(Default)]
+pub struct AdmissionRule {
+    judge: Option<WeakCallback>,
+    users: Option<Vec<u32>>,
+    groups: Option<Vec<u32>>,
+}
+
+impl AdmissionRule {
+    /// Takes one of the three settings. Its callable goes to `callbacks`.
+    pub fn set(
+        &mut self,
+        key: &str,
+        value: &Bound<'_, PyAny>,
+        callbacks: &mut Vec<Arc<Callback>>,
+    ) -> PyResult<()> {
+        match key {
+            "admit_users" => self.users = Some(ids(key, value)?),
+            "admit_groups" => self.groups = Some(ids(key, value)?),
+            _ => {
+                let callback = Callback::new(key, value)?;
+                self.judge = Some(callback.downgrade());
+                callbacks.push(callback);
             }
-        })
-    }))
+        }
+        Ok(())
+    }
+
+    /// Makes the rule, if there is one.
+    ///
+    /// # Errors
+    /// Fails for a callable together with numbers: either would hide the other.
+    pub fn finish(self) -> PyResult<Option<Admission>> {
+        let has_numbers = self.users.is_some() || self.groups.is_some();
+        match self.judge {
+            Some(_) if has_numbers => Err(PyTypeError::new_err(
+                "admit cannot be combined with admit_users or admit_groups: let the callable look \
+                 at `uid` and `gid`",
+            )),
+            Some(judge) => Ok(Some(admission(judge))),
+            None if has_numbers => {
+                let rule = Admission::users(self.users.unwrap_or_default());
+                Ok(Some(rule.or_groups(self.groups.unwrap_or_default())))
+            }
+            None => Ok(None),
+        }
+    }
+}
+
+/// Makes a rule of a Python callable. If the callable raises, the peer is refused.
+fn admission(judge: WeakCallback) -> Admission {
+    Admission::callback(move |who| {
+        let judged = judge.call(|_| Ok(Credentials::from(who)), |answer| Ok(verdict(&answer)));
+        judged.unwrap_or_else(|| Err("the rule of admission raised an exception".to_owned()))
+    })
 }
 
 /// Interprets the answer of a rule: True and `None` admit; False and a text refuse.
@@ -188,21 +263,11 @@ fn verdict(answer: &Bound<'_, PyAny>) -> Result<(), String> {
     }
 }
 
-fn on_refused(
-    config: partywall::Config,
-    callback: &Bound<'_, PyAny>,
-) -> PyResult<partywall::Config> {
-    if !callback.is_callable() {
-        return Err(PyTypeError::new_err("on_refused must be callable"));
-    }
-    let callback = callback.clone().unbind();
-    Ok(config.on_refused(move |reason| {
-        Python::attach(|py| {
-            if let Err(error) = callback.bind(py).call1((reason.to_string(),)) {
-                error.write_unraisable(py, Some(callback.bind(py)));
-            }
-        });
-    }))
+fn on_refused(config: partywall::Config, callback: WeakCallback) -> partywall::Config {
+    config.on_refused(move |reason| {
+        // A callback that raises is reported, and the listener goes on.
+        let _ = callback.call(|_| Ok(reason.to_string()), |_| Ok(()));
+    })
 }
 
 /// Reads an address: text such as `unix:/run/app.sock`, or a path.

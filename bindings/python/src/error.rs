@@ -11,7 +11,14 @@ use std::io;
 /// Makes the exception of `error`: its number (SPEC 17), its text with the advice, and the errno of
 /// the system call that failed, if one did.
 pub fn exception(py: Python<'_>, error: &(impl ErrorCode + Error + 'static)) -> PyErr {
-    make(py, error.code(), &error.to_string(), os_error(error))
+    let made = make(py, error.code(), &error.to_string(), os_error(error));
+    let application_code = error.application_code();
+    if application_code != 0 {
+        if let Err(failed) = made.value(py).setattr("application_code", application_code) {
+            return failed;
+        }
+    }
+    made
 }
 
 /// Makes the exception of a number of SPEC 17 for which this crate has no error value.

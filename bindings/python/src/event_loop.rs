@@ -5,31 +5,40 @@
 //!   asyncio ── add_reader(fileno) ─▶ EventLoop.poll ─▶ (tag, kinds) … ─▶ try_accept, try_recv …
 //! ```
 //!
-//! No call waits, but `connect`, which `partywall.aio` runs in a thread. `None` stands for "not
-//! now": the loop reports the tag once another attempt may succeed.
+//! No call waits: `connect` is done by a thread, and `poll_spinning` spins for a moment at most.
+//! `None` stands for "not now": the loop reports the tag once another attempt may succeed.
 
 use crate::buffer::Payload;
-use crate::config::{Config, address};
+use crate::config::{Config, OptionalConfig, address};
 use crate::error;
 use crate::peer::Peer;
+use crate::shmipc::Shmipc;
+use crate::wait::Work;
 use partywall::event::{Event, Kinds, Listener, Loop, Session, Stream};
-use partywall::{AcceptError, OpenError, StreamRecvError, StreamSendError, WaitError};
+use partywall::{
+    AcceptError, ConnectError, OpenError, StreamRecvError, StreamSendError, WaitError,
+};
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// One event loop for listeners, sessions and streams. Its descriptor fits any other event loop.
 #[pyclass(frozen, module = "partywall._native")]
 pub struct EventLoop {
-    inner: Loop,
+    inner: Arc<Loop>,
 }
+
+/// Events as Python sees them: pairs of a tag and the kinds.
+type Pairs = Vec<(u64, u8)>;
 
 #[pymethods]
 impl EventLoop {
     #[new]
     fn new() -> PyResult<Self> {
-        Ok(Self { inner: Loop::new()? })
+        Ok(Self { inner: Arc::new(Loop::new()?) })
     }
 
     /// The descriptor, which is readable while `poll` may find events.
@@ -39,41 +48,63 @@ impl EventLoop {
 
     /// Returns the events that sources have now, as pairs of a tag and the kinds: 1 readable, 2
     /// writable, 4 opened, 8 ended.
-    fn poll(&self) -> PyResult<Vec<(u64, u8)>> {
+    fn poll(&self) -> PyResult<Pairs> {
         let mut events = Vec::new();
         self.inner.poll(&mut events)?;
-        Ok(events.iter().map(|event: &Event| (event.tag, bits(event.kinds))).collect())
+        Ok(pairs(&events))
+    }
+
+    /// Returns the events that sources have now, like `poll`, or have within the spin budget. If
+    /// there are any, the descriptor may stay quiet: poll again. Otherwise it becomes readable.
+    fn poll_spinning(&self, py: Python<'_>) -> PyResult<Pairs> {
+        let mut events = Vec::new();
+        py.detach(|| self.inner.poll_spinning(&mut events))?;
+        Ok(pairs(&events))
     }
 
     /// Listens for sessions. The loop reports `tag` while there may be one to accept.
-    #[pyo3(signature = (address, tag, config = None))]
+    #[pyo3(signature = (address, tag, config = None, shmipc = None))]
     fn bind(
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = address)] address: String,
         tag: u64,
         config: Option<&Bound<'_, Config>>,
+        shmipc: Option<&Bound<'_, Shmipc>>,
     ) -> PyResult<EventListener> {
-        let config = config.map_or_else(Config::default, |config| config.get().clone());
-        let bound = self.inner.bind(&address, &config.inner, tag);
-        let listener = bound.map_err(|error| error::exception(py, &error))?;
-        Ok(EventListener { inner: Mutex::new(Some(listener)) })
+        let (settings, config) = Config::of(config);
+        // Without the GIL, because the name of a host may have to be resolved.
+        let bound = py.detach(|| self.inner.bind(&address, &settings.inner, tag));
+        let mut listener = bound.map_err(|error| error::exception(py, &error))?;
+        if let Some(shmipc) = shmipc {
+            listener = listener.with_protocol(shmipc.get().protocol());
+        }
+        Ok(EventListener { inner: Mutex::new(Some(listener)), config })
     }
 
-    /// Opens a session. Waits for the handshake without the GIL.
-    #[pyo3(signature = (address, tag, config = None))]
+    /// Begins to open a session, in a thread that lasts as long as the handshake.
+    #[pyo3(signature = (address, tag, config = None, shmipc = None))]
     fn connect(
         &self,
-        py: Python<'_>,
         #[pyo3(from_py_with = address)] address: String,
         tag: u64,
         config: Option<&Bound<'_, Config>>,
-    ) -> PyResult<EventSession> {
-        let config = config.map_or_else(Config::default, |config| config.get().clone());
-        let connected = py.detach(|| self.inner.connect(&address, &config.inner, tag));
-        let inner = connected.map_err(|error| error::exception(py, &error))?;
-        Ok(EventSession { inner })
+        shmipc: Option<&Bound<'_, Shmipc>>,
+    ) -> PyResult<Connecting> {
+        let (settings, config) = Config::of(config);
+        let (inner, protocol) =
+            (Arc::clone(&self.inner), shmipc.map(|shmipc| shmipc.get().protocol()));
+        let connect = move || match protocol {
+            None => inner.connect(&address, &settings.inner, tag),
+            Some(it) => inner.connect_with_protocol(&address, &settings.inner, it, tag),
+        };
+        let work = Mutex::new(Work::start("partywall-connect", connect)?);
+        Ok(Connecting { work, config })
     }
+}
+
+fn pairs(events: &[Event]) -> Pairs {
+    events.iter().map(|event| (event.tag, bits(event.kinds))).collect()
 }
 
 fn bits(kinds: Kinds) -> u8 {
@@ -83,14 +114,48 @@ fn bits(kinds: Kinds) -> u8 {
         | u8::from(kinds.is_ended()) << 3
 }
 
+/// A session that a thread opens. Dropping it gives the session up.
+#[pyclass(frozen, module = "partywall._native")]
+pub struct Connecting {
+    work: Mutex<Work<Result<Session, ConnectError>>>,
+    config: OptionalConfig,
+}
+
+#[pymethods]
+impl Connecting {
+    /// The descriptor, which is readable once the handshake is over.
+    fn fileno(&self) -> i32 {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner).as_fd().as_raw_fd()
+    }
+
+    /// Takes the session; `None` if the handshake is not over.
+    fn take(&self, py: Python<'_>) -> PyResult<Option<EventSession>> {
+        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        match work.try_take(py)? {
+            Some(Ok(inner)) => Ok(Some(EventSession { inner })),
+            Some(Err(error)) => Err(error::exception(py, &error)),
+            None => Ok(None),
+        }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.config)
+    }
+}
+
 /// A listener for sessions in a loop.
 #[pyclass(frozen, module = "partywall._native")]
 pub struct EventListener {
     inner: Mutex<Option<Listener>>,
+    config: OptionalConfig,
 }
 
 #[pymethods]
 impl EventListener {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.config)
+    }
+
     /// Returns the next session, which reports `tag`; `None` if none is established now.
     fn try_accept(&self, py: Python<'_>, tag: u64) -> PyResult<Option<EventSession>> {
         let mut inner = self.inner.try_lock().map_err(|_| error::busy(py))?;

@@ -13,6 +13,8 @@
 //!   lossy.rs                   records that a full channel may drop
 //!   event_loop.rs              sessions and streams for asyncio, by calls that never wait
 //!   config.rs link_config.rs   settings, whose values setting_value.rs reads
+//!   callback.rs                callables of Python that the Rust crates call
+//!   shmipc.rs                  the protocol shmipc, for sessions in both roles
 //!   accept_threads.rs          the threads for which the end of a listener waits
 //!   peer.rs link_state.rs error.rs   plain values
 //! ```
@@ -24,6 +26,7 @@
 
 mod accept_threads;
 mod buffer;
+mod callback;
 mod calls;
 mod channel;
 mod config;
@@ -40,6 +43,7 @@ mod reservation;
 mod runtime;
 mod session;
 mod setting_value;
+mod shmipc;
 mod stream;
 mod wait;
 
@@ -84,7 +88,9 @@ fn add_sessions(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<runtime::Pending>()?;
     module.add_class::<session::Session>()?;
     module.add_class::<session::SessionListener>()?;
+    module.add_class::<shmipc::Shmipc>()?;
     module.add_class::<stream::Stream>()?;
+    module.add_class::<event_loop::Connecting>()?;
     module.add_function(wrap_pyfunction!(calls::serve_calls, module)?)?;
     module.add_function(wrap_pyfunction!(session::connect_session, module)?)
 }

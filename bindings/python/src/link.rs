@@ -13,7 +13,7 @@
 use crate::buffer::Payload;
 use crate::config::address;
 use crate::error;
-use crate::link_config::{LinkConfig, LinkGroup};
+use crate::link_config::{LinkConfig, LinkGroup, OptionalConfig};
 use crate::link_state::{LinkEvent, LinkPosition, LinkReport, LinkStats, LinkStatus};
 use crate::message::{Content, Message};
 use crate::runtime::{self, Detached, Pending, wait};
@@ -23,9 +23,12 @@ use partywall_link::tokio::{Client, Group, Link as EndOfLink, Sender, Server};
 use partywall_link::{
     AcceptError, RecvError, Storage, Token, TryRecvError, TrySendError, WaitError,
 };
+use pyo3::PyTraverseError;
 use pyo3::exceptions::PyValueError;
+use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use std::collections::VecDeque;
 use std::error::Error;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,9 +39,20 @@ fn storage(directory: Option<PathBuf>) -> Storage {
     directory.map_or(Storage::Memory, Storage::directory)
 }
 
-/// Returns the group of `group`, or makes one. It needs the runtime of the caller.
-fn group_of(group: Option<&Bound<'_, LinkGroup>>) -> std::io::Result<Group> {
-    group.map_or_else(Group::new, |group| Ok(group.get().inner.clone()))
+/// Makes an object of links in the runtime, without the GIL: the runtime's thread may hold the lock
+/// of a given group while it calls a rule of admission.
+fn in_group<T: Send>(
+    py: Python<'_>,
+    group: Option<&Bound<'_, LinkGroup>>,
+    make: impl FnOnce(&Group) -> T + Send,
+) -> PyResult<T> {
+    let group = group.map(|group| group.get().group()).transpose()?;
+    let runtime = runtime::handle(py)?;
+    py.detach(|| {
+        let _entered = runtime.enter();
+        let group = group.map_or_else(Group::new, Ok)?;
+        Ok(make(&group))
+    })
 }
 
 /// Raises the exception of an error.
@@ -74,10 +88,9 @@ impl LinkClient {
         config: Option<&Bound<'_, LinkConfig>>,
         group: Option<&Bound<'_, LinkGroup>>,
     ) -> PyResult<Self> {
-        let config = config.map(|config| config.get().inner.clone()).unwrap_or_default();
-        let runtime = runtime::handle(py)?;
-        let _entered = runtime.enter();
-        let made = Client::new_in(&group_of(group)?, storage(directory), name, config);
+        let (config, _) = LinkConfig::of(config);
+        let storage = storage(directory);
+        let made = in_group(py, group, |group| Client::new_in(group, storage, name, config))?;
         Ok(Self { client: Detached::new(raise(py, made)?) })
     }
 
@@ -105,6 +118,7 @@ impl LinkClient {
 pub struct LinkServer {
     shared: Arc<Serving>,
     address: String,
+    config: OptionalConfig,
 }
 
 /// A server that calls of several threads and tasks use at the same time.
@@ -112,28 +126,56 @@ struct Serving {
     inner: RwLock<Option<Server>>,
     /// Never has a permit; it is closed with the server, which ends the calls that wait for one.
     closing: Semaphore,
+    /// Links that a task has accepted and was cancelled before it had them.
+    returned: Mutex<VecDeque<Py<Link>>>,
+    /// Has a permit for each of `returned`.
+    returns: Semaphore,
+}
+
+/// A link that a server accepts.
+enum Accepted {
+    New(EndOfLink),
+    Returned(Py<Link>),
+}
+
+impl Accepted {
+    fn into_link(self, py: Python<'_>) -> PyResult<Py<Link>> {
+        match self {
+            Self::New(link) => Py::new(py, Link::new(link)),
+            Self::Returned(link) => Ok(link),
+        }
+    }
 }
 
 impl Serving {
     /// Accepts a link; `None` once the server is closed.
-    async fn accept(&self) -> Option<Result<Link, AcceptError>> {
+    async fn accept(&self) -> Option<Result<Accepted, AcceptError>> {
         let place = self.inner.read().await;
         let server = place.as_ref()?;
         tokio::select! {
             biased;
             _ = self.closing.acquire() => None,
-            accepted = server.accept() => Some(accepted.map(Link::new)),
+            Some(link) = self.take_returned() => Some(Ok(Accepted::Returned(link))),
+            accepted = server.accept() => Some(accepted.map(Accepted::New)),
         }
+    }
+
+    /// Waits for a link that was given back. Cancel-safe: a permit is forgotten only with its link.
+    async fn take_returned(&self) -> Option<Py<Link>> {
+        let permit = self.returns.acquire().await.ok()?;
+        let link = self.returned.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        permit.forget();
+        link
     }
 }
 
 impl LinkServer {
     /// Accepts a link; `None` once the server is closed.
-    fn accept_until(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Link>> {
+    fn accept_until(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Py<Link>>> {
         match wait(py, deadline, self.shared.accept())? {
             None => raise(py, Err(AcceptError::TimedOut)),
             Some(None) => Ok(None),
-            Some(Some(accepted)) => raise(py, accepted).map(Some),
+            Some(Some(accepted)) => raise(py, accepted)?.into_link(py).map(Some),
         }
     }
 
@@ -162,21 +204,28 @@ impl LinkServer {
         config: Option<&Bound<'_, LinkConfig>>,
         group: Option<&Bound<'_, LinkGroup>>,
     ) -> PyResult<Self> {
-        let config = config.map(|config| config.get().inner.clone()).unwrap_or_default();
-        let runtime = runtime::handle(py)?;
-        let _entered = runtime.enter();
-        let group = group_of(group)?;
-        let bound = Server::bind_in(&group, &*address, storage(directory), name, config);
-        let server = raise(py, bound)?;
+        let (settings, config) = LinkConfig::of(config);
+        let storage = storage(directory);
+        let bind = |group: &Group| Server::bind_in(group, &*address, storage, name, settings);
+        let server = raise(py, in_group(py, group, bind)?)?;
         let address = server.local_address().to_string();
-        let shared = Serving { inner: RwLock::new(Some(server)), closing: Semaphore::new(0) };
-        Ok(Self { shared: Arc::new(shared), address })
+        let shared = Serving {
+            inner: RwLock::new(Some(server)),
+            closing: Semaphore::new(0),
+            returned: Mutex::default(),
+            returns: Semaphore::new(0),
+        };
+        Ok(Self { shared: Arc::new(shared), address, config })
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.config)
     }
 
     /// Waits for the next link that a client attaches, at most `timeout` seconds. Raises ValueError
     /// if the server is closed, also while the call waits.
     #[pyo3(signature = (timeout = None))]
-    fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Link> {
+    fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<Link>> {
         let accepted = self.accept_until(py, &Deadline::after(timeout)?)?;
         accepted.ok_or_else(|| error::closed_here("server"))
     }
@@ -185,9 +234,16 @@ impl LinkServer {
     fn start_accept(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let shared = Arc::clone(&self.shared);
         runtime::start(done, async move { shared.accept().await }, |py, accepted| match accepted {
-            Some(accepted) => Ok(Py::new(py, raise(py, accepted)?)?.into_any()),
+            Some(accepted) => Ok(raise(py, accepted)?.into_link(py)?.into_any()),
             None => Err(error::closed_here("server")),
         })
+    }
+
+    /// Takes back a link that `start_accept` has accepted for a task that was cancelled meanwhile:
+    /// the next call accepts it.
+    fn give_back(&self, link: Py<Link>) {
+        self.shared.returned.lock().unwrap_or_else(PoisonError::into_inner).push_back(link);
+        self.shared.returns.add_permits(1);
     }
 
     /// Opens the link of a client by its names, before the client attaches.
@@ -271,7 +327,7 @@ impl LinkServer {
     }
 
     /// Ends the iteration once another thread has closed the server.
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Link>> {
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<Link>>> {
         self.accept_until(py, &Deadline::Never)
     }
 }

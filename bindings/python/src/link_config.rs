@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The settings of links as keywords, and groups of links.
 
-use crate::config::{TRANSPORTS, admission};
+use crate::callback::{Callback, WeakCallback};
+use crate::config::{AdmissionRule, TRANSPORTS};
 use crate::error;
 use crate::link_state::LoginRequest;
-use crate::runtime::{self, wait};
-use crate::setting_value::{choice, ids, seconds, whole};
+use crate::runtime::{self, Detached, wait};
+use crate::setting_value::{choice, seconds, whole};
 use crate::wait::Deadline;
-use partywall::Admission;
 use partywall_link::{AfterReboot, Delivery, LoginAnswer};
+use pyo3::PyTraverseError;
 use pyo3::exceptions::PyTypeError;
+use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
+use std::sync::Arc;
 
 /// Settings of links, each a keyword with a default: `Config(delivery="at_most_once")`.
 ///
@@ -34,9 +37,23 @@ use pyo3::types::{PyBool, PyDict, PyString};
 /// | allow_remote | whether other hosts may reach a TCP listener |
 /// | allow_anonymous_tcp | whether a TCP listener without `on_login` is allowed |
 #[pyclass(frozen, module = "partywall._native")]
-#[derive(Clone, Default)]
 pub struct LinkConfig {
-    pub inner: partywall_link::Config,
+    inner: partywall_link::Config,
+    /// The callables of the settings, which only this object owns: `callback.rs` says why.
+    callbacks: Vec<Arc<Callback>>,
+}
+
+/// The config that a client or server was made with, kept for its callables.
+pub type OptionalConfig = Option<Py<LinkConfig>>;
+
+impl LinkConfig {
+    /// Returns the settings of an argument, and what the object that uses them has to keep.
+    pub fn of(config: Option<&Bound<'_, Self>>) -> (partywall_link::Config, OptionalConfig) {
+        match config {
+            Some(config) => (config.get().inner.clone(), Some(config.clone().unbind())),
+            None => (partywall_link::Config::default(), None),
+        }
+    }
 }
 
 #[pymethods]
@@ -45,20 +62,33 @@ impl LinkConfig {
     #[pyo3(signature = (**settings))]
     fn new(settings: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let mut inner = partywall_link::Config::default();
-        let (mut users, mut groups) = (None::<Vec<u32>>, None::<Vec<u32>>);
+        let (mut rule, mut callbacks) = (AdmissionRule::default(), Vec::new());
         for (key, value) in settings.into_iter().flatten() {
             let key: String = key.extract()?;
             match key.as_str() {
-                "admit_users" => users = Some(ids(&key, &value)?),
-                "admit_groups" => groups = Some(ids(&key, &value)?),
+                "admit" | "admit_users" | "admit_groups" => {
+                    rule.set(&key, &value, &mut callbacks)?;
+                }
+                "on_login" => {
+                    let callback = Callback::new(&key, &value)?;
+                    inner = on_login(inner, callback.downgrade());
+                    callbacks.push(callback);
+                }
                 _ => inner = with(inner, &key, &value)?,
             }
         }
-        if users.is_some() || groups.is_some() {
-            let rule = Admission::users(users.unwrap_or_default());
-            inner = inner.admit(rule.or_groups(groups.unwrap_or_default()));
+        if let Some(rule) = rule.finish()? {
+            inner = inner.admit(rule);
         }
-        Ok(Self { inner })
+        Ok(Self { inner, callbacks })
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.callbacks.iter().try_for_each(|callback| callback.traverse(&visit))
+    }
+
+    fn __clear__(&self) {
+        self.callbacks.iter().for_each(|callback| callback.clear());
     }
 }
 
@@ -86,8 +116,6 @@ fn with(
         "handshake_timeout" => config.handshake_timeout(seconds(key, value)?),
         "dead_after" => config.dead_after(seconds(key, value)?),
         "login" => config.login(value.extract::<Vec<u8>>()?),
-        "on_login" => on_login(config, value)?,
-        "admit" => config.admit(admission(value)?),
         "ring_bytes" => config.ring_bytes(whole(key, value)?),
         "slab_bytes" => config.slab_bytes(whole(key, value)?),
         "attempts_max" => config.attempts_max(whole(key, value)?),
@@ -105,24 +133,14 @@ fn with(
 }
 
 /// Makes a rule for logins of a Python callable. If the callable raises, the client is refused.
-fn on_login(
-    config: partywall_link::Config,
-    judge: &Bound<'_, PyAny>,
-) -> PyResult<partywall_link::Config> {
-    if !judge.is_callable() {
-        return Err(PyTypeError::new_err("on_login must be callable"));
-    }
-    let judge = judge.clone().unbind();
-    Ok(config.on_login(move |request| {
-        Python::attach(|py| {
-            let request = LoginRequest::new(py, request);
-            let judged = request.and_then(|request| judge.bind(py).call1((request,)));
-            judged.and_then(|answer| login_answer(&answer)).unwrap_or_else(|error| {
-                error.write_unraisable(py, Some(judge.bind(py)));
-                LoginAnswer::Reject("the rule for logins raised an exception".to_owned())
-            })
+fn on_login(config: partywall_link::Config, judge: WeakCallback) -> partywall_link::Config {
+    config.on_login(move |request| {
+        let judged =
+            judge.call(|py| LoginRequest::new(py, request), |answer| login_answer(&answer));
+        judged.unwrap_or_else(|| {
+            LoginAnswer::Reject("the rule for logins raised an exception".to_owned())
         })
-    }))
+    })
 }
 
 /// Interprets the answer of a rule for logins.
@@ -143,7 +161,14 @@ fn login_answer(answer: &Bound<'_, PyAny>) -> PyResult<LoginAnswer> {
 /// A group of links, which `LinkClient` and `LinkServer` take. It can close all of them together.
 #[pyclass(frozen, module = "partywall._native")]
 pub struct LinkGroup {
-    pub inner: partywall_link::tokio::Group,
+    inner: Detached<partywall_link::tokio::Group>,
+}
+
+impl LinkGroup {
+    /// Returns another handle of the group.
+    pub fn group(&self) -> PyResult<partywall_link::tokio::Group> {
+        Ok(self.inner.get().ok_or_else(|| error::closed_here("group"))?.clone())
+    }
 }
 
 #[pymethods]
@@ -152,7 +177,7 @@ impl LinkGroup {
     fn new(py: Python<'_>) -> PyResult<Self> {
         let runtime = runtime::handle(py)?;
         let _entered = runtime.enter();
-        Ok(Self { inner: partywall_link::tokio::Group::new()? })
+        Ok(Self { inner: Detached::new(partywall_link::tokio::Group::new()?) })
     }
 
     /// Closes all links of the group, and writes their files to the disk together. Waits at most
@@ -161,7 +186,8 @@ impl LinkGroup {
     #[pyo3(signature = (timeout = 5.0))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let until = Deadline::after(timeout)?.instant();
-        match wait(py, &Deadline::Never, self.inner.close(until))? {
+        let group = self.group()?;
+        match wait(py, &Deadline::Never, group.close(until))? {
             Some(Err(error)) => Err(error::exception(py, &error)),
             Some(Ok(())) | None => Ok(()),
         }

@@ -8,10 +8,12 @@
 
 use crate::accept_threads::AcceptThreads;
 use crate::channel::Channel;
-use crate::config::{Config, address};
+use crate::config::{Config, OptionalConfig, Settings, address};
 use crate::error;
 use crate::wait::{Deadline, wait_any_readable};
 use partywall::AcceptError;
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,7 +27,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub struct Listener {
     /// Locked for the whole of a call of `accept`.
     inner: Mutex<Option<partywall::Listener>>,
-    config: Config,
+    settings: Settings,
+    config: OptionalConfig,
     address: String,
     state: Mutex<State>,
     /// An eventfd that is readable once the listener is closed.
@@ -54,7 +57,7 @@ impl Listener {
             let accepted = py.detach(|| listener.try_accept());
             self.state().refused = listener.refused();
             match accepted {
-                Ok(channel) => return Ok(Some(Channel::new(channel, &self.config))),
+                Ok(channel) => return Ok(Some(Channel::new(channel, &self.settings))),
                 Err(error @ AcceptError::TimedOut) if deadline.has_passed() => {
                     return Err(error::exception(py, &error));
                 }
@@ -102,15 +105,17 @@ impl Listener {
         #[pyo3(from_py_with = address)] address: String,
         config: Option<&Bound<'_, Config>>,
     ) -> PyResult<Self> {
-        let config = config.map_or_else(Config::default, |config| config.get().clone());
-        let listener = partywall::Listener::bind_with(&address, &config.inner)
-            .map_err(|error| error::exception(py, &error))?;
+        let (settings, config) = Config::of(config);
+        // Without the GIL, because the name of a host may have to be resolved.
+        let bound = py.detach(|| partywall::Listener::bind_with(&address, &settings.inner));
+        let listener = bound.map_err(|error| error::exception(py, &error))?;
         let address = match listener.local_socket_addr() {
             Some(address) => format!("tcp:{address}"),
             None => listener.local_address().to_string(),
         };
         Ok(Self {
             inner: Mutex::new(Some(listener)),
+            settings,
             config,
             address,
             state: Mutex::default(),
@@ -147,6 +152,10 @@ impl Listener {
         let _ = rustix::io::write(&self.closing, &1u64.to_ne_bytes());
         self.drop_if_unused(py);
         self.accept_threads.wait_until_left(py);
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.config)
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

@@ -10,7 +10,7 @@ use crate::channel::{Channel, let_others_run};
 use crate::error;
 use crate::message::Message;
 use crate::runtime::Detached;
-use crate::wait::{Deadline, SIGNAL_CHECK_EVERY, duration, wait_readable};
+use crate::wait::{Deadline, FAR, SIGNAL_CHECK_EVERY, Work, duration, wait_readable};
 use partywall::{ErrorCode, Readiness, RecvError, SendError, TryRecvError, Wait};
 use partywall_extras::lossy::{self, DropReason, LossyConfig, LossyRecvError, OnFull, SendOutcome};
 use pyo3::exceptions::PyValueError;
@@ -18,12 +18,15 @@ use pyo3::prelude::*;
 use std::error::Error;
 use std::os::fd::AsFd;
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 /// Sends records that may be lost, from any number of threads, over the sending direction of a
 /// channel, which it takes. `log` waits for the agent only as `on_full` says.
 #[pyclass(frozen, module = "partywall._native")]
 pub struct LossySender {
     sender: Detached<lossy::LossySender>,
+    /// Longest wait of a call without a timeout, if the policy waits.
+    waits_for: Option<Duration>,
 }
 
 impl LossySender {
@@ -51,16 +54,22 @@ impl LossySender {
         flush_on_drop: f64,
     ) -> PyResult<Self> {
         let policy = on_full.map_or(Ok(OnFull::DropNewest), policy)?;
+        let waits_for = match policy {
+            OnFull::Block(at_most) => Some(at_most),
+            _ => None,
+        };
         let config = LossyConfig::new(policy)
             .queue_records(queue_records)
             .queue_bytes(queue_bytes)
             .flush_on_drop(duration(flush_on_drop)?);
         let sender = channel.get().take_sender(channel.py())?;
-        Ok(Self { sender: Detached::new(lossy::LossySender::with(sender, config)) })
+        let sender = Detached::new(lossy::LossySender::with(sender, config));
+        Ok(Self { sender, waits_for })
     }
 
     /// Logs a record: "sent", "queued", or why it was dropped: "full", "too_large", "closed". With
-    /// a `timeout` in seconds the call waits for room, whatever the policy.
+    /// a `timeout` in seconds the call waits for room, whatever the policy. After a wait that
+    /// Ctrl-C ends, the record may still be sent before its deadline.
     #[pyo3(signature = (record, timeout = None))]
     fn log(
         &self,
@@ -71,12 +80,17 @@ impl LossySender {
         let record = Payload::of(record)?;
         let sender = self.sender()?;
         let bytes = record.as_slice();
-        let outcome = match timeout {
+        let deadline = match (timeout, self.waits_for) {
+            (Some(_), _) => Some(Deadline::after(timeout)?),
+            (None, Some(at_most)) => Some(Deadline::At(Instant::now() + at_most.min(FAR))),
+            (None, None) => None,
+        };
+        let outcome = match deadline {
             None => py.detach(|| sender.log(bytes)),
-            Some(_) => {
-                let until = Deadline::after(timeout)?.instant();
-                py.detach(|| sender.log_deadline(bytes, until))
-            }
+            Some(deadline) => match py.detach(|| sender.log_without_wait(bytes)) {
+                Some(outcome) => outcome,
+                None => log_later(py, sender, bytes, &deadline)?,
+            },
         };
         Ok(match outcome {
             SendOutcome::Sent => "sent",
@@ -97,16 +111,16 @@ impl LossySender {
     /// Waits until every record logged before, and the count of losses, are in the channel.
     #[pyo3(signature = (timeout = None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let deadline = Deadline::after(timeout)?;
+        let until = Deadline::after(timeout)?.instant();
         let sender = self.sender()?;
-        loop {
-            let until = deadline.within(SIGNAL_CHECK_EVERY);
-            match py.detach(|| sender.flush(until)) {
-                Ok(()) => return Ok(()),
-                Err(SendError::TimedOut) if !deadline.has_passed() => py.check_signals()?,
-                Err(error) => return Err(error::exception(py, &error)),
+        let flushed = match py.detach(|| sender.flush(Instant::now())) {
+            Err(SendError::TimedOut) => {
+                let sender = sender.clone();
+                Work::start("partywall-flush", move || sender.flush(until))?.wait(py)?
             }
-        }
+            flushed => flushed,
+        };
+        flushed.map_err(|error| error::exception(py, &error))
     }
 
     /// Returns the counters of this sender.
@@ -121,6 +135,18 @@ impl LossySender {
         let sender = self.sender()?;
         Ok(py.detach(|| sender.is_closed()))
     }
+}
+
+/// Waits for room until `deadline`, in a thread, because the wait of the Rust crate retries after
+/// EINTR. After a signal that thread goes on until the deadline.
+fn log_later(
+    py: Python<'_>,
+    sender: &lossy::LossySender,
+    record: &[u8],
+    deadline: &Deadline,
+) -> PyResult<SendOutcome> {
+    let (sender, record, until) = (sender.clone(), record.to_vec(), deadline.instant());
+    Work::start("partywall-log", move || sender.log_deadline(&record, until))?.wait(py)
 }
 
 /// Interprets the policy for a record without room: a name, or the seconds to wait for room.

@@ -15,7 +15,7 @@
 //! - The lock of the runtime is taken with the GIL held, so no thread holds it during a fork.
 //! - A forked child uses neither the runtime nor an eventfd of its parent.
 
-use crate::wait::Deadline;
+use crate::wait::{Deadline, take_interrupt};
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
@@ -26,8 +26,9 @@ use std::mem;
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::process;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::AbortHandle;
@@ -36,27 +37,52 @@ use tokio::task::AbortHandle;
 struct Process {
     id: u32,
     runtime: Runtime,
+    /// The thread that tells Python of results, once there was one to tell.
+    notifier: Option<mpsc::Sender<Notice>>,
 }
+
+/// The act of telling Python of one result.
+type Notice = Box<dyn FnOnce() + Send>;
 
 static RUNTIME: Mutex<Option<Process>> = Mutex::new(None);
 
 /// Returns the runtime of this process, and starts it at the first call.
-pub fn handle(_: Python<'_>) -> PyResult<Handle> {
+pub fn handle(py: Python<'_>) -> PyResult<Handle> {
+    with_process(py, |own| Ok(own.runtime.handle().clone()))
+}
+
+/// Returns the thread that tells Python of results, and starts it at the first call.
+///
+/// It is a thread of its own: taking the GIL may last, the thread of the runtime drives everything
+/// else, and those for blocking work may all run handlers of calls.
+fn notifier(py: Python<'_>) -> PyResult<mpsc::Sender<Notice>> {
+    with_process(py, |own| {
+        if let Some(notifier) = &own.notifier {
+            return Ok(notifier.clone());
+        }
+        let (sender, notices) = mpsc::channel::<Notice>();
+        let tell = move || notices.into_iter().for_each(|notice| notice());
+        thread::Builder::new().name("partywall-notify".to_owned()).spawn(tell)?;
+        own.notifier = Some(sender.clone());
+        Ok(sender)
+    })
+}
+
+fn with_process<T>(_: Python<'_>, act: impl FnOnce(&mut Process) -> PyResult<T>) -> PyResult<T> {
     let mut place = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
     let id = process::id();
-    if let Some(own) = place.as_ref().filter(|own| own.id == id) {
-        return Ok(own.runtime.handle().clone());
+    if let Some(own) = place.as_mut().filter(|own| own.id == id) {
+        return act(own);
     }
     let runtime = Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("partywall")
         .enable_all()
         .build()?;
-    let handle = runtime.handle().clone();
     // The threads of the parent's runtime do not exist in a forked child, so dropping it would wait
     // for them endlessly.
-    mem::forget(place.replace(Process { id, runtime }));
-    Ok(handle)
+    mem::forget(place.take());
+    act(place.insert(Process { id, runtime, notifier: None }))
 }
 
 /// Ends the runtime when the interpreter exits. Sessions write what they have sent.
@@ -114,6 +140,9 @@ fn step<F: Future>(
         if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
             return Ok(Step::Done(value));
         }
+        if take_interrupt() {
+            return Err(Errno::INTR);
+        }
         if deadline.has_passed() {
             return Ok(Step::TimedOut);
         }
@@ -142,14 +171,16 @@ where
     F: Future<Output: Send + 'static> + Send + 'static,
     C: FnOnce(Python<'_>, F::Output) -> PyResult<Py<PyAny>> + Send + 'static,
 {
-    let runtime = handle(done.py())?;
+    let (runtime, notifier) = (handle(done.py())?, notifier(done.py())?);
     let done = done.clone().unbind();
     let task = runtime.spawn(async move {
         let output = future.await;
-        // Taking the GIL may last, and the thread of the runtime drives everything else.
-        let finish = move || Python::attach(|py| notify(py, &done, convert(py, output)));
-        // It fails only if the runtime is being shut down: then nobody waits any more.
-        let _ = tokio::task::spawn_blocking(finish).await;
+        // If the interpreter exits, nobody waits any more.
+        let tell = move || {
+            Python::try_attach(|py| notify(py, &done, convert(py, output)));
+        };
+        // It fails only if the thread has panicked.
+        let _ = notifier.send(Box::new(tell));
     });
     Ok(Pending { task: task.abort_handle() })
 }

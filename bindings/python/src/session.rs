@@ -10,13 +10,16 @@
 
 use crate::accept_threads::AcceptThreads;
 use crate::buffer::Payload;
-use crate::config::{Config, address};
+use crate::config::{Config, OptionalConfig, address};
 use crate::error;
 use crate::peer::{Peer, SenderStats};
 use crate::runtime::{self, wait};
+use crate::shmipc::Shmipc;
 use crate::stream::Stream;
 use crate::wait::Deadline;
 use partywall::{BackPressure, ErrorCode, OpenError, Transport, WaitError};
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
@@ -33,6 +36,7 @@ pub struct SessionListener {
     accept_threads: AcceptThreads,
     address: String,
     policy: BackPressure,
+    config: OptionalConfig,
 }
 
 impl SessionListener {
@@ -66,25 +70,37 @@ impl SessionListener {
 #[pymethods]
 impl SessionListener {
     #[new]
-    #[pyo3(signature = (address, config = None))]
+    #[pyo3(signature = (address, config = None, *, shmipc = None))]
     fn new(
         py: Python<'_>,
         #[pyo3(from_py_with = address)] address: String,
         config: Option<&Bound<'_, Config>>,
+        shmipc: Option<&Bound<'_, Shmipc>>,
     ) -> PyResult<Self> {
-        let config = config.map_or_else(Config::default, |config| config.get().clone());
+        let (settings, config) = Config::of(config);
         let runtime = runtime::handle(py)?;
-        let _entered = runtime.enter();
-        let bound = partywall::tokio::Listener::bind_with(&address, &config.inner);
-        let listener = bound.map_err(|error| error::exception(py, &error))?;
+        // Without the GIL, because the name of a host may have to be resolved.
+        let bound = py.detach(|| {
+            let _entered = runtime.enter();
+            partywall::tokio::Listener::bind_with(&address, &settings.inner)
+        });
+        let mut listener = bound.map_err(|error| error::exception(py, &error))?;
+        if let Some(shmipc) = shmipc {
+            listener = listener.with_protocol(shmipc.get().protocol());
+        }
         let address = listener.local_address().to_string();
         Ok(Self {
             inner: Mutex::new(Some(Arc::new(listener))),
             closing: Semaphore::new(0),
             accept_threads: AcceptThreads::default(),
             address,
-            policy: config.inner.back_pressure_policy(),
+            policy: settings.inner.back_pressure_policy(),
+            config,
         })
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.config)
     }
 
     /// Waits for the next session, at most `timeout` seconds, and returns it. Raises ValueError if
@@ -137,20 +153,29 @@ impl SessionListener {
     }
 }
 
-/// Opens a session with the listener at `address`.
+/// Opens a session with the listener at `address`; with `shmipc`, with a server of that protocol.
 ///
 /// The call waits for the handshake, at most for the `handshake_timeout` of the config.
 #[pyfunction]
-#[pyo3(signature = (address, config = None))]
+#[pyo3(signature = (address, config = None, *, shmipc = None))]
 pub fn connect_session(
     py: Python<'_>,
     #[pyo3(from_py_with = address)] address: String,
     config: Option<&Bound<'_, Config>>,
+    shmipc: Option<&Bound<'_, Shmipc>>,
 ) -> PyResult<Session> {
-    let config = config.map_or_else(Config::default, |config| config.get().clone());
-    let connecting = partywall::tokio::connect_with(&*address, &config.inner);
+    let (settings, _config) = Config::of(config);
+    let protocol = shmipc.map(|shmipc| shmipc.get().protocol());
+    let connecting = async {
+        match protocol {
+            None => partywall::tokio::connect_with(&*address, &settings.inner).await,
+            Some(protocol) => {
+                partywall::tokio::connect_with_protocol(&*address, &settings.inner, protocol).await
+            }
+        }
+    };
     match wait(py, &Deadline::Never, connecting)? {
-        Some(Ok(session)) => Ok(Session::new(session, config.inner.back_pressure_policy())),
+        Some(Ok(session)) => Ok(Session::new(session, settings.inner.back_pressure_policy())),
         Some(Err(error)) => Err(error::exception(py, &error)),
         None => Err(error::numbered(py, 4, "connecting timed out")),
     }

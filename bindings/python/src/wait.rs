@@ -8,13 +8,18 @@
 //! ```
 //!
 //! A thread that sleeps in `poll` has no timer of its own: it wakes for an event, its deadline or a
-//! signal. The blocking calls of the Rust crate retry after EINTR, so they serve for short waits.
+//! signal. The blocking calls of the Rust crate retry after EINTR, so they serve for short waits,
+//! or run in a thread of their own (`Work`), for whose end the caller sleeps in `poll`.
 
-use pyo3::exceptions::{PyOverflowError, PyValueError};
+use crate::error;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyOverflowError, PyValueError};
 use pyo3::prelude::*;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use std::os::fd::BorrowedFd;
+use std::cell::Cell;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The time at which a call gives up.
@@ -81,7 +86,7 @@ impl Deadline {
 pub const SIGNAL_CHECK_EVERY: Duration = Duration::from_millis(20);
 
 /// The wait of calls without a limit, for which the Rust crate needs one: a hundred years.
-const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+pub const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Converts `seconds` of Python into a duration.
 ///
@@ -114,10 +119,104 @@ pub fn wait_any_readable(
     descriptors: &mut [PollFd<'_>],
     deadline: &Deadline,
 ) -> PyResult<()> {
+    if take_interrupt() {
+        return py.check_signals();
+    }
     let polled = py.detach(|| poll(descriptors, deadline.timespec().as_ref()));
     match polled {
         Ok(_) => Ok(()),
         Err(Errno::INTR) => py.check_signals(),
         Err(errno) => Err(std::io::Error::from(errno).into()),
     }
+}
+
+/// Work in a thread of its own, for calls of the Rust crate that retry after EINTR.
+pub struct Work<T> {
+    done: Arc<OwnedFd>,
+    results: mpsc::Receiver<T>,
+}
+
+/// An eventfd that is notified when the value is dropped.
+struct Notify(Arc<OwnedFd>);
+
+impl Drop for Notify {
+    fn drop(&mut self) {
+        // An eventfd that nobody has written to takes the number 1.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+}
+
+impl<T: Send + 'static> Work<T> {
+    /// Starts a thread called `name` that does `act`. It goes on if the work is dropped, and drops
+    /// its result then. It never takes the GIL of its own accord.
+    pub fn start(name: &str, act: impl FnOnce() -> T + Send + 'static) -> PyResult<Self> {
+        let done = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(std::io::Error::from)?);
+        let notify = Notify(Arc::clone(&done));
+        let (sender, results) = mpsc::channel();
+        thread::Builder::new().name(name.to_owned()).spawn(move || {
+            // Dropped behind `sender`, also by a panic.
+            let _notify = notify;
+            let sender = sender;
+            let _ = sender.send(act());
+        })?;
+        Ok(Self { done, results })
+    }
+
+    /// Returns the result if it is there.
+    ///
+    /// # Errors
+    /// Fails if the thread has panicked.
+    pub fn try_take(&self, py: Python<'_>) -> PyResult<Option<T>> {
+        match self.results.try_recv() {
+            Ok(result) => Ok(Some(result)),
+            Err(mpsc::TryRecvError::Empty) => Ok(None),
+            Err(mpsc::TryRecvError::Disconnected) => {
+                Err(error::numbered(py, 2, "a thread of the package has panicked"))
+            }
+        }
+    }
+
+    /// Waits for the result.
+    ///
+    /// # Errors
+    /// Fails with the exception that a handler of a signal raised. The thread then goes on.
+    pub fn wait(self, py: Python<'_>) -> PyResult<T> {
+        loop {
+            if let Some(result) = self.try_take(py)? {
+                return Ok(result);
+            }
+            wait_readable(py, self.done.as_fd(), &Deadline::Never)?;
+        }
+    }
+}
+
+impl<T> AsFd for Work<T> {
+    /// Returns a descriptor that is readable once the result is there.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.done.as_fd()
+    }
+}
+
+thread_local! {
+    /// Whether a callback that this thread ran within a wait has raised KeyboardInterrupt.
+    static IS_INTERRUPTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Reports the exception of a callback, which has no caller in Python. A KeyboardInterrupt is the
+/// user's Ctrl-C, which must not get lost: it is raised in the main thread.
+pub fn report_raised(py: Python<'_>, raised: PyErr, callback: &Bound<'_, PyAny>) {
+    if raised.is_instance_of::<PyKeyboardInterrupt>(py) {
+        let again = py.import("_thread").and_then(|module| module.call_method0("interrupt_main"));
+        if again.is_ok() {
+            IS_INTERRUPTED.set(true);
+            return;
+        }
+    }
+    raised.write_unraisable(py, Some(callback));
+}
+
+/// Takes the note that a callback of this thread has raised KeyboardInterrupt: the wait must look
+/// for signals before it sleeps, because no signal comes any more.
+pub fn take_interrupt() -> bool {
+    IS_INTERRUPTED.take()
 }

@@ -3,6 +3,7 @@
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -58,3 +59,31 @@ def pair_of(request: pytest.FixtureRequest, address: str) -> Iterator[Callable[.
     for pair in made:
         for channel in pair:
             channel.close()
+
+
+def state_of(process: int) -> str:
+    """Returns the state of a process and the number of times that it has given up a processor."""
+    status = Path(f"/proc/{process}/status").read_text()
+    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    return f"{fields['State'][0]} {fields['voluntary_ctxt_switches'].strip()}"
+
+
+def wait_until_asleep(processes: list[int]) -> list[str]:
+    """Waits until all processes sleep and have not run between two looks."""
+    until = time.monotonic() + DEADLINE
+    before: list[str] = []
+    quiet = threading.Event()
+    while time.monotonic() < until:
+        now = [state_of(process) for process in processes]
+        if now == before and all(state.startswith("S") for state in now):
+            return now
+        before = now
+        quiet.wait(0.2)
+    raise AssertionError(f"the processes never slept: {before}")
+
+
+def interrupts_reach(process: int) -> bool:
+    """Whether the process has a handler for SIGINT, instead of ignoring it."""
+    status = Path(f"/proc/{process}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (signal.SIGINT - 1) & 1)

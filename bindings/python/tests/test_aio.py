@@ -2,8 +2,10 @@
 """asyncio: streams, transports, servers, and aiohttp over them."""
 
 import asyncio
+import gc
 import hashlib
 import os
+import socket
 import threading
 from collections.abc import Awaitable
 from pathlib import Path
@@ -373,3 +375,164 @@ def test_calls_are_awaited_and_cancelled(address: str) -> None:
         client.close()
         serving.join(DEADLINE)
     assert not serving.is_alive()
+
+
+def test_loop_that_is_closed_gives_up_what_is_open(tmp_path: Path) -> None:
+    address, config = where(tmp_path, "shm")
+    ended = threading.Event()
+
+    class Waiting(asyncio.Protocol):
+        def connection_lost(self, error: Exception | None) -> None:
+            ended.set()
+
+    async def leave_open() -> None:
+        await partywall.aio.create_connection(asyncio.Protocol, address)
+        await partywall.aio.create_server(asyncio.Protocol, address + "2")
+
+    async def serve() -> None:
+        async with await partywall.aio.create_server(Waiting, address, config):
+            with pytest.warns(ResourceWarning, match="unclosed transport"):
+                await asyncio.get_running_loop().run_in_executor(None, leave)
+            while not ended.is_set():
+                await asyncio.sleep(0.001)
+
+    def leave() -> None:
+        asyncio.run(leave_open())
+        gc.collect()
+
+    run(serve())
+    assert not Path(f"{address}2".removeprefix("unix:")).exists()
+
+
+def test_link_goes_on_in_another_loop(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/links.sock"
+    server = links.Server(address, "bob")
+    client = links.Client("alice").connect(address, "bob", "orders")
+    bob = partywall.aio.Link(server.accept(DEADLINE))
+
+    async def give_up() -> None:
+        waiting = [asyncio.create_task(bob.recv()) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        waiting[0].cancel()
+
+    run(give_up())  # its loop ends while an operation is on its way
+    client.send(b"of no loop")
+    client.send(b"of the second loop")
+
+    async def receive() -> list[bytes]:
+        messages = [await bob.recv(), await bob.recv()]
+        for message in messages:
+            assert message is not None
+            message.ack()
+        return [bytes(message) for message in messages if message is not None]
+
+    assert run(receive()) == [b"of no loop", b"of the second loop"]
+    server.close()
+
+
+def test_waiters_of_one_link_all_get_a_message(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/links.sock"
+
+    async def task() -> None:
+        with links.Server(address, "bob") as server:
+            client = links.Client("alice").connect(address, "bob", "orders")
+            bob = await partywall.aio.accept_link(server)
+            waiting = [asyncio.create_task(bob.recv()) for _ in range(20)]
+            await asyncio.sleep(0)
+            for one in waiting[::3]:
+                one.cancel()
+            for number in range(20):
+                client.send(b"%d" % number)
+            messages = await asyncio.gather(*waiting, return_exceptions=True)
+            found = [it for it in messages if isinstance(it, links.Message)]
+            assert len(found) == 13
+            found += [it for it in [await bob.recv() for _ in range(7)] if it is not None]
+            assert sorted(int(bytes(message)) for message in found) == list(range(20))
+            found[-1].ack()
+            client.close()
+
+    run(task())
+
+
+def test_accept_that_is_cancelled_loses_no_link(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/links.sock"
+
+    async def task() -> None:
+        with links.Server(address, "bob") as server:
+            names = [f"client {number}" for number in range(20)]
+            opened = [links.Client(name).connect(address, "bob", "orders") for name in names]
+            for link in opened:
+                link.send(b"hello")
+            found: set[str] = set()
+            turn = 0
+            while len(found) < len(names):
+                accepting = asyncio.create_task(partywall.aio.accept_link(server))
+                for _ in range(turn % 40):
+                    await asyncio.sleep(0)
+                turn += 1
+                accepting.cancel()
+                try:
+                    found_link = await accepting
+                except asyncio.CancelledError:
+                    # Each third is waited for, so that the test ends on a slow machine.
+                    if turn % 3:
+                        continue
+                    found_link = await partywall.aio.accept_link(server)
+                found.add(found_link.link.key[1])
+                message = await found_link.recv()
+                assert message is not None
+                message.ack()
+
+    run(task())
+
+
+def test_protocol_that_raises_when_it_is_paused_loses_no_byte(tmp_path: Path) -> None:
+    address, config = where(tmp_path, "unix")
+
+    async def task() -> None:
+        loop, reported = asyncio.get_running_loop(), list[str]()
+        loop.set_exception_handler(lambda _, context: reported.append(context["message"]))
+        lost = loop.create_future()
+
+        class Raising(asyncio.Protocol):
+            def connection_made(self, transport: Any) -> None:
+                transport.write(bytes(4 << 20))
+                transport.close()
+
+            def pause_writing(self) -> None:
+                raise RuntimeError("cannot pause")
+
+            def resume_writing(self) -> None:
+                raise RuntimeError("cannot resume")
+
+            def connection_lost(self, error: Exception | None) -> None:
+                lost.set_result(error)
+
+        async with await partywall.aio.create_server(Raising, address, config) as server:
+            reader, writer = await partywall.aio.open_connection(server.address, config=config)
+            assert len(await reader.read()) == 4 << 20
+            assert await lost is None
+            writer.close()
+        assert reported == [
+            "the protocol failed in pause_writing()",
+            "the protocol failed in resume_writing()",
+        ]
+
+    run(task())
+
+
+def test_connecting_is_given_up_with_its_task(tmp_path: Path) -> None:
+    path = f"{tmp_path}/silent.sock"
+
+    async def task() -> None:
+        with socket.socket(socket.AF_UNIX) as silent:
+            silent.bind(path)
+            silent.listen()
+            for _ in range(3):
+                with pytest.raises(TimeoutError):
+                    connecting = partywall.aio.open_connection(f"unix:{path}")
+                    await asyncio.wait_for(connecting, 0.01)
+        with pytest.raises(ConnectionRefusedError):
+            await partywall.aio.open_connection(f"unix:{path}")
+
+    run(task())

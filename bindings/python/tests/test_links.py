@@ -2,7 +2,6 @@
 """Links: acknowledgements, ends, files, and processes that are killed."""
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -12,7 +11,6 @@ import partywall
 import pytest
 from conftest import DEADLINE
 from partywall import links
-from test_process import state_of, wait_until_asleep
 
 LinkPair = tuple[links.Server, links.Link, links.Link]
 
@@ -321,38 +319,3 @@ def wait_for_size(path: Path, size: int) -> None:
             return
         quiet.wait(0.005)
     raise AssertionError(f"{path} has never had {size} bytes")
-
-
-WAITING = {
-    "recv": "link.recv()",
-    "send": "\n        while True: link.send(bytes(100_000))",
-    "acked": "link.send(b'x'); link.wait_acked()",
-    "event": "\n        while True: link.next_event()",
-}
-
-WAITER = """
-import sys, time
-from partywall import links
-link = links.Client("alice").connect(sys.argv[1], "bob", "orders")
-link.send(b"ready")
-try:
-    if True:
-        {call}
-except KeyboardInterrupt:
-    print(time.monotonic(), flush=True)
-    link.detach()
-"""
-
-
-@pytest.mark.parametrize("name", WAITING)
-def test_interrupt_ends_a_waiting_call_that_never_woke(address: str, name: str) -> None:
-    with links.Server(address, "bob") as server:
-        peer = spawn(WAITER.format(call=WAITING[name]), address)
-        message = received(server.accept(DEADLINE))
-        assert message == b"ready"
-        asleep = wait_until_asleep(peer.pid)
-        threading.Event().wait(1.0)
-        assert state_of(peer.pid) == asleep, "an idle wait has woken"
-        peer.send_signal(signal.SIGINT)
-        output, _ = peer.communicate(timeout=DEADLINE)
-        assert float(output) > 0

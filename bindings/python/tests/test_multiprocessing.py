@@ -3,7 +3,9 @@
 
 import multiprocessing
 import multiprocessing.connection
+import os
 import pickle
+import signal
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -53,6 +55,50 @@ def test_part_of_an_object_is_followed_by_the_end(address: str) -> None:
         server.recv()
     with pytest.raises(ValueError):
         client.send("the rest of another object")
+
+
+class Interrupted(Exception):
+    """What the handler of a signal raises."""
+
+
+def test_object_whose_receiver_is_interrupted_comes_whole_later(address: str) -> None:
+    left, right = make_pair(address)
+    client, server = Connection(left), Connection(right)
+    parts = [bytearray([number]) * 50_000 for number in range(3)]
+    kept: list[bytes] = []
+    plain = make_pair(address + "2")
+    Connection(plain[0]).send([pickle.PickleBuffer(part) for part in parts])
+    for _ in range(4):
+        kept.append(plain[1].recv_bytes(DEADLINE) or b"")
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise Interrupted
+
+    former = signal.signal(signal.SIGUSR1, interrupt)
+    main = threading.get_ident()
+
+    def send_a_part() -> None:
+        for part in kept[:2]:
+            right.send(part)
+        while client._part is None or len(client._part[1]) < 1:
+            os.sched_yield()
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    sending = threading.Thread(target=send_a_part)
+    try:
+        with pytest.raises(Interrupted):
+            sending.start()
+            client.recv()
+        sending.join(DEADLINE)
+    finally:
+        signal.signal(signal.SIGUSR1, former)
+    with pytest.raises(OSError, match="in part"):
+        client.recv_bytes()
+    for part in kept[2:]:
+        right.send(part)
+    server.send("the next one")
+    assert [bytes(part) for part in client.recv()] == [bytes(part) for part in parts]
+    assert client.recv() == "the next one"
 
 
 def test_buffers_may_exceed_the_memory_of_their_sender(address: str) -> None:

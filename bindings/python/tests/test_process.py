@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import partywall
 import pytest
@@ -21,49 +20,10 @@ with partywall.connect(sys.argv[1]) as channel:
         channel.send(message)
 """
 
-WAITING = {
-    "recv": "channel.recv()",
-    "send": "\n        while True: channel.send(bytes(100_000))",
-    "reserve": "\n        held = []\n        while True: held.append(channel.reserve(100_000))",
-    "accept": "partywall.Listener(sys.argv[1] + '2').accept()",
-}
-
-WAITER = """
-import sys, time, partywall
-with partywall.connect(sys.argv[1], partywall.Config(memory_max=1 << 20, begin="shm")) as channel:
-    channel.send(b"ready")
-    try:
-        {call}
-    except KeyboardInterrupt:
-        print(time.monotonic(), flush=True)
-"""
-
-
 def start(code: str, address: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", code, address], stdout=subprocess.PIPE, text=True
     )
-
-
-def state_of(process: int) -> str:
-    """Returns the state of a process and the number of times that it has given up a processor."""
-    status = Path(f"/proc/{process}/status").read_text()
-    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-    return f"{fields['State'][0]} {fields['voluntary_ctxt_switches'].strip()}"
-
-
-def wait_until_asleep(process: int) -> str:
-    """Waits until the process sleeps and has not run between two looks."""
-    until = time.monotonic() + DEADLINE
-    before = ""
-    quiet = threading.Event()
-    while time.monotonic() < until:
-        now = state_of(process)
-        if now == before and now.startswith("S"):
-            return now
-        before = now
-        quiet.wait(0.2)
-    raise AssertionError("the process never slept")
 
 
 def test_message_of_another_process_comes_back(address: str) -> None:
@@ -92,21 +52,6 @@ def test_messages_of_a_killed_process_arrive_before_its_end(address: str) -> Non
             channel.recv(DEADLINE)
         assert isinstance(error.value, partywall.Disconnected) and error.value.code == 10
         peer.wait(DEADLINE)
-
-
-@pytest.mark.parametrize("name", WAITING)
-def test_interrupt_ends_a_waiting_call_that_never_woke(address: str, name: str) -> None:
-    with partywall.Listener(address, partywall.Config(memory_max=1 << 20)) as listener:
-        peer = start(WAITER.format(call=WAITING[name]), address)
-        channel = listener.accept(DEADLINE)
-        assert channel.recv_bytes(DEADLINE) == b"ready"
-        asleep = wait_until_asleep(peer.pid)
-        threading.Event().wait(1.0)
-        assert state_of(peer.pid) == asleep, "an idle wait has woken"
-        peer.send_signal(signal.SIGINT)
-        output, _ = peer.communicate(timeout=DEADLINE)
-        assert float(output) > 0
-        channel.close()
 
 
 def test_handler_that_returns_lets_the_wait_go_on(address: str) -> None:

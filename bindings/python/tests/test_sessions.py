@@ -3,7 +3,6 @@
 
 import io
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -14,7 +13,6 @@ import partywall
 import pytest
 from conftest import DEADLINE
 from partywall import multiprocessing, sessions
-from test_process import state_of, wait_until_asleep
 
 SessionPair = tuple[sessions.Session, sessions.Session]
 
@@ -350,29 +348,6 @@ with sessions.connect(sys.argv[1]) as session, session.open(b"echo") as stream:
         stream.send(message)
 """
 
-WAITING = {
-    "recv": "stream.recv()",
-    "send": "\n        while True: stream.send(bytes(10_000))",
-    "open": "\n        held = []\n        while True: held.append(session.open())",
-    "accept": "session.accept()",
-    "listen": "sessions.Listener(sys.argv[1] + '2').accept()",
-    "finished": "session.wait_finished()",
-}
-
-WAITER = """
-import sys, time
-from partywall import sessions
-session = sessions.connect(sys.argv[1])
-stream = session.open()
-stream.send(b"ready")
-try:
-    if True:
-        {call}
-except KeyboardInterrupt:
-    print(time.monotonic(), flush=True)
-"""
-
-
 def start(code: str, address: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", code, address], stdout=subprocess.PIPE, text=True
@@ -394,21 +369,6 @@ def test_stream_of_another_process_comes_back_and_its_death_is_an_error(address:
     with pytest.raises(partywall.Disconnected):
         session.accept(DEADLINE)
     peer.wait(DEADLINE)
-
-
-@pytest.mark.parametrize("name", WAITING)
-def test_interrupt_ends_a_waiting_call_that_never_woke(address: str, name: str) -> None:
-    with sessions.Listener(address, partywall.Config(streams_max=100)) as listener:
-        peer = start(WAITER.format(call=WAITING[name]), address)
-        session = listener.accept(DEADLINE)
-        stream = accepted(session)
-        assert stream.recv_bytes(DEADLINE) == b"ready"
-        asleep = wait_until_asleep(peer.pid)
-        threading.Event().wait(1.0)
-        assert state_of(peer.pid) == asleep, "an idle wait has woken"
-        peer.send_signal(signal.SIGINT)
-        output, _ = peer.communicate(timeout=DEADLINE)
-        assert float(output) > 0
 
 
 def test_sent_messages_survive_the_exit_of_their_process(address: str) -> None:

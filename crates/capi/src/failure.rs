@@ -9,8 +9,7 @@
 //! States that a program meets all the time, such as `Empty` and `Full`, have no error object and
 //! cost no allocation.
 
-use partywall::{ErrorCode, OpenError, SessionError, StreamRecvError, StreamSendError};
-use partywall_extras::calls::{CallError, Lost};
+use partywall::ErrorCode;
 use std::any::Any;
 use std::error::Error;
 use std::ffi::CString;
@@ -145,42 +144,9 @@ impl<E: ErrorCode + Error + 'static> From<E> for Failure {
         }
         let mut failure = Self::explained(code, &message, errno);
         if let Some(detail) = &mut failure.detail {
-            detail.application_code = application_code(&error);
+            detail.application_code = error.application_code();
         }
         failure
-    }
-}
-
-/// Returns the code that an application gave to end a stream or session, or 0.
-fn application_code(error: &(dyn Error + 'static)) -> u32 {
-    let of_session = |error: &SessionError| match error {
-        SessionError::ClosedHere { code, .. } | SessionError::ClosedByPeer { code, .. } => *code,
-        _ => 0,
-    };
-    if let Some(error) = error.downcast_ref::<StreamSendError>() {
-        return match error {
-            StreamSendError::Stopped { code } => *code,
-            StreamSendError::Session(error) => of_session(error),
-            _ => 0,
-        };
-    }
-    if let Some(error) = error.downcast_ref::<StreamRecvError>() {
-        return match error {
-            StreamRecvError::Reset { code } => *code,
-            StreamRecvError::Session(error) => of_session(error),
-            _ => 0,
-        };
-    }
-    match error.downcast_ref::<CallError>() {
-        Some(CallError::Failed { code, .. }) => return *code,
-        Some(CallError::Lost(Lost::Recv(error))) => return application_code(error),
-        Some(CallError::Lost(Lost::Send(error))) => return application_code(error),
-        _ => {}
-    }
-    match error.downcast_ref::<OpenError>() {
-        Some(OpenError::GoingAway { code }) => *code,
-        Some(OpenError::Session(error)) => of_session(error),
-        _ => error.downcast_ref().map_or(0, of_session),
     }
 }
 

@@ -21,6 +21,14 @@ impl ErrorCode for CallError {
             Self::Lost(lost) => lost.code(),
         }
     }
+
+    fn application_code(&self) -> u32 {
+        match self {
+            Self::Failed { code, .. } => *code,
+            Self::Lost(lost) => lost.application_code(),
+            _ => 0,
+        }
+    }
 }
 
 impl ErrorCode for Lost {
@@ -30,6 +38,14 @@ impl ErrorCode for Lost {
             Self::Recv(error) => error.code(),
             Self::Send(error) => error.code(),
             Self::Violation(violation) => violation.code(),
+        }
+    }
+
+    fn application_code(&self) -> u32 {
+        match self {
+            Self::Recv(error) => error.application_code(),
+            Self::Send(error) => error.application_code(),
+            _ => 0,
         }
     }
 }

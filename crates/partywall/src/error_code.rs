@@ -36,6 +36,12 @@ use crate::{
 pub trait ErrorCode {
     /// Returns the number of the error, which is never 0.
     fn code(&self) -> u32;
+
+    /// Returns the code that the application of the peer gave to end a stream or session, or to
+    /// fail a call, or that of this side for a session that it has closed; 0 if there is none.
+    fn application_code(&self) -> u32 {
+        0
+    }
 }
 
 impl ErrorCode for Closed {
@@ -200,6 +206,13 @@ impl ErrorCode for SessionError {
             Self::Unsupported { .. } => 402,
         }
     }
+
+    fn application_code(&self) -> u32 {
+        match self {
+            Self::ClosedHere { code, .. } | Self::ClosedByPeer { code, .. } => *code,
+            _ => 0,
+        }
+    }
 }
 
 impl ErrorCode for WaitError {
@@ -208,6 +221,13 @@ impl ErrorCode for WaitError {
             Self::TimedOut => TIMED_OUT,
             Self::WouldBlock => WOULD_BLOCK,
             Self::Session(error) => error.code(),
+        }
+    }
+
+    fn application_code(&self) -> u32 {
+        match self {
+            Self::Session(error) => error.application_code(),
+            _ => 0,
         }
     }
 }
@@ -221,6 +241,14 @@ impl ErrorCode for OpenError {
             Self::TimedOut => TIMED_OUT,
             Self::WouldBlock => WOULD_BLOCK,
             Self::Session(error) => error.code(),
+        }
+    }
+
+    fn application_code(&self) -> u32 {
+        match self {
+            Self::GoingAway { code } => *code,
+            Self::Session(error) => error.application_code(),
+            _ => 0,
         }
     }
 }
@@ -246,6 +274,14 @@ impl ErrorCode for StreamSendError {
             Self::Session(error) => error.code(),
         }
     }
+
+    fn application_code(&self) -> u32 {
+        match self {
+            Self::Stopped { code } => *code,
+            Self::Session(error) => error.application_code(),
+            _ => 0,
+        }
+    }
 }
 
 impl ErrorCode for StreamRecvError {
@@ -256,6 +292,14 @@ impl ErrorCode for StreamRecvError {
             Self::Empty => EMPTY,
             Self::TimedOut => TIMED_OUT,
             Self::Session(error) => error.code(),
+        }
+    }
+
+    fn application_code(&self) -> u32 {
+        match self {
+            Self::Reset { code } => *code,
+            Self::Session(error) => error.application_code(),
+            _ => 0,
         }
     }
 }

@@ -25,11 +25,14 @@ pub enum Drive {
     /// The thread waits in an edge-triggered epoll set, and polls the event loop once after each
     /// edge.
     Edge,
+    /// The thread polls the event loop, spinning, until that finds nothing. Only then it waits in
+    /// an edge-triggered epoll set.
+    Spinning,
 }
 
 impl Drive {
     /// All places in which a thread can wait for the events of a loop.
-    pub const ALL: [Self; 3] = [Self::Wait, Self::Level, Self::Edge];
+    pub const ALL: [Self; 4] = [Self::Wait, Self::Level, Self::Edge, Self::Spinning];
 }
 
 /// An event loop, and the epoll set that contains the descriptor of the loop.
@@ -49,7 +52,9 @@ impl Driven {
         match drive {
             Drive::Wait => {}
             Drive::Level => above.add(&events, EventFlags::IN, 0).unwrap(),
-            Drive::Edge => above.add(&events, EventFlags::IN | EventFlags::ET, 0).unwrap(),
+            Drive::Edge | Drive::Spinning => {
+                above.add(&events, EventFlags::IN | EventFlags::ET, 0).unwrap()
+            }
         }
         Self { events, drive, above, edges: Vec::new() }
     }
@@ -59,6 +64,14 @@ impl Driven {
     pub fn turn_until(&mut self, ready: &mut Vec<Event>, deadline: Instant) -> bool {
         if self.drive == Drive::Wait {
             return self.events.wait(ready, Some(deadline)).unwrap() > 0;
+        }
+        while self.drive == Drive::Spinning {
+            if self.events.poll_spinning(ready).unwrap() > 0 {
+                return true;
+            }
+            if self.above.wait(&mut self.edges, Some(deadline)).unwrap() == 0 {
+                return false;
+            }
         }
         let has_come = self.above.wait(&mut self.edges, Some(deadline)).unwrap() > 0;
         if has_come {

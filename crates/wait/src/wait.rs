@@ -51,6 +51,9 @@ pub enum SpinOutcome {
 #[derive(Debug)]
 pub struct Spinner {
     budget: SpinBudget,
+    /// For how long the present wait has polled, if its budget is longer than
+    /// [`SPIN_CHECK_EVERY`].
+    spun: Duration,
 }
 
 /// The time for which a waiting thread polls before it blocks: longer after hits, shorter and
@@ -87,13 +90,14 @@ impl Spinner {
     /// [`Wait::Adaptive`].
     #[must_use]
     pub fn new(budget_max: Duration) -> Self {
-        Self { budget: SpinBudget::new(budget_max) }
+        Self { budget: SpinBudget::new(budget_max), spun: Duration::ZERO }
     }
 
     /// Calls `poll` repeatedly, according to `wait`.
     ///
     /// [`SpinOutcome::CheckDue`] asks the caller to make its periodic checks and to call again.
-    /// Only [`Wait::Spin`] returns it.
+    /// Only [`Wait::Spin`] returns it, and [`Wait::Adaptive`] with a budget of more than
+    /// [`SPIN_CHECK_EVERY`].
     #[inline]
     pub fn spin(&mut self, wait: Wait, poll: impl FnMut() -> bool) -> SpinOutcome {
         match wait {
@@ -111,7 +115,28 @@ impl Spinner {
 
     fn spin_adaptively(&mut self, poll: impl FnMut() -> bool) -> SpinOutcome {
         let Some(time) = self.budget.spin_time() else { return SpinOutcome::Exhausted };
+        if time > SPIN_CHECK_EVERY {
+            return self.spin_in_slices(time, poll);
+        }
         if poll_for(time, poll) {
+            self.budget.hit();
+            return SpinOutcome::Ready;
+        }
+        self.budget.miss();
+        SpinOutcome::Exhausted
+    }
+
+    /// Polls for the next slice of a budget that is longer than the interval between two checks.
+    #[cold]
+    fn spin_in_slices(&mut self, time: Duration, poll: impl FnMut() -> bool) -> SpinOutcome {
+        let slice = time.saturating_sub(self.spun).min(SPIN_CHECK_EVERY);
+        let is_ready = poll_for(slice, poll);
+        self.spun += slice;
+        if !is_ready && self.spun < time {
+            return SpinOutcome::CheckDue;
+        }
+        self.spun = Duration::ZERO;
+        if is_ready {
             self.budget.hit();
             return SpinOutcome::Ready;
         }
@@ -283,7 +308,26 @@ mod tests {
     fn spinner_of(max: Duration) -> Spinner {
         let (time, time_max) = (max, max);
         let budget = SpinBudget { time, time_max, skip: 0, skipped: 0, is_unchecked: false };
-        Spinner { budget }
+        Spinner { budget, spun: Duration::ZERO }
+    }
+
+    #[test]
+    fn long_budget_is_interrupted_for_checks() {
+        let mut spinner = spinner_of(SPIN_CHECK_EVERY * 3);
+        for _ in 0..2 {
+            assert_eq!(spinner.spin(Wait::Adaptive, || false), SpinOutcome::CheckDue);
+        }
+        assert_eq!(spinner.spin(Wait::Adaptive, || false), SpinOutcome::Exhausted);
+        // The failed wait has halved the budget, which is still longer than the interval.
+        assert_eq!(spinner.spin(Wait::Adaptive, || false), SpinOutcome::CheckDue);
+        assert_eq!(spinner.spin(Wait::Adaptive, || true), SpinOutcome::Ready);
+    }
+
+    #[test]
+    fn budget_without_bound_is_interrupted_for_checks() {
+        let mut spinner = spinner_of(Duration::MAX);
+        assert_eq!(spinner.spin(Wait::Adaptive, || false), SpinOutcome::CheckDue);
+        assert_eq!(spinner.spin(Wait::Adaptive, || true), SpinOutcome::Ready);
     }
 
     /// Makes failing polls until `budget` is used up, with a clock that each poll advances by

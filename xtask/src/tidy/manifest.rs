@@ -412,6 +412,7 @@ const TABLE: &[Row] = &[
             "partywall",
             "partywall-extras",
             "partywall-link",
+            "partywall-shmipc",
             "pyo3",
             "rustix",
             "tokio",

@@ -191,6 +191,28 @@ impl LossySender {
         state.drop_newest(reason)
     }
 
+    /// Logs an important record, as [`log_deadline`](Self::log_deadline) does, if that takes no
+    /// wait now. Returns `None` otherwise: then nothing was logged or counted, and the caller may
+    /// wait by `log_deadline`.
+    pub fn log_without_wait(&self, record: &[u8]) -> Option<SendOutcome> {
+        let mut state = self.shared.lock();
+        if state.is_over {
+            return Some(state.drop_newest(DropReason::Closed));
+        }
+        if state.is_flushing {
+            return None;
+        }
+        state.drain(&self.shared.sender, usize::MAX);
+        if !state.queue.is_empty() {
+            return None;
+        }
+        match state.attempt(&self.shared.sender, record) {
+            Ok(()) => Some(SendOutcome::Sent),
+            Err(DropReason::Full) => None,
+            Err(reason) => Some(state.drop_newest(reason)),
+        }
+    }
+
     /// Sends the queued records and the count of losses, as far as there is room now. Never waits.
     ///
     /// Call it from a timer, so that the last records do not wait for the next `log`.

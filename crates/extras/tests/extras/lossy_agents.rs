@@ -306,6 +306,32 @@ fn policy_decides_which_records_remain_without_room() {
 }
 
 #[test]
+fn log_without_wait_counts_nothing_as_long_as_there_is_no_room() {
+    let place = Directory::new();
+    let (here, there) = pair(&place.address("a.sock"), &config(), &config());
+    let log = LossySender::new(here.split().0, OnFull::DropOldest);
+    let mut records = LossyReceiver::new(there.split().1);
+    let mut sent = 0;
+    while let Some(outcome) = log.log_without_wait(&payload(sent, 100)) {
+        assert_eq!(outcome, SendOutcome::Sent);
+        sent += 1;
+    }
+    assert_eq!((log.stats().sent, log.stats().drops.total()), (sent, 0));
+    assert_eq!(log.log(&payload(sent, 100)), SendOutcome::Queued);
+    assert_eq!(log.log_without_wait(b""), None, "the queue has no room either");
+    while records.try_recv().is_ok() {}
+    assert_eq!(log.log_without_wait(b"last"), Some(SendOutcome::Sent));
+    assert_eq!(log.stats().sent, sent + 2, "the queued record went first");
+    drop(records);
+    let gone = SendOutcome::Dropped(DropReason::Closed);
+    let until = within(TIMEOUT);
+    while log.log_without_wait(b"") != Some(gone) {
+        assert!(Instant::now() < until, "the end of the agent is never found");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn message_that_is_no_record_is_an_error() {
     let place = Directory::new();
     let (mut here, there) = pair(&place.address("a.sock"), &config(), &config());

@@ -218,7 +218,8 @@ impl Config {
         self
     }
 
-    /// Sets for how long [`Wait::Adaptive`] spins before it sleeps. Default: 50 µs.
+    /// Sets for how long [`Wait::Adaptive`] spins before it sleeps. A call that spins for longer
+    /// than 2 ms checks its deadline, and whether the peer lives, every 2 ms. Default: 50 µs.
     #[must_use]
     pub const fn spin_budget(mut self, budget: Duration) -> Self {
         self.spin_budget = budget;

@@ -188,6 +188,40 @@ impl Loop {
         Ok(events.len())
     }
 
+    /// Polls as [`poll`](Self::poll) does, but if there is no event it spins before it arms, as
+    /// long as [`wait`](Self::wait) would. It never blocks. Replaces the content of `events` by the
+    /// events, and returns their number.
+    ///
+    /// It is for an external event loop that serves its other sources first, and would then wait. A
+    /// peer that answers at once is found here, without a notification or a wake-up. After a call
+    /// that returned events the descriptor of the loop may stay quiet although there are more: call
+    /// `poll_spinning` or `poll` again before the external event loop waits.
+    ///
+    /// # Errors
+    /// The errors of [`wait`](Self::wait).
+    pub fn poll_spinning(&self, events: &mut Vec<Event>) -> io::Result<usize> {
+        let mut round = self.begin(events)?;
+        for _ in 0..SPINNING_POLLS_MAX {
+            let polled = round.poll(&self.shared);
+            round.is_spinning = false;
+            polled?;
+            self.shared.list.collect(events, EVENTS_MAX);
+            if !events.is_empty() {
+                return Ok(events.len());
+            }
+            if self.shared.list.is_idle() {
+                if round.idle.idle() != IdleStep::Poll {
+                    break;
+                }
+                std::hint::spin_loop();
+                round.is_spinning = true;
+            }
+        }
+        round.arm(&self.shared);
+        self.finish(&mut round, false)?;
+        Ok(0)
+    }
+
     /// Adds both directions of a channel, which report the same tag.
     ///
     /// # Errors
@@ -554,6 +588,9 @@ impl fmt::Debug for Loop {
 /// The longest time for which the thread of a loop polls before it sleeps; it equals the default of
 /// [`Config::spin_budget`].
 const SPIN_BUDGET: Duration = Duration::from_micros(50);
+/// Most times that one call of `poll_spinning` polls, so that a peer that keeps a task busy without
+/// an event does not hold its thread.
+const SPINNING_POLLS_MAX: u32 = 10_000;
 /// A task that has nothing to do in this many turns in a row is armed, although the thread does not
 /// wait. Otherwise a busy loop would run all its idle sessions in each turn.
 const IDLE_TURNS_MAX: u32 = 8;

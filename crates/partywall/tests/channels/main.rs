@@ -7,6 +7,7 @@ mod bad_input;
 mod begin_on_socket;
 mod event_loop;
 mod handshake_rules;
+mod long_spin_budget;
 mod many_messages;
 mod messages_arrive;
 mod owned_reservations;

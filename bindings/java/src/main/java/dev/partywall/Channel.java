@@ -171,7 +171,10 @@ public final class Channel extends MessageChannel {
     @Override
     boolean await(boolean isSending, long deadline) throws IOException {
         Waiter waiter = isSending ? sender : receiver;
-        if (spins) {
+        // A virtual thread that polled would keep others, which came later, from its carrier; also
+        // if it yielded, because a carrier prefers the threads that it has run before.
+        boolean isVirtual = Thread.currentThread().isVirtual();
+        if (spins && !isVirtual) {
             return waiter.spin(deadline);
         }
         int operation = isSending ? SEND : RECV;
@@ -187,7 +190,7 @@ public final class Channel extends MessageChannel {
         if (fd < 0) {
             return true;
         }
-        if (!Thread.currentThread().isVirtual()) {
+        if (!isVirtual) {
             return waiter.poll(fd, pollPlaces(operation), deadline);
         }
         Poller poller = Poller.get();

@@ -205,7 +205,7 @@ public final class Config {
         return config;
     }
 
-    private static long nanos(Duration duration) {
+    static long nanos(Duration duration) {
         if (duration.isNegative()) {
             throw new IllegalArgumentException("the time is negative: " + duration);
         }

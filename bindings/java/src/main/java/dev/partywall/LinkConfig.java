@@ -63,7 +63,7 @@ public final class LinkConfig {
 
     /** Sets after which time without a sign of life a TCP connection counts as dead. */
     public LinkConfig deadAfter(Duration time) {
-        return set("dead_after_ns", time.toNanos());
+        return set("dead_after_ns", Config.nanos(time));
     }
 
     /**

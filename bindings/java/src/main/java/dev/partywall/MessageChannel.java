@@ -119,6 +119,47 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         return send(payload, Deadline.NOW);
     }
 
+    /**
+     * Sends the remaining bytes of the first {@code count} buffers as one message if there is room
+     * now, and returns whether there was. The buffers keep their positions.
+     */
+    public final boolean trySend(ByteBuffer[] parts, int count) throws IOException {
+        long length = 0;
+        for (int index = 0; index < count; index++) {
+            length += parts[index].remaining();
+        }
+        beginSending();
+        try {
+            if (length <= STAGING_BYTES) {
+                gather(parts, count, memory, PLACES_BYTES);
+                return sent(perform(SEND, places + PLACES_BYTES, length, Deadline.NOW), Deadline.NOW);
+            }
+            if (!reserved(perform(RESERVE, length, 0, Deadline.NOW), Deadline.NOW)) {
+                return false;
+            }
+            boolean isCopied = false;
+            try {
+                gather(parts, count, Native.MEMORY, Native.getLong(dataPlace(RESERVE)));
+                isCopied = true;
+            } finally {
+                if (!isCopied) {
+                    Call.invoke("partywall_reservation_abort", Native.getLong(lengthPlace(RESERVE)));
+                }
+            }
+            return commitReserved(Deadline.NOW);
+        } finally {
+            endSending();
+        }
+    }
+
+    private static void gather(ByteBuffer[] parts, int count, MemorySegment target, long offset) {
+        for (int index = 0; index < count; index++) {
+            MemorySegment part = MemorySegment.ofBuffer(parts[index]);
+            MemorySegment.copy(part, 0, target, offset, part.byteSize());
+            offset += part.byteSize();
+        }
+    }
+
     /** Reserves memory for a message of {@code length} bytes. Waits for room without a limit. */
     public final Reservation reserve(long length) throws IOException {
         return reserve(length, Deadline.NEVER);

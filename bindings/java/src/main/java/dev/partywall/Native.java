@@ -209,9 +209,10 @@ final class Native {
         }
     }
 
-    static int loopWait(long loop, long events, long capacity, long count, long error) {
+    static int loopWait(
+            long loop, long events, long capacity, long count, long timeout, long error) {
         try {
-            return (int) LOOP_WAIT.invokeExact(loop, events, capacity, count, -1L, error);
+            return (int) LOOP_WAIT.invokeExact(loop, events, capacity, count, timeout, error);
         } catch (Throwable failure) {
             throw unexpected(failure);
         }

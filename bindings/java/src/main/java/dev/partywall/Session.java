@@ -4,13 +4,15 @@ package dev.partywall;
 import java.io.IOException;
 import java.nio.channels.ClosedChannelException;
 import java.time.Duration;
+import java.util.Objects;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.IntConsumer;
 
 /**
  * A connection that carries many streams, which either side opens. Any thread may call it.
  *
- * <p>One daemon thread of the process receives for all sessions. Threads that wait park, so any
- * number of virtual threads may wait.
+ * <p>One daemon thread of the process receives for all sessions, except for those of a {@link
+ * Loop}. Threads that wait park, so any number of virtual threads may wait.
  */
 public final class Session implements AutoCloseable {
     private final SessionLoop loop;
@@ -21,6 +23,7 @@ public final class Session implements AutoCloseable {
     private final WaitList opening = new WaitList();
     private final WaitList ending = new WaitList();
     private final AtomicBoolean isClosed = new AtomicBoolean();
+    private volatile IntConsumer observer = kinds -> { };
 
     Session(SessionLoop loop, long handle, long tag) {
         this.loop = loop;
@@ -37,7 +40,10 @@ public final class Session implements AutoCloseable {
 
     /** Opens a session with the settings of {@code config}. Waits for the handshake. */
     public static Session connect(String address, Config config) throws IOException {
-        SessionLoop loop = SessionLoop.get();
+        return connect(address, config, SessionLoop.get());
+    }
+
+    static Session connect(String address, Config config, SessionLoop loop) throws IOException {
         long tag = loop.nextTag();
         return BlockingCalls.run(() -> {
             try (Call call = new Call(); NativeConfig settings = config.toNative()) {
@@ -46,6 +52,14 @@ public final class Session implements AutoCloseable {
                 return new Session(loop, call.resultLong(), tag);
             }
         });
+    }
+
+    /**
+     * Has the thread of the session's loop call {@code observer} with a set of the kinds of {@link
+     * Loop}. Attempt once after this call: events before it are not reported again.
+     */
+    public void onEvents(IntConsumer observer) {
+        this.observer = Objects.requireNonNull(observer);
     }
 
     /** Opens a stream without metadata. Waits while as many are open as the peer allows. */
@@ -77,6 +91,35 @@ public final class Session implements AutoCloseable {
             }
             return new Stream(loop, stream, streamTag);
         }
+    }
+
+    /** Opens a stream if that is possible now; returns null if not. */
+    public Stream tryOpen(byte[] metadata) throws IOException {
+        long streamTag = loop.nextTag();
+        try (Call call = new Call()) {
+            int status = call.status("partywall_session_open", handle, call.bytes(metadata),
+                    metadata.length, streamTag, call.result(), 0);
+            return attempted(call, status, streamTag);
+        }
+    }
+
+    /** Accepts a stream if the peer has opened one; returns null if not, or after the end. */
+    public Stream tryAccept() throws IOException {
+        long streamTag = loop.nextTag();
+        try (Call call = new Call()) {
+            int status = call.status("partywall_session_accept", handle, streamTag, call.result(), 0);
+            return attempted(call, status, streamTag);
+        }
+    }
+
+    private Stream attempted(Call call, int status, long streamTag) throws IOException {
+        if (status == Native.OK) {
+            return new Stream(loop, call.resultLong(), streamTag);
+        }
+        if (status == Native.WOULD_BLOCK || status == Native.FINISHED) {
+            return null;
+        }
+        throw isClosed.get() ? new ClosedChannelException() : call.failure(status);
     }
 
     /** Waits for the next stream that the peer opens; returns null once the session was closed. */
@@ -171,6 +214,7 @@ public final class Session implements AutoCloseable {
         if ((kinds & Native.ENDED) != 0) {
             ending.signal();
         }
+        observer.accept(kinds);
     }
 
     /**

@@ -4,7 +4,9 @@ package dev.partywall;
 import java.io.IOException;
 import java.nio.channels.ClosedChannelException;
 import java.time.Duration;
+import java.util.Objects;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.function.IntConsumer;
 
 /** A listener for sessions. Any thread may accept. */
 public final class SessionListener implements AutoCloseable {
@@ -15,12 +17,19 @@ public final class SessionListener implements AutoCloseable {
     private final WaitList waiters = new WaitList();
     private final AtomicBoolean isClosed = new AtomicBoolean();
 
+    private volatile IntConsumer observer = kinds -> { };
+
     private SessionListener(SessionLoop loop, long handle, long tag) throws PartywallException {
         this.loop = loop;
         this.handle = handle;
         this.tag = tag;
         address = Listener.addressOf("partywall_session_listener_address", handle);
-        loop.register(tag, kinds -> waiters.signal());
+        loop.register(tag, this::signal);
+    }
+
+    private void signal(int kinds) {
+        waiters.signal();
+        observer.accept(kinds);
     }
 
     /**
@@ -32,13 +41,24 @@ public final class SessionListener implements AutoCloseable {
 
     /** Listens with the settings of {@code config}, which apply to every accepted session. */
     public static SessionListener bind(String address, Config config) throws IOException {
-        SessionLoop loop = SessionLoop.get();
+        return bind(address, config, SessionLoop.get());
+    }
+
+    static SessionListener bind(String address, Config config, SessionLoop loop) throws IOException {
         long tag = loop.nextTag();
         try (Call call = new Call(); NativeConfig settings = config.toNative()) {
             call.check("partywall_session_listener_bind", call.text(address), settings.handle(),
                     loop.handle(), tag, call.result());
             return new SessionListener(loop, call.resultLong(), tag);
         }
+    }
+
+    /**
+     * Has the thread of the listener's loop call {@code observer} with a set of the kinds of {@link
+     * Loop}. Attempt once after this call: events before it are not reported again.
+     */
+    public void onEvents(IntConsumer observer) {
+        this.observer = Objects.requireNonNull(observer);
     }
 
     /** Returns the bound address, with the port that the system chose. */
@@ -79,6 +99,22 @@ public final class SessionListener implements AutoCloseable {
             long session = waiters.await(call, Native.TIMED_OUT, deadline, timeout -> call.status(
                     "partywall_session_listener_accept", handle, sessionTag, call.result(), timeout));
             return new Session(loop, session, sessionTag);
+        }
+    }
+
+    /** Accepts a session if one is established; returns null if not. */
+    public Session tryAccept() throws IOException {
+        long sessionTag = loop.nextTag();
+        try (Call call = new Call()) {
+            int status = call.status(
+                    "partywall_session_listener_accept", handle, sessionTag, call.result(), 0);
+            if (status == Native.TIMED_OUT) {
+                return null;
+            }
+            if (status != Native.OK) {
+                throw isClosed.get() ? new ClosedChannelException() : call.failure(status);
+            }
+            return new Session(loop, call.resultLong(), sessionTag);
         }
     }
 

@@ -6,8 +6,9 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * The event loop of all sessions of the process, and the daemon thread that runs it: the thread
- * receives for every session, and signals the waiters of listeners, sessions and streams.
+ * An event loop of sessions: its thread receives for every session, and signals the waiters of
+ * listeners, sessions and streams. One loop of the process has a daemon thread of its own; the
+ * others are those of {@link Loop}.
  *
  * <pre>
  *   peer ─▶ partywall_loop_wait ─▶ event with a tag ─▶ Source ─▶ waiters of a stream or session
@@ -28,13 +29,12 @@ final class SessionLoop {
         void signal(int kinds);
     }
 
-    private SessionLoop() throws PartywallException {
+    /** Makes a loop without a thread. */
+    SessionLoop() throws PartywallException {
         try (Call call = new Call()) {
             call.check("partywall_loop_new_once", call.result());
             handle = call.resultLong();
         }
-        Thread.ofPlatform().name("partywall-sessions").daemon().inheritInheritableThreadLocals(false)
-                .start(this::run);
     }
 
     /**
@@ -48,7 +48,10 @@ final class SessionLoop {
 
     private static synchronized SessionLoop make() throws PartywallException {
         if (shared == null) {
-            shared = new SessionLoop();
+            SessionLoop made = new SessionLoop();
+            Thread.ofPlatform().name("partywall-sessions").daemon().inheritInheritableThreadLocals(false)
+                    .start(made::run);
+            shared = made;
         }
         return shared;
     }
@@ -70,23 +73,67 @@ final class SessionLoop {
         sources.remove(tag);
     }
 
-    private void run() {
-        long memory = Native.allocateForever(16 + (long) EVENTS_MAX * Native.EVENT_BYTES);
+    /** Signals every source, because the loop is about to be freed. */
+    void signalAll() {
+        sources.values().forEach(source -> source.signal(
+                Native.READABLE | Native.WRITABLE | Native.OPENED | Native.ENDED));
+    }
+
+    /**
+     * Lets the sessions advance, waits for events at most for {@code timeout} nanoseconds, and
+     * signals their sources. Returns the number of events. {@code memory} has {@link #TURN_BYTES}.
+     *
+     * <p>No event comes a second time, so an observer that throws keeps no other source from being
+     * signalled. What it has thrown is thrown in the end.
+     */
+    int turn(long memory, long timeout) throws PartywallException {
         long events = memory + 16;
-        int status;
-        while ((status = Native.loopWait(handle, events, EVENTS_MAX, memory + 8, memory)) == Native.OK) {
-            long count = Native.getLong(memory + 8);
-            for (long event = events; event < events + count * Native.EVENT_BYTES;
-                    event += Native.EVENT_BYTES) {
-                Source source = sources.get(Native.getLong(event));
+        int status = Native.loopWait(handle, events, EVENTS_MAX, memory + 8, timeout, memory);
+        if (status != Native.OK) {
+            throw PartywallException.of(status, memory);
+        }
+        long count = Native.getLong(memory + 8);
+        RuntimeException failure = null;
+        for (long event = events; event < events + count * Native.EVENT_BYTES;
+                event += Native.EVENT_BYTES) {
+            Source source = sources.get(Native.getLong(event));
+            try {
                 if (source != null) {
                     source.signal(Native.getInt(event + 8));
                 }
+            } catch (RuntimeException thrown) {
+                failure = thrown;
             }
         }
-        throw new IllegalStateException(PartywallException.of(status, memory));
+        if (failure != null) {
+            throw failure;
+        }
+        return (int) count;
+    }
+
+    private void run() {
+        long memory = Native.allocateForever(TURN_BYTES);
+        try {
+            while (true) {
+                turnOrReport(memory);
+            }
+        } catch (PartywallException failure) {
+            throw new IllegalStateException(failure);
+        }
+    }
+
+    /** Hands what an observer has thrown to the handler of the thread, which goes on. */
+    private void turnOrReport(long memory) throws PartywallException {
+        try {
+            turn(memory, -1);
+        } catch (RuntimeException thrown) {
+            Thread thread = Thread.currentThread();
+            thread.getUncaughtExceptionHandler().uncaughtException(thread, thrown);
+        }
     }
 
     private static volatile SessionLoop shared;
     private static final int EVENTS_MAX = 256;
+    /** Size of the memory for an error, a count and the events of one turn. */
+    static final long TURN_BYTES = 16 + (long) EVENTS_MAX * Native.EVENT_BYTES;
 }

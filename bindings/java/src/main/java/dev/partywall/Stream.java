@@ -3,12 +3,15 @@ package dev.partywall;
 
 import java.io.IOException;
 import java.nio.channels.ClosedChannelException;
+import java.util.Objects;
+import java.util.function.IntConsumer;
 
 /** A stream of a session: messages in two directions, with an end and back-pressure of its own. */
 public final class Stream extends MessageChannel {
     private final SessionLoop loop;
     private final long tag;
     private final byte[] metadata;
+    private volatile IntConsumer observer = kinds -> { };
 
     Stream(SessionLoop loop, long handle, long tag) {
         super(handle);
@@ -19,6 +22,14 @@ public final class Stream extends MessageChannel {
             metadata = Native.bytes(call.resultLong(), call.secondResultLong());
         }
         loop.register(tag, this::signal);
+    }
+
+    /**
+     * Has the thread of the session's loop call {@code observer} with a set of the kinds of {@link
+     * Loop}. Attempt once after this call: events before it are not reported again.
+     */
+    public void onEvents(IntConsumer observer) {
+        this.observer = Objects.requireNonNull(observer);
     }
 
     /**
@@ -81,6 +92,7 @@ public final class Stream extends MessageChannel {
         if ((kinds & (Native.WRITABLE | Native.ENDED)) != 0) {
             sender.signal();
         }
+        observer.accept(kinds);
     }
 
     @Override

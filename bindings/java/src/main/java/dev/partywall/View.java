@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
+import java.nio.ByteBuffer;
 
 /**
  * A received message where it lies, without a copy. It ends with {@link #close}, which gives the
@@ -58,6 +59,13 @@ public final class View implements AutoCloseable {
     public void copyTo(long offset, byte[] target, int targetOffset, int count) {
         MemorySegment.copy(
                 Native.MEMORY, ValueLayout.JAVA_BYTE, at(offset, count), target, targetOffset, count);
+    }
+
+    /** Copies as many bytes from an offset of the message as {@code target} has room for. */
+    public void copyTo(long offset, ByteBuffer target) {
+        int count = target.remaining();
+        MemorySegment.copy(Native.MEMORY, at(offset, count), MemorySegment.ofBuffer(target), 0, count);
+        target.position(target.limit());
     }
 
     /** Returns a copy of the message. */

@@ -52,8 +52,17 @@ final class ConnectionTest {
                 return count;
             });
             FutureTask<Void> counting = Pair.start(() -> {
-                while (pair.server().receiverStats().messages() < 2000) {
-                    pair.client().senderStats();
+                try (Call call = new Call()) {
+                    long place = call.buffer(SenderStats.BYTES);
+                    while (pair.server().receiverStats().messages() < 2000) {
+                        // Many calls, which have the directions for a moment each.
+                        for (int count = 0; count < 1000; count++) {
+                            Call.invoke("partywall_channel_receiver_stats", pair.server().handle, place,
+                                    ReceiverStats.BYTES);
+                            Call.invoke("partywall_channel_sender_stats", pair.client().handle, place,
+                                    SenderStats.BYTES);
+                        }
+                    }
                 }
                 return null;
             });

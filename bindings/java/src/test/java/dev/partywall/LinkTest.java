@@ -136,6 +136,13 @@ final class LinkTest {
         }
     }
 
+    void impossibleSettingsAreRefused() throws Exception {
+        Check.thrown(IllegalArgumentException.class, () -> new LinkConfig().deadAfter(Duration.ofSeconds(-1)));
+        Check.equal(Check.thrown(PartywallException.class, () -> new LinkClient(null, "alice",
+                new LinkConfig().set("delivery", 9))).code(), PartywallException.SETTING);
+        Check.thrown(IllegalArgumentException.class, () -> new LinkClient(null, "a\0b", new LinkConfig()));
+    }
+
     void interruptAndCloseEndTheWaitOfALink() throws Exception {
         for (Thread.Builder threads : THREADS) {
             String address = Pair.address();

@@ -144,6 +144,23 @@ final class SessionTest {
         }
     }
 
+    void eachOfManyThreadsThatAcceptGetsASession() throws Exception {
+        try (SessionListener listener = SessionListener.bind(Pair.address())) {
+            List<FutureTask<Session>> accepting = new ArrayList<>();
+            List<FutureTask<Session>> connecting = new ArrayList<>();
+            for (int count = 0; count < 20; count++) {
+                accepting.add(Pair.start(() -> listener.accept(Pair.SOON)));
+            }
+            for (int count = 0; count < 20; count++) {
+                connecting.add(Pair.start(() -> Session.connect(listener.address())));
+            }
+            for (int count = 0; count < 20; count++) {
+                accepting.get(count).get().close();
+                connecting.get(count).get().close();
+            }
+        }
+    }
+
     void eachOfManyThreadsThatAcceptGetsAStream() throws Exception {
         try (Sessions sessions = Sessions.open(Pair.address(), new Config().streamsMax(2000))) {
             List<FutureTask<Stream>> accepting = new ArrayList<>();

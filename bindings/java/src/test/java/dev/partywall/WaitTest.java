@@ -11,6 +11,7 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Function;
 
 /** Waits end by a message, by an interrupt, and by close, in platform and virtual threads. */
@@ -30,6 +31,32 @@ final class WaitTest {
                     Check.equal(waiting.task.get(), 5);
                 }
             }
+        }
+    }
+
+    /** There are more of them than carriers. */
+    void virtualThreadsWithTheStrategyOfSpinningLetOthersRun() throws Exception {
+        Config config = new Config().waiting(Config.Wait.SPIN);
+        List<Pair> pairs = new ArrayList<>();
+        List<Waiting<Integer>> receiving = new ArrayList<>();
+        int count = 2 * Runtime.getRuntime().availableProcessors() + 4;
+        for (int index = 0; index < count; index++) {
+            Pair pair = Pair.open(Pair.address(), config);
+            pairs.add(pair);
+            receiving.add(new Waiting<>(Thread.ofVirtual(), () -> pair.server().recv(new byte[8])));
+        }
+        Waiting<Void> sending = new Waiting<>(Thread.ofVirtual(), () -> {
+            for (Pair pair : pairs) {
+                pair.client().send(new byte[3]);
+            }
+            return null;
+        });
+        sending.task.get();
+        for (Waiting<Integer> received : receiving) {
+            Check.equal(received.task.get(), 3);
+        }
+        for (Pair pair : pairs) {
+            pair.close();
         }
     }
 
@@ -134,12 +161,16 @@ final class WaitTest {
         for (int round = 0; round < 30; round++) {
             try (Pair pair = Pair.open()) {
                 CountDownLatch isStarted = new CountDownLatch(2);
+                AtomicBoolean isDone = new AtomicBoolean();
                 List<FutureTask<Void>> asking = new ArrayList<>();
                 for (int thread = 0; thread < 2; thread++) {
                     asking.add(Pair.start(() -> {
-                        while (!pair.client().isClosed()) {
-                            pair.client().sharesMemory();
-                            isStarted.countDown();
+                        try (Call call = new Call()) {
+                            while (!isDone.get()) {
+                                Call.invoke("partywall_channel_transport", pair.client().handle,
+                                        call.result(), call.secondResult());
+                                isStarted.countDown();
+                            }
                         }
                         return null;
                     }));
@@ -147,6 +178,7 @@ final class WaitTest {
                 isStarted.await();
                 pair.client().close();
                 Check.equal(pair.server().recv(Pair.SOON), null);
+                isDone.set(true);
                 for (FutureTask<Void> asked : asking) {
                     asked.get();
                 }

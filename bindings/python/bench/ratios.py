@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Compares the package with sockets and pipes of Python, in one run: believe the ratios.
+"""Compares the package with what Python has, and with iceoryx2, in one run: believe the ratios.
 
-Run it with the package and numpy installed: ``python bench.py``. Each figure is the median of
-rounds in which both sides take turns.
+``pip install ./bindings/python -r bindings/python/bench/requirements.txt``, then
+``python bindings/python/bench/ratios.py``, or with names of parts: ``loops trips streams objects``.
+Each figure is the median of rounds in which both sides take turns; the last column is the bar of the
+ratio. Without the package iceoryx2 its rows are left out, with a word.
 """
 
 import asyncio
+import ctypes
 import multiprocessing
 import os
+import sys
 import socket
 import statistics
 import tempfile
@@ -23,12 +27,21 @@ import partywall.multiprocessing
 ROUNDS = 7
 
 
-def compare(name: str, ours: Callable[[], float], theirs: Callable[[], float]) -> None:
-    """Prints the medians of two measurements in microseconds, and their ratio."""
-    pairs = [(ours(), theirs()) for _ in range(ROUNDS)]
+def show(name: str, pairs: list[tuple[float, float]], bar: float | None) -> None:
+    """Prints the medians of both sides in microseconds, their ratio, and its bar."""
     one = statistics.median(pair[0] for pair in pairs)
     other = statistics.median(pair[1] for pair in pairs)
-    print(f"{name:34} {one * 1e6:10.2f} {other * 1e6:10.2f} {one / other:8.2f}", flush=True)
+    said = "" if bar is None else f"{bar:.2f}"
+    print(
+        f"{name:36} {one * 1e6:10.2f} {other * 1e6:10.2f} {one / other:8.3f} {said:>6}", flush=True
+    )
+
+
+def compare(
+    name: str, ours: Callable[[], float], theirs: Callable[[], float], bar: float | None = None
+) -> None:
+    """Measures both sides in turn, and prints the medians."""
+    show(name, [(ours(), theirs()) for _ in range(ROUNDS)], bar)
 
 
 def timed(count: int, act: Callable[[], Any]) -> float:
@@ -48,10 +61,35 @@ def pair_in_process(address: str) -> tuple[partywall.Channel, partywall.Channel]
     return made[0], accepted
 
 
-def loops(address: str) -> None:
+def loop_of_iceoryx2() -> Callable[[bytes], None] | None:
+    """Returns the act of sending and receiving a message by iceoryx2, if the package is there."""
+    try:
+        import iceoryx2  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    except ImportError:
+        print("iceoryx2 is left out: pip install -r bindings/python/bench/requirements.txt")
+        return None
+    iceoryx2.set_log_level(iceoryx2.LogLevel.Error)
+    node = iceoryx2.NodeBuilder.new().create(iceoryx2.ServiceType.Ipc)
+    builder = node.service_builder(iceoryx2.ServiceName.new(f"partywall bench {os.getpid()}"))
+    service = builder.publish_subscribe(iceoryx2.Slice[ctypes.c_uint8]).open_or_create()
+    publisher = service.publisher_builder().initial_max_slice_len(65536).create()
+    subscriber = service.subscriber_builder().create()
+
+    def act(payload: bytes) -> None:
+        loaned = publisher.loan_slice_uninit(len(payload))
+        ctypes.memmove(loaned.payload().as_ptr(), payload, len(payload))
+        loaned.assume_init().send()
+        received = subscriber.receive()
+        ctypes.string_at(received.payload().as_ptr(), len(payload))
+
+    return act
+
+
+def loops(folder: str) -> None:
     """One thread holds both ends: the cost of the software alone."""
-    client, server = pair_in_process(address)
+    client, server = pair_in_process(f"unix:{folder}/loop.sock")
     left, right = socket.socketpair()
+    rival = loop_of_iceoryx2()
     for size, count in ((48, 20_000), (1024, 20_000), (65536, 2_000)):
         payload, buffer = bytes(size), bytearray(size)
 
@@ -67,6 +105,15 @@ def loops(address: str) -> None:
             f"loop, {size} B / socketpair",
             lambda count=count, ours=ours: timed(count, ours),  # type: ignore[misc]
             lambda count=count, theirs=theirs: timed(count, theirs),  # type: ignore[misc]
+            0.2 if size == 48 else None,
+        )
+        if rival is None:
+            continue
+        compare(
+            f"loop, {size} B / iceoryx2",
+            lambda count=count, ours=ours: timed(count, ours),  # type: ignore[misc]
+            lambda payload=payload: timed(2_000, lambda: rival(payload)),  # type: ignore[misc]
+            0.1 if size == 48 else None,
         )
 
 
@@ -107,7 +154,8 @@ def round_trips(folder: str) -> None:
             connection.sendall(payload)
             connection.recv(48)
 
-        compare("round trip, 48 B / Unix socket", lambda: timed(5000, ours), lambda: timed(5000, theirs))
+        name = "round trip, 48 B / Unix socket"
+        compare(name, lambda: timed(5000, ours), lambda: timed(5000, theirs), 0.5)
         channel.close()
         connection.close()
         for peer in peers:
@@ -153,9 +201,7 @@ def streams(folder: str) -> None:
         other = await asyncio.open_unix_connection(path)
         for _ in range(ROUNDS):
             pairs.append((await trip(*one), await trip(*other)))
-        ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
-        name = "asyncio, 48 B / its Unix streams"
-        print(f"{name:34} {ours * 1e6:10.2f} {theirs * 1e6:10.2f} {ours / theirs:8.2f}", flush=True)
+        show("asyncio, 48 B / its Unix streams", pairs, 0.9)
 
     asyncio.run(main())
     peer.terminate()
@@ -197,6 +243,7 @@ def objects(folder: str) -> None:
                 f"Connection, {size >> 10} KiB / Pipe",
                 lambda count=count, send=send: timed(count, lambda: send(ours)),  # type: ignore[misc]
                 lambda count=count, send=send: timed(count, lambda: send(left)),  # type: ignore[misc]
+                0.2 if size == 1 << 20 else None,
             )
         ours.close()
         left.close()
@@ -205,9 +252,9 @@ def objects(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    print(f"{'median, in microseconds':34} {'ours':>10} {'theirs':>10} {'ratio':>8}")
+    parts = {"loops": loops, "trips": round_trips, "streams": streams, "objects": objects}
+    chosen = sys.argv[1:] or list(parts)
+    print(f"{'median, in microseconds':36} {'ours':>10} {'theirs':>10} {'ratio':>8} {'bar':>6}")
     with tempfile.TemporaryDirectory() as directory:
-        loops(f"unix:{directory}/loop.sock")
-        round_trips(directory)
-        streams(directory)
-        objects(directory)
+        for part in chosen:
+            parts[part](directory)

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall.netty;
+
+import dev.partywall.Config;
+import dev.partywall.Loop;
+import dev.partywall.Session;
+import dev.partywall.SessionListener;
+import io.netty.channel.Channel;
+import io.netty.channel.EventLoop;
+import io.netty.channel.IoEvent;
+import io.netty.channel.IoEventLoop;
+import io.netty.channel.IoRegistration;
+import io.netty.channel.epoll.EpollIoHandle;
+import io.netty.channel.epoll.EpollIoOps;
+import io.netty.channel.unix.FileDescriptor;
+import io.netty.util.concurrent.Future;
+import io.netty.util.internal.logging.InternalLogger;
+import io.netty.util.internal.logging.InternalLoggerFactory;
+import java.io.IOException;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.LinkedHashSet;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executor;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * The loop of the library in one epoll event loop of Netty, which watches its descriptor.
+ *
+ * <pre>
+ *   descriptor is readable ─▶ turn: poll ─▶ observers: channels read, write, accept
+ *            ▲                  │ something came
+ *            └── nothing came ── look ◀─┘ again and again, at most for the spin budget
+ * </pre>
+ *
+ * A look is a task of the event loop, so that other tasks run in between. A look in vain makes the
+ * next ones rarer. Every method is called by the thread of the event loop.
+ */
+final class EpollLoop implements EpollIoHandle {
+    private static final InternalLogger LOGGER = InternalLoggerFactory.getInstance(EpollLoop.class);
+    private static final Map<IoEventLoop, EpollLoop> LOOPS = new ConcurrentHashMap<>();
+
+    private final IoEventLoop eventLoop;
+    private final Loop loop = new Loop();
+    private final FileDescriptor descriptor = new FileDescriptor(loop.fd());
+    private final Set<Channel> channels = new LinkedHashSet<>();
+    private final Runnable look = this::look;
+    private boolean isLooking;
+    private long lookUntil;
+    /** How many turns go by without a look, and how many are left of them. */
+    private int skips;
+    private int skipsLeft;
+
+    private EpollLoop(IoEventLoop eventLoop) throws IOException {
+        this.eventLoop = eventLoop;
+    }
+
+    /** What is called with a session, or with the reason why there is none. */
+    interface Connected {
+        void done(Session session, IOException failure);
+    }
+
+    /** Returns the loop in an event loop of Netty, whose thread calls. */
+    static EpollLoop of(EventLoop eventLoop) throws IOException {
+        IoEventLoop key = (IoEventLoop) eventLoop;
+        EpollLoop found = LOOPS.get(key);
+        if (found != null) {
+            return found;
+        }
+        EpollLoop made = new EpollLoop(key);
+        Future<IoRegistration> registered = key.register(made);
+        if (!registered.isSuccess()) {
+            made.loop.close();
+            throw new IOException("the event loop cannot watch another descriptor", registered.cause());
+        }
+        LOOPS.put(key, made);
+        key.terminationFuture().addListener(terminated -> made.end());
+        registered.getNow().submit(EpollIoOps.EPOLLIN);
+        return made;
+    }
+
+    /** Returns whether an event loop is one of epoll. */
+    static boolean isCompatible(EventLoop eventLoop) {
+        return eventLoop instanceof IoEventLoop it && it.isCompatible(EpollLoop.class);
+    }
+
+    /** Adds a channel, which is closed together with the event loop. */
+    void add(Channel channel) {
+        channels.add(channel);
+    }
+
+    static void remove(EventLoop eventLoop, Channel channel) {
+        EpollLoop found = LOOPS.get((IoEventLoop) eventLoop);
+        if (found != null) {
+            found.channels.remove(channel);
+        }
+    }
+
+    SessionListener bind(PartywallAddress address, Config config) throws IOException {
+        return loop.bind(address.toString(), config);
+    }
+
+    /**
+     * Opens a session, and calls {@code connected} in the event loop. Another thread waits for the
+     * handshake.
+     */
+    void connect(PartywallAddress address, Config config, Connected connected) {
+        HANDSHAKES.execute(() -> {
+            Session session;
+            try {
+                session = loop.connect(address.toString(), config);
+            } catch (IOException failure) {
+                run(() -> connected.done(null, failure), null);
+                return;
+            }
+            run(() -> connected.done(session, null), session);
+        });
+    }
+
+    private void run(Runnable task, Session session) {
+        try {
+            eventLoop.execute(task);
+        } catch (RejectedExecutionException isShutDown) {
+            if (session != null) {
+                session.close();
+            }
+        }
+    }
+
+    @Override
+    public FileDescriptor fd() {
+        return descriptor;
+    }
+
+    @Override
+    public void handle(IoRegistration registration, IoEvent event) {
+        if (poll() > 0) {
+            // Where the first poll found events, the second one leaves the descriptor not readable.
+            poll();
+            beginLooking();
+        }
+    }
+
+    /** Closes every channel of the event loop, which is about to end, and frees the loop. */
+    @Override
+    public void close() {
+        LOOPS.remove(eventLoop, this);
+        for (Channel channel : new ArrayList<>(channels)) {
+            channel.unsafe().close(channel.unsafe().voidPromise());
+        }
+        try {
+            loop.drain(DRAIN_MAX);
+        } catch (IOException failure) {
+            LOGGER.warn("The sessions of an event loop cannot end in good order.", failure);
+        }
+        loop.close();
+    }
+
+    /**
+     * Frees the loop if the event loop has not closed it: without a quiet period, one that is shut
+     * down may end at once, and leaves its channels as they are.
+     */
+    private void end() {
+        if (LOOPS.remove(eventLoop, this)) {
+            loop.close();
+        }
+    }
+
+    private int poll() {
+        try {
+            return loop.poll();
+        } catch (IOException failure) {
+            LOGGER.warn("The sessions of an event loop cannot advance.", failure);
+            return 0;
+        } catch (RuntimeException failure) {
+            LOGGER.warn("A channel has failed to handle an event.", failure);
+            return 1;
+        }
+    }
+
+    private void beginLooking() {
+        if (isLooking || PROCESSORS == 1) {
+            return;
+        }
+        if (skipsLeft > 0) {
+            skipsLeft--;
+            return;
+        }
+        isLooking = true;
+        lookUntil = System.nanoTime() + SPIN_BUDGET_NS;
+        eventLoop.execute(look);
+    }
+
+    private void look() {
+        boolean hasCome = poll() > 0;
+        if (hasCome) {
+            poll();
+        }
+        boolean isInTime = System.nanoTime() - lookUntil < 0;
+        if (!hasCome && isInTime) {
+            eventLoop.execute(look);
+            return;
+        }
+        isLooking = false;
+        // Looking is in vain, too, if others needed the processor meanwhile.
+        skips = isInTime ? 0 : Math.min(2 * skips + 1, SKIPS_MAX);
+        skipsLeft = skips;
+        if (hasCome) {
+            beginLooking();
+        }
+    }
+
+    private static Executor handshakes() {
+        ThreadPoolExecutor executor = new ThreadPoolExecutor(HANDSHAKES_MAX, HANDSHAKES_MAX, 1,
+                TimeUnit.SECONDS, new LinkedBlockingQueue<>(),
+                Thread.ofPlatform().name("partywall-handshake-", 0).daemon().factory());
+        executor.allowCoreThreadTimeOut(true);
+        return executor;
+    }
+
+    private static final int PROCESSORS = Runtime.getRuntime().availableProcessors();
+    /** Longest time of looking after something came. */
+    private static final long SPIN_BUDGET_NS = 50_000;
+    private static final int SKIPS_MAX = 63;
+    /** Number of handshakes of clients at the same time; others wait. */
+    private static final int HANDSHAKES_MAX = 64;
+    private static final Executor HANDSHAKES = handshakes();
+    /** Longest time for which an event loop that ends waits for peers that do not read. */
+    private static final Duration DRAIN_MAX = Duration.ofSeconds(1);
+}

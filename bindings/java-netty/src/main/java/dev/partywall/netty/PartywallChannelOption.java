@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall.netty;
+
+import dev.partywall.Config;
+import io.netty.channel.ChannelOption;
+
+/** Options of channels over streams, besides those of Netty. */
+public final class PartywallChannelOption {
+    /** The settings of the session, for {@code bind} and {@code connect}. */
+    public static final ChannelOption<Config> CONFIG =
+            ChannelOption.valueOf(PartywallChannelOption.class, "CONFIG");
+
+    private PartywallChannelOption() {}
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Callables of Python that the Rust crates call, such as rules of admission.
+//!
+//! ```text
+//!   Config ── owns ─▶ Callback ─▶ callable        the garbage collector follows these
+//!      ▲                 ▲
+//!   Listener          WeakCallback ◀── closure within the Rust crate, which owns nothing of Python
+//! ```
+//!
+//! A callable often refers to the object that holds the listener, which is a cycle. The collector
+//! finds it only if each reference to the callable belongs to an object of Python. So the objects
+//! that use a config hold the config, and a closure holds a `WeakCallback`, which is weak.
+
+use crate::wait::report_raised;
+use pyo3::PyTraverseError;
+use pyo3::exceptions::PyTypeError;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// A callable that a setting names.
+pub struct Callback {
+    /// `None` once the garbage collector has cleared it.
+    callable: Mutex<Option<Py<PyAny>>>,
+}
+
+impl Callback {
+    /// Takes the value of the setting `key`.
+    ///
+    /// # Errors
+    /// Fails if the value is not callable.
+    pub fn new(key: &str, value: &Bound<'_, PyAny>) -> PyResult<Arc<Self>> {
+        if !value.is_callable() {
+            return Err(PyTypeError::new_err(format!("{key} must be callable")));
+        }
+        Ok(Arc::new(Self { callable: Mutex::new(Some(value.clone().unbind())) }))
+    }
+
+    /// Returns what a closure of the Rust crate keeps.
+    pub fn downgrade(self: &Arc<Self>) -> WeakCallback {
+        WeakCallback(Arc::downgrade(self))
+    }
+
+    /// Shows the callable to the garbage collector, which must not wait for a lock.
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.callable.try_lock().map_or(Ok(()), |callable| visit.call(&*callable))
+    }
+
+    /// Drops the callable, because the collector has found it in a cycle of garbage.
+    pub fn clear(&self) {
+        let callable = self.callable.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(callable);
+    }
+}
+
+/// Calls a callback as long as its config lives.
+pub struct WeakCallback(Weak<Callback>);
+
+impl WeakCallback {
+    /// Calls the callable with one argument in this thread, and interprets what it returns. An
+    /// exception is reported, and `None` then stands for the result, as it does once the config is
+    /// gone or the interpreter exits.
+    pub fn call<A, T>(
+        &self,
+        argument: impl FnOnce(Python<'_>) -> PyResult<A>,
+        interpret: impl FnOnce(Bound<'_, PyAny>) -> PyResult<T>,
+    ) -> Option<T>
+    where
+        A: for<'py> IntoPyObject<'py>,
+    {
+        Python::try_attach(|py| {
+            let callback = self.0.upgrade()?;
+            let callable = {
+                let place = callback.callable.lock().unwrap_or_else(PoisonError::into_inner);
+                place.as_ref()?.clone_ref(py).into_bound(py)
+            };
+            let called = argument(py).and_then(|argument| callable.call1((argument,)));
+            match called.and_then(interpret) {
+                Ok(value) => Some(value),
+                Err(raised) => {
+                    report_raised(py, raised, &callable);
+                    None
+                }
+            }
+        })
+        .flatten()
+    }
+}
