@@ -166,6 +166,7 @@ final class EchoTest {
             byte[] bytes = Collector.pattern(1 << 20, 1);
             ChannelFuture written = client.writeAndFlush(Unpooled.wrappedBuffer(bytes));
             assertEquals(false, changes.poll(Ends.SOON_SECONDS, TimeUnit.SECONDS));
+            Ends.done(client.eventLoop().submit(() -> { })); // which runs behind the flush
             assertFalse(client.isWritable());
             assertFalse(written.isDone());
             ends.child().config().setAutoRead(true);
