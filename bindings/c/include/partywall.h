@@ -899,7 +899,8 @@ int32_t partywall_link_config_set_group(partywall_link_config *config, partywall
                                         partywall_error **error);
 /*
  * Drives the links of a group until one of them has a message, room or another state, and writes
- * the number of such links, which is 0 if there were none in time.
+ * the number of such links, which is 0 if there were none in time. Later calls count a link only for
+ * unreceived messages, so attempt on every link what is waited for.
  */
 int32_t partywall_link_group_poll(partywall_link_group *group, size_t *count, int64_t timeout_ns,
                                   partywall_error **error);
@@ -912,7 +913,10 @@ int32_t partywall_link_group_poll(partywall_link_group *group, size_t *count, in
 int32_t partywall_link_group_fd(partywall_link_group *group, int32_t *fd);
 /* Writes after how many nanoseconds the group's next timer is due; -1 if none is set. */
 int32_t partywall_link_group_next_timer(partywall_link_group *group, int64_t *timeout_ns);
-/* Adds a group to a loop, which reports `tag` as readable while links of the group have events. */
+/*
+ * Adds a group to a loop, which reports `tag` as readable while links of the group have events. Then
+ * call partywall_link_group_poll with timeout 0, and attempt on every link what is waited for.
+ */
 int32_t partywall_loop_add_links(partywall_loop *loop, partywall_link_group *group, uint64_t tag,
                                  partywall_error **error);
 

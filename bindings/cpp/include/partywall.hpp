@@ -991,8 +991,8 @@ class link_group : public detail::handle<partywall_link_group, partywall_link_gr
 public:
     link_group() { detail::call(partywall_link_group_new, out()); }
 
-    /// Drives the links until one of them has a message, room or another state, and returns the
-    /// number of such links; 0 if there were none in time.
+    /// Drives the links until one has a message, room or another state, and returns the number of
+    /// such links, 0 if none in time. Later calls count a link only for unreceived messages.
     std::size_t poll(timeout time = forever) {
         std::size_t count = 0;
         detail::call(partywall_link_group_poll, get(), &count, time);

@@ -57,7 +57,8 @@ export! {
         link_config::set_group(config, &*group.share_second()?)
     }
 
-    /// Drives the links of a group until one has events, and writes the number of those.
+    /// Drives the links of a group until one has events, and writes the number of those. Later calls
+    /// count the same link only for messages: C has no other call that ends its other events.
     fn partywall_link_group_poll(
         group: Handle<LinkGroupObject>, count: Out<usize>, timeout_ns: i64, error: Errors,
     ) reports error {
@@ -68,7 +69,8 @@ export! {
             Timeout::Zero => group.try_poll(),
             _ => group.poll(timeout.deadline()),
         };
-        count.write(polled.map_err(|error| Failure::system("polling a group", &error))?);
+        let polled = polled.map_err(|error| Failure::system("polling a group", &error))?;
+        count.write(if polled > 0 { group.ready().len() } else { 0 });
         Ok(())
     }
 
