@@ -57,8 +57,8 @@ export! {
         link_config::set_group(config, &*group.share_second()?)
     }
 
-    /// Drives the links of a group until one has events, and writes the number of those. Later calls
-    /// count the same link only for messages: C has no other call that ends its other events.
+    /// Drives the links of a group until one has events, and writes the number of those. Later
+    /// calls count the same link only for messages: C has no other call that ends its other events.
     fn partywall_link_group_poll(
         group: Handle<LinkGroupObject>, count: Out<usize>, timeout_ns: i64, error: Errors,
     ) reports error {
