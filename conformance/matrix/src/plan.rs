@@ -171,9 +171,9 @@ pub fn feature_of(kind: &str) -> &str {
     }
 }
 
-/// What pairs do.
+/// The kinds of exchange, each of which every pair makes.
 pub const KINDS: [&str; 5] = ["channel", "session", "link", "chain", "errors"];
-/// What carries the messages of a pair.
+/// The transports that carry the messages of a pair.
 pub const TRANSPORTS: [&str; 3] = ["shared", "unix", "tcp"];
 /// Jobs that run at the same time.
 const AT_ONCE: usize = 2;
