@@ -6,6 +6,7 @@ import dev.partywall.Loop;
 import dev.partywall.Session;
 import dev.partywall.SessionListener;
 import io.netty.channel.Channel;
+import io.netty.channel.ChannelPromise;
 import io.netty.channel.EventLoop;
 import io.netty.channel.IoEvent;
 import io.netty.channel.IoEventLoop;
@@ -35,11 +36,11 @@ import java.util.concurrent.TimeUnit;
  * <pre>
  *   descriptor is readable ─▶ turn: poll ─▶ observers: channels read, write, accept
  *            ▲                  │ something came
- *            └── nothing came ── look ◀─┘ again and again, at most for the spin budget
+ *            └── nothing came ── spin ◀─┘ again and again, at most for the spin budget
  * </pre>
  *
- * A look is a task of the event loop, so that other tasks run in between. A look in vain makes the
- * next ones rarer. Every method is called by the thread of the event loop.
+ * Each poll of a spin is a task of the event loop, so that other tasks run in between. A spin in vain
+ * makes the next ones rarer. Every method is called by the thread of the event loop.
  */
 final class EpollLoop implements EpollIoHandle {
     private static final InternalLogger LOGGER = InternalLoggerFactory.getInstance(EpollLoop.class);
@@ -49,10 +50,10 @@ final class EpollLoop implements EpollIoHandle {
     private final Loop loop = new Loop();
     private final FileDescriptor descriptor = new FileDescriptor(loop.fd());
     private final Set<Channel> channels = new LinkedHashSet<>();
-    private final Runnable look = this::look;
-    private boolean isLooking;
-    private long lookUntil;
-    /** How many turns go by without a look, and how many are left of them. */
+    private final Runnable spin = this::spin;
+    private boolean isSpinning;
+    private long spinUntil;
+    /** How many turns go by without a spin, and how many are left of them. */
     private int skips;
     private int skipsLeft;
 
@@ -89,9 +90,19 @@ final class EpollLoop implements EpollIoHandle {
         return eventLoop instanceof IoEventLoop it && it.isCompatible(EpollLoop.class);
     }
 
-    /** Adds a channel, which is closed together with the event loop. */
-    void add(Channel channel) {
-        channels.add(channel);
+    /**
+     * Adds a channel, which is closed together with the event loop, completes its registration, and
+     * then runs {@code first} as a task of the event loop.
+     */
+    static void register(Channel channel, ChannelPromise promise, Runnable first) {
+        try {
+            of(channel.eventLoop()).channels.add(channel);
+        } catch (IOException | RuntimeException failure) {
+            promise.setFailure(failure);
+            return;
+        }
+        promise.setSuccess();
+        channel.eventLoop().execute(first);
     }
 
     static void remove(EventLoop eventLoop, Channel channel) {
@@ -142,7 +153,7 @@ final class EpollLoop implements EpollIoHandle {
         if (poll() > 0) {
             // Where the first poll found events, the second one leaves the descriptor not readable.
             poll();
-            beginLooking();
+            beginSpinning();
         }
     }
 
@@ -183,35 +194,35 @@ final class EpollLoop implements EpollIoHandle {
         }
     }
 
-    private void beginLooking() {
-        if (isLooking || PROCESSORS == 1) {
+    private void beginSpinning() {
+        if (isSpinning || PROCESSORS == 1) {
             return;
         }
         if (skipsLeft > 0) {
             skipsLeft--;
             return;
         }
-        isLooking = true;
-        lookUntil = System.nanoTime() + SPIN_BUDGET_NS;
-        eventLoop.execute(look);
+        isSpinning = true;
+        spinUntil = System.nanoTime() + SPIN_BUDGET_NS;
+        eventLoop.execute(spin);
     }
 
-    private void look() {
+    private void spin() {
         boolean hasCome = poll() > 0;
         if (hasCome) {
             poll();
         }
-        boolean isInTime = System.nanoTime() - lookUntil < 0;
+        boolean isInTime = System.nanoTime() - spinUntil < 0;
         if (!hasCome && isInTime) {
-            eventLoop.execute(look);
+            eventLoop.execute(spin);
             return;
         }
-        isLooking = false;
-        // Looking is in vain, too, if others needed the processor meanwhile.
+        isSpinning = false;
+        // Spinning is in vain, too, if others needed the processor meanwhile.
         skips = isInTime ? 0 : Math.min(2 * skips + 1, SKIPS_MAX);
         skipsLeft = skips;
         if (hasCome) {
-            beginLooking();
+            beginSpinning();
         }
     }
 
@@ -224,7 +235,7 @@ final class EpollLoop implements EpollIoHandle {
     }
 
     private static final int PROCESSORS = Runtime.getRuntime().availableProcessors();
-    /** Longest time of looking after something came. */
+    /** Longest time of spinning after something came. */
     private static final long SPIN_BUDGET_NS = 50_000;
     private static final int SKIPS_MAX = 63;
     /** Number of handshakes of clients at the same time; others wait. */

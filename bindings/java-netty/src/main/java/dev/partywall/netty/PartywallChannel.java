@@ -148,14 +148,7 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
 
     @Override
     protected void doRegister(ChannelPromise promise) {
-        try {
-            EpollLoop.of(eventLoop()).add(this);
-        } catch (IOException | RuntimeException failure) {
-            promise.setFailure(failure);
-            return;
-        }
-        promise.setSuccess();
-        eventLoop().execute(this::takeReported);
+        EpollLoop.register(this, promise, this::takeReported);
     }
 
     @Override

@@ -95,14 +95,7 @@ public final class PartywallServerChannel extends AbstractServerChannel {
 
     @Override
     protected void doRegister(ChannelPromise promise) {
-        try {
-            EpollLoop.of(eventLoop()).add(this);
-        } catch (IOException | RuntimeException failure) {
-            promise.setFailure(failure);
-            return;
-        }
-        promise.setSuccess();
-        eventLoop().execute(this::accept);
+        EpollLoop.register(this, promise, this::accept);
     }
 
     @Override
@@ -149,7 +142,7 @@ public final class PartywallServerChannel extends AbstractServerChannel {
 
     private void runAccept() {
         if (!isRegistered()) {
-            return; // the registration looks
+            return; // the registration accepts
         }
         if (eventLoop().inEventLoop()) {
             accept();
