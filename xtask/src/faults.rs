@@ -146,6 +146,12 @@ pub const REGISTRY: &[Fault] = &[
     // holds the lock. Effect: a thread that leaves the lock late clears the flag of another thread,
     // which still holds the lock.
     fault("one_slot_for_all", &[model("bias")]),
+    // Faults: the thread that a lane of a handle favours looks at the lane before its presence is
+    // visible, or the thread that revokes the favour looks at no presence, or before the barrier.
+    // Effect: two calls of C use one object.
+    fault("no_light_barrier_of_lane", &[model("lane")]),
+    fault("no_heavy_barrier_of_lane", &[model("lane")]),
+    fault("no_look_for_presence", &[model("lane")]),
     // Fault: a sender on a socket writes at the position that it knew before its receiver sent
     // MOVE. Effect: the peer refuses the next record.
     fault("stale_boundary", &[test("partywall", "channels", "begin_on_socket")]),

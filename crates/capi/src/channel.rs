@@ -112,24 +112,31 @@ pub(crate) enum Sending {
 }
 
 impl Sending {
-    /// Sends a copy. The attempt that usually succeeds is apart from all else, because a short
-    /// message takes hardly longer than a function with many cases.
+    /// Sends a copy, if that takes no more than an attempt: it is apart from all else, because a
+    /// short message takes hardly longer than a function with many cases.
     #[inline(always)]
-    fn send(&mut self, payload: &[u8], timeout_ns: i64) -> Result<(), Failure> {
-        match self {
-            Self::Plain(sender) => match sender.try_send(payload) {
-                Ok(()) => Ok(()),
-                Err(error) => send_later(sender, payload, Timeout::new(timeout_ns), error),
-            },
-            _ => self.send_in_loop(payload, Timeout::new(timeout_ns)),
+    fn send_soon(&mut self, payload: &[u8], timeout_ns: i64) -> Option<Result<(), Failure>> {
+        let Self::Plain(sender) = self else { return None };
+        match sender.try_send(payload) {
+            Ok(()) => Some(Ok(())),
+            Err(error) if timeout_ns == 0 => Some(Err(error.into())),
+            Err(_) => None,
         }
     }
 
-    #[inline(never)]
-    fn send_in_loop(&mut self, payload: &[u8], timeout: Timeout) -> Result<(), Failure> {
-        let Self::InLoop(sender) = self else { return Err(Failure::state(FINISHED_HERE)) };
-        timeout.require_zero()?;
-        Ok(sender.try_send(payload)?)
+    /// Sends a copy.
+    fn send(&mut self, payload: &[u8], timeout: Timeout) -> Result<(), Failure> {
+        match self {
+            Self::Plain(sender) => match sender.try_send(payload) {
+                Ok(()) => Ok(()),
+                Err(error) => send_later(sender, payload, timeout, error),
+            },
+            Self::InLoop(sender) => {
+                timeout.require_zero()?;
+                Ok(sender.try_send(payload)?)
+            }
+            Self::Closed => Err(Failure::state(FINISHED_HERE)),
+        }
     }
 
     fn reserve(&mut self, len: usize, timeout: Timeout) -> Result<OwnedReservation, Failure> {
@@ -201,6 +208,31 @@ impl Sending {
     }
 }
 
+/// Sends a copy by a lane that does not favour the calling thread, or later.
+#[cold]
+#[inline(never)]
+fn send_slowly(
+    channel: Handle<ChannelObject>,
+    payload: &[u8],
+    timeout_ns: i64,
+) -> Result<(), Failure> {
+    channel.with_first(|sending| sending.send(payload, Timeout::new(timeout_ns)))
+}
+
+/// Where the bytes of a view begin, and their number.
+type RawView = (*const c_void, usize);
+
+const fn raw(view: &[u8]) -> RawView {
+    (view.as_ptr().cast(), view.len())
+}
+
+/// Receives a view by a lane that does not favour the calling thread, or in an unusual case.
+#[cold]
+#[inline(never)]
+fn view_slowly(channel: Handle<ChannelObject>, timeout_ns: i64) -> Result<RawView, Failure> {
+    channel.with_second(|receiving| receiving.view_in_time(Timeout::new(timeout_ns)).map(raw))
+}
+
 /// Waits for room for a message, as far as the timeout allows, after an attempt that has failed.
 #[cold]
 fn send_later(
@@ -243,22 +275,22 @@ enum Incoming {
 }
 
 impl Receiving {
-    /// Receives a view, which is valid until the next call of this direction.
+    /// Receives a view, if nothing else has to be done: the usual case, apart from all others as in
+    /// `Sending::send_soon`. The view is valid until the next call of this direction.
     #[inline(always)]
-    fn view(&mut self, timeout_ns: i64) -> Result<&[u8], Failure> {
-        // The usual case is apart from all else, as in `Sending::send`.
-        let is_usual = timeout_ns < 0
-            && matches!((&self.incoming, &self.held), (Incoming::Plain(_), Held::Nothing));
-        if !is_usual {
-            return self.view_in_time(Timeout::new(timeout_ns));
-        }
-        let Incoming::Plain(receiver) = &mut self.incoming else {
-            return Err(Failure::state(STOPPED_HERE)); // excluded above
+    fn view_soon(&mut self, timeout_ns: i64) -> Option<Result<RawView, Failure>> {
+        let (Incoming::Plain(receiver), Held::Nothing) = (&mut self.incoming, &self.held) else {
+            return None;
         };
-        receiver.recv_view()?.ok_or_else(|| Failure::state(FINISHED))
+        let view = match timeout_ns {
+            ..0 => receiver.recv_view().map_err(Failure::from),
+            0 => receiver.try_recv_view().map_err(Failure::from),
+            _ => return None,
+        };
+        Some(view.and_then(|view| view.map(raw).ok_or_else(|| Failure::state(FINISHED))))
     }
 
-    #[inline(never)]
+    /// Receives a view, which is valid until the next call of this direction.
     fn view_in_time(&mut self, timeout: Timeout) -> Result<&[u8], Failure> {
         if !matches!(self.held, Held::Nothing) && self.show_returned() {
             return self.view_held();
@@ -399,7 +431,8 @@ export! {
         channel: Handle<ChannelObject>, data: Bytes, len: usize, timeout_ns: i64, error: Errors,
     ) reports error {
         let payload = data.get(len, "data")?;
-        channel.with_first(|sending| sending.send(payload, timeout_ns))
+        let sent = channel.if_favoured_first(|sending| sending.send_soon(payload, timeout_ns));
+        sent.flatten().unwrap_or_else(|| send_slowly(channel, payload, timeout_ns))
     }
 
     /// Reserves memory for a message of `len` bytes.
@@ -408,7 +441,8 @@ export! {
         reservation: Out<Handle<ReservationObject>>, timeout_ns: i64, error: Errors,
     ) reports error {
         let (data, place) = (data.require("data")?, reservation.require("reservation")?);
-        let reserved = channel.first()?.reserve(len, Timeout::new(timeout_ns))?;
+        let reserved =
+            channel.with_first(|sending| sending.reserve(len, Timeout::new(timeout_ns)))?;
         reservation::give(reserved, data, place)
     }
 
@@ -417,8 +451,9 @@ export! {
         channel: Handle<ChannelObject>, reservation: Handle<ReservationObject>, timeout_ns: i64,
         error: Errors,
     ) reports error {
-        let mut sending = channel.first()?;
-        reservation::commit(reservation, |it| sending.commit(it, Timeout::new(timeout_ns)))
+        channel.with_first(|sending| {
+            reservation::commit(reservation, |it| sending.commit(it, Timeout::new(timeout_ns)))
+        })
     }
 
     /// Waits until the kernel has accepted the bytes of all sent messages.
@@ -456,12 +491,11 @@ export! {
         error: Errors,
     ) reports error {
         let (data, len) = (data.require("data")?, len.require("len")?);
-        channel.with_second(|receiving| {
-            let view = receiving.view(timeout_ns)?;
-            data.write(view.as_ptr().cast());
-            len.write(view.len());
-            Ok(())
-        })
+        let view = channel.if_favoured_second(|receiving| receiving.view_soon(timeout_ns));
+        let (at, length) = view.flatten().unwrap_or_else(|| view_slowly(channel, timeout_ns))?;
+        data.write(at);
+        len.write(length);
+        Ok(())
     }
 
     /// Receives a copy of the next message in `buffer`.

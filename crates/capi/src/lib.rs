@@ -44,4 +44,5 @@ mod spare;
 mod stream;
 #[allow(unsafe_code, reason = "a lane hands its value to the one call that has locked it")]
 mod table;
+mod thread;
 mod timeout;

@@ -4,30 +4,27 @@
 //! ```text
 //!   handle   generation (32 bits) │ index of the slot (24 bits) │ kind (8 bits)
 //!   slot     lane of the first direction, of the second, and of what any call may copy
-//!   lane     word: generation, state; value
-//!   state    VACANT ─insert─▶ IDLE ◀─lock, unlock─▶ BUSY ─panic─▶ POISONED
-//!              ▲               │ remove                            │ remove
-//!              └─ generation+1 ┴───────────────────────────────────┘
+//!   lane     lock with the generation and a state (partywall-ring, lane.rs); value
 //! ```
 //!
 //! # Invariants
 //!
 //! - The library never follows a handle. It compares the kind, then looks up the slot by its index.
 //! - A slot whose generation is used up is never used again, so no two objects have one handle.
-//! - A value is touched only by the thread that has changed the lane's state to BUSY.
+//! - A value is touched only by the call that has locked its lane.
 
 use crate::failure::Failure;
 use crate::spare;
+use crate::thread::{self, ThisProcess};
 use partywall_layout::seeded_fault;
+use partywall_ring::lane::{self, Claim, Refusal, Thread};
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
 
 /// A type of object to which C programs have handles.
 pub(crate) trait Object: Sized + 'static {
@@ -111,34 +108,57 @@ impl<O: Object> Handle<O> {
     #[inline]
     pub(crate) fn first(self) -> Result<Guard<'static, O::First>, Failure> {
         let (slot, generation) = self.locate()?;
-        slot.first.lock(generation).map_err(|refusal| refusal.explain(O::NAME))
+        slot.first.lock(generation).map_err(|refusal| explain(refusal, O::NAME))
     }
 
     /// Locks the first part of the object while `act` uses it. A panic of `act` poisons the part.
-    /// It is cheaper than a guard, which has to find out whether its thread panics.
+    /// The part favours a thread that does so again and again.
     ///
     /// # Errors
     /// Fails as [`first`](Self::first) does, and with the failure of `act`.
-    #[inline]
     pub(crate) fn with_first<R>(
         self,
         act: impl FnOnce(&mut O::First) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         let (slot, generation) = self.locate()?;
-        slot.first.with(generation, act).unwrap_or_else(|refusal| Err(refusal.explain(O::NAME)))
+        let used = match slot.first.enter(generation) {
+            Some(thread) => Ok(slot.first.use_inside(thread, act)),
+            None => slot.first.with(generation, act),
+        };
+        used.unwrap_or_else(|refusal| Err(explain(refusal, O::NAME)))
+    }
+
+    /// Lets `act` use the first part of the object, if it favours the calling thread; otherwise
+    /// [`with_first`](Self::with_first) may. A panic of `act` poisons the part.
+    #[inline(always)]
+    pub(crate) fn if_favoured_first<R>(self, act: impl FnOnce(&mut O::First) -> R) -> Option<R> {
+        let (slot, generation) = self.locate_soon()?;
+        let thread = slot.first.enter(generation)?;
+        Some(slot.first.use_inside(thread, act))
+    }
+
+    /// Lets `act` use the second part, as [`if_favoured_first`](Self::if_favoured_first) does.
+    #[inline(always)]
+    pub(crate) fn if_favoured_second<R>(self, act: impl FnOnce(&mut O::Second) -> R) -> Option<R> {
+        let (slot, generation) = self.locate_soon()?;
+        let thread = slot.second.enter(generation)?;
+        Some(slot.second.use_inside(thread, act))
     }
 
     /// Locks the second part of the object while `act` uses it.
     ///
     /// # Errors
     /// Fails as [`with_first`](Self::with_first) does.
-    #[inline]
     pub(crate) fn with_second<R>(
         self,
         act: impl FnOnce(&mut O::Second) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         let (slot, generation) = self.locate()?;
-        slot.second.with(generation, act).unwrap_or_else(|refusal| Err(refusal.explain(O::NAME)))
+        let used = match slot.second.enter(generation) {
+            Some(thread) => Ok(slot.second.use_inside(thread, act)),
+            None => slot.second.with(generation, act),
+        };
+        used.unwrap_or_else(|refusal| Err(explain(refusal, O::NAME)))
     }
 
     /// Locks the second part of the object for one call.
@@ -148,7 +168,7 @@ impl<O: Object> Handle<O> {
     #[inline]
     pub(crate) fn second(self) -> Result<Guard<'static, O::Second>, Failure> {
         let (slot, generation) = self.locate()?;
-        slot.second.lock(generation).map_err(|refusal| refusal.explain(O::NAME))
+        slot.second.lock(generation).map_err(|refusal| explain(refusal, O::NAME))
     }
 
     /// Locks the second part, and waits for other calls that lock it for a moment.
@@ -168,7 +188,7 @@ impl<O: Object> Handle<O> {
         O::Shared: Clone,
     {
         let (slot, generation) = self.locate()?;
-        let lock = || slot.shared.lock(generation).map_err(|refusal| refusal.explain(O::NAME));
+        let lock = || slot.shared.lock(generation).map_err(|refusal| explain(refusal, O::NAME));
         wait_briefly(lock).map(|guard| guard.clone())
     }
 
@@ -213,7 +233,7 @@ impl<O: Object> Handle<O> {
         ) -> R,
     ) -> Result<R, Failure> {
         let (slot, generation) = self.locate()?;
-        let refused = |refusal: Refusal| refusal.explain(O::NAME);
+        let refused = |refusal: Refusal| explain(refusal, O::NAME);
         let mut first = slot.first.lock_any(generation).map_err(refused)?;
         let mut second = slot.second.lock_part(generation).map_err(refused)?;
         let mut shared = slot.shared.lock_part(generation).map_err(refused)?;
@@ -245,6 +265,16 @@ impl<O: Object> Handle<O> {
         Ok((slot, (value >> 32) as u32))
     }
 
+    /// Returns what [`locate`](Self::locate) does for most handles, those of the first chunk.
+    #[inline(always)]
+    fn locate_soon(self) -> Option<(&'static Slot<O>, u32)> {
+        let value = self.value.addr() as u64;
+        let is_usual = value & 0xff == u64::from(O::KIND) && !seeded_fault("no_generation_check");
+        let slots = O::table().chunks.first()?.get().filter(|_| is_usual)?;
+        Some((slots.get(self.index() as usize)?, (value >> 32) as u32))
+    }
+
+    #[inline(always)]
     fn index(self) -> u32 {
         (self.value.addr() >> 8) as u32 & (SLOTS_MAX - 1)
     }
@@ -330,7 +360,7 @@ impl<O: Object> Table<O> {
 fn wait_briefly<T>(lock: impl Fn() -> Result<T, Failure>) -> Result<T, Failure> {
     for _ in 1..LOCK_ATTEMPTS {
         match lock() {
-            Err(failure) if failure.is_busy() => thread::yield_now(),
+            Err(failure) if failure.is_busy() => std::thread::yield_now(),
             locked => return locked,
         }
     }
@@ -351,29 +381,27 @@ struct Slot<O: Object> {
 }
 
 impl<O: Object> Slot<O> {
-    const fn new() -> Self {
+    fn new() -> Self {
         Self { first: Lane::new(), second: Lane::new(), shared: Lane::new() }
     }
 }
 
 /// One part of an object, which one call at a time may use.
 struct Lane<T> {
-    /// The generation of the object, shifted by two, and the state.
-    word: AtomicU64,
+    lock: lane::Lane,
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: `lock` gives the value to one thread at a time, and that thread passes it on by the
-// release store of its guard.
+// SAFETY: the lock gives the value to one thread at a time, and passes it on (`ring/src/lane.rs`).
 unsafe impl<T: Send> Sync for Lane<T> {}
 
 impl<T> Lane<T> {
-    const fn new() -> Self {
-        Self { word: AtomicU64::new(word(1, VACANT)), value: UnsafeCell::new(None) }
+    fn new() -> Self {
+        Self { lock: lane::Lane::new(), value: UnsafeCell::new(None) }
     }
 
     fn generation(&self) -> u32 {
-        (self.word.load(Ordering::Relaxed) >> 2) as u32
+        self.lock.generation()
     }
 
     /// Puts a value into a vacant lane, which only this thread knows.
@@ -381,8 +409,7 @@ impl<T> Lane<T> {
         // SAFETY: `take_vacant` gave the slot to this thread alone, and its state is VACANT.
         let place = unsafe { &mut *self.value.get() };
         *place = Some(value);
-        // ORDER: Release pairs with the Acquire in `claim`: whoever locks sees the value.
-        self.word.store(word(generation, IDLE), Ordering::Release);
+        self.lock.fill(generation);
     }
 
     /// Puts a value into a vacant lane, unless the value is empty: no call locks such a part.
@@ -404,14 +431,12 @@ impl<T> Lane<T> {
     /// Makes a lane vacant for the object of the next generation.
     #[inline]
     fn vacate(&self, generation: u32) {
-        // ORDER: the slot is reused by this thread, or by one that takes it out of the free list,
-        // whose mutex makes this visible.
-        self.word.store(word(generation, VACANT), Ordering::Relaxed);
+        self.lock.vacate(generation);
     }
 
     #[inline]
     fn lock(&self, generation: u32) -> Result<Guard<'_, T>, Refusal> {
-        self.exchange(generation, IDLE)
+        self.claim(generation, false)
     }
 
     /// Whether the lane has a value to guard.
@@ -426,67 +451,85 @@ impl<T> Lane<T> {
     /// Locks the lane also if a panic has poisoned it: its value is then only dropped.
     #[inline]
     fn lock_any(&self, generation: u32) -> Result<Guard<'_, T>, Refusal> {
-        match self.exchange(generation, IDLE) {
-            Err(Refusal::Poisoned) => self.exchange(generation, POISONED),
-            other => other,
-        }
+        self.claim(generation, true)
     }
 
-    /// Locks the lane, calls `act` with its value, and unlocks it; poisons it if `act` panics.
-    #[inline]
-    fn with<R>(&self, generation: u32, act: impl FnOnce(&mut T) -> R) -> Result<R, Refusal> {
-        self.claim(generation, IDLE)?;
-        let poison = Poison { word: &self.word, generation };
-        // SAFETY: `claim` has locked the lane for this call.
+    /// Enters the lane if it favours the calling thread, and returns that.
+    #[inline(always)]
+    fn enter(&self, generation: u32) -> Option<Thread<'static>> {
+        let thread = thread::current()?;
+        self.lock.enter(generation, thread).then_some(thread)
+    }
+
+    /// Calls `act` with the value of the lane that `thread`, the calling one, has entered, and
+    /// leaves the lane; poisons it if `act` panics.
+    #[inline(always)]
+    fn use_inside<R>(&self, thread: Thread<'static>, act: impl FnOnce(&mut T) -> R) -> R {
+        let entered = Entered(&self.lock);
+        // SAFETY: this call has entered the lane.
         let value = unsafe { &mut *self.value.get() };
         let value = value.as_mut().unwrap_or_else(|| unreachable!("a locked lane has a value"));
         let result = act(value);
-        mem::forget(poison);
-        // ORDER: Release pairs with the Acquire in `claim`: the next call sees the value.
-        self.word.store(word(generation, IDLE), Ordering::Release);
+        mem::forget(entered);
+        lane::Lane::leave(thread);
+        result
+    }
+
+    /// Locks the lane by exchange, calls `act` with its value, and unlocks it; poisons it if `act`
+    /// panics. The lane favours a thread that does so again and again.
+    fn with<R>(&self, generation: u32, act: impl FnOnce(&mut T) -> R) -> Result<R, Refusal> {
+        let thread = thread::registered();
+        let claim = self.lock.claim(generation, false, thread, &ThisProcess)?;
+        let claimed = Claimed { lane: &self.lock, claim };
+        // SAFETY: this call has locked the lane.
+        let value = unsafe { &mut *self.value.get() };
+        let value = value.as_mut().unwrap_or_else(|| unreachable!("a locked lane has a value"));
+        let result = act(value);
+        match thread {
+            Some(thread) => self.lock.release_to(&claimed.claim, thread),
+            None => self.lock.release(&claimed.claim),
+        }
+        mem::forget(claimed);
         Ok(result)
     }
 
     #[inline]
-    fn exchange(&self, generation: u32, from: u64) -> Result<Guard<'_, T>, Refusal> {
-        self.claim(generation, from)?;
-        Ok(Guard { lane: self, unlocked: word(generation, from), panics: thread::panicking() })
-    }
-
-    /// Changes the state of the lane from `from` to BUSY, for the generation of a handle.
-    #[inline]
-    fn claim(&self, generation: u32, from: u64) -> Result<(), Refusal> {
-        // ORDER: Acquire pairs with the Release of the call that unlocked the lane, and of `fill`.
-        let found = self.word.compare_exchange(
-            word(generation, from),
-            word(generation, BUSY),
-            Ordering::Acquire,
-            Ordering::Relaxed,
-        );
-        found.map(drop).map_err(|found| Refusal::of(found, generation))
+    fn claim(&self, generation: u32, takes_poisoned: bool) -> Result<Guard<'_, T>, Refusal> {
+        let claim = self.lock.claim(generation, takes_poisoned, thread::current(), &ThisProcess)?;
+        Ok(Guard { lane: self, claim, panics: std::thread::panicking() })
     }
 }
 
-/// Poisons a locked lane when it is dropped, which only a panic does.
-struct Poison<'a> {
-    word: &'a AtomicU64,
-    generation: u32,
-}
+/// A lane that this thread has entered. Dropping it poisons the lane, which only a panic does.
+struct Entered<'a>(&'a lane::Lane);
 
-impl Drop for Poison<'_> {
+impl Drop for Entered<'_> {
     #[cold]
     fn drop(&mut self) {
-        // ORDER: Release pairs with the Acquire in `claim`: the call that frees the object sees
-        // the value.
-        self.word.store(word(self.generation, POISONED), Ordering::Release);
+        // A thread that has entered a lane has a presence.
+        if let Some(thread) = thread::current() {
+            self.0.break_inside(thread, &ThisProcess);
+        }
+    }
+}
+
+/// A lane that a call has claimed. Dropping it poisons the lane, which only a panic does.
+struct Claimed<'a> {
+    lane: &'a lane::Lane,
+    claim: Claim,
+}
+
+impl Drop for Claimed<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.lane.break_claimed(&self.claim);
     }
 }
 
 /// A part of an object that one call has locked.
 pub(crate) struct Guard<'a, T> {
     lane: &'a Lane<T>,
-    /// The word of the lane once it is unlocked.
-    unlocked: u64,
+    claim: Claim,
     /// Whether the thread was panicking already when it locked the lane.
     panics: bool,
 }
@@ -523,51 +566,23 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        let is_poisoned = thread::panicking() && !self.panics;
-        let word = if is_poisoned { self.unlocked | POISONED } else { self.unlocked };
-        // ORDER: Release pairs with the Acquire in `claim`: the next call sees the value.
-        self.lane.word.store(word, Ordering::Release);
-    }
-}
-
-/// Why a lane could not be locked.
-enum Refusal {
-    /// The object was freed, or never made.
-    Gone,
-    /// Another call uses the part.
-    Busy,
-    /// A panic has left the part in an unknown state.
-    Poisoned,
-}
-
-impl Refusal {
-    const fn of(found: u64, generation: u32) -> Self {
-        match found & 3 {
-            _ if found >> 2 != generation as u64 => Self::Gone,
-            BUSY => Self::Busy,
-            POISONED => Self::Poisoned,
-            _ => Self::Gone,
-        }
-    }
-
-    #[cold]
-    fn explain(self, name: &'static str) -> Failure {
-        match self {
-            Self::Gone => Failure::handle(name),
-            Self::Busy => Failure::busy(),
-            Self::Poisoned => Failure::poisoned(name),
+        if std::thread::panicking() && !self.panics {
+            self.lane.lock.break_claimed(&self.claim);
+        } else {
+            self.lane.lock.release(&self.claim);
         }
     }
 }
 
-const fn word(generation: u32, state: u64) -> u64 {
-    (generation as u64) << 2 | state
+/// Explains why a lane could not be locked.
+#[cold]
+fn explain(refusal: Refusal, name: &'static str) -> Failure {
+    match refusal {
+        Refusal::Gone => Failure::handle(name),
+        Refusal::Busy => Failure::busy(),
+        Refusal::Poisoned => Failure::poisoned(name),
+    }
 }
-
-const VACANT: u64 = 0;
-const IDLE: u64 = 1;
-const BUSY: u64 = 2;
-const POISONED: u64 = 3;
 
 /// Most attempts to lock a part that others lock for a moment.
 const LOCK_ATTEMPTS: u32 = 10_000;
@@ -581,6 +596,7 @@ const CHUNKS: usize = place(SLOTS_MAX - 1).0 + 1;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::thread;
 
     struct Sample;
 
@@ -611,6 +627,23 @@ mod tests {
 
         fn table() -> &'static Table<Self> {
             &OTHERS
+        }
+    }
+
+    /// A type of few objects, which all lie in the first chunk.
+    struct Favouring;
+
+    static FAVOURING: Table<Favouring> = Table::new();
+
+    impl Object for Favouring {
+        type First = String;
+        type Second = u32;
+        type Shared = &'static str;
+        const KIND: u8 = 28;
+        const NAME: &'static str = "favouring";
+
+        fn table() -> &'static Table<Self> {
+            &FAVOURING
         }
     }
 
@@ -733,6 +766,104 @@ mod tests {
         assert_eq!(*handle.first().unwrap(), "ab");
         assert!(handle.remove().is_ok());
         assert_eq!(code(handle.with_first(|_| Ok(()))), 902);
+    }
+
+    /// The handle of another, for another thread.
+    fn same(at: usize) -> Handle<Favouring> {
+        Handle { value: ptr::without_provenance_mut(at), object: PhantomData }
+    }
+
+    /// Calls until the first part favours this thread, if the system allows that.
+    fn favour(handle: Handle<Favouring>) -> bool {
+        for _ in 0..100_000 {
+            assert_eq!(code(handle.with_first(|_| Ok(()))), 0);
+            if handle.if_favoured_first(|_| ()).is_some() {
+                return true;
+            }
+        }
+        assert!(!partywall_sys::barrier::is_available());
+        false
+    }
+
+    #[test]
+    fn part_that_favours_a_thread_refuses_while_it_is_used() {
+        let handle = Handle::<Favouring>::insert_with("a".into(), 1, "s").unwrap();
+        let at = handle.value.addr();
+        if !favour(handle) {
+            return;
+        }
+        let used = handle.if_favoured_first(|first| {
+            first.push('b');
+            assert!(handle.if_favoured_first(|_| ()).is_none());
+            assert_eq!(code(handle.with_first(|_| Ok(()))), 8);
+            assert_eq!(code(handle.first()), 8);
+            assert_eq!(code(handle.with_second(|_| Ok(()))), 0);
+            let other = move || (code(same(at).with_first(|_| Ok(()))), code(same(at).remove()));
+            assert_eq!(thread::scope(|it| it.spawn(other).join().unwrap()), (8, 8));
+        });
+        assert!(used.is_some());
+        assert_eq!(*handle.first().unwrap(), "ab");
+        assert!(
+            handle.if_favoured_first(|_| ()).is_some(),
+            "a guard of the thread keeps the favour"
+        );
+        let other = move || {
+            let push = |first: &mut String| {
+                first.push('c');
+                Ok(())
+            };
+            code(same(at).with_first(push))
+        };
+        assert_eq!(thread::scope(|it| it.spawn(other).join().unwrap()), 0);
+        assert!(handle.if_favoured_first(|_| ()).is_none());
+        assert!(favour(handle));
+        let taken = thread::scope(|it| it.spawn(move || same(at).remove()).join().unwrap());
+        assert_eq!(taken.unwrap().0.as_deref(), Some("abc"));
+        assert!(handle.if_favoured_first(|_| ()).is_none());
+        assert_eq!(code(handle.with_first(|_| Ok(()))), 902);
+    }
+
+    #[test]
+    fn panic_poisons_a_part_that_favours_its_thread() {
+        let handle = Handle::<Favouring>::insert_with("a".into(), 1, "s").unwrap();
+        if !favour(handle) {
+            return;
+        }
+        let panicked = std::panic::catch_unwind(|| {
+            handle.if_favoured_first(|_| panic!("a panic of the test"));
+        });
+        assert!(panicked.is_err());
+        assert!(handle.if_favoured_first(|_| ()).is_none());
+        assert_eq!(code(handle.with_first(|_| Ok(()))), 903);
+        let other = Handle::<Favouring>::insert_with("a".into(), 1, "s").unwrap();
+        assert!(favour(other), "the thread is inside no lane any more");
+        assert!(handle.remove().is_ok() && other.remove().is_ok());
+    }
+
+    #[test]
+    fn calls_of_several_threads_never_use_a_part_at_the_same_time() {
+        let handle = Handle::<Favouring>::insert_with("a".into(), 0, "s").unwrap();
+        let at = handle.value.addr();
+        let work = move || {
+            let (handle, mut used) = (same(at), 0);
+            for call in 0..20_000 {
+                let add = |value: &mut u32| {
+                    *value = std::hint::black_box(*value) + 1;
+                    *value
+                };
+                let soon = handle.if_favoured_second(add).is_some();
+                used += u32::from(soon || handle.with_second(|it| Ok(add(it))).is_ok());
+                if call % 1000 == 0 {
+                    thread::yield_now();
+                }
+            }
+            used
+        };
+        let used = thread::scope(|it| {
+            let threads = [(); 3].map(|()| it.spawn(work));
+            threads.map(|thread| thread.join().unwrap()).iter().sum()
+        });
+        assert_eq!(handle.remove().unwrap().1, Some(used));
     }
 
     #[test]

@@ -27,6 +27,7 @@ extern crate alloc;
 pub mod bias;
 mod bins;
 pub mod consumer;
+pub mod lane;
 #[cfg(not(loom))]
 #[allow(unsafe_code, reason = "the one file that touches shared memory")]
 pub mod mem;

@@ -35,13 +35,13 @@ use std::mem::{MaybeUninit, transmute};
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use crate::barrier;
 use partywall_ring::Bias;
 use partywall_ring::bias::{Inside, Slots};
-use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 
 /// A mutex whose fast path has no atomic read-modify-write; see the module documentation.
 ///
@@ -229,7 +229,7 @@ impl<T> Biased<T> {
         // before this thread has left.
         let thread = thread_number();
         let is_habit = habits.last == thread && habits.in_a_row >= habits.needed;
-        if is_habit && has_membarrier() {
+        if is_habit && barrier::is_available() {
             habits.in_a_row = 0;
             self.bias.favour(thread, &mut habits.slots);
         }
@@ -378,19 +378,10 @@ fn thread_number() -> u64 {
     })
 }
 
-/// Whether this process can make all its threads execute a barrier.
-fn has_membarrier() -> bool {
-    static HAS: OnceLock<bool> = OnceLock::new();
-    *HAS.get_or_init(|| {
-        membarrier_query().contains_command(MembarrierCommand::PrivateExpedited)
-            && membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
-    })
-}
-
 /// Makes every thread of this process execute a full barrier between the start and the end of the
 /// call.
 fn barrier_in_all_threads() {
-    let done = membarrier(MembarrierCommand::PrivateExpedited);
+    let done = barrier::in_all_threads();
     // No thread becomes favoured unless the registration for the barrier succeeded. A sandbox can
     // still forbid the barrier later. Then no thread may continue, because mutual exclusion is
     // lost.

@@ -58,6 +58,7 @@ pub mod shared;
 #[allow(unsafe_code)] // sigaction, and mmap from its handler
 pub mod sigbus;
 
+pub mod barrier;
 pub mod cgroup;
 pub mod clock;
 pub mod connect;

@@ -91,10 +91,6 @@ const ALLOWED: &[(&str, &str)] = &[
     ("xtask/", "runs in the build, shares no memory"),
     ("crates/testkit/", "scaffolding of tests: a counter that numbers addresses"),
     (
-        "crates/capi/src/table.rs",
-        "the word of a handle's lane: generation and lock are one exchange in each call of C",
-    ),
-    (
         "crates/sys/src/biased.rs",
         "a counter that numbers threads; the protocol is ring/src/bias.rs",
     ),

@@ -8,7 +8,7 @@
 //!  ├──▶  link ──▶ reconcile           shmipc    extras
 //!  │        │                           │          │
 //!  └────────┴──▶  partywall  ◀──────────┴──────────┘
-//!            capi ──▶ partywall, link, shmipc, extras, layout
+//!            capi ──▶ partywall, link, shmipc, extras, layout, ring, sys
 //!                     │
 //!                   wait ──▶ ring ──▶ layout
 //!                     └────▶ sys ──▶ ring
@@ -317,7 +317,8 @@ const TABLE: &[Row] = &[
         loom_only: &[],
         dev: &["partywall-testkit", "proptest", "tempfile"],
     },
-    // The crate `capi` uses only public APIs, and of `partywall-layout` the guards of seeded faults
+    // The crate `capi` uses only public APIs, of `partywall-layout` the guards of seeded faults, of
+    // `partywall-ring` the lanes of handles, and of `partywall-sys` the barrier that those need
     // (docs/decisions/0037-c-interface.md).
     Row {
         directory: "crates/capi",
@@ -326,7 +327,9 @@ const TABLE: &[Row] = &[
             "partywall-extras",
             "partywall-layout",
             "partywall-link",
+            "partywall-ring",
             "partywall-shmipc",
+            "partywall-sys",
         ],
         loom_only: &[],
         dev: &["partywall-testkit", "tempfile"],

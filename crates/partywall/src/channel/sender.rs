@@ -557,7 +557,7 @@ impl AnySender {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         match self {
             Self::SharedMemory(end) => end.try_send(payload),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Models that check the memory orders of ring, slab, parking and biased lock, in every
+//! Models that check the memory orders of ring, slab, parking, lanes and biased lock, in every
 //! interleaving within the stated bounds.
 #![cfg(loom)]
 
@@ -9,6 +9,7 @@ mod model;
 mod one_way;
 
 mod bias;
+mod lane;
 mod parking;
 mod release;
 mod ring;

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The threads that call the library, as the lanes of handles know them: each has a presence, which
+//! another thread gets when it ends.
+//!
+//! ```text
+//!   first call that could favour the thread ─▶ presence, from those of ended threads or a new one
+//!   end of the thread ─▶ presence goes back
+//! ```
+//!
+//! A presence is never freed, because lanes name it by its number. Where the system has no barrier
+//! that one thread makes all execute, no thread has a presence, and every call claims its lane by
+//! exchange.
+
+use partywall_ring::lane::{NUMBER_MAX, Presence, Process, Thread};
+use partywall_sys::barrier;
+use std::cell::Cell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// Returns the calling thread, if it has a presence.
+#[inline]
+pub(crate) fn current() -> Option<Thread<'static>> {
+    CURRENT.get()
+}
+
+/// Returns the calling thread, and gives it a presence if that is possible.
+#[cold]
+pub(crate) fn registered() -> Option<Thread<'static>> {
+    if CURRENT.get().is_none() && barrier::is_available() {
+        // A thread that is ending, whose own values are gone, gets none.
+        let _ = RETURN.try_with(|it| {
+            CURRENT.set(presences().take());
+            it.0.set(CURRENT.get());
+        });
+    }
+    CURRENT.get()
+}
+
+/// The process, which lanes ask for presences and barriers.
+pub(crate) struct ThisProcess;
+
+impl Process for ThisProcess {
+    fn presence(&self, number: u32) -> Option<&Presence> {
+        presences().all.get(number as usize - 1).copied()
+    }
+
+    fn heavy_barrier(&self) -> bool {
+        barrier::in_all_threads().is_ok()
+    }
+
+    fn pause(&self) {
+        thread::yield_now();
+    }
+}
+
+/// The presences of all threads that have called the library.
+struct Presences {
+    /// Each at its number, less one.
+    all: Vec<&'static Presence>,
+    /// The numbers of those whose thread has ended.
+    free: Vec<u32>,
+}
+
+impl Presences {
+    fn take(&mut self) -> Option<Thread<'static>> {
+        let number = match self.free.pop() {
+            Some(number) => number,
+            None => {
+                let number = u32::try_from(self.all.len() + 1).ok();
+                let number = number.filter(|number| *number <= NUMBER_MAX)?;
+                self.all.push(Box::leak(Box::default()));
+                number
+            }
+        };
+        let presence = self.all.get(number as usize - 1)?;
+        Some(Thread::new(presence, number))
+    }
+}
+
+static PRESENCES: Mutex<Presences> = Mutex::new(Presences { all: Vec::new(), free: Vec::new() });
+
+fn presences() -> MutexGuard<'static, Presences> {
+    PRESENCES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+thread_local! {
+    // Apart from what returns it, because a value without a destructor is read without a check.
+    static CURRENT: Cell<Option<Thread<'static>>> = const { Cell::new(None) };
+    static RETURN: Return = const { Return(Cell::new(None)) };
+}
+
+/// Returns the presence of a thread when that ends.
+struct Return(Cell<Option<Thread<'static>>>);
+
+impl Drop for Return {
+    fn drop(&mut self) {
+        CURRENT.set(None);
+        if let Some(thread) = self.0.take() {
+            presences().free.push(thread.number());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presence_of_an_ended_thread_is_one_of_those_that_others_get() {
+        let number = || thread::spawn(|| registered().map(|it| it.number())).join().unwrap();
+        let Some(first) = number() else { return };
+        assert!(presences().free.contains(&first) || presences().all.len() > 1);
+        assert!(ThisProcess.presence(first).is_some());
+        assert_eq!(registered().map(|it| it.number()), current().map(|it| it.number()));
+    }
+}
