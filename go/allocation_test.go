@@ -31,8 +31,8 @@ func TestMessagesCostNoAllocation(t *testing.T) {
 	})
 }
 
-// After the warm-up, a Write and the Read of its bytes allocate nothing. A doorbell that is a byte on
-// the control socket would allocate in the goroutine that reads that socket, so it is left out.
+// After the warm-up, a Write and the Read of its bytes allocate nothing. A doorbell that is a byte
+// on the control socket would allocate in the goroutine that reads that socket, so it is left out.
 func TestBytesOfStreamsCostNoAllocation(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
@@ -53,8 +53,8 @@ func TestBytesOfStreamsCostNoAllocation(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// The first CREDIT that the receiver sends allocates the memory in which every later one is
-			// written, so the warm-up is long enough for it.
+			// The first CREDIT that the receiver sends allocates the memory in which every later
+			// one is written, so the warm-up is long enough for it.
 			for range 10_000 {
 				exchange()
 			}

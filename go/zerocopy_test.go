@@ -80,7 +80,8 @@ func TestPeekAndDiscard(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for _, n := range []int{0, 2, 3, 4, 6000} { // lengths that end within a message, and that span several
+		// Lengths that end within a message, and that span several.
+		for _, n := range []int{0, 2, 3, 4, 6000} {
 			if b, err := answered.Peek(n); err != nil || !bytes.Equal(b, want[:n]) {
 				t.Fatalf("Peek(%d): %d bytes, %v", n, len(b), err)
 			}

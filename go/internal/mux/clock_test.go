@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// waitFor waits for n calls of ticks, and returns the numbers of the ticks in the order of the calls.
+// waitFor waits for n calls of ticks, and returns the numbers of the ticks in the order of the
+// calls.
 func waitFor(t *testing.T, calls <-chan int, n int) (found []int) {
 	t.Helper()
 	for range n {
@@ -37,10 +38,12 @@ func TestTicksAreCalledInOrder(t *testing.T) {
 			started = time.Now()
 			ticks[i].start()
 			if i == 1 {
-				waitFor(t, calls, 2) // the timer has fired for these two, and is set again for those that follow
+				// The timer has fired for these two, and is set again for those that follow.
+				waitFor(t, calls, 2)
 			}
+			// The ticks are started at different times, so they are due at different times.
 			for time.Since(started) < tickTime/4 {
-				runtime.Gosched() // the ticks are started at different times, so they are due at different times
+				runtime.Gosched()
 			}
 		}
 		if found := waitFor(t, calls, 3); !slices.Equal(found, []int{0, 2, 4}) {

@@ -37,8 +37,8 @@ func TestImagesOverSocket(t *testing.T) {
 	})
 }
 
-// TestImagesOverSharedMemory writes each image of sessions that is for rings into the ring of a real
-// connection. The listener is that of [TestImagesOverSocket].
+// TestImagesOverSharedMemory writes each image of sessions that is for rings into the ring of a
+// real connection. The listener is that of [TestImagesOverSocket].
 func TestImagesOverSharedMemory(t *testing.T) {
 	for _, transport := range transports[:2] {
 		t.Run(transport.name, func(t *testing.T) {

@@ -178,7 +178,8 @@ func (v *rustVictim) attackOverSocket(t *testing.T, i image) {
 	v.mustSay(t, i.name, endOf(i))
 }
 
-// appendFigure appends a line to the file that [figuresVariable] names, and does nothing without it.
+// appendFigure appends a line to the file that [figuresVariable] names, and does nothing without
+// it.
 func appendFigure(t *testing.T, line string) {
 	t.Helper()
 	path := os.Getenv(figuresVariable)
