@@ -211,8 +211,8 @@ func TestUrgentWaiterDrives(t *testing.T) {
 // H8: the role is offered to a goroutine whose context has just ended. The peer's PING is answered
 // nevertheless. The test itself takes the role as a driver does.
 func TestHeirThatReturnsLeaves(t *testing.T) {
-	// A follower that sees the offer before the end of its context drives, which is correct, too. So
-	// one repetition might not test the rule.
+	// A follower that sees the offer before the end of its context drives, which is correct, too.
+	// So one repetition might not test the rule.
 	for range 20 {
 		inBubble(t, func(t *testing.T, sessions [2]*Session, own, peers *Stream) {
 			s := sessions[0]
