@@ -255,7 +255,8 @@ impl Receiving {
         let Incoming::Plain(receiver) = &mut self.incoming else {
             return Err(Failure::state(STOPPED_HERE)); // excluded above
         };
-        let view = if timeout_ns == 0 { receiver.try_recv_view()? } else { receiver.recv_view()? };
+        let view =
+            if timeout_ns == 0 { receiver.try_recv_view()? } else { receiver.recv_view()? };
         view.ok_or_else(|| Failure::state(FINISHED))
     }
 
