@@ -143,6 +143,9 @@ func (s *socketSender) Reserve(n uint64) (*Reservation, error) {
 	if err := s.carrier.check(); err != nil {
 		return nil, err
 	}
+	if s.isClosed {
+		return nil, ErrClosed
+	}
 	if n > s.messageMax {
 		return nil, &TooLongError{Size: n, Max: s.messageMax}
 	}
