@@ -53,12 +53,13 @@ func (d kitexDialer) DialTimeout(
 	if err != nil {
 		return nil, err
 	}
-	return newClientConn(c), nil
+	return newClientConn(c, network), nil
 }
 
 // A clientConn is a stream with the buffers that Kitex reads and writes.
 type clientConn struct {
 	net.Conn
+	network  string          // with which Kitex has dialed
 	done     <-chan struct{} // closed once the session is over; nil without a session
 	in       *bufiox.DefaultReader
 	out      *bufiox.DefaultWriter
@@ -67,9 +68,10 @@ type clientConn struct {
 
 var _ remote.IsActive = (*clientConn)(nil)
 
-func newClientConn(c net.Conn) *clientConn {
+func newClientConn(c net.Conn, network string) *clientConn {
 	made := &clientConn{
-		Conn: c, in: bufiox.NewDefaultReader(c), out: bufiox.NewDefaultWriter(c),
+		Conn: c, network: network,
+		in: bufiox.NewDefaultReader(c), out: bufiox.NewDefaultWriter(c),
 	}
 	if stream, ok := c.(*partywall.Stream); ok {
 		made.done = stream.Session().Done()
@@ -96,6 +98,19 @@ func (c *clientConn) IsActive() bool {
 		return !c.isClosed.Load()
 	}
 }
+
+// RemoteAddr returns the address of the listener, under the network with which Kitex has dialed. A
+// pool of long connections keeps a connection under that network, and closes one of another.
+func (c *clientConn) RemoteAddr() net.Addr { return dialedAddr{c.Conn.RemoteAddr(), c.network} }
+
+// A dialedAddr is the address of a listener, with the network of a dialer of Kitex.
+type dialedAddr struct {
+	net.Addr
+	network string
+}
+
+// Network returns the network that Kitex has passed to the dialer.
+func (a dialedAddr) Network() string { return a.network }
 
 // Close closes the stream. It leaves the buffer to the garbage collector: with gRPC, another
 // goroutine may read at this moment, and a released buffer has a new owner.

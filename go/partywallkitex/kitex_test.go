@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/cloudwego/kitex/client/callopt"
 	"github.com/cloudwego/kitex/pkg/connpool"
 	"github.com/cloudwego/kitex/pkg/kerrors"
+	"github.com/cloudwego/kitex/pkg/remote"
 	"github.com/cloudwego/kitex/pkg/rpcinfo"
 	"github.com/cloudwego/kitex/transport"
 
@@ -277,6 +280,40 @@ func TestContextWithoutCallHasNoPeer(t *testing.T) {
 	if _, ok := PeerFromContext(ctx); ok {
 		t.Error("a call without an origin has a peer")
 	}
+}
+
+// A countedDialer counts the connections that it has made.
+type countedDialer struct {
+	remote.Dialer
+	count atomic.Int64
+}
+
+// DialTimeout counts and connects.
+func (d *countedDialer) DialTimeout(
+	network, address string, timeout time.Duration,
+) (net.Conn, error) {
+	d.count.Add(1)
+	return d.Dialer.DialTimeout(network, address, timeout)
+}
+
+// A pool keeps a connection under the network of its remote address.
+func TestPoolUsesAConnectionAgain(t *testing.T) {
+	eachTransport(t, func(t *testing.T, transport string) {
+		s := startServer(t, "unix:"+t.TempDir()+"/s", transport, "")
+		var sessions partywall.Dialer
+		dialer := &countedDialer{Dialer: NewDialer(&sessions)}
+		options := append(protocols["long connections"], client.WithDialer(dialer))
+		c := s.client(t, options...)
+		for i := range 10 {
+			mustEcho(t, c, counted(i, 100))
+		}
+		if count := dialer.count.Load(); count != 1 {
+			t.Errorf("10 calls make %d connections", count)
+		}
+		if err := sessions.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Addresses that a resolver gives name their network apart.

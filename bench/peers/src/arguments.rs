@@ -2,6 +2,7 @@
 //! The command line of `bench-peers`, the program that measures other IPC libraries next to
 //! Partywall: its flags, their defaults and their bounds.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::TypedValueParser;
@@ -22,7 +23,7 @@ use crate::table::TRANSPORTS;
 #[derive(Parser, Clone, Debug)]
 #[command(version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Arguments {
-    /// Run as the second process of a measurement; the program starts this process itself
+    /// What to do instead of measuring a scenario
     #[command(subcommand)]
     pub role: Option<Role>,
     /// The scenario to measure; if none is given, some combinations of both scenarios, in under two
@@ -73,7 +74,7 @@ pub enum Choice {
     Targets,
 }
 
-/// The role of a process that the benchmark has started, and not a user.
+/// What a process does that measures no scenario.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Role {
     /// Run as the second process of a measurement, the peer of the process that starts it
@@ -82,6 +83,15 @@ pub enum Role {
         /// Pin this process to the CPU with this number
         #[arg(long)]
         cpu: Option<usize>,
+    },
+    /// Compare the C library with Rust and iceoryx2, one thread holding both ends
+    OneThread {
+        /// The directory that `cargo xtask install --prefix` has installed into
+        #[arg(long)]
+        prefix: PathBuf,
+        /// Number of rounds
+        #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        rounds: u32,
     },
 }
 
@@ -136,6 +146,7 @@ Examples:
   bench-peers parallel --two-processes --transport shmipc,uds
   bench-peers ping                                48 bytes there and back: iceoryx2, Partywall, Unix socket
   bench-peers ping --size 48,4k --rounds 11 --duration 1s --pin 0,1
+  bench-peers one-thread --prefix /usr/local      C, Rust and iceoryx2, each within one thread
   bench-peers targets                             the targets of Partywall against these libraries
   bench-peers --json > peers.jsonl                one JSON object per line, the keys of `partywall bench --json`
 

@@ -15,6 +15,7 @@
 
 mod arguments;
 mod json;
+mod one_thread;
 mod plan;
 mod summary;
 mod table;
@@ -39,6 +40,9 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match &arguments.role {
         Some(Role::Child { cpu }) => PROGRAM.serve(*cpu).map(|()| ExitCode::SUCCESS),
+        Some(Role::OneThread { prefix, rounds }) => {
+            one_thread::bench(prefix, *rounds).map(|()| ExitCode::SUCCESS)
+        }
         None => bench(&arguments),
     };
     match result {

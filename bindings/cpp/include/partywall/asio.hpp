@@ -246,7 +246,8 @@ public:
     virtual ~source() = default;
     /// Called for each event before the operations are attempted.
     virtual void prepare(std::uint64_t, std::uint32_t) noexcept {}
-    /// Called for an event that no operation waits for. Without a measure it would come again.
+    /// Called for an event that no operation waits for. An override pauses the source, because the
+    /// loop would otherwise report the same event in each turn.
     virtual void ignore() noexcept {}
     /// Writes what a socket has not taken yet of sent messages. Returns whether bytes are left.
     virtual bool flush() noexcept { return false; }
@@ -352,8 +353,8 @@ public:
         complete_all(std::move(aborted), false);
     }
 
-    /// Lets the loop do what a call has left to it, if nobody waits for its descriptor. A channel
-    /// leaves nothing to its loop before it ends.
+    /// Turns the loop once if no operation waits for its descriptor, so that the loop writes what a
+    /// call has begun. A channel needs no such turn before it ends.
     void settle() {
         if (channel_ != nullptr) return;
         std::vector<std::unique_ptr<operation>> none;
@@ -456,8 +457,8 @@ private:
                     net::post(executor(), wake(shared_from_this(), cause::look));
                     return;
                 }
-                // Looking is in vain, too, if others needed the processor meanwhile. Then the next
-                // waits come without it.
+                // If no message came within the budget, or other handlers used up the budget, the
+                // next waits sleep without polling before.
                 skips_ = is_in_time ? 0 : std::min(2 * skips_ + 1, SKIPS_MAX);
                 skips_left_ = skips_;
             }
@@ -481,8 +482,8 @@ private:
 
     /// Lets the loop advance, and attempts the operations of objects with events.
     void turn(std::vector<std::unique_ptr<operation>> &done) {
-        // Where the first round had events, the second one finds none and leaves the descriptor not
-        // readable. Otherwise the executor would wake once more.
+        // A round without events leaves the descriptor not readable. So a second round follows one
+        // with events: otherwise the executor would wake once more, for nothing.
         for (int round = 0; round < 2 && round_had_events(done); round++) {
         }
         // Only what ends has a timer.
@@ -507,7 +508,7 @@ private:
             const auto end = kinds & PARTYWALL_ENDED;
             const auto read = kinds & (PARTYWALL_READABLE | PARTYWALL_OPENED);
             if (object.pending[reading] && (read | end)) attempt(object.pending[reading], done);
-            // After an operation that is done, nobody waits until the next one begins.
+            // The operation that reads is done, and the next one may not begin soon.
             if (read && !object.pending[reading] && !is_channel_with(done)) object.ignore();
             if (object.pending[writing] && (kinds & PARTYWALL_WRITABLE || end)) {
                 attempt(object.pending[writing], done);
@@ -517,7 +518,8 @@ private:
         return count != 0;
     }
 
-    /// Whether the one object is a channel and has just read: it would be watched again at once.
+    /// Whether the only source is a channel whose read is done: its next read follows at once, so
+    /// pausing the channel would cost more than it saves.
     bool is_channel_with(const std::vector<std::unique_ptr<operation>> &done) const {
         return channel_ != nullptr && !done.empty();
     }
@@ -568,8 +570,10 @@ private:
     std::chrono::nanoseconds spin_budget_ =
         std::chrono::microseconds(std::thread::hardware_concurrency() > 1 ? 50 : 0);
     std::chrono::steady_clock::time_point look_until_;
-    /// How many times the reactor waits without looking before, now and after the next vain look.
-    int skips_left_ = 0, skips_ = 0;
+    /// Number of next waits that sleep without polling before.
+    int skips_left_ = 0;
+    /// The value of `skips_left_` after the last poll without a message; the next one doubles it.
+    int skips_ = 0;
 };
 
 /// The state that an object shares with its operations, none if the object is empty. The executor
@@ -679,11 +683,11 @@ public:
     }
 
     const std::shared_ptr<detail::reactor> reactor;
-    /// Of a stream, what accepts the other streams of its session.
+    /// For a stream, the source that accepts the other streams of its session; null for a channel.
     std::shared_ptr<source> owner;
     Object object;
     std::uint64_t tag = 0;
-    /// What read_some has not given away yet of the message of the last view.
+    /// The bytes of the last received message that read_some has not copied to its caller yet.
     bytes_view rest;
 };
 
@@ -789,8 +793,9 @@ public:
         if (state_) state_->close();
     }
 
-    /// How long the object looks for a message before it sleeps: 50 µs by default, none on a single
-    /// processor. Looking in vain makes it rarer. Streams share it with their session or acceptor.
+    /// How long the object polls for a message before it sleeps: 50 µs by default, none on a single
+    /// processor. After polls without a message it polls less often. Streams share the budget with
+    /// their session or acceptor.
     void spin_budget(std::chrono::nanoseconds budget) { state_->reactor->spin_budget(budget); }
 
 protected:
@@ -1056,7 +1061,7 @@ public:
 
     std::string address() const { return listener_.address(); }
 
-    /// Takes the sessions and streams that peers have opened, whether or not somebody asks for them.
+    /// Takes the sessions and streams that peers have opened, also while no accept waits for one.
     void prepare(std::uint64_t tag, std::uint32_t) noexcept override {
         std::error_code code;
         if (tag == tag_) return accept_sessions();
