@@ -674,16 +674,11 @@ template <class T, std::int32_t (*Free)(T *), auto Data> class received : public
 public:
     received() = default;
 
-    bytes_view bytes() const noexcept { return bytes_; }
-    operator bytes_view() const noexcept { return bytes_; }
-    const std::byte *data() const noexcept { return bytes_.data(); }
-    std::size_t size() const noexcept { return bytes_.size(); }
-    std::string_view text() const noexcept { return bytes_.text(); }
-
-    T *release() noexcept {
-        bytes_ = {};
-        return handle<T, Free>::release();
-    }
+    bytes_view bytes() const noexcept { return this->get() != nullptr ? bytes_ : bytes_view(); }
+    operator bytes_view() const noexcept { return bytes(); }
+    const std::byte *data() const noexcept { return bytes().data(); }
+    std::size_t size() const noexcept { return bytes().size(); }
+    std::string_view text() const noexcept { return bytes().text(); }
 
 protected:
     explicit received(T *object) noexcept : handle<T, Free>(object) {
@@ -721,14 +716,15 @@ template <class Calls> class pipe;
 } // namespace detail
 
 /// Memory for a message, which is written in place and then given to commit(). Destroying it gives
-/// the memory back without sending the message.
+/// the memory back without sending the message. It is empty, with no bytes, once it was sent or
+/// moved away.
 class reservation
     : public detail::handle<partywall_reservation, partywall_reservation_abort> {
 public:
-    std::byte *data() const noexcept { return data_; }
-    std::size_t size() const noexcept { return size_; }
+    std::byte *data() const noexcept { return *this ? data_ : nullptr; }
+    std::size_t size() const noexcept { return *this ? size_ : 0; }
 #ifdef __cpp_lib_span
-    std::span<std::byte> bytes() const noexcept { return {data_, size_}; }
+    std::span<std::byte> bytes() const noexcept { return {data(), size()}; }
 #endif
 
     /// Shortens the message to `size` bytes, if it is longer.

@@ -90,6 +90,23 @@ static void shortened_and_given_up(pair &ends) {
 }
 
 // A reservation of another channel is not sent, and stays the caller's.
+// What was moved away has no bytes: its memory may be gone before it.
+static void moved(pair &ends) {
+    ends.client.send("moved");
+    pw::message message = ends.server.recv(limit).value();
+    const pw::message taken = std::move(message);
+    CHECK(taken.text() == "moved" && taken.size() == 5);
+    CHECK(!message && message.size() == 0 && message.data() == nullptr);
+    CHECK(message.bytes().empty() && message.text().empty());
+    auto reserved = ends.client.reserve(100);
+    auto filled = std::move(reserved);
+    CHECK(filled.size() == 100 && filled.data() != nullptr);
+    CHECK(!reserved && reserved.size() == 0 && reserved.data() == nullptr);
+    THROWS(ends.client.commit(reserved), pw::errc::argument);
+    reserved = std::move(filled);
+    CHECK(reserved.size() == 100 && !filled && filled.size() == 0 && filled.data() == nullptr);
+}
+
 static void foreign(pair &ends) {
     auto reserved = ends.client.reserve(10);
     const auto text = THROWS(ends.server.commit(reserved), pw::errc::foreign_reservation);
@@ -190,6 +207,7 @@ int main(int, char **arguments) {
         properties(ends);
         values_and_texts(ends);
         shortened_and_given_up(ends);
+        moved(ends);
         foreign(ends);
         errors(ends);
         timeouts(ends);
