@@ -66,6 +66,9 @@ pub(super) struct Doorbells {
     pub(super) peer_bytes_max: u64,
 }
 
+/// Text of the end of a connection that the peer has closed without a frame that says why.
+pub(super) const HUNG_UP: &str = "the peer hung up";
+
 impl Wire {
     pub(super) fn new(
         socket: Socket,
@@ -103,7 +106,7 @@ impl Wire {
                 _ => read_some(&self.socket, &mut self.input),
             };
             let (count, room) = match read {
-                Ok((0, _)) => return Err(self.broken(core, "the peer hung up".to_owned())),
+                Ok((0, _)) => return Err(self.broken(core, HUNG_UP.to_owned())),
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => {
