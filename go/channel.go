@@ -211,7 +211,7 @@ func (c *Channel) Reserve(n int) (*Reservation, error) {
 func (c *Channel) commit(memory *wire.Reservation, n uint64) error {
 	c.sendMutex.Lock()
 	defer c.sendMutex.Unlock()
-	err := c.attempt(func() error { return c.sender.TryReserved(memory, 0, n) }, nil)
+	err := c.attempt(func() error { return c.sender.TryReserved(memory, 0, n, wire.Credit{}) }, nil)
 	if err != nil {
 		c.sender.Free(memory)
 	}

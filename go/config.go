@@ -51,7 +51,7 @@ const (
 	WaitAdaptive Wait = iota
 	// WaitSpin polls without end: the least latency, for a whole processor.
 	WaitSpin
-	// WaitPark sleeps at once.
+	// WaitPark sleeps at once, except that a peer that waits for this very processor runs first.
 	WaitPark
 )
 

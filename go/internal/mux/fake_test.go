@@ -127,6 +127,8 @@ func (w *fakeConn) WriteMessage(m *Outgoing) (bool, error) {
 	return true, nil
 }
 
+func (w *fakeConn) HasBlock(n int) bool { return n > fakeDataMax && n <= fakeBlobMax }
+
 func (w *fakeConn) Reserve(n int) (*wire.Reservation, error) {
 	return &wire.Reservation{Bytes: make([]byte, n)}, nil
 }

@@ -153,8 +153,10 @@ func (s *socketSender) Reserve(n uint64) (*Reservation, error) {
 }
 
 // TryReserved appends the first n bytes of a reservation as a message.
-func (s *socketSender) TryReserved(r *Reservation, stream uint32, n uint64) error {
-	return s.TryMessage(stream, r.Bytes[:n], Credit{})
+func (s *socketSender) TryReserved(
+	r *Reservation, stream uint32, n uint64, credit Credit,
+) error {
+	return s.TryMessage(stream, r.Bytes[:n], credit)
 }
 
 // Free does nothing, because a reservation is private memory.
