@@ -91,7 +91,7 @@ def test_peer_that_hangs_up_may_be_of_another_kind(address: str) -> None:
         accepting.start()
         link = links.Client("alice").connect(address, "bob", "orders")
         event = link.next_event(DEADLINE)
-        assert event.kind == "refused" and "is it a server of links?" in event.text
+        assert event.kind == "refused" and "is it an end of a link" in event.text
         link.detach()
         listener.close()
         accepting.join(DEADLINE)

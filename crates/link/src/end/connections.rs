@@ -23,7 +23,7 @@ use partywall_sys::{Doorbell, Family, Socket, peer};
 use partywall_wait::deadline_after;
 
 use super::dialer::{Dialer, Phase};
-use super::wire::{Doorbells, HUNG_UP, Wire, map_peer_memory, refuse};
+use super::wire::{Doorbells, Wire, map_peer_memory, refuse};
 use super::{Endpoint, Locked, State};
 use crate::drive::Source;
 use crate::error::Stopped;
@@ -191,11 +191,7 @@ impl ConnectionDriver<'_> {
             state.connections.dialer.iter_mut().for_each(|dialer| dialer.phase = Phase::Stopped);
         }
         if wire.active_since.is_none() {
-            let mut reason = end.to_string();
-            if state.connections.dialer.is_some() && reason == HUNG_UP {
-                reason += " before the link was attached: is it a server of links?";
-            }
-            self.attempt_failed(state, reason);
+            self.attempt_failed(state, end.to_string());
         }
         self.set_timer(state);
         self.end.report_change(state);

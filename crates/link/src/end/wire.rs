@@ -66,9 +66,6 @@ pub(super) struct Doorbells {
     pub(super) peer_bytes_max: u64,
 }
 
-/// Text of the end of a connection that the peer has closed without a frame that says why.
-pub(super) const HUNG_UP: &str = "the peer hung up";
-
 impl Wire {
     pub(super) fn new(
         socket: Socket,
@@ -106,7 +103,7 @@ impl Wire {
                 _ => read_some(&self.socket, &mut self.input),
             };
             let (count, room) = match read {
-                Ok((0, _)) => return Err(self.broken(core, HUNG_UP.to_owned())),
+                Ok((0, _)) => return Err(self.broken(core, self.hang_up().to_owned())),
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => {
@@ -243,6 +240,14 @@ impl Wire {
         observer.map_err(|error| End::Broken(format!("epoll: {error}")))?;
         self.is_write_blocked = is_blocked;
         Ok(())
+    }
+
+    /// Returns what the peer's end of the connection means.
+    const fn hang_up(&self) -> &'static str {
+        if self.active_since.is_some() {
+            return "the peer hung up";
+        }
+        "the peer hung up during the handshake: is it an end of a link, and what does its log say?"
     }
 
     fn broken(&mut self, core: &mut LinkState, words: String) -> End {
