@@ -27,6 +27,7 @@ type Channel struct {
 	sender      wire.Sender
 	isAbortDue  bool // a message was given up after its first fragments
 	isWriteOver bool
+	isClosed    bool
 
 	recvMutex sync.Mutex
 	receiver  wire.Receiver
@@ -64,9 +65,24 @@ func (c *Channel) Send(message []byte) error {
 	defer c.sendMutex.Unlock()
 	err := c.attempt(func() error { return c.sender.TryMessage(0, message, wire.Credit{}) }, message)
 	if err != nil {
-		return wrap("send", err)
+		return c.sendError("send", err)
 	}
 	return nil
+}
+
+// sendError returns the error of an operation that sends. After [Channel.CloseWrite] it says that
+// the channel still receives. The caller holds sendMutex.
+func (c *Channel) sendError(op string, err error) error {
+	if c.isWriteOver && !c.isClosed && errors.Is(err, wire.ErrClosed) {
+		err = errWriteOver
+	}
+	return wrap(op, err)
+}
+
+// errWriteOver is why a channel sends no more after CloseWrite.
+var errWriteOver = &wire.Failure{
+	Number: layout.ErrorStreamFinishedHere,
+	Text:   "this side has ended its sending with CloseWrite: the channel still receives",
 }
 
 // TrySend sends a message if there is room now; the error wraps [ErrFull] if not.
@@ -80,7 +96,7 @@ func (c *Channel) TrySend(message []byte) error {
 	if err == nil {
 		err = c.sender.Commit()
 	}
-	return wrap("send", err)
+	return c.sendError("send", err)
 }
 
 // attempt calls try, which appends a record or reserves memory, until there is room for it, and
@@ -186,7 +202,7 @@ func (c *Channel) Reserve(n int) (*Reservation, error) {
 		return err
 	}, nil)
 	if err != nil {
-		return nil, wrap("reserve", err)
+		return nil, c.sendError("reserve", err)
 	}
 	return &Reservation{reserved: channelReserved{c, memory}}, nil
 }
@@ -195,11 +211,11 @@ func (c *Channel) Reserve(n int) (*Reservation, error) {
 func (c *Channel) commit(memory *wire.Reservation, n uint64) error {
 	c.sendMutex.Lock()
 	defer c.sendMutex.Unlock()
-	err := c.attempt(func() error { return c.sender.TryReserved(memory, 0, n) }, nil)
+	err := c.attempt(func() error { return c.sender.TryReserved(memory, 0, n, wire.Credit{}) }, nil)
 	if err != nil {
 		c.sender.Free(memory)
 	}
-	return wrap("send", err)
+	return c.sendError("send", err)
 }
 
 func (c *Channel) free(memory *wire.Reservation) {
@@ -349,6 +365,7 @@ func (c *Channel) Close() error {
 		defer c.sendMutex.Unlock()
 		c.recvMutex.Lock()
 		defer c.recvMutex.Unlock()
+		c.isClosed = true
 		if !c.isWriteOver {
 			c.isWriteOver = true
 			// The error is ignored: a peer that has gone needs no CLOSE_WRITE.

@@ -51,7 +51,7 @@ const (
 	WaitAdaptive Wait = iota
 	// WaitSpin polls without end: the least latency, for a whole processor.
 	WaitSpin
-	// WaitPark sleeps at once.
+	// WaitPark sleeps at once, except that a peer that waits for this very processor runs first.
 	WaitPark
 )
 
@@ -182,6 +182,14 @@ func (c *Config) settings(role, service uint32, a wire.Address) (wire.Settings, 
 		return &wire.Failure{Number: layout.ErrorSetting, Text: text}
 	}
 	switch {
+	case c.Transport > TransportSocket:
+		return s, wrong("Transport", uint64(c.Transport), "one of the values of TransportPolicy")
+	case c.Trust > TrustNobody:
+		return s, wrong("Trust", uint64(c.Trust), "one of the values of TrustPolicy")
+	case c.Wait > WaitPark:
+		return s, wrong("Wait", uint64(c.Wait), "one of the values of Wait")
+	case c.BackPressure > BackPressureOverflow:
+		return s, wrong("BackPressure", uint64(c.BackPressure), "one of the values of BackPressure")
 	case !layout.IsRingSize(s.RingBytes):
 		return s, wrong("RingBytes", s.RingBytes, "a power of two from 4096 to 1073741824")
 	case !layout.IsReleaseEntries(s.PeerBlocksMax):

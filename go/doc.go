@@ -32,7 +32,23 @@
 //	stream, err := session.OpenStream(ctx, []byte("orders"))
 //
 // A [Stream] is a [net.Conn] as well. [Listen], [Dial] and [Dialer] are the listener and the dialer
-// of programs that were written for sockets, such as servers and clients of HTTP.
+// of programs that were written for sockets. A server of HTTP:
+//
+//	listener, err := partywall.Listen("unix:/run/app.sock", nil)
+//	err = http.Serve(listener, handler)
+//
+// and its client, which connects to the address whatever the host of a URL is:
+//
+//	var dialer partywall.Dialer
+//	client := http.Client{Transport: &http.Transport{
+//		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+//			return dialer.DialContext(ctx, network, "unix:/run/app.sock")
+//		},
+//	}}
+//	response, err := client.Get("http://app/orders")
+//
+// Package partywall.test/go/calls makes calls over a stream. The modules partywallgrpc,
+// partywallhertz and partywallkitex below partywall.test/go are for gRPC, Hertz and Kitex.
 //
 // Addresses are written as "unix:/path", "unix:@name" (an abstract name) or "tcp:host:port".
 //

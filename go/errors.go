@@ -34,7 +34,8 @@ func (c ErrorCode) String() string { return layout.ErrorNumber(c).String() }
 //
 //	errors.Is(err, os.ErrDeadlineExceeded)  the deadline has passed; nothing was done
 //	errors.Is(err, net.ErrClosed)           this side has closed what it uses
-//	errors.Is(err, syscall.EPIPE)           the peer has died or hung up, or receives no more
+//	errors.Is(err, syscall.EPIPE)           the peer has died or hung up, or receives no more, or
+//	                                        CloseWrite has ended the sending of this side
 //	errors.Is(err, syscall.ECONNRESET)      of a stream: its bytes ended without a good end
 //	errors.Is(err, ErrFull), ErrEmpty       there is no room, or no message, now
 //

@@ -155,7 +155,8 @@ func TestOtherFilesStay(t *testing.T) {
 	if _, err := ListenChannel(missing, nil); codeOf(err) != 315 {
 		t.Errorf("no directory: %v", err)
 	}
-	// A listener whose path was given to another does not remove that one's file.
+	// Another listener has taken the path. The end of the first one must not remove the file of the
+	// other.
 	path = filepath.Join(directory, "s")
 	first, err := ListenChannel("unix:"+path, nil)
 	if err != nil {

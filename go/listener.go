@@ -148,8 +148,16 @@ type dialed struct {
 }
 
 // DialContext opens a stream to the listener at the address, which is one of this package; the
-// network has no meaning. It fits the field DialContext of an http.Transport, and others.
+// network has no meaning. Programs that pass the host and port of a URL, such as an
+// [net/http.Transport], get a function that passes the address instead:
+//
+//	DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+//		return dialer.DialContext(ctx, network, "unix:/run/app.sock")
+//	},
 func (d *Dialer) DialContext(ctx context.Context, _, address string) (net.Conn, error) {
+	if d == nil {
+		return nil, d.opError(wrap("dial", errNoDialer))
+	}
 	for {
 		entry, isNew, err := d.entry(address)
 		if err != nil {
@@ -183,6 +191,12 @@ func (d *Dialer) DialContext(ctx context.Context, _, address string) (net.Conn, 
 			return nil, d.opError(err)
 		}
 	}
+}
+
+// errNoDialer is why nothing is dialed without a dialer.
+var errNoDialer = &wire.Failure{
+	Number: layout.ErrorSetting,
+	Text:   "the Dialer is nil: pass the address of a partywall.Dialer, whose zero value is ready",
 }
 
 // entry returns the session of the address, and whether the caller has to make it.

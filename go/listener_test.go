@@ -119,7 +119,7 @@ func TestDialerConnectsAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustEcho(t, conn, 10)
-		_ = listener.Close() // its sessions ask for no more streams
+		_ = listener.Close() // the sessions of the listener now refuse new streams
 		_, _ = conn.(*Stream).Session().PeerGoAway(ctx)
 		_ = conn.Close()
 	}
@@ -178,7 +178,7 @@ func TestListenerCloses(t *testing.T) {
 		}()
 		mustEcho(t, opened, 100_000)
 		_ = opened.Close()
-		<-session.Done() // the listener's side closes it once the last stream has ended
+		<-session.Done() // the accepting side closes the session once its last stream has ended
 	})
 }
 

@@ -4,6 +4,8 @@ package partywall
 
 import (
 	"context"
+	"fmt"
+	"net"
 
 	"partywall.test/go/internal/mux"
 	"partywall.test/go/internal/wire"
@@ -64,7 +66,7 @@ func (r *Reservation) Bytes() []byte {
 // size.
 func (r *Reservation) Commit(n int) error {
 	if r.reserved == nil {
-		return wrap("send", wire.ErrClosed)
+		return wrap("send", errReservationEnded)
 	}
 	if n < 0 || n > len(r.reserved.bytes()) {
 		panic("partywall: more is committed than was reserved")
@@ -73,6 +75,9 @@ func (r *Reservation) Commit(n int) error {
 	r.reserved = nil
 	return ending.commit(n)
 }
+
+// errReservationEnded is why a reservation cannot be committed again.
+var errReservationEnded = fmt.Errorf("the reservation was committed or aborted: %w", net.ErrClosed)
 
 // Abort frees the memory without sending a message. After Commit or Abort it does nothing.
 func (r *Reservation) Abort() {

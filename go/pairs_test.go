@@ -38,14 +38,16 @@ const (
 )
 
 const (
-	// pipeBytes is the size of the buffer of the pipe from a process, as bufio's is, too.
+	// pipeBytes is the size of the pipe from a process to the test, and of the reader's buffer.
 	pipeBytes = 4096
-	// betweenStops is the number of messages from one stop of a process to the next. The counts of
-	// so many do not fit the buffers, so the exchange waits for the test.
+	// betweenStops is the number of messages from one stop of a process to the next. The process
+	// writes a count of 8 bytes for each message. That many counts exceed the pipe and the buffer,
+	// so the process waits until the test reads them.
 	betweenStops = 3 * pipeBytes / 8
 )
 
-// How much each pair does over each transport.
+// An amount is the number of messages, streams, kills and connections of one pair over one
+// transport.
 type amount struct {
 	sizes, messages, streams, kills, streamKills, stops, connections int
 }

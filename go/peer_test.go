@@ -22,9 +22,9 @@ const peerVariable = "PARTYWALL_TEST_PEER"
 const (
 	// streamMessages is how many messages each stream exchanges.
 	streamMessages = 20
-	// often makes every fifth message long, where messages are counted one by one.
+	// often is the period of long messages in tests that count messages one by one.
 	often = 5
-	// seldom makes every thousandth message long, where a million of them are sent.
+	// seldom is the period of long messages in tests that send a million messages.
 	seldom = 1000
 )
 

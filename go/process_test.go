@@ -241,7 +241,7 @@ func checkEnd(t *testing.T, w way, err error, received, sent uint64, isEarly boo
 		t.Errorf("the direction of a killed process ends with %v", err)
 	}
 	if !w.isShared {
-		sent = max(sent, 1) - 1 // the rest of the last message may be in the killed process
+		sent = max(sent, 1) - 1 // a part of the last message may not have left the killed process
 	}
 	if received < sent {
 		t.Errorf("%d messages of %d were received", received, sent)

@@ -304,7 +304,7 @@ func TestGoServerOfRustClientIsKilled(t *testing.T) {
 			}
 			message.Release()
 		}
-		// Without CLOSE_WRITE, as a process that dies.
+		// The connection ends without CLOSE_WRITE, as that of a process that is killed.
 		channel.connection.Interrupt()
 		channel.connection.Close()
 		channel.closing.Do(func() {})

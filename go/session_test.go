@@ -272,7 +272,7 @@ func TestSessionsLeaveNothing(t *testing.T) {
 	})
 }
 
-// sessionsOnce is sessions without a cleanup.
+// sessionsOnce returns both ends of a session, which the caller closes.
 func sessionsOnce(t *testing.T, w way) (dialed, accepted *Session) {
 	listener, err := ListenSession(testAddress(t, w), &w.config)
 	if err != nil {
@@ -294,7 +294,7 @@ func sessionsOnce(t *testing.T, w way) (dialed, accepted *Session) {
 	return dialed, accepted
 }
 
-// used are what a process has of the system.
+// used counts the descriptors, mappings and goroutines of this process.
 type used struct{ descriptors, mappings, goroutines int }
 
 // exceeds reports whether a process has more of anything than it had.

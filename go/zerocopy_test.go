@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A message of a stream that is written where the peer reads it, of each size class, and a part of
-// the memory that was reserved.
+// A reserved message of each size class is sent, once whole and once shortened to a part of the
+// reserved memory. The peer reads it where it was written.
 func TestReservationOfStreamIsSent(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
 		dialed, accepted := sessions(t, w)
@@ -80,7 +80,8 @@ func TestPeekAndDiscard(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for _, n := range []int{0, 2, 3, 4, 6000} { // within one message, and of several
+		// Lengths that end within a message, and that span several.
+		for _, n := range []int{0, 2, 3, 4, 6000} {
 			if b, err := answered.Peek(n); err != nil || !bytes.Equal(b, want[:n]) {
 				t.Fatalf("Peek(%d): %d bytes, %v", n, len(b), err)
 			}

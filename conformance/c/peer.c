@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The C peer of the conformance tests: the protocol shmipc through partywall.h, behind the two
- * subcommands of ../README.md, for echoes alone. A thread serves each stream.
+ * The C peer of the conformance tests. It speaks the protocol shmipc through partywall.h, and has
+ * the two subcommands of ../README.md, for the traffic mode echo alone. A thread serves each
+ * stream.
  *
  *   peer serve --network unix --address A ...      prints "ready A", serves until the end of stdin
  *   peer run   --network unix --address A ...      drives the traffic, checks every byte, ends
@@ -29,7 +30,10 @@ static struct {
     uint64_t count, streams, buffer_cap, queue_cap, seed;
 } options = {"unix", NULL, "memfd", "/dev/shm/conformance-c", NULL, {1}, 1, 1, 1, 0, 0, 1};
 
-/* The results, and the condition that a stream has ended. */
+/*
+ * The counts and faults of this run, and the condition variable that a thread signals when its
+ * stream has ended.
+ */
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t ended;
@@ -42,7 +46,9 @@ static void usage(const char *why) {
     exit(2);
 }
 
-/* Counts a fault, and keeps the text of the first. */
+/*
+ * Counts a fault in the results of this run, and keeps the text of the first fault for the report.
+ */
 static void fail(const char *what, int32_t status, partywall_error *error) {
     pthread_mutex_lock(&report.mutex);
     if (report.failed++ == 0) {
@@ -77,7 +83,10 @@ static void count_streams(int change) {
     pthread_mutex_unlock(&report.mutex);
 }
 
-/* Waits until no stream is open. The report states how many are, after that. */
+/*
+ * Waits until no stream of the server is open, so that the report can state the number of streams
+ * that have remained open.
+ */
 static void await_ends(void) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
@@ -131,14 +140,16 @@ static void make_request(const struct plan *plan, uint64_t request, unsigned cha
     }
 }
 
-/* A stream, and what is left of the message that it has shown. */
+/* A stream, and the bytes of its last received message that read_exact has not returned yet. */
 struct reader {
     partywall_stream *stream;
     const unsigned char *data;
     size_t left;
 };
 
-/* Reads exactly `size` bytes. Returns how many there were before the end of the stream. */
+/*
+ * Reads exactly `size` bytes from the stream. Returns a smaller number if the stream ends before.
+ */
 static size_t read_exact(struct reader *reader, unsigned char *out, size_t size) {
     size_t done = 0;
     while (done < size) {
@@ -162,7 +173,10 @@ static size_t read_exact(struct reader *reader, unsigned char *out, size_t size)
     return done;
 }
 
-/* Reads the next plan. Returns 1, or 0 at the end of the stream, or -1 for anything else. */
+/*
+ * Reads the next plan, the message that announces requests. Returns 1, or 0 at the end of the
+ * stream, or -1 if the bytes are no plan.
+ */
 static int read_plan(struct reader *reader, struct plan *plan) {
     unsigned char head[PLAN_FIXED_BYTES], word[8];
     size_t there = read_exact(reader, head, sizeof head);
@@ -187,7 +201,10 @@ static int read_plan(struct reader *reader, struct plan *plan) {
     return 1;
 }
 
-/* Receives one request, and compares each byte. Returns whether all are right. */
+/*
+ * Receives request number `request` of the plan, and compares each byte with the expected byte.
+ * Returns whether all are right.
+ */
 static int receive_request(struct reader *reader, const struct plan *plan, uint64_t request,
                            unsigned char *got, unsigned char *wanted) {
     size_t size = plan->sizes[request % plan->sizes_count];
@@ -204,7 +221,10 @@ static int send_all(partywall_stream *stream, const void *data, size_t len) {
     return status == PARTYWALL_OK;
 }
 
-/* Returns two buffers for requests of the plan, one behind the other. */
+/*
+ * Returns memory for two requests of the plan, each of the plan's largest size, one after the
+ * other.
+ */
 static unsigned char *make_buffers(const struct plan *plan, size_t *largest) {
     *largest = 1;
     for (uint64_t i = 0; i < plan->sizes_count; i++) {
@@ -468,7 +488,7 @@ static void parse(int argc, char **argv) {
     }
 }
 
-/* Makes the protocol as the options say. */
+/* Makes the configuration of shmipc that the options of the command line describe. */
 static partywall_shmipc *make_protocol(void) {
     partywall_shmipc_config *config = NULL;
     partywall_shmipc *shmipc = NULL;

@@ -106,7 +106,7 @@ func logLevel() int {
 	if level, err := strconv.Atoi(os.Getenv("SHMIPC_LOG_LEVEL")); err == nil {
 		return level
 	}
-	return 5 // the library must not log: stdout is for the report
+	return 5 // shmipc-go must not log to stdout, which is for the report
 }
 
 func defaultPrefix() string {

@@ -199,7 +199,7 @@ func (s *server) download(stream *shmipc.Stream, p *plan) error {
 		}
 		s.count(len(buffer))
 	}
-	return nil // the caller closes the stream at once
+	return nil // the caller of download closes the stream at once
 }
 
 func (s *server) tell(stream *shmipc.Stream) error {

@@ -21,7 +21,7 @@ import (
 	partywall "partywall.test/go"
 )
 
-// mustAnswer makes a call, and checks the answer.
+// mustAnswer makes a call with a payload, and fails the test unless the answer is want.
 func mustAnswer(t *testing.T, client *Client, payload, want []byte) {
 	t.Helper()
 	answer, err := client.Call(testContext(t), payload)
@@ -181,7 +181,7 @@ func TestDeadlineReachesHandler(t *testing.T) {
 		return nil, ctx.Err()
 	}, &Config{RunningMax: 1})
 	peer.send(t, frame{kindCall, 20_000, 1}, "")
-	peer.send(t, frame{kindCall, 1, 2}, "") // its deadline passes while it waits
+	peer.send(t, frame{kindCall, 1, 2}, "") // waits behind the first call until its deadline passes
 	peer.send(t, frame{kindOneWay, 1, 3}, "")
 	results := map[frame]bool{}
 	for range 2 {
@@ -198,7 +198,7 @@ func TestDeadlineReachesHandler(t *testing.T) {
 
 func TestDeadlineOfTheClient(t *testing.T) {
 	eachWay(t, func(t *testing.T, opened, accepted *partywall.Stream) {
-		// The context of a server with a deadline would give it to each call.
+		// The context of the server has no deadline: each call would inherit it.
 		startServer(context.Background(), accepted, func(ctx context.Context, r *Request) ([]byte, error) {
 			if _, has := ctx.Deadline(); !has {
 				return r.Bytes(), nil
@@ -213,7 +213,7 @@ func TestDeadlineOfTheClient(t *testing.T) {
 		_, err := client.Call(ctx, []byte("late"))
 		mustBe(t, err, 4, context.DeadlineExceeded)
 		mustBe(t, err, 4, os.ErrDeadlineExceeded)
-		<-ctx.Done() // the server's answer may come just before
+		<-ctx.Done() // the client's own clock: the server's answer may come before the deadline
 		if _, err := client.Begin(ctx, nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a call after its deadline begins with %v", err)
 		}

@@ -9,6 +9,9 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	partywall "partywall.test/go"
 	"partywall.test/go/internal/layout"
@@ -77,10 +80,19 @@ type Failure struct {
 	Detail []byte
 }
 
-// Error returns the code and the size of the detail.
+// Error returns the code, and the detail if it is a short text, or its size.
 func (f *Failure) Error() string {
+	text := string(f.Detail)
+	isHidden := func(r rune) bool { return !unicode.IsPrint(r) }
+	if text != "" && len(text) <= detailMax && utf8.ValidString(text) &&
+		!strings.ContainsFunc(text, isHidden) {
+		return fmt.Sprintf("the call failed with code %d: %s", f.Code, text)
+	}
 	return fmt.Sprintf("the call failed with code %d (%d bytes of detail)", f.Code, len(f.Detail))
 }
+
+// detailMax is the size in bytes of the longest detail that the text of an error has.
+const detailMax = 200
 
 // errClosed is the end of a client that this side has closed.
 var errClosed = &Error{

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// examples are the frames of the golden examples in CALLS 2, by their names there.
+// examples are the frames that section 2 of spec/CALLS.md shows, by their names there.
 var examples = map[string]frame{
 	"CALL 1, 250 ms left":      {kindCall, 250_000, 1},
 	"ONE_WAY 258, no deadline": {kindOneWay, 0, 258},

@@ -25,7 +25,7 @@ const (
 	figuresVariable = "PARTYWALL_TEST_FIGURES"
 )
 
-// rustPrefix begins the names of the Rust implementations.
+// rustPrefix is the beginning of the name of each implementation in Rust, such as Rust-tokio.
 const rustPrefix = "Rust-"
 
 const (
@@ -41,7 +41,7 @@ type pairing struct {
 	way            way
 }
 
-// A peerProcess is one end of a pair.
+// A peerProcess is the process of a server or a client, in Go or in Rust.
 type peerProcess struct {
 	*exec.Cmd
 	name   string
@@ -199,7 +199,7 @@ func (p pairing) exceed(t *testing.T) {
 	server.mustEnd(t)
 }
 
-// killServer checks that the client is told about each of its calls.
+// killServer kills the server while calls wait, and checks that each call of the client fails.
 func (p pairing) killServer(t *testing.T) {
 	t.Helper()
 	client, server := p.startBoth(t, generous, "lost", killCalls)
@@ -209,7 +209,7 @@ func (p pairing) killServer(t *testing.T) {
 	client.mustEnd(t)
 }
 
-// killClient checks that the server ends each handler.
+// killClient kills the client while calls wait, and checks that each handler of the server ends.
 func (p pairing) killClient(t *testing.T) {
 	t.Helper()
 	client, server := p.startBoth(t, generous, "lost", killCalls)
@@ -221,7 +221,7 @@ func (p pairing) killClient(t *testing.T) {
 	server.mustEnd(t)
 }
 
-// publish appends a row to the table of figures, if there is one.
+// publish appends a row to the file that [figuresVariable] names, and does nothing without it.
 func (p pairing) publish(t *testing.T, calls, kills int) {
 	t.Helper()
 	line := fmt.Sprintf("%-20s %-7s %9d calls, each kind of result, %d kills of either process\n",

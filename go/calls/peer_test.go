@@ -38,7 +38,8 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// runPeer does a task at an address, over a transport, with a number.
+// runPeer does what the arguments of the peer process say: a task, an address, a transport, and a
+// number whose meaning the task decides.
 func runPeer(arguments []string) error {
 	task, address := arguments[0], arguments[1]
 	var config partywall.Config
@@ -78,7 +79,8 @@ func runPeer(arguments []string) error {
 	return fmt.Errorf("no task %q", task)
 }
 
-// counts are how many calls of a kind a server had.
+// counts are numbers of calls that a server has handled: begun and ended handlers of calls that
+// wait, and one-way calls.
 type counts struct{ begun, ended, oneWay atomic.Uint32 }
 
 // servePeer serves the calls of one stream, with limits.
@@ -191,7 +193,7 @@ func callEcho(ctx context.Context, client *Client, size int) error {
 	return nil
 }
 
-// callAtOnce makes so many calls, of which some are under way at a time.
+// callAtOnce makes count calls, [callsAtOnce] of them at a time.
 func callAtOnce(ctx context.Context, client *Client, count int) error {
 	var next atomic.Int64
 	var group sync.WaitGroup
@@ -239,7 +241,7 @@ func giveUpPeer(ctx context.Context, client *Client) error {
 	return reach(ctx, client, func(begun, ended, _ uint32) bool { return begun == ended })
 }
 
-// beginAll begins so many calls that wait.
+// beginAll begins count calls whose handlers wait until they are canceled.
 func beginAll(ctx context.Context, client *Client, count int) ([]*Call, error) {
 	var calls []*Call
 	for range count {
@@ -252,7 +254,8 @@ func beginAll(ctx context.Context, client *Client, count int) ([]*Call, error) {
 	return calls, nil
 }
 
-// exceedPeer makes as many calls that wait as the server runs and keeps waiting, then one more.
+// exceedPeer makes as many calls as the server runs and keeps waiting, and then one more, which the
+// server refuses as busy.
 func exceedPeer(ctx context.Context, client *Client, limit int) error {
 	given, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -280,7 +283,7 @@ func exceedPeer(ctx context.Context, client *Client, limit int) error {
 	return err
 }
 
-// losePeer makes calls that wait, until the server has gone.
+// losePeer makes calls whose handlers wait, and checks that each fails when the server is killed.
 func losePeer(ctx context.Context, client *Client, count int) error {
 	calls, err := beginAll(ctx, client, count)
 	if err != nil {

@@ -26,7 +26,7 @@ func TestMessagesByChanceHaveTheOutcomeOfTheRules(t *testing.T) {
 			message := messageByChance(random)
 			v.messages = append(v.messages, message)
 			if v.outcome = v.rule(message, &last); v.outcome != 0 {
-				break // a reader reads no further
+				break // the reader of calls stops at a violation
 			}
 		}
 		opened, accepted := streams(t, ways()[0])
@@ -45,8 +45,7 @@ func TestMessagesByChanceHaveTheOutcomeOfTheRules(t *testing.T) {
 	}
 }
 
-// messageByChance returns a message that is often a frame, of a kind and an id that often are
-// allowed.
+// messageByChance returns a random message. Most are frames, most with an allowed kind and id.
 func messageByChance(random *rand.Rand) []byte {
 	message := make([]byte, headerBytes+random.IntN(2)*random.IntN(40))
 	message[0] = byte(1 + random.IntN(5))

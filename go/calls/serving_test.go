@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Calls that arrive, end and are given up in any order agree with two plain lists.
+// A random order of calls that arrive, end or are given up has the outcome that two plain lists
+// predict: one of the calls that run, one of those that wait.
 func TestLimitsDecideWhatBecomesOfCalls(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(22, seed))

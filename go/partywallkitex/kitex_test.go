@@ -8,10 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +22,7 @@ import (
 	"github.com/cloudwego/kitex/client/callopt"
 	"github.com/cloudwego/kitex/pkg/connpool"
 	"github.com/cloudwego/kitex/pkg/kerrors"
+	"github.com/cloudwego/kitex/pkg/remote"
 	"github.com/cloudwego/kitex/pkg/rpcinfo"
 	"github.com/cloudwego/kitex/transport"
 
@@ -277,6 +281,106 @@ func TestContextWithoutCallHasNoPeer(t *testing.T) {
 	if _, ok := PeerFromContext(ctx); ok {
 		t.Error("a call without an origin has a peer")
 	}
+}
+
+// A countedDialer counts the connections that it has made.
+type countedDialer struct {
+	remote.Dialer
+	count atomic.Int64
+}
+
+// DialTimeout counts and connects.
+func (d *countedDialer) DialTimeout(
+	network, address string, timeout time.Duration,
+) (net.Conn, error) {
+	d.count.Add(1)
+	return d.Dialer.DialTimeout(network, address, timeout)
+}
+
+// A pool keeps a connection under the network of its remote address.
+func TestPoolUsesAConnectionAgain(t *testing.T) {
+	eachTransport(t, func(t *testing.T, transport string) {
+		s := startServer(t, "unix:"+t.TempDir()+"/s", transport, "")
+		var sessions partywall.Dialer
+		dialer := &countedDialer{Dialer: NewDialer(&sessions)}
+		options := append(protocols["long connections"], client.WithDialer(dialer))
+		c := s.client(t, options...)
+		for i := range 10 {
+			mustEcho(t, c, counted(i, 100))
+		}
+		if count := dialer.count.Load(); count != 1 {
+			t.Errorf("10 calls make %d connections", count)
+		}
+		if err := sessions.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A connection is not active any more, and a pool drops it, once the server has closed it, or asks
+// for no more streams.
+func TestConnectionIsNotActiveWithoutItsServer(t *testing.T) {
+	eachTransport(t, func(t *testing.T, transport string) {
+		config := transports[transport]
+		listener, err := partywall.ListenSession("unix:"+t.TempDir()+"/s", &config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), testTime)
+		defer cancel()
+		for name, end := range map[string]func(*partywall.Stream) error{
+			"stream closed": func(s *partywall.Stream) error { return s.Close() },
+			"going away":    func(s *partywall.Stream) error { s.Session().GoAway(0); return nil },
+		} {
+			t.Run(name, func(t *testing.T) {
+				dialer := &partywall.Dialer{Config: config}
+				accepted := acceptedStream(ctx, listener)
+				conn, err := NewDialer(dialer).DialTimeout("unix", listener.Addr().String(), testTime)
+				if err != nil {
+					t.Fatal(err)
+				}
+				active := conn.(*clientConn)
+				server := <-accepted
+				if server == nil || !active.IsActive() {
+					t.Fatal("a new connection is not active", server)
+				}
+				if err := end(server); err != nil {
+					t.Error(err)
+				}
+				for active.IsActive() && ctx.Err() == nil {
+					runtime.Gosched()
+				}
+				if ctx.Err() != nil {
+					t.Error("the connection stays active")
+				}
+				if err := dialer.Close(); err != nil {
+					t.Error(err)
+				}
+				<-server.Session().Done()
+			})
+		}
+		if err := listener.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// acceptedStream sends the first stream of the next session of a listener, or nil.
+func acceptedStream(
+	ctx context.Context, listener *partywall.SessionListener,
+) <-chan *partywall.Stream {
+	accepted := make(chan *partywall.Stream, 1)
+	go func() {
+		defer close(accepted)
+		session, err := listener.Accept(ctx)
+		if err != nil {
+			return
+		}
+		if stream, err := session.AcceptStream(ctx); err == nil {
+			accepted <- stream
+		}
+	}()
+	return accepted
 }
 
 // Addresses that a resolver gives name their network apart.

@@ -21,11 +21,11 @@ use std::time::Instant;
 use crate::builds::FAULT;
 use crate::command::Step;
 
-/// Chooses the tests to run of an executable, by paths or parts of them. `None` means that the
-/// executable does not run, no path that all its tests run.
+/// A function that chooses which tests of an executable run, by their paths or parts of these.
+/// `None` means that the executable does not run; an empty list means that all its tests run.
 pub type Choice = fn(&Executable) -> Option<Vec<&'static str>>;
 
-/// The choice of all tests.
+/// Chooses all tests of each executable.
 pub fn all(_: &Executable) -> Option<Vec<&'static str>> {
     Some(Vec::new())
 }
@@ -76,7 +76,7 @@ pub fn build(step: &Step) -> Result<Vec<Executable>, String> {
     Ok(executables)
 }
 
-/// As [`build`], but calls `each` for each executable as soon as it is built.
+/// Builds like [`build`], but calls `each` for each executable as soon as it is built.
 fn build_each(step: &Step, mut each: impl FnMut(Executable)) -> Result<(), String> {
     let mut is_empty = true;
     step.clone().args("--no-run --message-format=json-render-diagnostics").lines(|line| {
@@ -130,7 +130,8 @@ impl Executable {
         Ok(Some(Self { path: path.to_owned(), name: name.to_owned(), is_library, directory }))
     }
 
-    /// The unit tests of a library, or a test executable, for the tests of callers.
+    /// Makes an `Executable` for tests of other files: the unit tests of a library, or a test
+    /// executable.
     #[cfg(test)]
     pub fn sample(package: &str, name: &str) -> Self {
         Self {

@@ -314,16 +314,18 @@ pub const REGISTRY: &[Fault] = &[
             "owned_reservations::memory_given_back_around_arming_is_not_missed",
         )],
     ),
-    // Fault: the next receive call does not consume the message of a view. Effect: it comes again.
+    // Fault: the next receive call does not consume the message that a view borrowed. Effect: the
+    // message is received again.
     fault("view_is_not_consumed", &[test("partywall", "channels", "views")]),
-    // Fault: the loop's thread does not check the ready list before it waits. Effect: it sleeps
-    // although a source was marked.
+    // Fault: the thread of an event loop does not check the list of ready sources before it waits.
+    // Effect: the thread sleeps although a source was marked ready.
     fault("no_look_before_the_loop_waits", &[shuttle("ready_list::model")]),
-    // Fault: a turn for an external event loop does not notify that loop of sources that were
-    // marked meanwhile. Effect: the external loop sleeps.
+    // Fault: a poll of the loop from an external event loop does not notify the external loop of
+    // sources that were marked meanwhile. Effect: the external loop sleeps although a source is
+    // ready.
     fault("no_notification_of_what_is_left", &[shuttle("ready_list::model")]),
-    // Fault: an attempt that found nothing is not repeated after the source was cleared. Effect:
-    // what came in between is never reported.
+    // Fault: an attempt that found nothing is not repeated after the source's mark was cleared.
+    // Effect: an event between the attempt and the clearing is never reported.
     fault("no_second_look", &[shuttle("ready_list::model")]),
     // Fault: the driver of a session does not wait until the thread that sent OPEN has registered
     // the stream. Effect: the peer's answer finds no stream.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask go`: the Go module, alone and with the Rust programs as its peers.
+//! `cargo xtask go`: tests the Go module, alone and with Rust programs as peers.
 //!
 //! ```text
 //!   go          what the stage `go` runs
@@ -15,7 +15,7 @@ use crate::builds;
 use crate::command::Step;
 use crate::stages;
 
-/// Runs the stage `go`, or its long form.
+/// Runs the stage `go`, or its long form `--full`.
 ///
 /// # Errors
 /// If the arguments are wrong, or a test failed; the message says how to repeat it.
@@ -27,21 +27,22 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     }
 }
 
-/// The directory of the first Go module.
+/// The directory of the first Go module, in which the others are nested.
 pub const MODULE: &str = "go";
 
-/// A command `go` that runs in the directory of the first Go module, without cgo: the module needs
-/// no C compiler.
+/// Makes a command `go` that runs in the directory of the first Go module, without cgo, because the
+/// module needs no C compiler.
 pub fn command(arguments: &str) -> Step {
     Step::new("go").args(arguments).directory(MODULE).variable("CGO_ENABLED", "0")
 }
 
-/// The build of the Rust programs that are peers of the module's tests.
+/// Makes the command that builds the Rust programs with which the Go module's tests exchange
+/// messages.
 pub fn build_of_peers() -> Step {
     builds::programs().args("--bin partywall --example peer --example calls_peer")
 }
 
-/// Returns a command with the variables that name the Rust peers of the module's tests.
+/// Adds to a command the environment variables that name the Rust peers of the Go module's tests.
 ///
 /// # Errors
 /// If there is no current directory.
@@ -55,12 +56,14 @@ pub fn with_peers(step: Step) -> Result<Step, String> {
         .variable("PARTYWALL_RUST_CALLS", &calls))
 }
 
-/// The build of the Rust program that is the peer of the nested modules' tests.
+/// Makes the command that builds the Rust program with which the tests of the nested Go modules
+/// exchange messages.
 pub fn build_of_frameworks() -> Step {
     builds::programs().args("--example framework_peer")
 }
 
-/// Returns a command with the variable that names the Rust peer of the nested modules' tests.
+/// Adds to a command the environment variable that names the Rust peer of the nested modules'
+/// tests.
 ///
 /// # Errors
 /// If there is no current directory.
@@ -94,10 +97,10 @@ fn absolute(path: &str) -> Result<String, String> {
     Ok(path.to_string_lossy().into_owned())
 }
 
-/// The tests of the long form.
+/// The pattern of the names of the tests that only `--full` runs.
 const FULL: &str = "^(TestPairs|Test.*SurvivesRustHostilePeers|TestRustListenerSurvives.*)$";
 
-/// The headings of the rows that `TestPairs` writes. The column `end` is the longest time from a
-/// kill until the other process had ended.
+/// The headings of the table whose rows `TestPairs` writes. The column `end` shows the longest time
+/// from a kill of one process until the other process had ended.
 const HEADINGS: &str = "pair         over     sizes  messages  streams  kills  of streams          \
                         end  stops  connections";

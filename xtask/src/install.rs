@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask install`: builds the C library, and puts it where compilers, pkg-config and CMake
-//! find it.
+//! `cargo xtask install`: builds the C library, and copies it to where compilers, pkg-config and
+//! CMake find it.
 //!
 //! ```text
 //! PREFIX/include/partywall.h, .hpp,    PREFIX/lib/libpartywall.so ─▶ .so.0 ─▶ .so.0.1.0
@@ -9,9 +9,9 @@
 //! PREFIX/lib/cmake/Partywall/          PREFIX/share/man/man3/partywall.3
 //! ```
 //!
-//! The shared library is linked from the archive by the C compiler, because Rust's own shared
-//! library takes no version script beside the compiler's. `--destdir` puts a directory before all
-//! paths, for packagers.
+//! The C compiler links the shared library from the archive. Rust's own shared library cannot be
+//! used, because rustc passes a version script of its own to the linker. `--destdir` puts a
+//! directory before all paths, for packagers.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -19,15 +19,15 @@ use std::path::{Path, PathBuf};
 
 use crate::command::Step;
 
-/// Where the library is installed.
+/// The directories into which the library is installed.
 struct Place {
-    /// The prefix that the installed files name.
+    /// The prefix that is written into the installed files, such as partywall.pc.
     prefix: String,
-    /// The directory that the files are written below.
+    /// The directory below which the files are written: `--destdir` followed by the prefix.
     root: PathBuf,
 }
 
-/// Installs the C library as the arguments say.
+/// Installs the C library into the directories that the arguments choose.
 ///
 /// # Errors
 /// If an argument is wrong, there is no C compiler, or a file cannot be written.
@@ -57,17 +57,18 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Builds the archive of the library.
+/// Builds the archive of the C library.
 ///
 /// # Errors
 /// If it does not compile.
 pub fn build() -> Result<(), String> {
-    // The variable CARGO_TARGET_DIR of the caller must not move the archive.
+    // The target directory is given explicitly, so that the caller's CARGO_TARGET_DIR does not move
+    // the archive.
     Step::cargo("build --release --package partywall-capi --target-dir target").run()
 }
 
-/// Links the shared library from the archive that [`build`] has made. It exports the functions of
-/// the header alone.
+/// Links the shared library from the archive that [`build`] has made. The shared library exports
+/// only the functions of the header.
 ///
 /// # Errors
 /// If the C compiler fails.
@@ -86,8 +87,8 @@ pub fn link(path: &Path) -> Result<(), String> {
         .run()
 }
 
-/// Adds the archive that [`build`] has made to the end of a compiler's command, with the libraries
-/// that it needs.
+/// Adds to a compiler's command the archive that [`build`] has made, and then the system libraries
+/// that the archive needs.
 pub fn with_archive(step: Step) -> Step {
     step.arg(ARCHIVE).args(&PRIVATE.join(" "))
 }
@@ -111,7 +112,8 @@ impl Place {
         Ok(Self { prefix, root })
     }
 
-    /// Returns the path of an installed file, and makes its directory.
+    /// Returns the path of the file `name` in the installation, and creates the directory that
+    /// holds it.
     fn path(&self, name: &str) -> Result<PathBuf, String> {
         let path = self.root.join(name);
         let directory = path.parent().unwrap_or(Path::new("/"));
@@ -122,7 +124,7 @@ impl Place {
 
     fn copy(&self, from: &str, name: &str) -> Result<(), String> {
         let path = self.path(name)?;
-        // A file that a running program has mapped is replaced, not written.
+        // The old file is removed, not overwritten, because a running program may have mapped it.
         let _ = fs::remove_file(&path);
         let copied = fs::copy(from, &path);
         copied
@@ -130,7 +132,7 @@ impl Place {
             .map_err(|error| format!("cannot copy {from} to {}: {error}", path.display()))
     }
 
-    /// Writes a file from its template.
+    /// Writes the installed file `name` from its template.
     fn fill(&self, template: &str, name: &str) -> Result<(), String> {
         let text = fs::read_to_string(template);
         let text = text.map_err(|error| format!("cannot read {template}: {error}"))?;
@@ -156,7 +158,7 @@ impl Place {
         self.copy(ARCHIVE, name)?;
         let path = self.path(name)?;
         let strip = Step::new("strip").arg("--strip-debug").arg(&path.to_string_lossy());
-        // Without `strip` the archive is only larger.
+        // If the tool `strip` is missing, the archive stays larger, and works the same.
         if Step::new("strip").args("--version").works() { strip.run() } else { Ok(()) }
     }
 
@@ -176,16 +178,16 @@ impl Place {
     }
 }
 
-/// The headers of C++, below their directory.
+/// The installed C++ headers, relative to their source directory.
 const HEADERS: [&str; 4] =
     ["partywall.hpp", "partywall/asio.hpp", "partywall/calls.hpp", "partywall/lossy.hpp"];
-/// The archive that cargo builds.
+/// The path of the archive that cargo builds.
 const ARCHIVE: &str = "target/release/libpartywall_capi.a";
 /// Version of the workspace, which all its packages share.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Number of the binary interface, as `partywall_abi` returns it.
+/// The version of the binary interface, as `partywall_abi` returns it.
 const ABI: &str = "0";
-/// Libraries of the system that the archive needs.
+/// Linker options for the system libraries that the archive needs.
 const PRIVATE: [&str; 6] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! bindings/java/src/echo ─ javac ─▶ classes ───── jar ─▶ target/java/partywall-echo.jar
 //! ```
 //!
-//! Nothing but the JDK's own tools is needed: no Maven, and no package of others.
+//! Only the JDK's own tools are needed: no Maven, and no packages of others.
 
 use std::env;
 use std::fs;
@@ -16,15 +16,15 @@ use std::path::{Path, PathBuf};
 use crate::command::Step;
 use crate::install;
 
-/// A JDK of a version that has the package's foreign function interface.
+/// A JDK with a version that has the foreign function interface which the Java package uses.
 pub struct Jdk {
-    /// Directory of the tools; empty if they are found by `PATH`.
+    /// Directory of the JDK's tools; empty if `PATH` finds them.
     tools: PathBuf,
 }
 
 impl Jdk {
-    /// Finds a JDK: that of `JAVA_HOME`, the newest of the distribution, or that of `PATH`.
-    /// Returns `None` if none of them is recent enough.
+    /// Finds a JDK: first that of `JAVA_HOME`, then the newest one that the distribution has
+    /// installed, then that of `PATH`. Returns `None` if no JDK is recent enough.
     pub fn find() -> Option<Self> {
         let mut homes: Vec<PathBuf> =
             env::var_os("JAVA_HOME").map(PathBuf::from).into_iter().collect();
@@ -34,17 +34,18 @@ impl Jdk {
         directories.into_iter().map(|tools| Self { tools }).find(Self::is_recent)
     }
 
-    /// A tool of the JDK, such as `javac`.
+    /// Makes a command that runs a tool of the JDK, such as `javac`.
     pub fn tool(&self, name: &str) -> Step {
         Step::new(&self.path(name))
     }
 
-    /// The path of a tool, or its name if `PATH` finds it.
+    /// The path of a tool of the JDK, or only its name if `PATH` finds it.
     pub fn path(&self, name: &str) -> String {
         self.tools.join(name).to_string_lossy().into_owned()
     }
 
-    /// Compiles the classes of a program of a user of the package, and returns its class path.
+    /// Compiles a program that uses the Java package, and returns the class path with which to run
+    /// it.
     ///
     /// # Errors
     /// If they do not compile.
@@ -54,7 +55,7 @@ impl Jdk {
         Ok(format!("{jar}:{TARGET}/{name}"))
     }
 
-    /// The home of the JDK; `None` if it was found by `PATH`.
+    /// The home directory of the JDK; `None` if `PATH` found the JDK.
     pub fn home(&self) -> Option<String> {
         let home = self.tools.parent()?.to_string_lossy().into_owned();
         Some(home).filter(|home| !home.is_empty())
@@ -66,7 +67,7 @@ impl Jdk {
         version(&text).is_some_and(|version| version >= VERSION_MIN)
     }
 
-    /// Compiles the classes of one source directory to `target/java/NAME`.
+    /// Compiles all classes below one source directory into `target/java/NAME`.
     fn compile(
         &self,
         source: &str,
@@ -92,7 +93,7 @@ impl Jdk {
     }
 }
 
-/// Builds the jar of the package, and that of the echo example.
+/// Builds two jars: that of the Java package, and that of its echo example.
 ///
 /// # Errors
 /// If there is no JDK or C compiler, or a step fails.
@@ -106,7 +107,8 @@ pub fn package() -> Result<Jdk, String> {
     let classes = format!("{TARGET}/classes");
     jdk.compile("bindings/java/src/echo/java", "echo", &classes, "-try")?;
     install::build()?;
-    // The JDK's name of the processor, with which the package looks for the library.
+    // The name of the processor in Java's property `os.arch`, by which the package finds its
+    // library.
     let processor = if cfg!(target_arch = "x86_64") { "amd64" } else { env::consts::ARCH };
     let native = format!("{classes}/native/linux-{processor}");
     fs::create_dir_all(&native).map_err(cannot)?;
@@ -138,8 +140,8 @@ pub fn package() -> Result<Jdk, String> {
     Ok(jdk)
 }
 
-/// Compiles and runs the tests of the package, with two carriers of virtual threads. The command
-/// `partywall` is their peer.
+/// Compiles and runs the tests of the Java package, with two carrier threads for virtual threads.
+/// The command `partywall` is the peer of the tests.
 ///
 /// # Errors
 /// If a test fails.
@@ -159,7 +161,7 @@ pub fn test(jdk: &Jdk) -> Result<(), String> {
         .arg(&format!("{jar}:{TARGET}/test"))
         .args("dev.partywall.Main")
         .run()?;
-    // The benchmark measures next to nothing here: this shows that it runs.
+    // The benchmark runs with so few messages that it only shows that it works.
     jdk.tool("java")
         .args("--enable-native-access=ALL-UNNAMED -cp")
         .arg(&jar)
@@ -167,14 +169,15 @@ pub fn test(jdk: &Jdk) -> Result<(), String> {
         .run()
 }
 
-/// Returns the reason why nothing can be built without a JDK.
+/// Returns the message that no JDK was found, for a skipped stage.
 pub fn missing() -> String {
     format!(
         "no JDK {VERSION_MIN} or later in JAVA_HOME, {INSTALLED} or PATH; https://adoptium.net has it"
     )
 }
 
-/// The homes of the distribution's JDKs, the last name first.
+/// The home directories of the JDKs that the distribution has installed, sorted by name in
+/// descending order.
 fn installed() -> Vec<PathBuf> {
     let entries = fs::read_dir(INSTALLED).into_iter().flatten().flatten();
     let mut homes: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
@@ -183,7 +186,7 @@ fn installed() -> Vec<PathBuf> {
     homes
 }
 
-/// Returns the first number of what `javac -version` prints, such as 25 of `javac 25.0.1`.
+/// Returns the major version from the output of `javac -version`, such as 25 from `javac 25.0.1`.
 fn version(text: &str) -> Option<u32> {
     let number = text.trim().strip_prefix("javac ")?;
     number.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
@@ -202,11 +205,11 @@ fn sources(directory: &Path, files: &mut Vec<String>) -> Result<(), String> {
     Ok(())
 }
 
-/// The oldest version of Java that the package compiles for.
+/// The oldest version of Java for which the package is compiled.
 const VERSION_MIN: u32 = 22;
-/// Where distributions install JDKs.
+/// The directory in which distributions install JDKs.
 const INSTALLED: &str = "/usr/lib/jvm";
-/// Where the classes and the jars are written.
+/// The directory into which classes and jars are written.
 const TARGET: &str = "target/java";
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `cargo xtask matrix`: every language against every other. Builds one program a language
-//! (`programs.rs`), and has `conformance/matrix` start them in all pairs. The stage `matrix` runs
-//! the short form.
+//! `cargo xtask matrix`: tests every language against every other. It builds one program for each
+//! language (`programs.rs`), and runs `conformance/matrix`, which starts the programs in all pairs.
+//! The stage `matrix` runs the short form.
 
 use crate::builds::{self, FAULT};
 use crate::command::Step;
 use crate::programs::Programs;
 
-/// Runs the whole matrix, and writes its page of the guide; or runs one kind of task alone.
+/// Runs the whole matrix and writes its page of the guide, or runs only one kind of exchange.
 ///
 /// # Errors
 /// If the arguments are wrong, a pair fails, or the page would lack a language.
@@ -21,7 +21,7 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     if missing.is_empty() { Ok(()) } else { Err(format!("{PAGE} lacks languages: {missing}")) }
 }
 
-/// Runs the short form, and returns the languages that were left out, with the reasons.
+/// Runs the short form of the matrix, and returns which languages were left out and why.
 ///
 /// # Errors
 /// If a pair fails.
@@ -35,8 +35,9 @@ pub fn short() -> Result<String, String> {
     Ok(missing)
 }
 
-/// Takes one rule out of the code of Rust, then out of that of Go, and requires that a pair of both
-/// fails: a record is published without a 0 in the slot after it, where old bytes may lie.
+/// Takes the same rule out of the Rust code and then out of the Go code, and requires that a pair
+/// of Rust and Go fails. Without the rule, a record is published without a 0 in the slot after it,
+/// where old bytes may lie.
 fn notice_faults() -> Result<(), String> {
     let programs = programs();
     builds::guarded_programs()?.args("--example matrix_peer").run()?;
@@ -49,11 +50,12 @@ fn notice_faults() -> Result<(), String> {
     require_failure("Go", programs.rust_program, &tagged)
 }
 
-/// Runs pairs of Rust and Go, of which one has the fault.
+/// Runs the pairs of a Rust and a Go program, one of which has the seeded fault, and requires that
+/// they fail.
 fn require_failure(language: &str, rust: &str, go: &str) -> Result<(), String> {
     let step = harness()
         .args("--only channel --sizes")
-        // So many records go around the ring several times.
+        // With 300 messages of 1,000 bytes, the records go around the ring several times.
         .arg(&["1000"; 300].join(","))
         .args("--program Rust")
         .arg(rust)
@@ -94,13 +96,14 @@ fn programs() -> Programs {
         class: "Peer",
         rust: builds::programs().args("--example matrix_peer"),
         rust_program: "target/debug/examples/matrix_peer",
-        // The time to start counts here, not that of a long run.
+        // The Java programs of the matrix are short, so these options shorten their start, not a
+        // long run.
         java_options: &["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
     }
 }
 
-/// The seeded fault, which has the same name in Rust and in Go.
+/// The name of the seeded fault, which is the same in Rust and in Go.
 const ZERO_RULE: &str = "no_zero_next_slot";
 const MANIFEST: &str = "--manifest-path conformance/matrix/Cargo.toml";
-/// The page that the whole matrix writes.
+/// The page of the guide that a run of the whole matrix writes.
 const PAGE: &str = "docs/guide/src/matrix.md";

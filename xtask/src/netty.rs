@@ -11,15 +11,15 @@
 use crate::command::Step;
 use crate::jdk::Jdk;
 
-/// Whether the module was tested, or why that was not possible.
+/// The outcome of a test run of the Maven module, unless it failed.
 pub enum Tested {
-    /// Every test has passed.
+    /// Every test of the module has passed.
     Passed,
-    /// What the module needs could not be downloaded.
+    /// A dependency of the module could not be downloaded, for the reason given here.
     NotDownloaded(String),
 }
 
-/// Compiles the module, and runs its tests. The jar of the Java package has been built.
+/// Compiles the Maven module, and runs its tests. The caller has built the jar of the Java package.
 ///
 /// # Errors
 /// If a test fails, or the module does not compile.
@@ -29,7 +29,8 @@ pub fn test(jdk: &Jdk) -> Result<Tested, String> {
         .args("-q -Dfile=target/java/partywall.jar -DgroupId=dev.partywall -DartifactId=partywall")
         .args("-Dpackaging=jar")
         .arg(&format!("-Dversion={version}"));
-    // Maven resolves the parts of its test runner only when a test runs.
+    // Maven downloads parts of its test runner only when a test runs, so one short test runs online
+    // first.
     let resolve = maven(jdk, "test").args("-q").arg(&format!("-Dtest={FIRST_TEST}"));
     for step in [install, resolve.args(MODULE)] {
         println!("$ {step}");
@@ -46,7 +47,7 @@ pub fn test(jdk: &Jdk) -> Result<Tested, String> {
     maven(jdk, "test").args("-o").args(MODULE).run().map(|()| Tested::Passed)
 }
 
-/// Whether there is a Maven.
+/// Whether the command `mvn` can be run.
 pub fn has_maven() -> bool {
     Step::new("mvn").args("--version").works()
 }
@@ -59,17 +60,17 @@ fn maven(jdk: &Jdk, goal: &str) -> Step {
     }
 }
 
-/// Whether Maven has failed, with this output, for want of a network.
+/// Whether the output of a failed Maven run says that a download failed.
 fn is_download_failure(text: &str) -> bool {
     ["Could not transfer", "Unknown host", "Connection refused", "Network is unreachable"]
         .iter()
         .any(|reason| text.contains(reason))
 }
 
-/// Arguments that choose the module.
+/// The Maven arguments that select the module.
 const MODULE: &str = "-f bindings/java-netty/pom.xml";
 const INSTALL: &str = "org.apache.maven.plugins:maven-install-plugin:3.1.3";
-/// A test that takes no time.
+/// The short test that runs online, so that Maven downloads all it needs.
 const FIRST_TEST: &str = "LifeTest#addressesOfOtherTypesAreUnderstood";
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program in each language, which a harness starts: those of the matrix (`matrix.rs`), and those
-//! of `cargo xtask bench-languages`.
+//! Builds one program in each language for a harness: for the matrix (`matrix.rs`), or for `cargo
+//! xtask bench-languages`.
 //!
 //! ```text
 //! DIRECTORY/NAME.rs     cargo; the caller says how
@@ -18,33 +18,33 @@ use std::fs;
 use crate::command::Step;
 use crate::{install, jdk, python};
 
-/// The sources of one program in each language.
+/// The sources of the programs that a harness starts, one program in each language.
 pub struct Programs {
-    /// The directory of the sources.
+    /// The directory of the programs' sources.
     pub directory: &'static str,
-    /// The name of the sources without an extension, but for that of Java.
+    /// The file name, without extension, of every source except the Java source.
     pub name: &'static str,
-    /// The name of the class, and of its source.
+    /// The name of the Java class, and of its source file.
     pub class: &'static str,
-    /// The build of the Rust program.
+    /// The command that builds the Rust program.
     pub rust: Step,
-    /// The Rust program that this build makes.
+    /// The path of the Rust program that the build makes.
     pub rust_program: &'static str,
-    /// Options of the Java machine.
+    /// The options with which the command `java` runs the Java program.
     pub java_options: &'static [&'static str],
 }
 
-/// What became of the program of a language.
+/// The result of building the program of one language.
 enum Built {
-    /// The words of the command that starts it.
+    /// The words of the command that starts the program.
     Program(Vec<String>),
-    /// Why it cannot be built here.
+    /// The reason why the program cannot be built on this machine.
     Nothing(String),
 }
 
 impl Programs {
-    /// Builds the programs, adds `--program LANGUAGE WORD…` for each of them to the command of the
-    /// harness, and runs it. Returns the languages that were left out, with the reasons.
+    /// Builds the programs, and runs the harness with the arguments `--program LANGUAGE WORD…` for
+    /// each program. Returns which languages were left out and why.
     ///
     /// # Errors
     /// If a program does not compile, or the harness fails.
@@ -98,7 +98,7 @@ impl Programs {
         Ok(Built::Program(vec![self.go_program("")?]))
     }
 
-    /// Builds the Go program with build tags, and returns its path.
+    /// Builds the Go program with the given build tags, and returns its path.
     ///
     /// # Errors
     /// If it does not compile.
@@ -109,7 +109,7 @@ impl Programs {
         Ok(program)
     }
 
-    /// Builds the program of C or C++ with the archive of the C interface.
+    /// Builds the C or C++ program, linked with the archive of the C interface.
     fn build_with(&self, compiler: &str, standard: &str, extension: &str) -> Result<Built, String> {
         if !Step::new(compiler).args("--version").works() {
             return Ok(Built::Nothing(format!("no `{compiler}`")));
@@ -150,14 +150,14 @@ impl Programs {
         format!("{}/{}.{extension}", self.directory, self.name)
     }
 
-    /// Where the programs of Go, C and C++ are written.
+    /// The directory into which the Go, C and C++ programs are built.
     fn target(&self) -> String {
         format!("target/{}", self.name)
     }
 }
 
-/// Measures every language against its own Unix socket, and prints a table; with `--write` it is
-/// written into the pages that show it.
+/// Measures each language against its own Unix socket, and prints a table. With `--write` the table
+/// is also written into README.md and the guide.
 ///
 /// # Errors
 /// If the arguments are wrong, a program fails, or a language was left out.
@@ -181,7 +181,8 @@ pub fn bench(arguments: &[String]) -> Result<(), String> {
     if missing.is_empty() { Ok(()) } else { Err(format!("not measured: {missing}")) }
 }
 
-/// A command `go` in the Go module, in which a program outside finds the package.
+/// Makes a command `go` that runs in the Go module, so that a program outside the module finds its
+/// package.
 fn go(arguments: &str) -> Step {
     Step::new("go").args(arguments).directory("go").variable("CGO_ENABLED", "0")
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The native module of the Python package.
+//! Builds the native module of the Python package.
 
 use crate::command::Step;
 
-/// Whether there is an interpreter that the package supports.
+/// Whether the command `python3` exists in a version that the package supports.
 pub fn is_recent() -> bool {
     let version = "import sys; sys.exit(sys.version_info < (3, 11))";
     Step::new("python3").arg("-c").arg(version).works()
 }
 
-/// Builds the native module, and puts it into the package.
+/// Builds the native module, and copies it into the directory of the Python package.
 ///
 /// # Errors
 /// If it does not compile, or cannot be copied.
@@ -23,5 +23,5 @@ pub fn build() -> Result<(), String> {
         .map_err(|error| format!("cannot copy the native module to {library}: {error}"))
 }
 
-/// The argument that names the workspace of the package.
+/// The cargo argument that selects the workspace of the Python package.
 pub const MANIFEST: &str = "--manifest-path bindings/python/Cargo.toml";

@@ -66,8 +66,8 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     failure.map_or(Ok(()), Err)
 }
 
-/// Returns the outcome of a stage; that it or a part of it was skipped is an error if the stage is
-/// required.
+/// Returns the outcome of a stage. If the stage or a part of it was skipped, and the stage is
+/// required, the result is an error.
 fn checked(stage: &str, done: Done, required: &[String]) -> Result<Done, String> {
     if !required.iter().any(|name| name == stage) {
         return Ok(done);
@@ -316,7 +316,8 @@ fn conformance(_: &[&str]) -> Result<Done, String> {
     side_by_side(&[(step.args("--lib --bins --tests"), executables::all)], BUSY_AT_ONCE)
 }
 
-/// Compiles C programs against the library, and runs them. Then the library is installed.
+/// Compiles C programs against the library, and runs them. After that, the library is installed,
+/// and examples are built against the installation.
 fn c(_: &[&str]) -> Result<Done, String> {
     if !Step::new("cc").args("--version").works() {
         return skipped("no `cc`; the package gcc has it");
@@ -332,7 +333,8 @@ fn c(_: &[&str]) -> Result<Done, String> {
     Ok(passed_but_for(&missing_builders()))
 }
 
-/// Compiles C++ programs against the library, and runs them. Then the headers are installed.
+/// Compiles C++ programs against the library, and runs them. After that, the headers are installed,
+/// and examples are built against the installation.
 fn cpp(_: &[&str]) -> Result<Done, String> {
     if !Step::new("c++").args("--version").works() {
         return skipped("no `c++`; the package g++ has it");
@@ -342,7 +344,7 @@ fn cpp(_: &[&str]) -> Result<Done, String> {
     let program = format!("{prefix}/echo_cpp");
     build_by_pkg_config("c++", "c++17", "bindings/cpp/examples/echo.cpp", &program)?;
     build_by_cmake("cpp", &prefix)?;
-    // The executable leaves out what needs the header of a library that is not installed.
+    // The test executable leaves out the tests that need a library whose header is missing.
     let headers = [
         ("boost/asio.hpp", "libboost-dev"),
         ("boost/beast/http.hpp", "libboost-dev"),
@@ -355,26 +357,28 @@ fn cpp(_: &[&str]) -> Result<Done, String> {
     Ok(passed_but_for(&missing.chain(missing_builders()).collect::<Vec<_>>()))
 }
 
-/// The outcome of a stage that has left out what needs something missing, each with its reason.
+/// Returns the outcome of a stage that left out the parts whose tools or libraries are missing;
+/// `missing` gives the reason for each part.
 fn passed_but_for(missing: &[String]) -> Done {
     if missing.is_empty() { Done::Passed } else { Done::Partly(missing.join("; ")) }
 }
 
-/// The programs that would build the examples against the installed library, as far as they are not
-/// there.
+/// Returns a reason for each missing tool of pkg-config and CMake, which build the examples against
+/// the installed library.
 fn missing_builders() -> Vec<String> {
     let is_there = |program: &str| Step::new(program).args("--version").works();
     let missing = ["pkg-config", "cmake"].into_iter().filter(|program| !is_there(program));
     missing.map(|program| format!("no {program}")).collect()
 }
 
-/// Whether the C++ compiler finds a header of the system. The programs of the tests look for it in
-/// the same way.
+/// Whether the C++ compiler finds a header of the system. The tests of C++ look for headers in the
+/// same way.
 fn has_header(header: &str) -> bool {
     Step::new("c++").args("-x c++ -E -o /dev/null -include").arg(header).args("/dev/null").works()
 }
 
-/// Installs the library and the headers below `target/`, and returns the prefix.
+/// Installs the library and the headers below `target/`, and returns the prefix of the
+/// installation.
 fn installed() -> Result<String, String> {
     let prefix = std::path::absolute("target/installed");
     let prefix = prefix.map_err(|error| format!("no current directory: {error}"))?;
@@ -383,7 +387,8 @@ fn installed() -> Result<String, String> {
     Ok(prefix)
 }
 
-/// Builds a program against the installed library, as users of pkg-config do, if that is there.
+/// Builds a program against the installed library with pkg-config, as users do, unless pkg-config
+/// is missing.
 fn build_by_pkg_config(
     compiler: &str,
     standard: &str,
@@ -403,8 +408,8 @@ fn build_by_pkg_config(
     passed(&[compile.args(&flags).arg("-o").arg(program)]).map(drop)
 }
 
-/// Builds the examples of a language against the installed library, as users of CMake do, if that
-/// is there.
+/// Builds the examples of a language against the installed library with CMake, as users do, unless
+/// CMake is missing.
 fn build_by_cmake(language: &str, prefix: &str) -> Result<(), String> {
     if !Step::new("cmake").args("--version").works() {
         return Ok(());
@@ -423,7 +428,7 @@ fn build_by_cmake(language: &str, prefix: &str) -> Result<(), String> {
     .map(drop)
 }
 
-/// Compares the symbols that a shared library exports with those of the version script.
+/// Checks that a shared library exports exactly the symbols of the version script.
 fn check_symbols(library: &str) -> Result<(), String> {
     let script = std::fs::read_to_string("bindings/c/partywall.map");
     let script = script.map_err(|error| format!("cannot read the version script: {error}"))?;
@@ -432,7 +437,8 @@ fn check_symbols(library: &str) -> Result<(), String> {
     let mut exported = Vec::new();
     Step::new("nm").args("--dynamic --defined-only").arg(library).lines(|line| {
         let name = line.rsplit(' ').next().unwrap_or_default();
-        // The version itself is a symbol, too.
+        // The name of the version, PARTYWALL_0.1, is a symbol itself, and is left out of the
+        // comparison.
         if let Some((name, _)) = name.split_once('@').filter(|(name, _)| *name != "PARTYWALL_0.1") {
             exported.push(name.to_owned());
         }
@@ -464,7 +470,7 @@ fn volo(_: &[&str]) -> Result<Done, String> {
     ])
 }
 
-/// Checks and tests the Go module, on this system and, as far as vet sees it, on two others.
+/// Checks and tests the Go module on this system. For two other systems only `go vet` checks it.
 fn go_module(_: &[&str]) -> Result<Done, String> {
     if !go::command("version").works() {
         return skipped("no Go; https://go.dev/dl has it");
@@ -482,12 +488,12 @@ fn go_module(_: &[&str]) -> Result<Done, String> {
         go::command("vet ./..."),
         go::command("vet ./...").variable("GOOS", "darwin"),
         go::command("vet ./...").variable("GOARCH", "arm64"),
-        // Go takes a cached result of a test while no file in its module has changed; the images of
-        // `spec/` are outside the module.
+        // Go reuses the result of an earlier test run if no file of the module has changed. The
+        // images in `spec/` are outside the module, so `-count=1` prevents this.
         go::with_peers(go::command("test -count=1 ./..."))?,
     ])?;
     staticcheck()?;
-    // The race detector is the only part that needs a C compiler.
+    // Of this stage only the race detector needs a C compiler.
     if !Step::new("cc").args("--version").works() {
         println!("skipped in this stage: no C compiler, so no race detector");
         return Ok(Done::Passed);
@@ -495,8 +501,8 @@ fn go_module(_: &[&str]) -> Result<Done, String> {
     passed(&[go::command("test -count=1 -race ./...").variable("CGO_ENABLED", "1")])
 }
 
-/// Builds staticcheck in the version that its module pins, and checks the first Go module. Where it
-/// cannot be downloaded, or needs a newer Go, only this part is left out.
+/// Builds staticcheck in the version that its Go module pins, and checks the first Go module with
+/// it. If staticcheck cannot be downloaded or needs a newer Go, this check is left out.
 fn staticcheck() -> Result<Done, String> {
     let command = |arguments| go::command(arguments).directory(tidy::go::STATICCHECK);
     let download = command("mod download");
@@ -518,16 +524,16 @@ fn staticcheck() -> Result<Done, String> {
     ])
 }
 
-/// Checks and tests each Go module that is nested in the first. The stage `go` formats them, too.
-/// A module that cannot be downloaded, or that needs a newer Go, is left out: then the stage counts
-/// as skipped.
+/// Checks and tests each Go module that is nested in the first one; the stage `go` checks their
+/// format. If a module cannot be downloaded or needs a newer Go, it is left out, and the stage
+/// counts as skipped.
 fn go_frameworks(_: &[&str]) -> Result<Done, String> {
     if !go::command("version").works() {
         return skipped("no Go; https://go.dev/dl has it");
     }
     passed(&[go::build_of_frameworks()])?;
     let mut left_out = Vec::new();
-    let elsewhere = [go::MODULE, tidy::go::STATICCHECK]; // the stage `go` has them
+    let elsewhere = [go::MODULE, tidy::go::STATICCHECK]; // the stage `go` checks these two modules
     for module in tidy::go::MODULES.iter().filter(|m| !elsewhere.contains(&m.directory)) {
         let command = |arguments| go::command(arguments).directory(module.directory);
         let download = command("mod download");
@@ -550,16 +556,16 @@ fn go_frameworks(_: &[&str]) -> Result<Done, String> {
     skipped(&format!("what these need could not be downloaded: {}", left_out.join(" ")))
 }
 
-/// Whether `go mod download` has failed, with this text, for want of a network or of a newer Go.
-/// Any other failure is one of the repository.
+/// Whether this output of a failed `go mod download` says that the network or a newer Go is
+/// missing. Any other failure is a fault of the repository.
 fn is_obtainable_elsewhere(text: &str) -> bool {
     let reasons =
         ["dial ", "no such host", "imeout", "connection re", "lookup disabled", "requires go >="];
     !text.contains("checksum mismatch") && reasons.iter().any(|reason| text.contains(reason))
 }
 
-/// Builds the Python package, and runs its tests and the type checker. The tools of the tests are
-/// installed below `target/`; without them the stage is skipped.
+/// Builds the Python package, and runs its tests and the type checker. The test tools are installed
+/// below `target/`; if that fails, the stage is skipped.
 fn python_package(_: &[&str]) -> Result<Done, String> {
     if !python::is_recent() {
         return skipped("no Python 3.11 or later; https://www.python.org/downloads has it");
@@ -610,7 +616,7 @@ fn java(_: &[&str]) -> Result<Done, String> {
     Ok(Done::Passed)
 }
 
-/// Builds the Java package and the module for Netty, and runs the tests of the latter.
+/// Builds the Java package and the Maven module for Netty, and runs the module's tests.
 fn java_netty(_: &[&str]) -> Result<Done, String> {
     if jdk::Jdk::find().is_none() {
         return skipped(&jdk::missing());
@@ -631,14 +637,14 @@ fn java_netty(_: &[&str]) -> Result<Done, String> {
     }
 }
 
-/// Runs every language against every other: each pair, one size of each way that a message takes,
-/// and one kill.
+/// Runs the short form of the matrix: each pair of languages exchanges messages of three sizes
+/// (empty, in the ring, in a block), and one end of a link is killed.
 fn every_language(_: &[&str]) -> Result<Done, String> {
     let missing = matrix::short()?;
     if missing.is_empty() { Ok(Done::Passed) } else { Ok(Done::Partly(missing)) }
 }
 
-/// The directory of the tools with which the Python package is tested, and its interpreter.
+/// The directory of the Python environment in which the test tools are installed.
 const PYTHON_TOOLS: &str = "target/python/tools";
 const PYTHON: &str = "target/python/tools/bin/python3";
 

@@ -56,7 +56,7 @@ fn generate(set: &Set, check: bool) -> Result<(), String> {
         return Err(format!("the generator wrote nothing to {FRESH}"));
     }
     let mut committed = contents(Path::new(committed_path)).map_err(cannot)?;
-    committed.remove(Path::new("README.md")); // the only file written by hand
+    committed.remove(Path::new("README.md")); // README.md is written by hand, not by the generator
     let differences = differences(&fresh, &committed);
     if check {
         return report(committed_path, &differences);

@@ -14,13 +14,16 @@ import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 
 /**
- * Both ends of a measurement in Java. {@code bench/languages/README.md} has the command line, which
- * is that of each language.
+ * The client and the server of a measurement, written in Java. The programs of all languages have
+ * the same command line, which {@code bench/languages/README.md} describes.
  */
 final class Rate {
     private Rate() {}
 
-    /** Sends and receives messages whose length both sides know. */
+    /**
+     * What carries the messages of a measurement: a channel or a Unix socket. Both sides know the
+     * length of each message.
+     */
     private interface Carrier {
         /** Sends all bytes of a buffer. */
         void send(ByteBuffer message) throws IOException;
@@ -68,7 +71,9 @@ final class Rate {
             case "run" -> run(words[1], words[2]);
             default -> throw new IllegalArgumentException("rate serve|run ADDRESS SOCKET");
         }
-        System.exit(0); // a thread may still wait
+        // The process ends at once, because the thread that serves the socket may still wait for
+        // the client.
+        System.exit(0);
     }
 
     private static ByteBuffer buffer(long size) {
@@ -92,7 +97,10 @@ final class Rate {
         answer(first);
     }
 
-    /** Performs the server's side of each task, until the peer has finished. */
+    /**
+     * Performs the server's part of each task that the client announces, until the client has
+     * closed.
+     */
     private static void answer(Carrier carrier) throws IOException {
         ByteBuffer command = buffer(24);
         while (carrier.recv(command)) {
@@ -130,7 +138,10 @@ final class Rate {
         }
     }
 
-    /** Performs a task, and returns how many nanoseconds it took. */
+    /**
+     * Performs the client's part of a task with {@code count} messages of {@code size} bytes, and
+     * returns its duration in nanoseconds.
+     */
     private static long measure(Carrier carrier, long task, long size, long count)
             throws IOException {
         carrier.send(buffer(24).putLong(task).putLong(size).putLong(count));
@@ -152,6 +163,9 @@ final class Rate {
         return System.nanoTime() - start;
     }
 
-    /** The task in which messages go one way. */
+    /**
+     * The number of the task in which messages go only from client to server; in any other task the
+     * server returns each message.
+     */
     private static final long WAY = 1;
 }

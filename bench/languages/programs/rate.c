@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Both ends of a measurement in C. bench/languages/README.md has the command line, which is that of
- * each language.
+ * The client and the server of a measurement, written in C. The programs of all languages have the
+ * same command line, which bench/languages/README.md describes.
  */
 #include <inttypes.h>
 #include <partywall.h>
@@ -14,7 +14,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Sends and receives messages whose length both sides know: over a channel, or over a socket. */
+/*
+ * What carries the messages of a measurement: a channel, or a Unix socket. Both sides know the
+ * length of each message.
+ */
 struct carrier {
     partywall_channel *channel;
     int socket;
@@ -43,7 +46,7 @@ static void transmit(struct carrier *carrier, const void *data, size_t size) {
     }
 }
 
-/* Returns 0 once the peer has finished. */
+/* Receives the next message into `data`. Returns 0 once the peer has closed. */
 static int receive(struct carrier *carrier, void *data, size_t size) {
     char *at = data;
     if (carrier->channel != NULL) {
@@ -68,7 +71,9 @@ static void *buffer_of(uint64_t size) {
     return buffer;
 }
 
-/* Performs the server's side of each task, until the peer has finished. */
+/*
+ * Performs the server's part of each task that the client announces, until the client has closed.
+ */
 static void *answer(void *argument) {
     struct carrier *carrier = argument;
     uint64_t command[3];
@@ -123,7 +128,10 @@ static int64_t now_ns(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Performs a task, and returns how many nanoseconds it took. */
+/*
+ * Performs the client's part of a task with `count` messages of `size` bytes, and returns its
+ * duration in nanoseconds.
+ */
 static int64_t measure(struct carrier *carrier, uint64_t task, uint64_t size, uint64_t count) {
     uint64_t command[3] = {task, size, count};
     void *message = buffer_of(size);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Both ends of a measurement in C++. bench/languages/README.md has the command line, which is that
-// of each language.
+// The client and the server of a measurement, written in C++. The programs of all languages have
+// the same command line, which bench/languages/README.md describes.
 #include <partywall.hpp>
 
 #include <chrono>
@@ -19,20 +19,22 @@
 namespace {
 
 using bytes = std::vector<unsigned char>;
-using words = std::uint64_t[3]; // task, size and count
+// the client's command: number of the task, size of a message, number of messages
+using words = std::uint64_t[3];
 
-// Messages over a channel.
+// Sends and receives the messages of a measurement over a channel.
 struct over_channel {
     partywall::channel channel;
 
     void send(const void *data, std::size_t size) {
         channel.send(partywall::bytes_view(data, size));
     }
-    // Returns false once the peer has finished.
+    // Receives the next message into `data`. Returns false once the peer has closed.
     bool recv(void *data, std::size_t size) { return channel.recv_copy(data, size).has_value(); }
 };
 
-// Messages over a socket, whose length both sides know.
+// Sends and receives the messages of a measurement over a Unix socket. Both sides know the length
+// of each message.
 struct over_socket {
     int descriptor;
 
@@ -55,7 +57,7 @@ struct over_socket {
     }
 };
 
-// Performs the server's side of each task, until the peer has finished.
+// Performs the server's part of each task that the client announces, until the client has closed.
 template <class Carrier> void answer(Carrier &carrier) {
     words command;
     while (carrier.recv(command, sizeof command)) {
@@ -89,10 +91,11 @@ void serve(const std::string &address, const std::string &path) {
     std::thread(answer<over_socket>, std::ref(second)).detach();
     answer(first);
     std::cout.flush();
-    _exit(0); // the thread may still wait
+    _exit(0); // the thread that serves the socket may still wait for the client
 }
 
-// Performs a task, and returns how many nanoseconds it took.
+// Performs the client's part of a task with `count` messages of `size` bytes, and returns its
+// duration in nanoseconds.
 template <class Carrier>
 std::int64_t measure(Carrier &carrier, std::uint64_t task, std::uint64_t size,
                      std::uint64_t count) {

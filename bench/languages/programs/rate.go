@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-// Both ends of a measurement in Go. bench/languages/README.md has the command line, which is that of
-// each language.
+// The client and the server of a measurement, written in Go. The programs of all languages have the
+// same command line, which bench/languages/README.md describes.
 package main
 
 import (
@@ -17,10 +17,11 @@ import (
 	partywall "partywall.test/go"
 )
 
-// A carrier sends and receives messages whose length both sides know.
+// A carrier sends and receives the messages of a measurement, over a channel or a Unix socket. Both
+// sides know the length of each message.
 type carrier interface {
 	send(message []byte) error
-	// recv fills the message.
+	// recv fills message with the next received message.
 	recv(message []byte) error
 }
 
@@ -82,14 +83,14 @@ func serve(address, path string) error {
 	for _, c := range []carrier{channel{first}, socket{second}} {
 		go func() { ended <- answer(c) }()
 	}
-	// The channel and the socket end together, with the client.
+	// The client closes the channel and the socket at its end, so both goroutines of the server end.
 	if err := <-ended; err != io.EOF {
 		return err
 	}
 	return nil
 }
 
-// answer performs the server's side of each task.
+// answer performs the server's part of each task that the client announces.
 func answer(c carrier) error {
 	command := make([]byte, 24)
 	for {
@@ -142,7 +143,8 @@ func run(address, path string) error {
 	return first.Close()
 }
 
-// measure performs a task, and returns how long it took.
+// measure performs the client's part of a task with count messages of size bytes, and returns its
+// duration.
 func measure(c carrier, task, size, count uint64) (time.Duration, error) {
 	command := make([]byte, 24)
 	binary.LittleEndian.PutUint64(command, task)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Both ends of a measurement in Python.
+"""The client and the server of a measurement, written in Python.
 
 ``bench/languages/README.md`` has the command line, which is that of each language.
 """
@@ -16,11 +16,11 @@ import partywall
 
 COMMAND = struct.Struct("<QQQ")
 WAY = 1
-"""The task in which messages go one way."""
+"""The number of the task in which messages go only from client to server."""
 
 
 class Carrier(Protocol):
-    """Sends and receives messages whose length both sides know."""
+    """Sends and receives messages over a socket; both sides know their lengths."""
 
     def send(self, message: bytes) -> object: ...
     def recv(self, size: int) -> bytes | bytearray | None: ...
@@ -71,7 +71,7 @@ def serve(address: str, path: str) -> None:
 
 
 def answer(carrier: Carrier) -> None:
-    """Performs the server's side of each task."""
+    """Performs the server's part of each task that the client announces."""
     send, recv = carrier.send, carrier.recv
     while (command := recv(COMMAND.size)) is not None:
         task, size, count = COMMAND.unpack(command)
@@ -98,7 +98,7 @@ def run(address: str, path: str) -> None:
 
 
 def measure(carrier: Carrier, task: int, size: int, count: int) -> int:
-    """Performs a task, and returns how many nanoseconds it took."""
+    """Performs the client's part of a task; returns its duration in nanoseconds."""
     send, recv = carrier.send, carrier.recv
     message = bytes(size)
     send(COMMAND.pack(task, size, count))
@@ -123,4 +123,4 @@ if __name__ == "__main__":
         case _:
             sys.exit("rate serve|run ADDRESS SOCKET")
     sys.stdout.flush()
-    os._exit(0)  # a thread may still wait
+    os._exit(0)  # the thread that serves the socket may still wait

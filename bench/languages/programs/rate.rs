@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Both ends of a measurement in Rust. `bench/languages/README.md` has the command line, which is
-//! that of each language.
+//! The client and the server of a measurement, written in Rust. The programs of all languages have
+//! the same command line, which `bench/languages/README.md` describes.
 
 use std::error::Error;
 use std::io::{self, BufRead, Read, Write};
@@ -12,10 +12,11 @@ use partywall::{Channel, Listener, connect};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Sends and receives messages whose length both sides know.
+/// What carries the messages of a measurement: a channel or a Unix socket. Both sides know the
+/// length of each message.
 trait Carrier {
     fn send(&mut self, message: &[u8]) -> Outcome<()>;
-    /// Fills `message` with the next message. Returns false once the peer has finished.
+    /// Fills `message` with the next received message. Returns false once the peer has closed.
     fn recv(&mut self, message: &mut [u8]) -> Outcome<bool>;
 }
 
@@ -67,7 +68,7 @@ fn serve(address: &str, path: &str) -> Outcome<()> {
     answer(&mut first)
 }
 
-/// Performs the server's side of each task, until the peer has finished.
+/// Performs the server's part of each task that the client announces, until the client has closed.
 fn answer(carrier: &mut impl Carrier) -> Outcome<()> {
     let mut command = [0; 24];
     while carrier.recv(&mut command)? {
@@ -116,7 +117,8 @@ fn run(address: &str, path: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// Performs a task, and returns how many nanoseconds it took.
+/// Performs the client's part of a task with `count` messages of `size` bytes, and returns its
+/// duration in nanoseconds.
 fn measure(carrier: &mut impl Carrier, task: u64, size: usize, count: u64) -> Outcome<u128> {
     let command = [task, size as u64, count].map(u64::to_le_bytes).concat();
     let mut message = vec![0; size];
@@ -136,5 +138,6 @@ fn measure(carrier: &mut impl Carrier, task: u64, size: usize, count: u64) -> Ou
     if is_alive { Ok(elapsed.as_nanos()) } else { Err("the server has gone".into()) }
 }
 
-/// The task in which messages go one way.
+/// The number of the task in which messages go only from client to server. In any other task the
+/// server returns each message.
 const WAY: u64 = 1;

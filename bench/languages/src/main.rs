@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every language against its own Unix socket: two processes a language, which exchange messages
-//! over a channel in shared memory and over a socket of the language's own library, in turn.
+//! Measures each language against its own Unix socket: a client and a server in the language
+//! exchange messages over a channel in shared memory and over a socket of the language's own
+//! library, in turn.
 //!
 //! ```text
 //! bench-languages [--write] {--program LANGUAGE WORD…}…
@@ -55,7 +56,8 @@ fn run(arguments: &[String]) -> Result<(), String> {
     for pair in &mut pairs {
         languages.push((pair.language.clone(), Series::begin(pair)?));
     }
-    // All languages take part in each round, so that a slow moment of the machine meets all.
+    // All languages are measured in each round, so that a slow period of the machine affects all of
+    // them.
     for round in 0..ROUNDS {
         for (pair, (_, series)) in pairs.iter_mut().zip(&mut languages) {
             for one in series {
@@ -68,9 +70,10 @@ fn run(arguments: &[String]) -> Result<(), String> {
     if writes { page::write(&table, &plot::of(&languages)) } else { Ok(()) }
 }
 
-/// Rounds in which everything is measured once.
+/// Number of rounds; in each, every task is measured once in each language and over both
+/// transports.
 const ROUNDS: usize = 11;
-/// The longest time of a run. One takes about a minute.
+/// Maximum time of a whole run, which usually takes about a minute.
 const LIMIT: Duration = Duration::from_secs(240);
-/// The number of tasks of each language.
+/// Asserts that there are four tasks, one for each column of the table.
 const _: () = assert!(TASKS.len() == 4);

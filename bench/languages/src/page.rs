@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The pages that show the table: README.md, and a page of the guide, which has the plot, too.
+//! The pages that show the table of results: README.md, and a page of the guide that also shows the
+//! plot.
 
 use std::fs;
 
-/// Writes the table into both pages, and the plot beside that of the guide.
+/// Writes the table into both pages, and the plot into the directory of the guide's page.
 ///
 /// # Errors
 /// If a page has no place for it, or cannot be written.
@@ -21,7 +22,8 @@ pub fn write(table: &str, plot: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Puts the content between the two comments; `None` if they are not there.
+/// Replaces the text between the page's two marker comments by `content`; `None` if the page has no
+/// such comments.
 fn replaced(text: &str, content: &str) -> Option<String> {
     let (before, rest) = text.split_once(BEGIN)?;
     let (_, after) = rest.split_once(END)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two processes of one language.
+//! The client process and the server process of one language.
 
 use std::fs::DirBuilder;
 use std::io::{BufRead, BufReader, Write};
@@ -7,16 +7,17 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// What carries the messages.
+/// The transport of the measured messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// A channel of ours, in shared memory.
+    /// A channel of Partywall over shared memory.
     Ours,
-    /// A Unix socket of the language's own library.
+    /// A Unix socket, used through the language's own library.
     Socket,
 }
 
-/// A server, and a client that is told what to measure. Dropping the value ends both.
+/// A server process, and a client process to which the benchmark sends the tasks to measure.
+/// Dropping the value ends both processes.
 pub struct Pair {
     /// The name of the language.
     pub language: String,
@@ -28,7 +29,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Starts both processes of a language.
+    /// Starts the server and the client of a language with the given command.
     ///
     /// # Errors
     /// If one does not start.
@@ -61,7 +62,8 @@ impl Pair {
         }
     }
 
-    /// Performs a task a number of times, and returns the nanoseconds of one of them.
+    /// Makes the client perform a task with `count` messages, and returns the nanoseconds that one
+    /// message took.
     ///
     /// # Errors
     /// If a process has ended, or its answer is no number.
@@ -91,7 +93,7 @@ impl Pair {
 impl Drop for Pair {
     fn drop(&mut self) {
         for child in [&mut self.client, &mut self.server] {
-            // The error is ignored: it says that the process has ended.
+            // An error of `kill` is ignored, because it says that the process has ended already.
             let _ = child.kill();
             let _ = child.wait();
         }

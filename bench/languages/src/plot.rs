@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The plot of all ratios, as SVG: a group of bars for each task, a bar for each language, and a
-//! line where both are equally fast.
+//! The plot of all ratios of channel to socket, as SVG: a group of bars for each task, a bar for
+//! each language, and a line at the ratio 1.
 
 use std::fmt::Write;
 
 use crate::series::{Series, TASKS};
 
-/// Returns the plot.
+/// Returns the plot of the ratios of all languages as SVG.
 pub fn of(languages: &[(String, Vec<Series>)]) -> String {
     let greatest = languages.iter().flat_map(|(_, series)| series).map(|it| it.ratio().greatest);
     let scale = PLOT_HEIGHT / greatest.fold(1.2, f64::max);
@@ -43,7 +43,8 @@ pub fn of(languages: &[(String, Vec<Series>)]) -> String {
     )
 }
 
-/// Draws the median as a bar, and the spread as a line on it.
+/// Draws the median ratio of a task in one language as a bar, and the spread of the ratio as a line
+/// on the bar.
 fn bar(target: &mut String, left: f64, series: &Series, scale: f64, place: usize) {
     let ratio = series.ratio();
     let y = |value: f64| TOP + PLOT_HEIGHT - value * scale;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The measurements of one task in one language.
+//! The measurements of one task in one language, over a channel and over a socket.
 
 use crate::pair::{Carrier, Pair};
 
-/// A task with messages of one size.
+/// A task that the benchmark measures, with messages of one size.
 pub struct Task {
-    /// What the programs call it.
+    /// The name of the task in the commands to the programs.
     pub name: &'static str,
     /// The length of a message in bytes.
     pub size: usize,
-    /// What the table calls it.
+    /// The title of the task in the table of results.
     pub title: &'static str,
 }
 
-/// All tasks, in the order of the table.
+/// All tasks, in the order of the table's columns.
 pub const TASKS: [Task; 4] = [
     Task { name: "trip", size: 64, title: "round trip, 64 B" },
     Task { name: "trip", size: 64 << 10, title: "round trip, 64 KiB" },
@@ -21,17 +21,19 @@ pub const TASKS: [Task; 4] = [
     Task { name: "way", size: 64 << 10, title: "one way, 64 KiB" },
 ];
 
-/// The measurements of a task: of each round the time of one message, in nanoseconds.
+/// The measurements of one task: for each round and each transport, the time of one message in
+/// nanoseconds.
 pub struct Series {
     task: &'static Task,
-    /// How often the task is performed in a round, over ours and over the socket.
+    /// Number of messages in each round, over the channel and over the socket.
     counts: [u64; 2],
     ours: Vec<f64>,
     socket: Vec<f64>,
 }
 
 impl Series {
-    /// Performs each task until the code is warm, and finds how often it is performed in a round.
+    /// Performs each task of a language until its code is warm, and chooses how many messages the
+    /// task has in a round.
     ///
     /// # Errors
     /// If the programs fail.
@@ -52,7 +54,8 @@ impl Series {
         Ok(all)
     }
 
-    /// Measures once over ours and once over the socket, in this order or the other.
+    /// Measures the task once over the channel and once over the socket; if `socket_first`, the
+    /// socket is measured first.
     ///
     /// # Errors
     /// If the programs fail.
@@ -69,25 +72,25 @@ impl Series {
         Ok(())
     }
 
-    /// The median of ours, in nanoseconds.
+    /// The median time of one message over the channel, in nanoseconds.
     pub fn ours_ns(&self) -> f64 {
         Spread::of(self.ours.iter().copied()).median
     }
 
-    /// The ratios of ours to the socket, of each round.
+    /// The spread of the ratio of the channel's time to the socket's time, over all rounds.
     pub fn ratio(&self) -> Spread {
         Spread::of(self.ours.iter().zip(&self.socket).map(|(ours, socket)| ours / socket))
     }
 }
 
-/// The median of measurements, the least and the greatest.
+/// The median, the least and the greatest of several measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The least measurement.
+    /// The least of the measurements.
     pub least: f64,
-    /// The median.
+    /// The median of the measurements.
     pub median: f64,
-    /// The greatest measurement.
+    /// The greatest of the measurements.
     pub greatest: f64,
 }
 
@@ -101,9 +104,10 @@ impl Spread {
     }
 }
 
-/// How long a task is performed in one round, in nanoseconds.
+/// The time that each task should take in one round, in nanoseconds; it determines the number of
+/// messages.
 const ROUND_NS: f64 = 40e6;
-/// How often each task is performed before the first round.
+/// How often each task is performed before the first measured round.
 const WARM_UPS: usize = 4;
 
 #[cfg(test)]

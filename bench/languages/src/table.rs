@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of all languages, with what it was measured on.
+//! The table of results of all languages, and the machine and the commit that were measured.
 
 use std::fmt::Write;
 use std::fs;
@@ -7,13 +7,13 @@ use std::process::Command;
 
 use crate::series::{Series, TASKS};
 
-/// Returns the table, with a sentence below it.
+/// Returns the table of results, and below it a sentence about the run.
 pub fn of(languages: &[(String, Vec<Series>)], rounds: usize) -> String {
     let titles = TASKS.iter().map(|task| task.title).collect::<Vec<_>>().join(" | ");
     let mut text = format!("| language | {titles} |\n|{}\n", "---|".repeat(TASKS.len() + 1));
     for (language, series) in languages {
         let cells = series.iter().map(cell).collect::<Vec<_>>().join(" | ");
-        // Writing to a text does not fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(text, "| {language} | {cells} |");
     }
     let _ = write!(
@@ -39,7 +39,7 @@ fn time(nanoseconds: f64) -> String {
     }
 }
 
-/// The commit, the processor and the kernel.
+/// Returns a text with the measured commit, the processor and the kernel.
 fn machine() -> String {
     let unknown = || "unknown".to_owned();
     let output = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();

@@ -97,7 +97,7 @@ fn parallel_row(outcome: &Outcome, outcomes: &[Outcome]) -> Vec<String> {
         rate_name(1e9 * ratio(round.ops, round.elapsed_ns)),
         match outcome.cell.touch {
             Touch::All => decimal_bandwidth_name(1e9 * ratio(round.bytes, round.elapsed_ns)),
-            Touch::None => dash(), // no bytes were moved
+            Touch::None => dash(), // no payload bytes were moved, so there is no rate
         },
     ];
     row.extend(ratios(outcome, outcomes));

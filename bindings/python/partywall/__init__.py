@@ -18,10 +18,15 @@ The other connects::
 
 Sessions with many streams are in ``partywall.sessions``, links that survive their processes in
 ``partywall.links``, requests and answers in ``partywall.calls``, records that may be dropped in
-``partywall.lossy``, asyncio's streams in ``partywall.aio``.
+``partywall.lossy``, asyncio's streams in ``partywall.aio``, objects as ``multiprocessing`` sends them
+in ``partywall.multiprocessing``, and the protocol of shmipc in
+``partywall.shmipc``.
 
-Every call that waits takes ``timeout`` in seconds: ``None`` is for ever, and 0 never waits. While a
-call waits, other threads run, and Ctrl-C ends it.
+Every call that waits takes ``timeout`` in seconds: ``None`` is for ever, and 0 never waits. Connecting
+takes the setting ``handshake_timeout`` instead: ``connect(address, Config(handshake_timeout=1.0))``.
+While a call waits, other threads run, and Ctrl-C ends it.
+
+Each exception derives from ``Error``, an ``OSError``; its text says what to do.
 """
 
 from ._errors import (
@@ -45,6 +50,7 @@ from ._errors import (
     LinkFenced,
     LinkFileError,
     LinkQuarantined,
+    NoDirectoryError,
     NoSocketError,
     NotARecord,
     OtherBoot,
@@ -97,6 +103,7 @@ __all__ = [
     "LinkQuarantined",
     "Listener",
     "Message",
+    "NoDirectoryError",
     "NoSocketError",
     "NotARecord",
     "OtherBoot",

@@ -96,6 +96,10 @@ class NoSocketError(ConnectError, FileNotFoundError):
     """The path of the address does not exist."""
 
 
+class NoDirectoryError(Error, FileNotFoundError):
+    """The directory of a listener's address does not exist."""
+
+
 class DeniedError(Error, PermissionError):
     """The system does not permit listening or connecting at the address."""
 
@@ -184,10 +188,11 @@ _CLASSES: dict[int, tuple[type[Error], int]] = {
     311: (Error, _errno.EADDRINUSE),
     312: (Error, _errno.EEXIST),
     314: (DeniedError, _errno.EACCES),
-    315: (Error, _errno.ENOENT),
+    315: (NoDirectoryError, _errno.ENOENT),
     331: (ConnectTimedOut, _errno.ETIMEDOUT),
     332: (NoSocketError, _errno.ENOENT),
     333: (RefusedError, _errno.ECONNREFUSED),
+    334: (ConnectError, _errno.ENOTSOCK),
     335: (DeniedError, _errno.EACCES),
     336: (ConnectError, _errno.EIO),
     401: (SessionClosed, _errno.ECONNABORTED),

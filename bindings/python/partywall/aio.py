@@ -75,7 +75,8 @@ class _Reactor:
         """Whether a call that polls is in the queue of the loop."""
 
     def __del__(self) -> None:
-        # The loop was closed. A transport that somebody still holds must not hold all others.
+        # The loop was closed. The handlers refer to all transports, so a program that still has one
+        # transport would keep the others alive.
         if (handlers := getattr(self, "handlers", None)) is not None:
             handlers.clear()
 
@@ -94,8 +95,9 @@ class _Reactor:
                 if handler := self.handlers.get(tag):
                     self._call(handler, kinds)
         finally:
-            # Until a poll finds nothing, the descriptor may be quiet. The tasks that these events
-            # have resumed run first: a peer that answers them at once is found without a wake-up.
+            # The descriptor becomes readable only after a poll without events, so another poll must
+            # follow. It runs after the tasks that these events have resumed, and so finds the answer
+            # of a fast peer without a wake-up.
             self._polls_soon = True
             asyncio.get_running_loop().call_soon(self._poll)
 
@@ -103,7 +105,7 @@ class _Reactor:
         try:
             handler(kinds)
         except Exception as error:
-            # The events of other sources still have to go on.
+            # The handlers of the other sources still have to be called.
             asyncio.get_running_loop().call_exception_handler(
                 {"message": "a protocol has raised", "exception": error}
             )
@@ -180,7 +182,7 @@ class Transport(asyncio.Transport):
         return self._stream.peer
 
     def _handle(self, kinds: int) -> None:
-        # One turn in each round of the loop: an event must not add a second one.
+        # If a call of `_take_turn` is in the queue of the loop, that call receives.
         if kinds & _READABLE and not self._has_turn:
             self._receive()
         if self._unsent and not self._is_lost:
@@ -204,7 +206,7 @@ class Transport(asyncio.Transport):
             if self._is_lost or self._has_read_end:
                 return
             if not self.is_reading():
-                # The loop would report an unread stream in each turn.
+                # Without the pause, the loop would report the unread stream in each turn.
                 self._stream.pause()
                 return
             try:
@@ -215,7 +217,8 @@ class Transport(asyncio.Transport):
             if data is None:
                 return
             self._deliver(data)
-        # The loop need not report the stream again, if the first call came before any event.
+        # More bytes may be there, and the loop need not report a stream again that was not read to
+        # its end. So the next round of the loop receives again.
         self._receive_soon()
 
     def _receive_soon(self) -> None:
@@ -657,7 +660,7 @@ class _Results:
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     def __del__(self) -> None:
-        # The operation would keep its link open.
+        # An operation that is not cancelled refers to its link, and keeps the link open.
         if (pending := getattr(self, "_pending", None)) is not None:
             pending.cancel()
 
@@ -681,7 +684,7 @@ class _Results:
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
-            # A value that is found from here on wakes the waiter.
+            # The waiter is in the list before this check, so a value that comes later wakes it.
             if not self._found:
                 await waiter
         except asyncio.CancelledError:
@@ -693,7 +696,8 @@ class _Results:
                 self._waiters.remove(waiter)
 
     def _make_done(self) -> _Done:
-        # It refers to no `_Results`, so that one that nobody uses ends its operation.
+        # `done` refers to the lists and not to this object. So this object is freed once no program
+        # uses it, and its end cancels the operation.
         found, waiters = self._found, self._waiters
 
         def done(value: Any, error: BaseException | None) -> None:

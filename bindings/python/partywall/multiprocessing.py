@@ -242,8 +242,8 @@ class Listener:
         self._listener.close()
 
     def __iter__(self) -> Iterator[Connection]:
-        while True:
-            yield self.accept()
+        for channel in self._listener:  # which ends once another thread has closed it
+            yield Connection(channel)
 
     def __enter__(self) -> Self:
         return self

@@ -321,10 +321,13 @@ impl Channel {
         Ok(())
     }
 
-    /// Ends both directions. Closing a channel again does nothing.
+    /// Ends both directions. Closing a channel again does nothing. While another thread waits in
+    /// `recv`, only the sending direction ends, and the call raises BusyError: that thread receives
+    /// `None` once the peer has finished, too.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.finish(py)?;
-        let receiver = self.receiver.try_lock().map_err(|_| error::busy(py))?.take();
+        let receiver =
+            self.receiver.try_lock().map_err(|_| error::numbered(py, 8, RECEIVING))?.take();
         py.detach(|| drop(receiver));
         Ok(())
     }
@@ -352,7 +355,7 @@ impl Channel {
         Peer::from(&self.peer)
     }
 
-    /// The transport when the channel was made, as text: `shared memory`, or a socket and the
+    /// The transport when the channel was made, as text: `shm: shared memory`, or `socket:` and the
     /// reason for it.
     #[getter]
     fn transport(&self) -> String {
@@ -375,6 +378,13 @@ impl Channel {
         Ok((sent.into(), received.into()))
     }
 
+    fn __repr__(&self) -> String {
+        let is_open = self.sender.try_lock().map_or(true, |sender| sender.is_some())
+            || self.receiver.try_lock().map_or(true, |receiver| receiver.is_some());
+        let state = if is_open { "" } else { ", closed" };
+        format!("<partywall.Channel with {}, {}{state}>", self.peer, self.transport)
+    }
+
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
@@ -393,5 +403,8 @@ impl Channel {
     }
 }
 
+/// Why a channel cannot be closed whole while a thread receives.
+const RECEIVING: &str = "another thread receives from this channel: its sending has ended, and that \
+                         thread receives None once the peer has finished, too";
 /// Length in bytes from which a message is copied without the GIL, so that other threads run.
 pub const DETACHED_COPY_MIN: usize = 64 << 10;

@@ -172,10 +172,7 @@ fn number(
         "streams_max" => config.streams_max(whole(key, value)?),
         "socket_mode" => config.socket_mode(whole(key, value)?),
         "allow_remote" => config.allow_remote(value.extract()?),
-        _ => {
-            let text = format!("Config() got an unexpected keyword argument {key:?}");
-            return Err(PyTypeError::new_err(text));
-        }
+        _ => return Err(error::unknown_setting("partywall.Config", key)),
     })
 }
 
@@ -266,7 +263,7 @@ fn verdict(answer: &Bound<'_, PyAny>) -> Result<(), String> {
 fn on_refused(config: partywall::Config, callback: WeakCallback) -> partywall::Config {
     config.on_refused(move |reason| {
         // A callback that raises is reported, and the listener goes on.
-        let _ = callback.call(|_| Ok(reason.to_string()), |_| Ok(()));
+        let _ = callback.call(|_| Ok(error::in_python(&reason.to_string())), |_| Ok(()));
     })
 }
 

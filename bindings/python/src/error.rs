@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Errors as Python exceptions. The classes are in `partywall/_errors.py`, because each derives
-//! from an exception of the standard library as well.
+//! from an exception of the standard library as well. The texts are those of the Rust crates, with
+//! the names that settings have in Python.
 
 use partywall::ErrorCode;
 use pyo3::prelude::*;
@@ -59,8 +60,65 @@ pub fn check_application_code(code: u32) -> PyResult<()> {
 /// The first code that only the protocol uses (SPEC 11.3).
 const RESERVED_CODES: u32 = 0xffff_ff00;
 
+/// Makes the exception of a keyword that `class` has no setting for.
+pub fn unknown_setting(class: &str, key: &str) -> PyErr {
+    let name = class.rsplit('.').next().unwrap_or(class);
+    pyo3::exceptions::PyTypeError::new_err(format!(
+        "{name}() got an unexpected keyword argument '{key}': help({class}) lists the settings"
+    ))
+}
+
+/// Returns a text of the Rust crates with the names of Python: `Config::allow_remote(true)` is
+/// `allow_remote=True`, and `BackPressure::Overflow` is `back_pressure="overflow"`.
+pub fn in_python(text: &str) -> String {
+    let mut made = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("::") {
+        let (before, after) = (&rest[..at], &rest[at + 2..]);
+        let owner = before.rsplit(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+        let member = after.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next();
+        let member = member.unwrap_or_default();
+        let behind = &after[member.len()..];
+        let prefix = &before[..before.len() - owner.len()];
+        let setting = POLICIES.iter().find(|(policy, _)| *policy == owner);
+        rest = match (owner, setting) {
+            ("Config" | "CallsConfig", _) => {
+                let is_true = behind.strip_prefix("(true)");
+                made.extend([prefix, member, if is_true.is_some() { "=True" } else { "" }]);
+                is_true.unwrap_or(behind)
+            }
+            (_, Some((_, setting))) => {
+                made.extend([prefix, setting, "=\"", &snake(member), "\""]);
+                behind
+            }
+            _ => {
+                made.extend([before, "::"]);
+                after
+            }
+        };
+    }
+    made + rest
+}
+
+/// Returns a name such as `OwnUser` as `own_user`.
+fn snake(name: &str) -> String {
+    let mut made = String::new();
+    for (at, letter) in name.char_indices() {
+        if letter.is_ascii_uppercase() && at > 0 {
+            made.push('_');
+        }
+        made.push(letter.to_ascii_lowercase());
+    }
+    made
+}
+
+/// The enums of the Rust crates whose values are settings, and the names of these settings.
+const POLICIES: [(&str, &str); 3] =
+    [("AfterReboot", "after_reboot"), ("BackPressure", "back_pressure"), ("TrustPolicy", "trust")];
+
 fn make(py: Python<'_>, code: u32, text: &str, errno: Option<i32>) -> PyErr {
     static FACTORY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let text = in_python(text);
     let made = FACTORY
         .import(py, "partywall._errors", "_exception")
         .and_then(|factory| factory.call1((code, text, errno)));

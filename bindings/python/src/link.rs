@@ -308,6 +308,10 @@ impl LinkServer {
         raise(py, closed.unwrap_or(Ok(())))
     }
 
+    fn __repr__(&self) -> String {
+        format!("<partywall.links.Server at {}>", self.address)
+    }
+
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
@@ -372,14 +376,18 @@ impl Link {
         raise(py, py.detach(|| act(&end)))
     }
 
-    /// Waits for a future of the link, and raises its error.
+    /// Waits for a future of the link, and raises its error. `in_time` says what has not happened
+    /// if the deadline passes, and what to do.
     fn wait_for(
         py: Python<'_>,
         timeout: Option<f64>,
         future: impl Future<Output = Result<(), WaitError>> + Send,
+        in_time: impl FnOnce() -> String,
     ) -> PyResult<()> {
-        let waited = wait(py, &Deadline::after(timeout)?, future)?;
-        raise(py, waited.unwrap_or_else(|| Err(WaitError::TimedOut { last: String::new() })))
+        match wait(py, &Deadline::after(timeout)?, future)? {
+            Some(waited) => raise(py, waited),
+            None => Err(error::numbered(py, TIMED_OUT, &in_time())),
+        }
     }
 
     fn receive(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Py<LinkMessage>>> {
@@ -460,13 +468,23 @@ impl Link {
     /// Waits until the peer has acknowledged every message that was sent before.
     #[pyo3(signature = (timeout = None))]
     fn wait_acked(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        Self::wait_for(py, timeout, self.end()?.wait_acked())
+        let end = self.end()?;
+        Self::wait_for(py, timeout, end.wait_acked(), || {
+            let (status, kept) = py.detach(|| (end.status(), end.unacked_bytes().unwrap_or(0)));
+            format!(
+                "not acknowledged before the deadline: the link keeps {kept} bytes, and is {status}"
+            )
+        })
     }
 
     /// Waits until the link has a connection.
     #[pyo3(signature = (timeout = None))]
     fn wait_attached(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        Self::wait_for(py, timeout, self.end()?.wait_attached())
+        let end = self.end()?;
+        Self::wait_for(py, timeout, end.wait_attached(), || {
+            let status = py.detach(|| end.status());
+            format!("not attached before the deadline: the link is {status}, events() says why")
+        })
     }
 
     /// Waits for the next event, such as a lost connection; each is returned once.
@@ -620,7 +638,12 @@ impl Link {
     /// TimedOut if they have not gone out within `timeout` seconds; the link is closed even then.
     #[pyo3(signature = (timeout = 5.0))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        match Self::wait_for(py, timeout, self.end()?.close()) {
+        let in_time = || {
+            "not all messages went out before the deadline: the link is closed; a file keeps \
+             them for the next process"
+                .to_owned()
+        };
+        match Self::wait_for(py, timeout, self.end()?.close(), in_time) {
             Err(error) if error::code_of(py, &error) == Some(CLOSED) => Ok(()),
             closed => closed,
         }
@@ -631,6 +654,13 @@ impl Link {
     fn detach(&self, py: Python<'_>) -> PyResult<()> {
         let detached = wait(py, &Deadline::Never, self.end()?.detach())?;
         raise(py, detached.unwrap_or(Ok(())))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let end = self.end()?;
+        let (key, status) = (end.key(), py.detach(|| end.status()));
+        let (local, remote, link) = (key.local(), key.remote(), key.link());
+        Ok(format!("<partywall.links.Link {link} of {local} to {remote}, {status}>"))
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -747,5 +777,7 @@ impl LinkMessage {
 
 /// Seconds for which the end of a `with` block waits until messages have gone out.
 const CLOSE_MAX: f64 = 5.0;
+/// Number of a deadline that has passed (SPEC 17.1).
+const TIMED_OUT: u32 = 4;
 /// Number of the error of a link that was closed in this process (SPEC 17.6).
 const CLOSED: u32 = 501;

@@ -10,7 +10,6 @@ use crate::setting_value::{choice, seconds, whole};
 use crate::wait::Deadline;
 use partywall_link::{AfterReboot, Delivery, LoginAnswer};
 use pyo3::PyTraverseError;
-use pyo3::exceptions::PyTypeError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
@@ -125,10 +124,7 @@ fn with(
         "socket_mode" => config.socket_mode(whole(key, value)?),
         "allow_remote" => config.allow_remote(value.extract()?),
         "allow_anonymous_tcp" => config.allow_anonymous_tcp(value.extract()?),
-        _ => {
-            let text = format!("LinkConfig() got an unexpected keyword argument {key:?}");
-            return Err(PyTypeError::new_err(text));
-        }
+        _ => return Err(error::unknown_setting("partywall.links.Config", key)),
     })
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reports of links as objects with plain attributes: status, events, counters, logins.
 
-use crate::peer::Peer;
+use crate::error::in_python;
+use crate::peer::{Peer, counters};
 use partywall_link::{Event, ReportSnapshot, Stats, Status, StreamPosition};
 use pyo3::prelude::*;
 
@@ -66,7 +67,7 @@ impl From<&Event> for LinkEvent {
             Event::FileReplaced => "file_replaced",
             _ => "unknown",
         };
-        Self { kind, is_farewell: event.is_farewell(), text: event.to_string() }
+        Self { kind, is_farewell: event.is_farewell(), text: in_python(&event.to_string()) }
     }
 }
 
@@ -137,6 +138,13 @@ pub struct LinkPosition {
     position: u64,
 }
 
+#[pymethods]
+impl LinkPosition {
+    fn __repr__(&self) -> String {
+        format!("Position(stream={:#x}, position={})", self.stream, self.position)
+    }
+}
+
 impl From<StreamPosition> for LinkPosition {
     fn from(from: StreamPosition) -> Self {
         Self { stream: from.stream, position: from.position }
@@ -164,6 +172,23 @@ impl From<Stats> for LinkStats {
             connections: from.connections,
             acknowledgements: from.acknowledgements,
         }
+    }
+}
+
+#[pymethods]
+impl LinkStats {
+    fn __repr__(&self) -> String {
+        counters(
+            "Stats",
+            &[
+                ("messages_sent", self.messages_sent),
+                ("bytes_sent", self.bytes_sent),
+                ("messages_received", self.messages_received),
+                ("bytes_received", self.bytes_received),
+                ("connections", self.connections),
+                ("acknowledgements", self.acknowledgements),
+            ],
+        )
     }
 }
 

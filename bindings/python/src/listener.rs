@@ -158,6 +158,11 @@ impl Listener {
         visit.call(&self.config)
     }
 
+    fn __repr__(&self) -> String {
+        let state = if self.state().is_closed { ", closed" } else { "" };
+        format!("<partywall.Listener at {}{state}>", self.address)
+    }
+
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }

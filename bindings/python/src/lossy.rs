@@ -9,11 +9,12 @@ use crate::buffer::Payload;
 use crate::channel::{Channel, let_others_run};
 use crate::error;
 use crate::message::Message;
+use crate::peer::counters;
 use crate::runtime::Detached;
+use crate::setting_value::impossible;
 use crate::wait::{Deadline, FAR, SIGNAL_CHECK_EVERY, Work, duration, wait_readable};
 use partywall::{ErrorCode, Readiness, RecvError, SendError, TryRecvError, Wait};
 use partywall_extras::lossy::{self, DropReason, LossyConfig, LossyRecvError, OnFull, SendOutcome};
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::error::Error;
 use std::os::fd::AsFd;
@@ -157,7 +158,7 @@ fn policy(value: &Bound<'_, PyAny>) -> PyResult<OnFull> {
     match value.extract::<String>()?.as_str() {
         "drop_newest" => Ok(OnFull::DropNewest),
         "drop_oldest" => Ok(OnFull::DropOldest),
-        other => Err(PyValueError::new_err(format!("on_full cannot be {other:?}"))),
+        _ => Err(impossible("on_full", value, "\"drop_newest\", \"drop_oldest\", or seconds")),
     }
 }
 
@@ -182,6 +183,23 @@ impl From<lossy::LossyStats> for LossyStats {
             dropped_too_large: from.drops.too_large,
             dropped_closed: from.drops.closed,
         }
+    }
+}
+
+#[pymethods]
+impl LossyStats {
+    fn __repr__(&self) -> String {
+        counters(
+            "Stats",
+            &[
+                ("sent", self.sent),
+                ("queued", self.queued),
+                ("dropped", self.dropped),
+                ("dropped_full", self.dropped_full),
+                ("dropped_too_large", self.dropped_too_large),
+                ("dropped_closed", self.dropped_closed),
+            ],
+        )
     }
 }
 

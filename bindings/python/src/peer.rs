@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The identity of a peer, and the counters of a channel, as objects with plain attributes.
 
+use crate::error::in_python;
 use pyo3::prelude::*;
 
 /// Process, user and group of a peer, as the kernel attests them.
@@ -42,7 +43,7 @@ impl From<&partywall::Peer> for Peer {
         Self {
             credentials: from.credentials.as_ref().map(Credentials::from),
             is_trusted: from.trust == partywall::Trust::Trusted,
-            distrust: from.distrust.map(|reason| reason.to_string()),
+            distrust: from.distrust.map(|reason| in_python(&reason.to_string())),
             label: from.label.clone(),
             text: from.to_string(),
         }
@@ -58,6 +59,12 @@ impl Peer {
     fn __str__(&self) -> &str {
         &self.text
     }
+}
+
+/// Returns the text of counters for a log: their class, and each with its name.
+pub fn counters(class: &str, counters: &[(&str, u64)]) -> String {
+    let counters: Vec<_> = counters.iter().map(|(name, count)| format!("{name}={count}")).collect();
+    format!("{class}({})", counters.join(", "))
 }
 
 /// Counters of the sending direction.
@@ -111,5 +118,42 @@ impl From<partywall::ReceiverStats> for ReceiverStats {
             sleeps: from.sleeps,
             spin_hits: from.spin_hits,
         }
+    }
+}
+
+#[pymethods]
+impl SenderStats {
+    fn __repr__(&self) -> String {
+        counters(
+            "SenderStats",
+            &[
+                ("messages", self.messages),
+                ("bytes", self.bytes),
+                ("zero_copy", self.zero_copy),
+                ("overflows", self.overflows),
+                ("wakeups_sent", self.wakeups_sent),
+                ("sleeps", self.sleeps),
+                ("memory_bytes", self.memory_bytes),
+                ("memory_used_bytes", self.memory_used_bytes),
+                ("blocks_in_flight", self.blocks_in_flight),
+            ],
+        )
+    }
+}
+
+#[pymethods]
+impl ReceiverStats {
+    fn __repr__(&self) -> String {
+        counters(
+            "ReceiverStats",
+            &[
+                ("messages", self.messages),
+                ("bytes", self.bytes),
+                ("zero_copy", self.zero_copy),
+                ("wakeups_sent", self.wakeups_sent),
+                ("sleeps", self.sleeps),
+                ("spin_hits", self.spin_hits),
+            ],
+        )
     }
 }

@@ -134,6 +134,11 @@ impl SessionListener {
         self.accept_threads.wait_until_left(py);
     }
 
+    fn __repr__(&self) -> String {
+        let state = if self.listener().is_none() { ", closed" } else { "" };
+        format!("<partywall.sessions.Listener at {}{state}>", self.address)
+    }
+
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
@@ -305,7 +310,7 @@ impl Session {
         Peer::from(self.inner.peer())
     }
 
-    /// The transport at present, as text: `shared memory`, or a socket and the reason for it.
+    /// The transport at present, as text: `shm: shared memory`, or `socket:` and the reason for it.
     #[getter]
     fn transport(&self) -> String {
         self.inner.transport().to_string()
@@ -331,6 +336,18 @@ impl Session {
     /// Frees all unused memory for long messages.
     fn trim(&self) {
         self.inner.trim();
+    }
+
+    fn __repr__(&self) -> String {
+        let peer = self.inner.peer();
+        match self.inner.close_reason() {
+            Some(reason) => format!("<partywall.sessions.Session with {peer}, over: {reason}>"),
+            None => format!(
+                "<partywall.sessions.Session with {peer}, {}, {} streams>",
+                self.inner.transport(),
+                self.inner.streams()
+            ),
+        }
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

@@ -9,7 +9,6 @@
 use crate::error;
 use crate::setting_value::{choice, in_range, whole};
 use partywall_shmipc::{Config, HandoverState, MemMapType, SizePercentPair};
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
@@ -89,10 +88,7 @@ fn with(config: Config, key: &str, value: &Bound<'_, PyAny>) -> PyResult<Config>
         "fallback_message_max" => config.fallback_message_max(whole(key, value)?),
         "files_without_credentials" => config.files_without_credentials(value.extract()?),
         "guard_against_truncation" => config.guard_against_truncation(value.extract()?),
-        _ => {
-            let text = format!("Shmipc() got an unexpected keyword argument {key:?}");
-            return Err(PyTypeError::new_err(text));
-        }
+        _ => return Err(error::unknown_setting("partywall.shmipc.Shmipc", key)),
     })
 }
 

@@ -287,6 +287,10 @@ impl Stream {
         self.transport.to_string()
     }
 
+    fn __repr__(&self) -> String {
+        format!("<partywall.sessions.Stream {} with {}>", self.number, self.peer)
+    }
+
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }

@@ -25,8 +25,9 @@ import java.util.List;
 import java.util.concurrent.FutureTask;
 
 /**
- * One end of each pair of the matrix of languages, in Java. {@code conformance/matrix/README.md}
- * has the command line and the output, which are those of each language.
+ * One end of a pair of programs in the matrix of languages, written in Java. The programs of all
+ * languages have the same command line and output, which {@code conformance/matrix/README.md}
+ * describes.
  */
 final class Peer {
     private Peer() {}
@@ -65,11 +66,14 @@ final class Peer {
         }
     }
 
-    /** Ends the process at the end of its standard input. */
+    /**
+     * Reads standard input, which the harness closes to stop this server, and then ends the
+     * process.
+     */
     private static void endWithInput() {
         try {
             while (System.in.read() >= 0) {
-                // The input has no meaning but its end.
+                // The bytes of standard input are ignored: only their end matters.
             }
         } catch (IOException failure) {
             System.out.println("failed " + failure);
@@ -99,7 +103,10 @@ final class Peer {
         return word ^ word >>> 31;
     }
 
-    /** Writes the bytes that crates/testkit/src/pattern.rs makes of a length and a seed. */
+    /**
+     * Fills the bytes from index {@code from} on with the pattern of a seed, as
+     * crates/testkit/src/pattern.rs defines it.
+     */
     private static void fill(byte[] bytes, int from, long seed) {
         ByteBuffer buffer = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN).position(from);
         long word = mix(seed);
@@ -119,7 +126,10 @@ final class Peer {
         return bytes;
     }
 
-    /** Returns the bytes that crates/testkit/src/pattern.rs makes of a number and a length. */
+    /**
+     * Returns the payload of message {@code number} with {@code size} bytes, as
+     * crates/testkit/src/pattern.rs defines it.
+     */
     private static byte[] payload(long number, int size) {
         byte[] bytes = new byte[size];
         ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN).putLong(number);
@@ -127,12 +137,14 @@ final class Peer {
         return bytes;
     }
 
-    /** What an end has received so far. */
+    /** The number of messages that this end has received, and the sum of their bytes. */
     private static final class Counters {
         private long messages;
         private long bytes;
 
-        /** Compares a message with the pattern of its seed. */
+        /**
+         * Checks that a received message is the pattern of {@code seed}, and counts the message.
+         */
         void check(byte[] message, long seed) throws IOException {
             if (!Arrays.equals(message, pattern(message.length, seed))) {
                 throw new IOException("message " + Long.toHexString(seed) + " of " + message.length
@@ -142,7 +154,10 @@ final class Peer {
             bytes += message.length;
         }
 
-        /** Checks the answer to a message of {@code size} bytes. */
+        /**
+         * Checks that {@code answer} answers the message with {@code seed} and {@code size} bytes,
+         * and counts the answer.
+         */
         void checkAnswer(byte[] answer, long seed, int size) throws IOException {
             if (answer == null || answer.length != size) {
                 throw new IOException("no answer of " + size + " bytes");
@@ -155,7 +170,10 @@ final class Peer {
         }
     }
 
-    /** Returns the next message, or null once the peer has finished. */
+    /**
+     * Returns the next message of a channel or stream, or null once the peer has ended its
+     * direction.
+     */
     private static byte[] recv(MessageChannel pipe) throws IOException {
         try (View view = pipe.recv()) {
             return view == null ? null : view.toArray();
@@ -231,8 +249,8 @@ final class Peer {
     }
 
     /**
-     * Exchanges messages on two streams in turn. The metadata of a stream is its number in one
-     * byte.
+     * Sends messages of the given sizes on two streams, alternating, and checks the answers. Each
+     * stream was opened with its own number, 0 or 1, as its one byte of metadata.
      */
     private static void runSession(String transport, String address, int[] sizes) throws IOException {
         Counters counters = new Counters();
@@ -310,14 +328,18 @@ final class Peer {
         counters.report("done");
     }
 
-    /** Returns the length of message {@code number} of a chain. */
+    /**
+     * Returns the length in bytes of message {@code number} of a chain, the exchange in which an
+     * end of a link is killed.
+     */
     private static int chainSize(long number) {
         return number % 64 == 63 ? 70_000 : 8 + (int) (number % 50);
     }
 
     /**
-     * Checks a message of a chain, says so before anything else happens to it, and returns its
-     * number.
+     * Checks a received message of a chain, and returns its number. The line "got" is printed
+     * before the caller acknowledges or answers the message, so that the harness sees every
+     * receipt.
      */
     private static long numberOf(LinkMessage message, long mark) throws IOException {
         byte[] bytes = message.bytes();
@@ -366,7 +388,10 @@ final class Peer {
         System.out.println("finished");
     }
 
-    /** Accepts channels, and keeps them without a word. A second listener admits another user alone. */
+    /**
+     * Accepts channels and keeps them open without sending. A second listener admits only the user
+     * {@code user}.
+     */
     private static void serveErrors(String transport, String address, int user) throws IOException {
         Listener listener = Listener.bind(address, config(transport).messageMax(MESSAGE_MAX));
         if (!transport.equals("tcp")) {
@@ -399,12 +424,15 @@ final class Peer {
         cause("gone", () -> recv(channel));
     }
 
-    /** An act that fails. */
+    /** A call of the library that the test of error numbers expects to fail. */
     private interface Act {
         void run() throws IOException;
     }
 
-    /** Prints the number of an error; 0 if there was none. */
+    /**
+     * Runs a call of the library, and prints the name of the cause with the number of the call's
+     * error, or with 0 if the call succeeds.
+     */
     private static void cause(String name, Act act) throws IOException {
         int number = 0;
         try {
@@ -415,18 +443,20 @@ final class Peer {
         System.out.println("cause " + name + " " + number);
     }
 
-    /** The bit of a seed that makes a message an answer. */
+    /** The bit of a seed that distinguishes an answer from the message that it answers. */
     private static final long ANSWER = 1L << 63;
-    /** The distance of two words of a pattern. */
+    /** The difference of two successive words of a pattern. */
     private static final long STEP = 0x9e3779b97f4a7c15L;
-    /** Bytes of long messages that a link keeps. */
+    /** Size in bytes of the memory in which a link keeps its long messages. */
     private static final long SLAB_BYTES = 32 << 20;
-    /** Number of messages of a chain that are under way. */
+    /** Number of messages of a chain that the client has sent and that are not answered yet. */
     private static final long IN_FLIGHT = 8;
-    /** Characters that fill a line, so that few lines fill a pipe. */
+    /**
+     * Characters that lengthen each line, so that a few hundred lines fill the pipe to the harness.
+     */
     private static final String PADDING = "-".repeat(48);
-    /** The longest message that the server of errors receives. */
+    /** Maximum length in bytes of a message that the server of the error tests receives. */
     private static final int MESSAGE_MAX = 65_536;
-    /** The longest time that closing a link or a session may take. */
+    /** Maximum time that closing a link or a session may take. */
     private static final Duration LIMIT = Duration.ofSeconds(60);
 }

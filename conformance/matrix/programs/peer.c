@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * One end of each pair of the matrix of languages, in C. conformance/matrix/README.md has the
- * command line and the output, which are those of each language.
+ * One end of a pair of programs in the matrix of languages, written in C. The programs of all
+ * languages have the same command line and output, which conformance/matrix/README.md describes.
  */
 #include <inttypes.h>
 #include <partywall.h>
@@ -19,7 +19,7 @@
 #define LIMIT_NS INT64_C(60000000000)
 #define STREAMS_MAX 16
 #define SIZES_MAX 64
-/* Characters that fill a line, so that few lines fill a pipe. */
+/* Characters that lengthen each line, so that a few hundred lines fill the pipe to the harness. */
 #define PADDING "------------------------------------------------"
 
 static void fail(const char *what) {
@@ -27,7 +27,7 @@ static void fail(const char *what) {
     exit(1);
 }
 
-/* Ends the process unless a call has succeeded. */
+/* Prints the error of the call `what` and ends the process, unless the call has succeeded. */
 static void check(int32_t status, partywall_error *error, const char *what) {
     if (status != PARTYWALL_OK) {
         printf("failed %s: %d %s\n", what, (int)status,
@@ -36,7 +36,7 @@ static void check(int32_t status, partywall_error *error, const char *what) {
     }
 }
 
-/* A buffer for one message. */
+/* Memory for one message, which grows to the length of the longest message. */
 struct buffer {
     unsigned char *data;
     size_t capacity;
@@ -60,7 +60,10 @@ static uint64_t mix(uint64_t word) {
     return word ^ word >> 31;
 }
 
-/* Writes the bytes that crates/testkit/src/pattern.rs makes of a length and a seed, in whole words. */
+/*
+ * Fills `size` bytes with the pattern of a seed, as crates/testkit/src/pattern.rs defines it, word
+ * by word.
+ */
 static void fill(unsigned char *bytes, size_t size, uint64_t seed) {
     uint64_t word = mix(seed);
     for (size_t at = 0; at < size; at += 8, word += STEP) {
@@ -76,7 +79,10 @@ static const unsigned char *pattern(struct buffer *buffer, size_t size, uint64_t
     return buffer->data;
 }
 
-/* The bytes that crates/testkit/src/pattern.rs makes of a number and a length. */
+/*
+ * Returns the payload of message `number` with `size` bytes, as crates/testkit/src/pattern.rs
+ * defines it.
+ */
 static const unsigned char *payload(struct buffer *buffer, uint64_t number, size_t size) {
     grow(buffer, size);
     for (int place = 0; place < 8; place++) {
@@ -86,7 +92,7 @@ static const unsigned char *payload(struct buffer *buffer, uint64_t number, size
     return buffer->data;
 }
 
-/* What an end has received so far. */
+/* The number of messages that this end has received, and the sum of their bytes. */
 struct counters {
     uint64_t messages, bytes;
     struct buffer scratch;
@@ -175,7 +181,7 @@ static void run_channel(const char *transport, const char *address, const size_t
     report("done", &counters);
 }
 
-/* A stream that a thread serves. */
+/* The arguments of a thread that answers the messages of one stream. */
 struct served {
     partywall_stream *stream;
     pthread_t thread;
@@ -251,7 +257,10 @@ static void serve_sessions(const char *transport, const char *address) {
     }
 }
 
-/* Exchanges messages on two streams in turn. The metadata of a stream is its number in one byte. */
+/*
+ * Sends messages of the given sizes on two streams, alternating, and checks the answers. Each
+ * stream was opened with its own number, 0 or 1, as its one byte of metadata.
+ */
 static void run_session(const char *transport, const char *address, const size_t *sizes,
                         size_t count) {
     partywall_error *error = NULL;
@@ -338,7 +347,7 @@ static void close_link(partywall_link *link) {
     check(partywall_link_close(link, LIMIT_NS, &error), error, "close");
 }
 
-/* Receives the next message of a link; returns 0 once the peer has finished. */
+/* Receives the next message of a link. Returns 0 once the peer has ended its direction. */
 static int recv_of_link(partywall_link *link, partywall_link_message **message, const void **data,
                         size_t *size) {
     partywall_error *error = NULL;
@@ -394,14 +403,18 @@ static void run_link(partywall_link *link, const size_t *sizes, size_t count) {
     report("done", &counters);
 }
 
-/* The length of message `number` of a chain. */
+/*
+ * The length in bytes of message `number` of a chain, the exchange in which an end of a link is
+ * killed.
+ */
 static size_t chain_size(uint64_t number) {
     return number % 64 == 63 ? 70000 : 8 + (size_t)(number % 50);
 }
 
 /*
- * Receives and checks the next message of a chain, and says so before anything else happens to it.
- * Returns 0 once the peer has finished.
+ * Receives and checks the next message of a chain; returns 0 once the peer has ended its direction.
+ * The line "got" is printed before the caller acknowledges or answers the message, so that the
+ * harness sees every receipt.
  */
 static int next_of_chain(partywall_link *link, uint64_t mark, partywall_link_message **message,
                          uint64_t *number) {
@@ -473,7 +486,10 @@ static void *accept_one(void *listener) {
     return NULL;
 }
 
-/* Accepts channels, and keeps them without a word. A second listener admits another user alone. */
+/*
+ * Accepts channels and keeps them open without sending. A second listener admits only the user
+ * `user`.
+ */
 static void serve_errors(const char *transport, const char *address, uint32_t user) {
     partywall_error *error = NULL;
     partywall_config *config = config_for(transport);

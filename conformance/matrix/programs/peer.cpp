@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// One end of each pair of the matrix of languages, in C++. conformance/matrix/README.md has the
-// command line and the output, which are those of each language.
+// One end of a pair of programs in the matrix of languages, written in C++. The programs of all
+// languages have the same command line and output, which conformance/matrix/README.md describes.
 #include <partywall.hpp>
 
 #include <chrono>
@@ -20,13 +20,18 @@ namespace {
 using words = std::vector<std::string>;
 using bytes = std::vector<unsigned char>;
 
-constexpr std::uint64_t answer_bit = std::uint64_t(1) << 63; // makes a message an answer
+// this bit of a seed distinguishes an answer from the message that it answers
+constexpr std::uint64_t answer_bit = std::uint64_t(1) << 63;
 constexpr std::uint64_t step = 0x9e3779b97f4a7c15u;
-constexpr std::uint64_t slab_bytes = 32 << 20; // of long messages that a link keeps
-constexpr std::uint64_t in_flight = 8;         // messages of a chain that are under way
-constexpr std::size_t message_max = 65536; // the longest message that the server of errors receives
+// size of the memory in which a link keeps its long messages
+constexpr std::uint64_t slab_bytes = 32 << 20;
+// messages of a chain that are sent and not answered yet
+constexpr std::uint64_t in_flight = 8;
+// maximum length in bytes of a message that the server of the error tests receives
+constexpr std::size_t message_max = 65536;
 constexpr std::chrono::seconds limit{60};
-const std::string padding(48, '-'); // fills a line, so that few lines fill a pipe
+// lengthens each line, so that a few hundred lines fill the pipe to the harness
+const std::string padding(48, '-');
 
 void say(const std::string &line) { std::cout << line << std::endl; }
 
@@ -36,7 +41,8 @@ std::uint64_t mix(std::uint64_t word) {
     return word ^ word >> 31;
 }
 
-// Writes the bytes that crates/testkit/src/pattern.rs makes of a length and a seed.
+// Fills the target from index `from` on with the pattern of a seed, as
+// crates/testkit/src/pattern.rs defines it.
 void fill(bytes &target, std::size_t from, std::uint64_t seed) {
     std::uint64_t word = mix(seed);
     for (std::size_t at = from; at < target.size(); at += 8, word += step) {
@@ -52,7 +58,8 @@ bytes pattern(std::size_t size, std::uint64_t seed) {
     return made;
 }
 
-// The bytes that crates/testkit/src/pattern.rs makes of a number and a length.
+// Returns the payload of message `number` with `size` bytes, as crates/testkit/src/pattern.rs
+// defines it.
 bytes payload(std::uint64_t number, std::size_t size) {
     bytes made(size);
     for (std::size_t place = 0; place < 8; place++) {
@@ -67,7 +74,7 @@ bool equal(partywall::bytes_view found, const bytes &wanted) {
            (wanted.empty() || std::memcmp(found.data(), wanted.data(), wanted.size()) == 0);
 }
 
-// What an end has received so far.
+// The number of messages that this end has received, and the sum of their bytes.
 struct counters {
     std::uint64_t messages = 0;
     std::uint64_t size = 0;
@@ -164,7 +171,8 @@ void serve_sessions(const std::string &transport, const std::string &address) {
     }
 }
 
-// Exchanges messages on two streams in turn. The metadata of a stream is its number in one byte.
+// Sends messages of the given sizes on two streams, alternating, and checks the answers. Each
+// stream was opened with its own number, 0 or 1, as its one byte of metadata.
 void run_session(const std::string &transport, const std::string &address,
                  const std::vector<std::size_t> &sizes) {
     counters counted;
@@ -243,12 +251,14 @@ void run_link(partywall::link link, const std::vector<std::size_t> &sizes) {
     counted.report("done");
 }
 
-// The length of message `number` of a chain.
+// The length in bytes of message `number` of a chain, the exchange in which an end of a link is
+// killed.
 std::size_t chain_size(std::uint64_t number) {
     return number % 64 == 63 ? 70000 : 8 + static_cast<std::size_t>(number % 50);
 }
 
-// Checks a message of a chain, says so before anything else happens to it, and returns its number.
+// Checks a received message of a chain, and returns its number. The line "got" is printed before
+// the caller acknowledges or answers the message, so that the harness sees every receipt.
 std::uint64_t number_of(const partywall::link_message &message, std::uint64_t mark) {
     std::uint64_t word = 0;
     for (std::size_t place = 0; place < 8 && message.size() >= 8; place++) {
@@ -290,7 +300,8 @@ void run_chain(partywall::link link, std::uint64_t count, bool is_new) {
     say("finished");
 }
 
-// Accepts channels, and keeps them without a word. A second listener admits another user alone.
+// Accepts channels and keeps them open without sending. A second listener admits only the user
+// `user`.
 void serve_errors(const std::string &transport, const std::string &address, std::uint32_t user) {
     auto plain = config(transport);
     plain.message_max(message_max);

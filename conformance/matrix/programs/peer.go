@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-// One end of each pair of the matrix of languages, in Go. conformance/matrix/README.md has the
-// command line and the output, which are those of each language.
+// One end of a pair of programs in the matrix of languages, written in Go. The programs of all
+// languages have the same command line and output, which conformance/matrix/README.md describes.
 package main
 
 import (
@@ -21,13 +21,15 @@ import (
 )
 
 const (
-	// answerBit is the bit of a seed that makes a message an answer.
+	// answerBit is the bit of a seed that distinguishes an answer from the message that it answers.
 	answerBit = 1 << 63
-	// messageMax is the longest message that the server of errors receives.
+	// messageMax is the maximum length in bytes of a message that the server of the error tests
+	// receives.
 	messageMax = 65536
-	// finished is the number of the end in good order (SPEC 17).
+	// finished is the error number that says that the peer closed the session in good order (SPEC 17).
 	finished = 9
-	// step and the factors of mix are those of crates/testkit/src/random.rs.
+	// step, the difference of two successive words of a pattern, and the factors in mix are the values
+	// of crates/testkit/src/random.rs.
 	step = 0x9e3779b97f4a7c15
 )
 
@@ -77,7 +79,8 @@ func perform(words []string) error {
 	return fmt.Errorf("the arguments are not those of the matrix: %q", words)
 }
 
-// endWithInput ends the process at the end of its standard input.
+// endWithInput reads standard input, which the harness closes to stop this server, and then ends
+// the process.
 func endWithInput() {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	os.Exit(0)
@@ -111,7 +114,7 @@ func mix(word uint64) uint64 {
 	return word ^ word>>31
 }
 
-// pattern returns the bytes that crates/testkit/src/pattern.rs makes of a length and a seed.
+// pattern returns the bytes of the pattern of a seed, as crates/testkit/src/pattern.rs defines it.
 func pattern(size int, seed uint64) []byte {
 	whole := make([]byte, (size+7)/8*8)
 	word := mix(seed)
@@ -122,13 +125,13 @@ func pattern(size int, seed uint64) []byte {
 	return whole[:size]
 }
 
-// The counters counts what an end has received so far.
+// counters counts the messages that this end has received, and the sum of their bytes.
 type counters struct {
 	messages uint64
 	bytes    int
 }
 
-// check compares a message with the pattern of its seed.
+// check checks that a received message is the pattern of seed, and counts the message.
 func (t *counters) check(message []byte, seed uint64) error {
 	if !bytes.Equal(message, pattern(len(message), seed)) {
 		return fmt.Errorf("message %x of %d bytes is wrong", seed, len(message))
@@ -138,7 +141,8 @@ func (t *counters) check(message []byte, seed uint64) error {
 	return nil
 }
 
-// checkAnswer checks the answer to a message of size bytes.
+// checkAnswer checks that answer answers the message with this seed and size, and counts the
+// answer.
 func (t *counters) checkAnswer(answer *partywall.Message, seed uint64, size int) error {
 	defer answer.Release()
 	if answer.Len() != size {
@@ -171,13 +175,14 @@ func serveChannels(transport, address string) error {
 	}
 }
 
-// A pipe is a channel or a stream.
+// A pipe sends and receives messages: it is a channel, or a stream of a session.
 type pipe interface {
 	Send(message []byte) error
 	RecvMessage() (*partywall.Message, error)
 }
 
-// answerAll checks and answers all messages until the peer finishes.
+// answerAll checks and answers the messages of a channel or stream until the peer ends its
+// direction. The first message has the seed first.
 func answerAll(p pipe, t *counters, first uint64) error {
 	for {
 		message, err := p.RecvMessage()
@@ -288,8 +293,8 @@ func serveStream(stream *partywall.Stream) (counters, error) {
 	return t, errors.Join(err, stream.CloseWrite())
 }
 
-// runSession exchanges messages on two streams in turn. The metadata of a stream is its number in
-// one byte.
+// runSession sends messages of the given sizes on two streams, alternating, and checks the answers.
+// Each stream was opened with its own number, 0 or 1, as its one byte of metadata.
 func runSession(transport, address string, sizes []int) error {
 	session, err := partywall.DialSession(background, address, config(transport))
 	if err != nil {
@@ -335,7 +340,7 @@ func runSession(transport, address string, sizes []int) error {
 	return nil
 }
 
-// admitOnly returns a rule that admits the processes of one user.
+// admitOnly returns a rule for a listener or client that admits only peers of one user.
 func admitOnly(user string) func(partywall.Peer) error {
 	return func(p partywall.Peer) error {
 		if p.HasCredentials && strconv.FormatUint(uint64(p.UID), 10) == user {
@@ -345,8 +350,8 @@ func admitOnly(user string) func(partywall.Peer) error {
 	}
 }
 
-// serveErrors accepts channels, and keeps them without a word. A second listener admits another
-// user alone.
+// serveErrors accepts channels and keeps them open without sending. A second listener admits only
+// the given user.
 func serveErrors(transport, address, user string) error {
 	settings := config(transport)
 	settings.MessageMax = messageMax
@@ -409,7 +414,8 @@ func runErrors(transport, address, nobody, user string) error {
 	return nil
 }
 
-// printCause prints the number of an error; 0 if there is none, -1 if it has none.
+// printCause prints the name of a cause and the number of the error: 0 if err is nil, -1 if the
+// error has no number.
 func printCause(name string, err error) {
 	number := 0
 	var failure *partywall.Error

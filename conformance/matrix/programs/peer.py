@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""One end of each pair of the matrix of languages, in Python.
+"""One end of a pair of programs in the matrix of languages, written in Python.
 
 ``conformance/matrix/README.md`` has the command line and the output, which are those of each
 language.
@@ -17,17 +17,17 @@ import partywall
 from partywall import links, sessions
 
 ANSWER = 1 << 63
-"""The bit of a seed that makes a message an answer."""
+"""The bit of a seed that distinguishes an answer from the message that it answers."""
 SLAB_BYTES = 32 << 20
-"""Bytes of long messages that a link keeps."""
+"""Size in bytes of the memory in which a link keeps its long messages."""
 IN_FLIGHT = 8
-"""Number of messages of a chain that are under way."""
+"""Number of messages of a chain that the client has sent and that are not answered yet."""
 PADDING = "-" * 48
-"""Characters that fill a line, so that few lines fill a pipe."""
+"""Characters that lengthen each line, so that a few hundred lines fill the pipe to the harness."""
 MESSAGE_MAX = 65536
-"""The longest message that the server of errors receives."""
+"""Maximum length in bytes of a message that the server of the error tests receives."""
 LIMIT = 60.0
-"""The longest time in seconds that closing a link may take."""
+"""Maximum time in seconds that closing a link may take."""
 MASK = (1 << 64) - 1
 STEP = 0x9E3779B97F4A7C15
 
@@ -44,7 +44,7 @@ def mix(word: int) -> int:
 
 @functools.lru_cache(maxsize=32)
 def pattern(size: int, seed: int) -> bytes:
-    """Returns the bytes that crates/testkit/src/pattern.rs makes of a length and a seed."""
+    """Returns the pattern of a seed, as crates/testkit/src/pattern.rs defines it."""
     count = (size + 7) // 8
     first = mix(seed)
     words = ((first + index * STEP) & MASK for index in range(count))
@@ -52,26 +52,26 @@ def pattern(size: int, seed: int) -> bytes:
 
 
 def payload(number: int, size: int) -> bytes:
-    """Returns the bytes that crates/testkit/src/pattern.rs makes of a number and a length."""
+    """Returns the payload of message ``number``, as in crates/testkit/src/pattern.rs."""
     return struct.pack("<Q", number) + pattern(size - 8, number)
 
 
 class Counters:
-    """What an end has received so far."""
+    """The number of messages that this end has received, and the sum of their bytes."""
 
     def __init__(self) -> None:
         self.messages = 0
         self.bytes = 0
 
     def check(self, message: bytes, seed: int) -> None:
-        """Compares a message with the pattern of its seed."""
+        """Checks that a received message is the pattern of ``seed``, and counts it."""
         if message != pattern(len(message), seed):
             raise ValueError(f"message {seed:x} of {len(message)} bytes is wrong")
         self.messages += 1
         self.bytes += len(message)
 
     def check_answer(self, answer: bytes | None, seed: int, size: int) -> None:
-        """Checks the answer to a message of ``size`` bytes."""
+        """Checks the answer to the message with this seed and ``size``, and counts it."""
         if answer is None:
             raise ValueError("the end instead of an answer")
         if len(answer) != size:
@@ -148,7 +148,7 @@ def serve_stream(stream: sessions.Stream, ended: list[Counters]) -> None:
 
 
 def run_session(transport: str, address: str, sizes: list[int]) -> None:
-    """Exchanges messages on two streams in turn.
+    """Sends messages on two streams, alternating, and checks the answers.
 
     The metadata of a stream is its number in one byte.
     """
@@ -215,12 +215,12 @@ def run_link(
 
 
 def chain_size(number: int) -> int:
-    """Returns the length of message ``number`` of a chain."""
+    """Returns the length in bytes of message ``number`` of a chain."""
     return 70_000 if number % 64 == 63 else 8 + number % 50
 
 
 def next_of_chain(link: links.Link, mark: int) -> tuple[links.Message, int] | None:
-    """Receives and checks the next message of a chain.
+    """Receives and checks the next message of a chain, the exchange with a kill.
 
     Says so before anything else happens to it.
     """
@@ -266,7 +266,7 @@ def run_chain(link: links.Link, count: int, is_new: bool) -> None:
 
 
 def serve_errors(transport: str, address: str, user: int) -> None:
-    """Accepts channels, and keeps them without a word.
+    """Accepts channels and keeps them open without sending.
 
     A second listener admits another user alone.
     """
@@ -300,7 +300,7 @@ def run_errors(transport: str, address: str, nobody: str, user: int) -> None:
 
 
 def cause(name: str, act: Callable[[], object]) -> None:
-    """Prints the number of an error; 0 if there was none."""
+    """Prints the name of a cause and the number of the error, or 0 without an error."""
     try:
         act()
     except partywall.Error as error:
@@ -310,7 +310,7 @@ def cause(name: str, act: Callable[[], object]) -> None:
 
 
 def end_with_input() -> None:
-    """Ends the process at the end of its standard input."""
+    """Reads standard input, which the harness closes, and then ends the process."""
     while os.read(0, 4096):
         pass
     os._exit(0)
@@ -354,6 +354,6 @@ def main(words: list[str]) -> None:
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except Exception as error:  # whatever it is, the harness shows it
+    except Exception as error:  # every error is printed, so that the harness can show it
         say("failed", repr(error))
         sys.exit(1)

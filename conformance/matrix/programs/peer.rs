@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end of each pair of the matrix of languages, in Rust. `conformance/matrix/README.md` has the
-//! command line and the output, which are those of each language.
+//! One end of a pair of programs in the matrix of languages, written in Rust. The programs of all
+//! languages have the same command line and output, which `conformance/matrix/README.md` describes.
 #![deny(unsafe_code)]
 
 use partywall::blocking::{self, Session, Stream};
@@ -66,7 +66,7 @@ fn perform(words: &[&str]) -> Outcome {
     }
 }
 
-/// Ends the process at the end of its standard input.
+/// Reads standard input, which the harness closes to stop this server, and then ends the process.
 fn end_with_input() {
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     std::process::exit(0);
@@ -88,7 +88,7 @@ fn config(transport: &str) -> Config {
     Config::default().transport(policy(transport))
 }
 
-/// What an end has received so far.
+/// The number of messages that this end has received, and the sum of their bytes.
 #[derive(Default)]
 struct Counters {
     messages: u64,
@@ -96,7 +96,7 @@ struct Counters {
 }
 
 impl Counters {
-    /// Checks a message against the pattern of its seed.
+    /// Checks that a received message is the pattern of `seed`, and counts the message.
     fn check(&mut self, message: &[u8], seed: u64) -> Outcome {
         if !is_pattern(message, seed) {
             return Err(format!("message {seed:x} of {} bytes is wrong", message.len()).into());
@@ -106,7 +106,8 @@ impl Counters {
         Ok(())
     }
 
-    /// Checks the answer to a message of `size` bytes.
+    /// Checks that `answer` answers the message with this seed and `size` bytes, and counts the
+    /// answer.
     fn check_answer(&mut self, answer: Option<&[u8]>, seed: u64, size: usize) -> Outcome {
         match answer {
             Some(answer) if answer.len() == size => self.check(answer, seed | ANSWER),
@@ -180,7 +181,8 @@ fn serve_stream(mut stream: Stream) -> Result<Counters, Box<dyn Error>> {
     Ok(counters)
 }
 
-/// Exchanges messages on two streams in turn. The metadata of a stream is its number in one byte.
+/// Sends messages of the given sizes on two streams, alternating, and checks the answers. Each
+/// stream was opened with its own number, 0 or 1, as its one byte of metadata.
 fn run_session(transport: &str, address: &str, sizes: &[usize]) -> Outcome {
     let session: Session = blocking::connect_with(address, &config(transport))?;
     let mut counters = Counters::default();
@@ -259,7 +261,8 @@ fn run_link(link: Link, sizes: &[usize]) -> Outcome {
     Ok(())
 }
 
-/// Receives the next message of a chain, checks it, and says so before anything else happens to it.
+/// Receives and checks the next message of a chain. The line "got" is printed before the caller
+/// acknowledges or answers the message, so that the harness sees every receipt.
 fn next_of_chain(link: &Link, mark: u64) -> Result<Option<(link::Message, u64)>, Box<dyn Error>> {
     let Some(message) = link.recv()? else { return Ok(None) };
     let word = message.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
@@ -305,12 +308,14 @@ fn run_chain(link: Link, count: u64, is_new: bool) -> Outcome {
     Ok(())
 }
 
-/// The length of message `number` of a chain.
+/// The length in bytes of message `number` of a chain, the exchange in which an end of a link is
+/// killed.
 fn chain_len(number: u64) -> usize {
     if number % 64 == 63 { 70_000 } else { 8 + (number % 50) as usize }
 }
 
-/// Accepts channels, and keeps them without a word. A second listener admits another user alone.
+/// Accepts channels and keeps them open without sending. A second listener admits only the user
+/// `user`.
 fn serve_errors(transport: &str, address: &str, user: u32) -> Outcome {
     let config = config(transport).message_max(MESSAGE_MAX as u64);
     let mut listener = Listener::bind_with(address, &config)?;
@@ -346,20 +351,21 @@ fn run_errors(transport: &str, address: &str, nobody: &str, user: u32) -> Outcom
     Ok(())
 }
 
-/// Prints the number of an error; 0 if there was none.
+/// Prints the name of a cause of failure and the number of the error, or 0 if the call succeeded.
 fn cause<T, E: ErrorCode>(name: &str, result: &Result<T, E>) {
     println!("cause {name} {}", result.as_ref().err().map_or(0, ErrorCode::code));
 }
 
-/// The bit of a seed that makes a message an answer.
+/// The bit of a seed that distinguishes an answer from the message that it answers.
 const ANSWER: u64 = 1 << 63;
-/// Bytes of long messages that a link keeps.
+/// Size in bytes of the memory in which a link keeps its long messages.
 const SLAB_BYTES: u64 = 32 << 20;
-/// Number of messages of a chain that are under way.
+/// Number of messages of a chain that the client has sent and that are not answered yet.
 const IN_FLIGHT: u64 = 8;
-/// Characters that fill a line, so that few lines fill a pipe.
+/// Number of characters that lengthen each line, so that a few hundred lines fill the pipe to the
+/// harness.
 const PADDING: usize = 48;
-/// The longest message that the server of errors receives.
+/// Maximum length in bytes of a message that the server of the error tests receives.
 const MESSAGE_MAX: usize = 65_536;
-/// The longest time that closing a link may take.
+/// Maximum time that closing a link may take.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Numbers of errors: every client meets every cause, and has to report the number that the
-//! specification gives it (SPEC 17).
+//! Compares the numbers of errors: the client of each language causes each error, and must print
+//! the number that the specification gives the error (SPEC 17).
 
 use crate::place::Place;
 use crate::plan::Job;
 use crate::process::Process;
 use crate::roster::Program;
 
-/// Has a client meet every cause. The last one is that its server is killed.
+/// Makes a client cause each error of [`CAUSES`] in order. The cause of the last error is that the
+/// harness kills the client's server.
 ///
 /// # Errors
 /// If an end fails, or the client reports another number.
@@ -42,13 +43,13 @@ fn judge(transport: &str, found: &[String]) -> Result<(), String> {
     Err(format!("found: {}; wanted: {}", differing(found, &wanted), differing(&wanted, found)))
 }
 
-/// A cause, and its number.
+/// A cause of an error, and the number that the error must have.
 pub struct Cause {
-    /// The name that programs print.
+    /// The name of the cause, as the client prints it.
     pub name: &'static str,
-    /// What the program does to meet it.
+    /// What the client does to cause the error.
     pub what: &'static str,
-    /// The number of SPEC 17.
+    /// The number of the error in SPEC 17.
     pub number: u32,
     of_unix_sockets: bool,
 }
@@ -61,7 +62,7 @@ const fn cause_of_unix_sockets(name: &'static str, what: &'static str, number: u
     Cause { name, what, number, of_unix_sockets: true }
 }
 
-/// All causes, in the order in which a client meets them.
+/// All causes of errors, in the order in which a client brings them about.
 pub const CAUSES: [Cause; 9] = [
     cause("address-syntax", "connects to `nowhere`", 301),
     cause("no-listener", "connects where nobody listens", 333),
@@ -74,7 +75,8 @@ pub const CAUSES: [Cause; 9] = [
     cause("gone", "waits for a message of a peer that is killed", 10),
 ];
 
-/// The id of a user that no process of the run has.
+/// A user id that no process of the run has, so that a listener which admits only this user refuses
+/// every client.
 const NO_USER: &str = "424242";
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 //! server   for each message n, acknowledges it and sends answer n: both or neither
 //! ```
 //!
-//! Neither end keeps anything but the files of its link. So a message that were lost, or came
-//! twice, would change the numbers that both ends print from then on. An end that was killed may
-//! receive again what it had printed and not acknowledged; its delivery count then says so.
+//! Both ends keep only the files of their link. So a lost or repeated message would change all
+//! later numbers that the ends print. A killed end may receive a message again that it had printed
+//! and not acknowledged; the message's delivery count is then above 1.
 
 use std::thread;
 
@@ -17,7 +17,7 @@ use crate::plan::Job;
 use crate::process::Process;
 use crate::roster::Program;
 
-/// The end that is killed.
+/// The end of the link that the harness kills in a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
     /// The server is killed.
@@ -26,7 +26,8 @@ pub enum Victim {
     Client,
 }
 
-/// Runs a chain, kills one end in it, and starts that end again.
+/// Runs a chain between a server and a client, kills the end `victim` in the middle, and starts
+/// that end again.
 ///
 /// # Errors
 /// If an end fails, or a number is missing or there twice.
@@ -64,8 +65,9 @@ pub fn run(job: &Job<'_>, client: &Program, victim: Victim, place: &Place) -> Re
     judge(&[&others], COUNT).map_err(|error| format!("the end that lived: {error}"))
 }
 
-/// Kills a process once it has received enough, starts it again, and returns the lines of both. The
-/// process cannot end before it is killed, because its lines fill the pipe.
+/// Kills a process after it has printed a number of lines, starts it again, and returns the lines
+/// of both processes. The first process cannot end before the kill, because its unread lines fill
+/// the pipe.
 fn kill_and_restart(
     first: &mut Process,
     restart: impl FnOnce() -> Result<Process, String>,
@@ -79,8 +81,8 @@ fn kill_and_restart(
     Ok([before, restart()?.rest()?])
 }
 
-/// Checks the lines of one end, in each of its lives: every number once and in order, but that a
-/// new life may begin with the last one of the former.
+/// Checks the lines that one end printed before and after its kill: every number occurs once and in
+/// order. Only the last number before the kill may occur again after the restart.
 fn judge(lives: &[&Vec<String>], count: u64) -> Result<(), String> {
     let mut next = 0;
     for (life, lines) in lives.iter().enumerate() {
@@ -88,7 +90,7 @@ fn judge(lives: &[&Vec<String>], count: u64) -> Result<(), String> {
         for line in lines.iter().filter(|line| line.starts_with("got ")) {
             let mut words = line.split(' ').skip(1).map(str::parse::<u64>);
             let (Some(Ok(number)), Some(Ok(attempt))) = (words.next(), words.next()) else {
-                // A line that was cut by the kill.
+                // The kill cut this last line.
                 continue;
             };
             let comes_again = is_first && number + 1 == next && attempt > 1;
@@ -108,9 +110,10 @@ fn judge(lives: &[&Vec<String>], count: u64) -> Result<(), String> {
     }
 }
 
-/// Number of messages of a chain. Their lines are far more than a pipe and its reader hold.
+/// Number of messages of a chain. Their lines are far more than the pipe and the harness's reader
+/// hold.
 const COUNT: u64 = 2000;
-/// Number of lines after which an end is killed.
+/// Number of lines that an end prints before the harness kills it.
 const KILLED_AFTER: usize = 300;
 
 #[cfg(test)]

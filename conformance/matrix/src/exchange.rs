@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Exchanges of messages over channels, sessions and links: one server, and every client after the
-//! other. Each end checks every byte, and reports how much it has received.
+//! Exchanges of messages over channels, sessions and links between one server and, one after the
+//! other, the client of each language. Each end checks every byte, and prints how many messages and
+//! bytes it has received.
 
 use crate::place::Place;
 use crate::plan::Job;
 use crate::process::Process;
 use crate::roster::Program;
 
-/// One exchange after another with one server.
+/// The exchanges of one server with one client after the other.
 pub struct Exchange<'a> {
     job: &'a Job<'a>,
     place: &'a Place,
     sizes: &'a [usize],
-    /// The running server and its address. None before the first exchange, and after a failure.
+    /// The running server and its address; `None` before the first exchange, and after an exchange
+    /// that failed.
     server: Option<(Process, String)>,
 }
 
 impl<'a> Exchange<'a> {
-    /// Prepares the exchanges of a job. The server is started by the first one.
+    /// Prepares the exchanges of a job. The first exchange starts the server.
     pub fn new(job: &'a Job<'a>, place: &'a Place, sizes: &'a [usize]) -> Self {
         Self { job, place, sizes, server: None }
     }
 
-    /// Runs a client, and compares what both ends report.
+    /// Runs a client against the server, and compares the messages and bytes that both ends report.
     ///
     /// # Errors
     /// If an end fails, or reports something else than what was sent.
@@ -58,8 +60,8 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// What both ends report after an exchange: the number of messages, and their bytes. A session has
-/// two streams.
+/// What both ends print after an exchange: the number of received messages, and the sum of their
+/// bytes. In a session both numbers are twice as large, because it has two streams.
 fn report(kind: &str, sizes: &[usize]) -> String {
     let streams = if kind == "session" { 2 } else { 1 };
     format!("{} {}", streams * sizes.len(), streams * sizes.iter().sum::<usize>())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every language against every other: starts the programs of `programs/` in pairs, and compares
-//! what both ends report.
+//! The matrix of languages: starts the programs of `programs/` in pairs, each language with each
+//! other one, and compares what both ends of a pair print.
 //!
 //! ```text
 //! matrix [--short] [--sizes 0,1,…] [--only KIND] [--write PAGE] {--program LANGUAGE WORD…}…
@@ -58,13 +58,14 @@ fn run(arguments: &[String]) -> Result<(), String> {
     }
 }
 
-/// Splits the arguments into options, and what begins with the first program.
+/// Splits the arguments into the options and, from the first `--program` on, the programs.
 fn split(arguments: &[String]) -> (&[String], &[String]) {
     let is_program = |word: &String| word == "--program";
     arguments.split_at(arguments.iter().position(is_program).unwrap_or(arguments.len()))
 }
 
-/// Reads the options: the plan, and the path of the page to write.
+/// Reads the options; returns the plan of the run, and the path of the page to write if there is
+/// one.
 fn parse(options: &[String]) -> Result<(Plan, Option<String>), String> {
     let (mut plan, mut page) = (Plan::whole(), None);
     let mut rest = options.iter();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The page of the guide that a whole run writes. It has nothing that differs from run to run.
+//! The page of the guide that shows the results of a whole run. The page has no times or dates, so
+//! two runs with the same results write the same page.
 
 use std::fmt::Write;
 use std::fs;
@@ -8,7 +9,7 @@ use crate::causes::CAUSES;
 use crate::plan::{KINDS, Outcome, TRANSPORTS};
 use crate::roster::{FEATURES, Roster, reason_of_lack};
 
-/// Writes the page of a run without failures.
+/// Writes the page of a run in which no pair failed.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -17,7 +18,8 @@ pub fn write(path: &str, roster: &Roster, outcomes: &[Outcome]) -> Result<(), St
     fs::write(path, text.concat()).map_err(|error| format!("cannot write {path}: {error}"))
 }
 
-/// The features of each language, with the reasons for what is lacking.
+/// Returns a table with the features of each language, and the reason for each feature that a
+/// language lacks.
 fn features(roster: &Roster) -> String {
     let mut text = table(&[&["language"], &FEATURES[..]].concat());
     for program in &roster.programs {
@@ -30,7 +32,7 @@ fn features(roster: &Roster) -> String {
     text
 }
 
-/// For each pair, how many of its tasks it has passed.
+/// Returns a table of all pairs that shows how many tasks each pair has passed.
 fn pairs(roster: &Roster, outcomes: &[Outcome]) -> String {
     let languages: Vec<&str> = roster.programs.iter().map(|it| it.language.as_str()).collect();
     let mut text = table(&[&["server ╲ client"], &languages[..]].concat());
@@ -42,7 +44,8 @@ fn pairs(roster: &Roster, outcomes: &[Outcome]) -> String {
     text
 }
 
-/// The kinds that a pair has passed, each over every transport.
+/// Returns the cell of one pair: the kinds of exchange that the pair has passed over every
+/// transport.
 fn cell(server: &str, client: &str, outcomes: &[Outcome]) -> String {
     let own = || outcomes.iter().filter(|it| it.server == server && it.client == client);
     let over = |kind: &str| own().filter(|it| it.kind == kind && it.result.is_ok()).count();
@@ -63,7 +66,7 @@ fn table(headings: &[&str]) -> String {
 }
 
 fn row(text: &mut String, first: &str, cells: &[String]) {
-    // Writing to a text does not fail.
+    // Writing to a `String` cannot fail.
     let _ = writeln!(text, "| {first} | {} |", cells.join(" | "));
 }
 

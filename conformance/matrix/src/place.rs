@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Addresses and directories for the processes of one run, which no other process uses.
+//! Socket addresses and directories for the programs of one run, which no other run uses at the
+//! same time.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
@@ -7,16 +8,17 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// A directory with the sockets and the links of one run. Dropping the value removes it.
+/// A directory that holds the sockets and the links of one run. Dropping the value removes the
+/// directory.
 pub struct Place {
     root: PathBuf,
-    /// A host of the loopback network that belongs to this process alone.
+    /// A loopback address in 127.0.0.0/8 that is derived from this process's id.
     host: String,
     count: Mutex<u16>,
 }
 
 impl Place {
-    /// Makes the directory.
+    /// Makes the directory for the sockets and links of one run.
     ///
     /// # Errors
     /// If that is not possible.
@@ -29,31 +31,31 @@ impl Place {
         Ok(place)
     }
 
-    /// Returns an address at which nobody listens yet.
+    /// Returns an address at which no program has listened yet.
     pub fn address(&self, transport: &str) -> String {
         let number = self.number();
         match transport {
-            // Below the ports that the system gives to sockets without one.
+            // These ports are below the range that the kernel assigns to sockets without a port.
             "tcp" => format!("tcp:{}:{}", self.host, 10_000 + number),
             _ => format!("unix:{}", self.root.join(format!("{number}.sock")).display()),
         }
     }
 
-    /// Returns an address at which nobody listens any more.
+    /// Returns the address of a listener that has ended, so that connecting to the address fails.
     ///
     /// # Errors
     /// If there is none.
     pub fn left_address(&self, transport: &str) -> Result<String, String> {
         let address = self.address(transport);
         if let Some(path) = address.strip_prefix("unix:") {
-            // The listener is dropped at once, and leaves the file.
+            // Dropping the listener closes the socket, but leaves the socket file.
             let bound = UnixListener::bind(path);
             bound.map_err(|error| format!("cannot listen at {address}: {error}"))?;
         }
         Ok(address)
     }
 
-    /// Makes a directory that belongs to this user alone.
+    /// Makes a directory that only this user may open, for the files of links.
     ///
     /// # Errors
     /// If that is not possible.
@@ -66,7 +68,7 @@ impl Place {
 }
 
 impl Place {
-    /// Returns a number that no other call returns.
+    /// Returns a number that no other call of this function returns.
     fn number(&self) -> u16 {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         *count += 1;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which pairs do what, and the outcome of each.
+//! The plan of a run of the matrix: which pairs of programs exchange what, and the outcome of each
+//! exchange.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -11,40 +12,41 @@ use crate::exchange::Exchange;
 use crate::place::Place;
 use crate::roster::{Program, Roster};
 
-/// How much of the matrix is run.
+/// The part of the matrix that a run performs.
 pub struct Plan {
     /// The sizes of the messages of each exchange, in bytes.
     pub sizes: Vec<usize>,
     kinds: Vec<&'static str>,
-    /// Whether each pair meets one kill and the causes of one transport only.
+    /// Whether each pair runs only one chain with one kill, and causes errors over only one
+    /// transport.
     is_short: bool,
 }
 
-/// One server, and what it does with every client.
+/// A server, and the kind of exchange that it performs with the client of every language.
 pub struct Job<'a> {
-    /// The program that serves.
+    /// The program whose server takes part.
     pub server: &'a Program,
-    /// A kind of [`KINDS`].
+    /// The kind of exchange, one of [`KINDS`].
     pub kind: &'static str,
-    /// A transport of [`TRANSPORTS`].
+    /// The transport between server and client, one of [`TRANSPORTS`].
     pub transport: &'static str,
-    /// The place of the server in the roster.
+    /// The index of the server's program in the roster.
     index: usize,
-    /// The place of the job in the plan.
+    /// The index of the job in the plan.
     number: usize,
 }
 
-/// What became of one pair.
+/// The outcome of one exchange between a server and a client.
 pub struct Outcome {
-    /// The language of the server.
+    /// The language of the server's program.
     pub server: String,
-    /// The language of the client.
+    /// The language of the client's program.
     pub client: String,
-    /// The kind of the job.
+    /// The kind of exchange, one of [`KINDS`].
     pub kind: &'static str,
-    /// The transport of the job.
+    /// The transport between server and client, one of [`TRANSPORTS`].
     pub transport: &'static str,
-    /// Nothing, or what went wrong.
+    /// `Ok` if the exchange passed, or else a description of the failure.
     pub result: Result<(), String>,
 }
 
@@ -57,19 +59,19 @@ impl fmt::Display for Outcome {
 }
 
 impl Plan {
-    /// The whole matrix.
+    /// Returns the plan of the whole matrix.
     pub fn whole() -> Self {
         let sizes = [0, 1, 47, 48, 4095, 4096, 65_535, 65_536, 1 << 20, 8 << 20].to_vec();
         Self { sizes, kinds: KINDS.to_vec(), is_short: false }
     }
 
-    /// Every pair, a size of each way that a message may take, and one kill: nothing at all, in the
-    /// ring, and in memory of its own.
+    /// Returns the short plan, with every pair, one kill per pair, and messages of three sizes:
+    /// empty, within the ring, and in a block.
     pub fn short() -> Self {
         Self { sizes: vec![0, 47, 65_535], is_short: true, ..Self::whole() }
     }
 
-    /// Leaves out all but one kind.
+    /// Leaves out every kind of exchange but the given one.
     ///
     /// # Errors
     /// If there is no such kind.
@@ -81,7 +83,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Runs every job, and returns the outcomes in the order of the plan.
+    /// Runs every job, and returns the outcomes of all exchanges in the order of the plan.
     ///
     /// # Errors
     /// If there is no place for sockets and files.
@@ -121,7 +123,8 @@ impl Plan {
         jobs
     }
 
-    /// Runs a job with every client that has the feature.
+    /// Runs a job with the client of every language that has the feature which the kind of exchange
+    /// needs.
     fn perform(&self, job: &Job<'_>, roster: &Roster, place: &Place) -> Vec<Outcome> {
         let mut exchange = Exchange::new(job, place, &self.sizes);
         let clients = roster.programs.iter().enumerate();
@@ -145,14 +148,14 @@ impl Plan {
         outcomes.collect()
     }
 
-    /// Whether the short form leaves out a client of a job: each pair has one chain and one set of
-    /// causes, over a transport that depends on the pair.
+    /// Whether the short plan leaves out a client of a job. It runs one chain and one set of errors
+    /// for each pair, over a transport that depends on the pair.
     fn leaves_out(&self, job: &Job<'_>, client: usize) -> bool {
         let transport = TRANSPORTS[(job.index + client) % TRANSPORTS.len()];
         self.is_short && matches!(job.kind, "errors" | "chain") && transport != job.transport
     }
 
-    /// The ends that are killed, one after the other.
+    /// The ends of the link that a job kills in its chains, one chain for each.
     fn victims(&self, job: &Job<'_>, client: usize) -> &'static [Victim] {
         match (self.is_short, (job.index + client) / TRANSPORTS.len() % 2) {
             (false, _) => &[Victim::Server, Victim::Client],
@@ -162,7 +165,7 @@ impl Plan {
     }
 }
 
-/// The feature that a language needs for a kind.
+/// The feature that a language needs to take part in a kind of exchange.
 pub fn feature_of(kind: &str) -> &str {
     match kind {
         "chain" => "link",
@@ -171,9 +174,10 @@ pub fn feature_of(kind: &str) -> &str {
     }
 }
 
-/// The kinds of exchange, each of which every pair makes.
+/// The kinds of exchange, which are performed by every pair of languages that have the needed
+/// feature.
 pub const KINDS: [&str; 5] = ["channel", "session", "link", "chain", "errors"];
-/// The transports that carry the messages of a pair.
+/// The transports between the server and the client of a pair.
 pub const TRANSPORTS: [&str; 3] = ["shared", "unix", "tcp"];
-/// Jobs that run at the same time.
+/// Number of jobs that run at the same time.
 const AT_ONCE: usize = 2;

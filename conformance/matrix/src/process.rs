@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A running program of the matrix, of which the lines of its standard output are read.
+//! A running program of the matrix, whose standard output is read line by line.
 //!
-//! The reader holds one line back until it is taken. So a program whose lines nobody takes blocks
-//! once its pipe is full.
+//! The reading thread holds one line until the harness takes it. So a program whose lines nobody
+//! takes blocks once its pipe is full.
 //!
 //! Invariant: when a `Process` has been dropped, its program does not run any more.
 
@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use crate::roster::Program;
 
-/// A running program.
+/// A running program of the matrix.
 pub struct Process {
     child: Arc<Mutex<Child>>,
-    /// Programs that serve end with their input.
+    /// The standard input of the program. Servers end when it is closed.
     _input: Option<ChildStdin>,
     events: Receiver<Event>,
     what: String,
@@ -31,7 +31,7 @@ enum Event {
 }
 
 impl Process {
-    /// Starts the program of a language with arguments.
+    /// Starts the program of one language with the given command line.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -57,7 +57,8 @@ impl Process {
         Ok(Self { child, _input: input, events, what })
     }
 
-    /// Waits for the next line. `None`: the program has ended well, or was killed.
+    /// Waits for the program's next line; returns `None` if the program has ended with code 0 or
+    /// was killed.
     ///
     /// # Errors
     /// If the program says that it failed, ends with another code, or says nothing in time. In the
@@ -72,7 +73,8 @@ impl Process {
                 Ok(None)
             }
             Ok(Event::Ended(status)) => Err(format!("{} ended: {status}", self.what)),
-            Err(RecvTimeoutError::Disconnected) => Ok(None), // its end was received before
+            // The end of the program was received by an earlier call.
+            Err(RecvTimeoutError::Disconnected) => Ok(None),
             Err(RecvTimeoutError::Timeout) => {
                 self.kill();
                 Err(format!("{}: nothing within {LIMIT:?}", self.what))
@@ -80,7 +82,7 @@ impl Process {
         }
     }
 
-    /// Waits for a line.
+    /// Waits for the program's next line, which the program has to print before it ends.
     ///
     /// # Errors
     /// Those of [`line`](Self::line), and if the program ends without a line.
@@ -88,7 +90,7 @@ impl Process {
         self.line()?.ok_or_else(|| format!("{} ended without a word", self.what))
     }
 
-    /// Waits for one line, which has to be `wanted`.
+    /// Waits for the program's next line, which has to equal `wanted`.
     ///
     /// # Errors
     /// Those of [`next_line`](Self::next_line), and if the line is another.
@@ -100,7 +102,7 @@ impl Process {
         Err(format!("{} says `{line}` instead of `{wanted}`", self.what))
     }
 
-    /// Waits for the end of the program, and returns the lines until then.
+    /// Waits for the end of the program, and returns all lines that it prints until then.
     ///
     /// # Errors
     /// Those of [`line`](Self::line).
@@ -117,7 +119,7 @@ impl Process {
         self.killer().kill();
     }
 
-    /// Returns what kills the program from another thread.
+    /// Returns a handle with which another thread can kill the program.
     pub fn killer(&self) -> Killer {
         Killer(Arc::clone(&self.child))
     }
@@ -130,18 +132,19 @@ impl Drop for Process {
     }
 }
 
-/// Kills one program.
+/// A handle with which any thread can kill one program of the matrix.
 pub struct Killer(Arc<Mutex<Child>>);
 
 impl Killer {
     /// Kills the program with SIGKILL.
     pub fn kill(&self) {
-        // The error is ignored: it says that the program has ended.
+        // An error of `kill` is ignored, because it says that the program has ended already.
         let _ = lock(&self.0).kill();
     }
 }
 
-/// Waits until a program that has closed its output ends, and tells its exit code.
+/// Waits until a program that has closed its standard output ends, and sends its exit status to the
+/// harness.
 fn tell_end(child: &Mutex<Child>, sender: &SyncSender<Event>) {
     loop {
         let status = lock(child).try_wait();
@@ -160,9 +163,9 @@ fn lock(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
     child.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The number of the signal with which programs are killed here.
+/// The number of the signal SIGKILL, with which the harness kills programs.
 const SIGKILL: i32 = 9;
-/// The longest time until a program says something.
+/// Maximum time that the harness waits for the next line of a program.
 const LIMIT: Duration = Duration::from_secs(120);
 
 #[cfg(test)]
@@ -196,7 +199,7 @@ mod tests {
         process.expect("line").unwrap();
         process.kill();
         let rest = process.rest().unwrap().len();
-        // What a pipe, and the buffer of the reader, hold of lines of five bytes.
+        // The pipe and the reader's buffer hold at most this number of lines of five bytes.
         assert!(rest < 2 * (64 + 8) * 1024 / 5, "{rest}");
     }
 

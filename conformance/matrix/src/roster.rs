@@ -1,31 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The languages of the matrix: their programs, and what a language lacks.
+//! The roster of the matrix: the program of each language, and the features that each language
+//! lacks.
 
 use std::process::Command;
 
-/// The program of one language.
+/// The program of one language, which the harness starts as server or as client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// The name of the language.
+    /// The name of the language, as `--program` gives it.
     pub language: String,
     words: Vec<String>,
     features: Vec<String>,
 }
 
 impl Program {
-    /// The command that starts the program.
+    /// Returns the command that starts the program, without arguments.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]);
         command
     }
 
-    /// Whether the language has a feature: `channel`, `session` or `link`.
+    /// Whether the language has the feature `channel`, `session` or `link`.
     pub fn has(&self, feature: &str) -> bool {
         self.features.iter().any(|it| it == feature)
     }
 
-    /// Asks the program for its features, and compares them with the table of lacks.
+    /// Asks the program for its features, and checks that it lacks exactly those that `LACKS`
+    /// names.
     fn with_features(mut self) -> Result<Self, String> {
         let output = self.command().arg("features").output();
         let output =
@@ -53,9 +55,9 @@ impl Program {
     }
 }
 
-/// The programs that take part, in the order of the table.
+/// The programs that take part in a run, in the order of the command line.
 pub struct Roster {
-    /// The programs, one a language.
+    /// The programs, one for each language.
     pub programs: Vec<Program>,
 }
 
@@ -80,15 +82,15 @@ impl Roster {
     }
 }
 
-/// Why a language lacks a feature; `None` if the table says that it has it.
+/// Returns why a language lacks a feature; `None` if the language has the feature.
 pub fn reason_of_lack(language: &str, feature: &str) -> Option<&'static str> {
     LACKS.iter().find(|lack| lack.0 == language && lack.1 == feature).map(|lack| lack.2)
 }
 
-/// The features that a language may have.
+/// The features that a language may have: the objects of the library that it offers.
 pub const FEATURES: [&str; 3] = ["channel", "session", "link"];
 
-/// Language, feature, and the reason why the language lacks it.
+/// The features that languages lack: language, feature, and the reason.
 const LACKS: [(&str, &str, &str); 1] =
     [("Go", "link", "the Go module has channels and sessions, but no links yet")];
 

@@ -23,7 +23,7 @@ pub enum Peer {
     Rust,
     /// The implementation of this repository, `partywall-shmipc`.
     Ours,
-    /// A C program over the C interface of this repository. It has echoes alone.
+    /// A C program over the C interface of this repository. It has only the traffic mode echo.
     C,
 }
 
@@ -115,16 +115,18 @@ pub fn has_c_compiler() -> bool {
         let has = version.is_ok_and(|status| status.success());
         if !has {
             use std::io::Write as _;
-            // As in `has_go`.
+            // The line is written without the printing macros, which the test harness hides for
+            // tests that pass.
             let _ = writeln!(std::io::stderr(), "skipped: no `cc`, so no C program takes part");
         }
         has
     })
 }
 
-/// Builds the archive of the C interface, and the program that uses it. The build of the archive is
-/// that of the project's tests (`xtask/src/builds.rs`), so that after the stage `test` nothing is
-/// compiled: an example activates the development dependencies, and with them the same features.
+/// Builds the archive of the C interface, and the C program that uses it. The archive is built like
+/// in the project's tests (`xtask/src/builds.rs`), so nothing is compiled again after the stage
+/// `test`: building an example activates the development dependencies, and with them the same
+/// features.
 fn build_c() -> Result<()> {
     let root = workspace().join("../..");
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that a C program, which uses `partywall.h`, echoes the messages of every implementation
-//! over every transport, and gets its own echoed: each byte of each answer is right.
+//! Tests that a C program which uses `partywall.h` echoes the messages of every implementation over
+//! every transport, and that every implementation echoes the C program's messages. Each byte of
+//! each answer must be right.
 
 use anyhow::Result;
 use conformance::exchange::{Exchange, Transport};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The transport of a Volo client: streams of one session, which is opened again once it has ended.
+//! The transport of a Volo client: its connections are streams of one session with the server.
+//! After that session has ended, the client opens another one.
 
 use std::io;
 use std::pin::Pin;
@@ -16,28 +17,29 @@ use volo::net::Address;
 use volo::net::dial::MakeTransport;
 use volo::net::ext::AsyncExt;
 
-/// Opens a stream for each connection of Volo's pool. All streams are of one session with the
-/// server; once the session has ended or takes no more streams, the next connection opens another
-/// session.
+/// The connector of a Volo client: it opens a stream for each connection of Volo's pool. All
+/// streams belong to one session; if the session has ended or takes no more streams, the next
+/// connection opens another session.
 #[derive(Clone)]
 pub struct Connector {
     address: Arc<str>,
     config: Config,
     protocol: Option<Arc<Shmipc>>,
-    /// The current session, and the number of sessions that were opened. Streams are opened without
-    /// the lock, because the peer may delay them.
+    /// The current session, and the number of sessions that were opened so far. A stream is opened
+    /// without the lock, because the peer may delay the opening.
     current: Arc<Mutex<(u64, Option<Session>)>>,
 }
 
 impl Connector {
-    /// Connects to a server of this library at `address`, such as `unix:/run/app.sock`. The address
-    /// that Volo passes to `make_transport` is not used: it has no form for other transports.
+    /// Connects to a server of this library at `address`, such as `unix:/run/app.sock`. The
+    /// connector ignores the address that Volo passes to `make_transport`, whose type has no form
+    /// for our transports.
     #[must_use]
     pub fn new(address: &str, config: Config) -> Self {
         Self { address: address.into(), config, protocol: None, current: Arc::default() }
     }
 
-    /// Speaks the shmipc protocol, to a server that has Volo's shmipc transport.
+    /// Makes the connector speak the shmipc protocol, for servers that use Volo's shmipc transport.
     #[must_use]
     pub fn with_protocol(mut self, protocol: Arc<Shmipc>) -> Self {
         self.protocol = Some(protocol);
@@ -59,8 +61,8 @@ impl Connector {
         }
     }
 
-    /// Returns the current session and its number. If the session has ended, or has the number
-    /// `unusable`, connects first; other callers wait for the new session meanwhile.
+    /// Returns the current session and its number. If the session has ended, or its number is
+    /// `unusable`, this call connects first; other callers wait for the new session meanwhile.
     async fn session(&self, unusable: Option<u64>) -> io::Result<(Session, u64)> {
         let mut current = self.current.lock().await;
         let (number, session) = &*current;
@@ -102,8 +104,8 @@ impl MakeTransport for Connector {
         }
     }
 
-    // Volo ends a call that takes too long by its timeout layer, and then drops the connection. So
-    // a transport has no timeouts of its own.
+    // Volo's timeout layer ends a call that takes too long, and then drops the connection. So this
+    // transport needs no timeouts of its own.
     fn set_read_timeout(&mut self, _: Option<Duration>) {}
 
     fn set_write_timeout(&mut self, _: Option<Duration>) {}
@@ -112,19 +114,22 @@ impl MakeTransport for Connector {
 /// The reading half of a stream, for Volo's codecs.
 pub struct Reader {
     read: ReadHalf,
-    /// The session of a client's stream, which Volo's pool asks whether it has ended.
+    /// The session of a client's stream, so that Volo's pool can ask whether the session has ended.
+    /// `None` at a server.
     session: Option<Session>,
 }
 
 /// The writing half of a stream, for Volo's codecs.
 pub struct Writer {
     write: WriteHalf,
-    /// The session of a client's stream, which Volo's pool asks whether it has ended.
+    /// The session of a client's stream, so that Volo's pool can ask whether the session has ended.
+    /// `None` at a server.
     session: Option<Session>,
 }
 
 impl Reader {
-    /// The halves of a stream that a server has accepted; no pool asks for its session.
+    /// Makes the two halves of a stream that a server has accepted. They have no session, because
+    /// only a client's pool asks for it.
     pub(crate) fn accepted(read: ReadHalf, write: WriteHalf) -> (Self, Writer) {
         (Self { read, session: None }, Writer { write, session: None })
     }
@@ -182,7 +187,8 @@ impl AsyncExt for Writer {
     }
 }
 
-/// The readiness that tells Volo's pool whether a connection can be used again.
+/// The readiness of a pooled connection: it tells Volo's pool whether another call can use the
+/// connection.
 fn readiness(session: Option<&Session>) -> Ready {
     let has_ended = session.is_some_and(|session| session.close_reason().is_some());
     if has_ended {

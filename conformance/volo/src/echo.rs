@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thrift service of the tests, as Volo's code generator would write it:
+//! The thrift service of these tests, in the form that Volo's code generator produces:
 //!
 //! ```thrift
 //! service Echo { binary echo(1: binary payload) }
@@ -16,7 +16,7 @@ use volo::client::MkClient;
 use volo_thrift::context::{ClientContext, ServerContext};
 use volo_thrift::{ClientError, EntryMessage, ServerError};
 
-/// The one method of the service.
+/// The name of the service's one method.
 const METHOD: &str = "echo";
 
 /// A struct with one field of bytes, whose number is `FIELD`: the arguments or the result of
@@ -105,7 +105,7 @@ impl Service<ServerContext, Request> for Echo {
 
 type Calls = BoxCloneService<ClientContext, Request, Option<Reply>, ClientError>;
 
-/// A client of the service; clones share its connections.
+/// A client of the thrift service `Echo`; clones share its connections.
 #[derive(Clone)]
 pub struct EchoClient(volo_thrift::Client<Calls>);
 
@@ -121,7 +121,7 @@ impl EchoClient {
     }
 }
 
-/// Makes the client of the service from Volo's client of any service.
+/// Makes the client of `Echo` from Volo's generic client.
 pub struct MakeEchoClient;
 
 impl MkClient<volo_thrift::Client<Calls>> for MakeEchoClient {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server: Volo's ping-pong calls on each stream of each session.
+//! The server of the tests, which answers Volo's ping-pong calls on each stream of each session.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,8 +15,8 @@ use volo_thrift::{EntryMessage, ServerError};
 
 use crate::connector::Reader;
 
-/// Serves the calls on every stream of `incoming`, each stream by a task of its own, until the
-/// future is dropped. Streams that were accepted before are then served on.
+/// Serves the calls on every stream of `incoming`, each stream in a task of its own, until the
+/// returned future is dropped. The tasks of streams that were accepted before continue after that.
 pub async fn serve<S, Request, Reply>(mut incoming: Incoming, service: S)
 where
     S: Service<ServerContext, Request, Response = Reply> + Clone + Send + Sync + 'static,

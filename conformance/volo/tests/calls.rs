@@ -29,11 +29,11 @@ use volo_thrift::client::ClientBuilder;
 use volo_thrift::server::Server;
 
 const CALLS: u64 = 100_000;
-/// Tasks that call at the same time.
+/// Number of tasks that make calls at the same time.
 const CALLERS: u64 = 8;
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Code of the second process: the server of the role that its parent names.
+/// The second process of each test: it runs the server whose role the first process has named.
 #[test]
 fn server() {
     let Some(role) = role() else { return };
@@ -52,7 +52,8 @@ fn server() {
     });
 }
 
-/// Starts a server in a second process, and returns once it accepts connections.
+/// Starts a server with the given role in a second process, and returns once the server accepts
+/// connections.
 fn start(place: &Directory, role: &str) -> Second {
     let (path, ready) = (place.path("socket"), place.path("ready"));
     let _ = std::fs::remove_file(&ready);
@@ -69,9 +70,9 @@ fn shmipc_address(path: &str) -> shmipc::Address {
     shmipc::Address::Unix(SocketAddr::from_pathname(path).unwrap())
 }
 
-/// Returns the client of a test whose transport is `Connector`.
+/// Returns a client of `Echo` whose connections are made by `Connector`.
 fn client_over(connector: Connector) -> EchoClient {
-    // Volo's pool asks for an address; the connector has its own.
+    // Volo's pool requires an address, which the connector ignores.
     let unused = Address::from(SocketAddr::from_pathname("unused").unwrap());
     ClientBuilder::<_, _, _, Request, Reply, _, _, _>::new("Echo", MakeEchoClient)
         .make_transport(connector)
@@ -80,13 +81,14 @@ fn client_over(connector: Connector) -> EchoClient {
         .build()
 }
 
-/// The payload of a call: mostly short, and one in a hundred longer than several messages.
+/// The payload of call `number`: mostly short, and in one of a hundred calls longer than several
+/// messages.
 fn payload(number: u64) -> Vec<u8> {
     let len = if number.is_multiple_of(100) { 200_000 } else { number % 1000 };
     pattern(usize::try_from(len).unwrap() + 8, number)
 }
 
-/// Makes `CALLS` calls from several tasks, and checks each reply.
+/// Makes `CALLS` calls from [`CALLERS`] tasks, and checks the reply of each.
 async fn many_calls(client: &EchoClient) {
     let tasks = (0..CALLERS).map(|caller| {
         let client = client.clone();
@@ -139,8 +141,8 @@ fn hundred_thousand_calls_of_our_shmipc_client_to_volos_server() {
     });
 }
 
-/// A call that is under way when the server is killed fails, and the same client succeeds once
-/// another server listens at the address.
+/// Input: the server is killed during a call. Expected: the call fails, and the same client
+/// succeeds once another server listens at the address.
 #[test]
 fn client_survives_the_death_of_its_server() {
     let _watchdog = Watchdog::new("death of a server", LIMIT);
@@ -169,15 +171,16 @@ fn client_survives_the_death_of_its_server() {
     });
 }
 
-/// A connector opens another session once its server takes no more streams over the first one.
+/// Input: the server takes no more streams over the first session. Expected: the connector opens
+/// another session.
 #[test]
 fn connector_leaves_a_session_that_takes_no_more_streams() {
     let _watchdog = Watchdog::new("a session that goes away", LIMIT);
     let place = Directory::new();
     run("connections", LIMIT, async move {
         let listener = Listener::bind(place.address("socket")).unwrap();
-        // The task returns what it opened: a connection that is made after its last step meets a
-        // listener and a session that are still there.
+        // The server's task returns its listener and its session, so that they still exist when a
+        // connection is made after the task's last step.
         let mut serving = tokio::spawn(async move {
             let first = listener.accept().await.unwrap();
             let stream = first.accept().await.unwrap().unwrap();
@@ -189,8 +192,8 @@ fn connector_leaves_a_session_that_takes_no_more_streams() {
         let connector = Connector::new(&place.address("socket"), Config::default());
         let unused = Address::from(SocketAddr::from_pathname("unused").unwrap());
         let mut connections = Vec::new();
-        // A session that has as many streams as its peer allows delays the next one, so making a
-        // connection ends with the server's task at the latest.
+        // If a session has as many streams as its peer allows, opening the next stream waits. So
+        // the connection below is made at the latest when the server's task has ended.
         let _opened = loop {
             tokio::select! {
                 opened = &mut serving => break opened.unwrap(),

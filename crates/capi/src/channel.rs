@@ -246,8 +246,8 @@ impl Receiving {
     /// Receives a view, which is valid until the next call of this direction.
     #[inline(always)]
     fn view(&mut self, timeout_ns: i64) -> Result<&[u8], Failure> {
-        // The usual case is apart from all else, as in `Sending::send`.
-        let is_usual = timeout_ns < 0
+        // The usual cases are apart from all else, as in `Sending::send`.
+        let is_usual = timeout_ns <= 0
             && matches!((&self.incoming, &self.held), (Incoming::Plain(_), Held::Nothing));
         if !is_usual {
             return self.view_in_time(Timeout::new(timeout_ns));
@@ -255,7 +255,9 @@ impl Receiving {
         let Incoming::Plain(receiver) = &mut self.incoming else {
             return Err(Failure::state(STOPPED_HERE)); // excluded above
         };
-        receiver.recv_view()?.ok_or_else(|| Failure::state(FINISHED))
+        let view =
+            if timeout_ns == 0 { receiver.try_recv_view()? } else { receiver.recv_view()? };
+        view.ok_or_else(|| Failure::state(FINISHED))
     }
 
     #[inline(never)]

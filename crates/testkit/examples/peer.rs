@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One end of a channel or a session, as a process that the tests of another implementation start,
-//! stop and kill. The Go module has the same program, in `go/peer_test.go`.
+//! A program that is one end of a channel or a session. The tests of another implementation start,
+//! stop and kill it. The Go module has the same program, in `go/peer_test.go`.
 //!
 //! ```text
 //! peer listen|dial TASK ADDRESS TRANSPORT [NUMBER|SIZES]
@@ -56,7 +56,7 @@ use std::thread;
 use zerocopy::little_endian::U64;
 
 type Outcome = Result<(), Box<dyn Error>>;
-/// Returns one new channel with each call.
+/// A function that returns a new connected channel with each call.
 type Connect = Box<dyn FnMut() -> Result<Channel, Box<dyn Error>>>;
 
 fn main() -> ExitCode {
@@ -70,7 +70,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The error of a channel or a session that did not end well: its number.
+/// The number of the error with which a channel or a session ended; it becomes the exit code of the
+/// process.
 #[derive(Debug)]
 struct Ended(u8);
 
@@ -82,12 +83,13 @@ impl std::fmt::Display for Ended {
 
 impl Error for Ended {}
 
-/// The error with the number of `error`; 1 if it does not fit the code of a process.
+/// Makes an `Ended` with the number of `error`, or with 1 if the number is too large for an exit
+/// code.
 fn ended(error: &impl ErrorCode) -> Ended {
     Ended(u8::try_from(error.code()).unwrap_or(1))
 }
 
-/// The arguments of the process.
+/// The parsed command line of the process.
 struct Peer {
     listens: bool,
     task: String,
@@ -148,7 +150,7 @@ impl Peer {
         Ok(())
     }
 
-    /// A function that returns one new channel with each call.
+    /// Returns a function that makes a new connected channel with each call.
     fn channels(&self) -> Result<Connect, Box<dyn Error>> {
         let (address, config) = (self.address.clone(), self.config.clone());
         if !self.listens {
@@ -199,8 +201,8 @@ fn echo(mut channel: Channel) -> Outcome {
     Ok(())
 }
 
-/// Sends each message, checks that it comes back, and ends both directions. With `reports` it
-/// counts the echoes on the standard output.
+/// Sends each message, checks that the peer sends it back, and ends both directions. If `reports`
+/// is true, the number of echoes so far is printed after each echo.
 fn exchange(channel: Channel, messages: impl Iterator<Item = Vec<u8>>, reports: bool) -> Outcome {
     let (mut sender, mut receiver) = channel.split();
     for (number, message) in (1..).zip(messages) {
@@ -234,7 +236,7 @@ fn send(mut channel: Channel, count: u64, every: u64, reports: bool) -> Outcome 
     Ok(())
 }
 
-/// Checks numbered messages until they end, of which each `every`th is long.
+/// Receives and checks numbered messages until their end; one in `every` messages is long.
 fn receive(mut channel: Channel, every: u64) -> Outcome {
     let mut count = 0;
     let code = loop {
@@ -249,11 +251,11 @@ fn receive(mut channel: Channel, every: u64) -> Outcome {
     Ok(())
 }
 
-/// Receives until a hostile peer has broken a rule, and prints which.
+/// Receives from a hostile peer until the peer breaks a rule, and prints the code of the violation.
 fn suffer(mut channel: Channel) -> Outcome {
     let how = loop {
         match channel.recv() {
-            // An answer, so that the peer knows that the message was read.
+            // The empty answer tells the hostile peer that the message was read.
             Ok(Some(_)) => drop(channel.try_send(b"")),
             Ok(None) => break "end".to_owned(),
             Err(RecvError::Fault(Fault::Violation { violation, .. })) => {
@@ -266,8 +268,8 @@ fn suffer(mut channel: Channel) -> Outcome {
     Ok(())
 }
 
-/// Connects a hostile peer for each image of a ring in `spec/hostile`, which writes the image. It
-/// waits until the attacked end has hung up.
+/// For each image of a ring in `spec/hostile`, connects as a hostile peer, writes the image into
+/// its ring, and waits until the attacked end has closed the connection.
 fn attack(path: &Path) -> Outcome {
     let directory = Path::new(HOSTILE);
     let index = fs::read_to_string(directory.join("INDEX.md"))?;
@@ -275,7 +277,7 @@ fn attack(path: &Path) -> Outcome {
         let cells: Vec<_> = row.split('|').map(|cell| cell.trim_matches([' ', '`'])).collect();
         let [_, name, "ring", from, code, ..] = cells[..] else { continue };
         let image = fs::read(directory.join(name))?;
-        // SPEC 10 has these sizes for the hostile peer of a ring.
+        // SPEC 10 prescribes this geometry for the hostile peer that writes images of rings.
         let geometry = Geometry::new(4096, 8, 64 << 10).ok_or("no geometry")?;
         let own = Hello { peer_blocks_max: U64::new(8), ..hello(BOTH) };
         let mut foe = Foe::visit(path, &own, geometry);
@@ -298,20 +300,21 @@ fn attack(path: &Path) -> Outcome {
     Ok(())
 }
 
-/// Lets hostile peers break the rules of the handshake, of a socket and of a control socket, one
-/// after the other.
+/// Connects as one hostile peer after the other, each of which breaks a rule of the handshake, of a
+/// socket or of a control socket.
 fn attack_sockets(path: &str) -> Outcome {
     for attack in Attack::all(Path::new(HOSTILE))? {
         println!("{} {}", attack.code, attack.name);
         attack.run(Path::new(path))?;
-        // The attacked process has found the reason. It may tell of it after it has hung up.
+        // Waits for a byte on standard input, which says that the attacked process has printed its
+        // reason. It may print the reason after it has closed the connection.
         io::stdin().read_exact(&mut [0])?;
     }
     Ok(())
 }
 
-/// Writes an image into the ring of a hostile peer, and last of all the word at which the attacked
-/// end looks.
+/// Writes an image into the ring of a hostile peer. The word that the attacked end polls is written
+/// last, so the attacked end finds the whole image.
 fn write_last(foe: &mut Foe, image: &[u8], from: u64) {
     let ring = foe.geometry.ring_offset as usize;
     let looked_at = (from % 4096) as usize;
@@ -325,7 +328,7 @@ fn write_last(foe: &mut Foe, image: &[u8], from: u64) {
     foe.write_word((ring + looked_at) as u64, u64::from_le_bytes(bytes));
 }
 
-/// Opens all streams, and then exchanges messages on all of them at once.
+/// Opens all streams of a session first, and then exchanges messages on all of them at once.
 fn open_streams(session: &Session, count: u64) -> Outcome {
     let mut streams = Vec::new();
     for _ in 0..count {
@@ -368,8 +371,9 @@ fn serve_streams(session: &Session) -> Outcome {
     join(threads)
 }
 
-/// Sends numbered messages on all streams at once. After each it writes the index of the stream, in
-/// the upper 16 bits, and how many messages the stream has sent.
+/// Sends numbered messages on all streams at once. After each message it prints a word: the index
+/// of the stream in the upper 16 bits, and below them the number of messages that the stream has
+/// sent.
 fn flood_streams(session: &Session, count: u64) -> Outcome {
     let mut threads = Vec::new();
     for index in 0..count {
@@ -393,7 +397,8 @@ fn flood_streams(session: &Session, count: u64) -> Outcome {
     Err(last.into())
 }
 
-/// Receives on all streams at once, and then prints how many messages each had, and how it ended.
+/// Receives on all streams at once. At the end it prints, for each stream, the number of received
+/// messages and the error with which it ended.
 fn receive_streams(session: &Session, count: u64) -> Outcome {
     let mut threads = Vec::new();
     for _ in 0..count {
@@ -425,14 +430,14 @@ fn join(threads: Vec<thread::JoinHandle<Result<(), String>>>) -> Outcome {
     Ok(())
 }
 
-/// Writes a count to the standard output, in eight bytes.
+/// Writes a count to standard output as eight bytes.
 fn report(count: u64) -> io::Result<()> {
     let mut output = io::stdout().lock();
     output.write_all(&count.to_le_bytes())?;
     output.flush()
 }
 
-/// Message `number`: short, or in every `every`th number long. It begins with the number.
+/// Makes message `number`, which begins with its number; one in `every` messages is long.
 fn numbered(number: u64, every: u64) -> Vec<u8> {
     let size = if number % every == 0 { 3000 + number % 50_000 } else { 16 + number % 100 };
     let mut bytes = pattern(number, usize::try_from(size).unwrap_or(0));
@@ -440,7 +445,7 @@ fn numbered(number: u64, every: u64) -> Vec<u8> {
     bytes
 }
 
-/// Bytes that depend on the seed.
+/// Makes `size` bytes that are determined by the seed.
 fn pattern(seed: u64, size: usize) -> Vec<u8> {
     let mut word = (seed as u32).wrapping_mul(2_654_435_761).wrapping_add(1);
     let next = || {
@@ -450,11 +455,11 @@ fn pattern(seed: u64, size: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(size).collect()
 }
 
-/// The directory of the hostile images.
+/// The directory with the images that hostile peers send or write.
 const HOSTILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/hostile");
-/// How many messages each stream exchanges.
+/// Number of messages that are exchanged on each stream.
 const STREAM_MESSAGES: u64 = 20;
-/// Every fifth message is long, where messages are counted one by one.
+/// In tests that send few messages, every fifth one is long.
 const OFTEN: u64 = 5;
-/// Every thousandth message is long, where a million of them are sent.
+/// In tests that send a million messages, every thousandth one is long.
 const SELDOM: u64 = 1000;

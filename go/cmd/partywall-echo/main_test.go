@@ -23,7 +23,7 @@ import (
 // with that command are skipped.
 const programVariable = "PARTYWALL_PROGRAM"
 
-// testTime is the longest time that another process has.
+// testTime is the longest time that a test waits for another process.
 const testTime = 60 * time.Second
 
 func rustProgram(t *testing.T) string {
@@ -35,7 +35,7 @@ func rustProgram(t *testing.T) string {
 	return program
 }
 
-// addresses are one of each kind that a server listens at.
+// addresses returns an unused address of each kind of transport at which an echo server can listen.
 func addresses(t *testing.T) []string {
 	directory := t.TempDir()
 	return []string{
@@ -44,7 +44,7 @@ func addresses(t *testing.T) []string {
 	}
 }
 
-// endpointsOf reads where a server listens.
+// endpointsOf reads from the output of a server the count endpoints at which it listens.
 func endpointsOf(t *testing.T, output io.Reader, count int) []string {
 	t.Helper()
 	lines := bufio.NewScanner(output)
@@ -150,7 +150,7 @@ func TestRustClientWithGoServer(t *testing.T) {
 	}
 }
 
-// A server that is no echo server, or does not answer, is told from one.
+// A server that sends other bytes back, or none, makes the subcommand run fail.
 func TestOtherServersAreNoticed(t *testing.T) {
 	for name, c := range map[string]struct{ answer, want string }{
 		"other bytes": {"other bytes than those\n", "is this an echo server?"},

@@ -18,8 +18,9 @@ type Error struct {
 	Reason layout.FallbackReason
 	// Violation is the rule that the peer broke.
 	Violation layout.Violation
-	// Service is the service that the peer asked for, if this side does not offer it.
-	Service uint32
+	// Asked is the service that the peer asked for, and Offered the one of this side, if they
+	// differ.
+	Asked, Offered uint32
 	// Text is more text for operators; if the peer refused, it is the text of its REJECT.
 	Text string
 	// Err is the cause within this process, if there is one.
@@ -47,9 +48,23 @@ func (e *Error) describe() string {
 	case layout.ErrorHandshakeViolation:
 		return e.Violation.Error()
 	case layout.ErrorService:
-		return fmt.Sprintf("service %d is not offered here", e.Service)
+		return fmt.Sprintf("this listener offers %s, and the peer asked for %s",
+			serviceName(e.Offered), serviceName(e.Asked))
 	}
 	return e.Number.String()
+}
+
+// serviceName returns what a service carries, for a text.
+func serviceName(service uint32) string {
+	switch service {
+	case layout.ServiceChannel:
+		return "channels"
+	case layout.ServiceSession:
+		return "sessions"
+	case layout.ServiceLink:
+		return "links"
+	}
+	return fmt.Sprintf("service %d", service)
 }
 
 // Unwrap returns the cause within this process, if there is one.

@@ -300,7 +300,7 @@ func (m *Machine) onHello(frame []byte) error {
 	}
 	if hello.Service != own.Service {
 		if m.isAcceptor() {
-			return &Error{Number: layout.ErrorService, Service: hello.Service}
+			return &Error{Number: layout.ErrorService, Asked: hello.Service, Offered: own.Service}
 		}
 		return broken(layout.ViolationFrame)
 	}

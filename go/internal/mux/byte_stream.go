@@ -5,6 +5,7 @@ package mux
 import (
 	"io"
 	"net"
+	"slices"
 
 	"partywall.test/go/internal/session"
 )
@@ -139,39 +140,34 @@ func (s *Stream) WriteBuffers(buffers [][]byte) (int64, error) {
 		return 0, err
 	}
 	defer s.sending.give()
+	unsent := parts{buffers: buffers}
 	var written int
-	send := func(b []byte) error {
-		err := s.send(l, b)
-		if err == nil {
-			written += len(b)
-		}
-		return err
-	}
-	s.gathered = s.gathered[:0]
-	for _, b := range buffers {
-		for len(b) > 0 {
-			if len(s.gathered) == 0 && len(b) >= writeBytesMax {
-				if err := send(b[:writeBytesMax]); err != nil {
-					return int64(written), err
-				}
-				b = b[writeBytesMax:]
-				continue
-			}
-			n := min(len(b), writeBytesMax-len(s.gathered))
-			s.gathered = append(s.gathered, b[:n]...)
-			b = b[n:]
-			if len(s.gathered) == writeBytesMax {
-				if err := send(s.gathered); err != nil {
-					return int64(written), err
-				}
-				s.gathered = s.gathered[:0]
-			}
-		}
-	}
-	if len(s.gathered) > 0 {
-		if err := send(s.gathered); err != nil {
+	for size := unsent.size(); written < size; {
+		n := min(size-written, writeBytesMax)
+		if err := s.sendParts(l, &unsent, n); err != nil {
 			return int64(written), err
 		}
+		written += n
 	}
 	return int64(written), s.checkWrite(written)
+}
+
+// sendParts sends the next n bytes as one message. They are copied once if the message goes in a
+// block, or lies in one buffer. The caller has the sending turn.
+func (s *Stream) sendParts(l limit, unsent *parts, n int) error {
+	if b := unsent.next(n); b != nil {
+		return s.send(l, b)
+	}
+	if s.session.conn.HasBlock(n) {
+		// Without a reservation the message is sent all the same, or its sending tells the error.
+		if memory, err := s.reserve(n); err == nil {
+			unsent.copyTo(memory.Bytes)
+			return s.sendOutgoing(l, Outgoing{
+				Stream: s.state.Number(), Payload: memory.Bytes, Reserved: memory,
+			})
+		}
+	}
+	s.gathered = slices.Grow(s.gathered[:0], n)[:n]
+	unsent.copyTo(s.gathered)
+	return s.send(l, s.gathered)
 }

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// waitFor waits for n calls, and returns them in their order.
+// waitFor waits for n calls of ticks, and returns the numbers of the ticks in the order of the
+// calls.
 func waitFor(t *testing.T, calls <-chan int, n int) (found []int) {
 	t.Helper()
 	for range n {
@@ -37,10 +38,12 @@ func TestTicksAreCalledInOrder(t *testing.T) {
 			started = time.Now()
 			ticks[i].start()
 			if i == 1 {
-				waitFor(t, calls, 2) // so the timer has fired, and is set again for the others
+				// The timer has fired for these two, and is set again for those that follow.
+				waitFor(t, calls, 2)
 			}
+			// The ticks are started at different times, so they are due at different times.
 			for time.Since(started) < tickTime/4 {
-				runtime.Gosched() // so each tick is due at another time
+				runtime.Gosched()
 			}
 		}
 		if found := waitFor(t, calls, 3); !slices.Equal(found, []int{0, 2, 4}) {
@@ -58,7 +61,8 @@ func TestTicksAreCalledInOrder(t *testing.T) {
 	}
 }
 
-// A tick that ends is not called, and the others are. The last one takes the descriptor along.
+// A tick that was ended is not called, and other ticks are. The end of the last tick closes the
+// descriptor of the timer.
 func TestEndedTickIsNotCalled(t *testing.T) {
 	var c clock
 	calls := make(chan int, 100)

@@ -22,6 +22,10 @@ type Conn interface {
 	// After an error the connection has ended.
 	WriteMessage(m *Outgoing) (bool, error)
 
+	// HasBlock reports whether a message of n bytes goes in a block of shared memory, if there is
+	// any. It may be called without the lock.
+	HasBlock(n int) bool
+
 	// Reserve returns memory for a message of n bytes, without waiting: memory that the peer reads
 	// if there is any now, and private memory otherwise.
 	Reserve(n int) (*wire.Reservation, error)

@@ -25,7 +25,8 @@ func inBubble(t *testing.T, test func(t *testing.T, sessions [2]*Session, own, p
 	})
 }
 
-// begin runs a call, and returns once every goroutine sleeps. The channel has the call's error.
+// begin runs a call in a goroutine, and returns once every goroutine sleeps. The error of the call
+// is sent on the returned channel.
 func begin(call func() error) <-chan error {
 	result := make(chan error, 1)
 	go func() { result <- call() }()
@@ -210,7 +211,9 @@ func TestUrgentWaiterDrives(t *testing.T) {
 // H8: the role is offered to a goroutine whose context has just ended. The peer's PING is answered
 // nevertheless. The test itself takes the role as a driver does.
 func TestHeirThatReturnsLeaves(t *testing.T) {
-	for range 20 { // an heir that sees the offer first drives, which is as good
+	// A follower that sees the offer before the end of its context drives, which is correct, too.
+	// So one repetition might not test the rule.
+	for range 20 {
 		inBubble(t, func(t *testing.T, sessions [2]*Session, own, peers *Stream) {
 			s := sessions[0]
 			s.mu.Lock()

@@ -23,7 +23,7 @@ import (
 // fragments.
 type fakeConn struct {
 	in, out  *fakeQueue
-	borrowed *int // messages of BLOB that nobody has released
+	borrowed *int // number of messages of kind BLOB that the receiver has not released
 	isWoken  bool // the lock of the queue in guards it
 }
 
@@ -34,8 +34,8 @@ type fakeQueue struct {
 	bytes    int
 	isHungUp bool          // no more records come
 	isClosed bool          // nobody reads any more
-	changed  chan struct{} // closed at the next change
-	isFull   bool          // a write has failed since the last read
+	changed  chan struct{} // channel that is closed at the next change of the queue
+	isFull   bool          // a write has found no room since the last read
 }
 
 type fakeRecord struct {
@@ -126,6 +126,8 @@ func (w *fakeConn) WriteMessage(m *Outgoing) (bool, error) {
 	}
 	return true, nil
 }
+
+func (w *fakeConn) HasBlock(n int) bool { return n > fakeDataMax && n <= fakeBlobMax }
 
 func (w *fakeConn) Reserve(n int) (*wire.Reservation, error) {
 	return &wire.Reservation{Bytes: make([]byte, n)}, nil

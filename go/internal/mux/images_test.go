@@ -37,7 +37,8 @@ func TestImagesOverSocket(t *testing.T) {
 	})
 }
 
-// TestImagesOverSharedMemory does the same with the images for rings.
+// TestImagesOverSharedMemory writes each image of sessions that is for rings into the ring of a
+// real connection. The listener is that of [TestImagesOverSocket].
 func TestImagesOverSharedMemory(t *testing.T) {
 	for _, transport := range transports[:2] {
 		t.Run(transport.name, func(t *testing.T) {
@@ -59,7 +60,7 @@ func TestImagesOverSharedMemory(t *testing.T) {
 	}
 }
 
-// writeRing writes the records of the image of a ring.
+// writeRing sends the records of the image, one by one, by the sender of a connection.
 func writeRing(t *testing.T, sender wire.Sender, image []byte) {
 	t.Helper()
 	for position := uint64(0); ; {
@@ -87,7 +88,8 @@ func writeRing(t *testing.T, sender wire.Sender, image []byte) {
 	}
 }
 
-// eachImage calls end with each image of a kind, and compares the end of the session with its row.
+// eachImage calls end with each image of a kind, and compares the error that end returns with the
+// outcome in the image's row of INDEX.md.
 func eachImage(t *testing.T, kind string, least int, end func(*testing.T, []byte) error) {
 	t.Helper()
 	const directory = "../../../spec/sessions"
@@ -150,7 +152,8 @@ func listenForImage(t *testing.T, over transport) *wire.Listener {
 	return listener
 }
 
-// acceptForImage returns the session of the images' reader, which accepts every stream.
+// acceptForImage returns an accepted session that has the limits of SPEC 10 for readers of images,
+// and accepts every stream.
 func acceptForImage(t *testing.T, listener *wire.Listener) *Session {
 	t.Helper()
 	ctx := within(t)

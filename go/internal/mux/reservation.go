@@ -20,6 +20,14 @@ type Reservation struct {
 // Reserve returns memory for a message of n bytes, without waiting. While there is no memory that
 // the peer could read, it is private memory, whose bytes Commit copies as Send does.
 func (s *Stream) Reserve(n int) (*Reservation, error) {
+	memory, err := s.reserve(n)
+	if err != nil {
+		return nil, err
+	}
+	return &Reservation{s, memory}, nil
+}
+
+func (s *Stream) reserve(n int) (*wire.Reservation, error) {
 	s.session.mu.Lock()
 	defer s.session.mu.Unlock()
 	if err := s.sendErr(); err != nil {
@@ -28,11 +36,7 @@ func (s *Stream) Reserve(n int) (*Reservation, error) {
 	if uint64(n) > s.state.MessageMax() {
 		return nil, &session.Error{Number: layout.ErrorMessageTooLong}
 	}
-	memory, err := s.session.conn.Reserve(n)
-	if err != nil {
-		return nil, err
-	}
-	return &Reservation{s, memory}, nil
+	return s.session.conn.Reserve(n)
 }
 
 // Bytes returns the reserved memory.

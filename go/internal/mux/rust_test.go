@@ -31,7 +31,7 @@ func rustPeer(t *testing.T) string {
 	return path
 }
 
-// startPeer starts the command, and waits until the socket path is there.
+// startPeer starts the command `partywall`, and waits until the socket file at path exists.
 func startPeer(t *testing.T, program string, path string, arguments ...string) {
 	t.Helper()
 	command := exec.Command(program, arguments...)
@@ -88,7 +88,7 @@ func exchange(t *testing.T, conn io.ReadWriter, finish func() error) {
 	group.Wait()
 }
 
-// Sessions of ours carry bytes to a server that the peer's proxy stands before.
+// A session of this module carries the bytes of its streams through the Rust proxy to a server.
 func TestRustProxyServesOurStreams(t *testing.T) {
 	program := rustPeer(t)
 	echo := echoServer(t)
@@ -128,7 +128,7 @@ func TestRustProxyServesOurStreams(t *testing.T) {
 	}
 }
 
-// The peer's proxy carries the bytes of its clients to sessions that we serve.
+// The Rust proxy carries the bytes of its clients in streams to a session of this module.
 func TestOurSessionServesRustProxy(t *testing.T) {
 	program := rustPeer(t)
 	for _, transport := range transports {

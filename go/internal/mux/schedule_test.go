@@ -30,8 +30,8 @@ type schedule struct {
 
 	mu       sync.Mutex // guards what follows
 	streams  []*Stream
-	isAsking [2]bool  // Accept or Open of a side waits: two of them would race
-	returned []string // calls, since the last note
+	isAsking [2]bool  // a call of Accept or Open waits at the side; a second one would race with it
+	returned []string // results of the calls that returned since the last note
 }
 
 const (
@@ -164,7 +164,7 @@ func (s *schedule) actOn(step int, stream *Stream, kind int) {
 	}
 }
 
-// endOf ends a stream in one of the ways that there are.
+// endOf ends a stream at random by Close, CloseWrite, a reset or the end of its receiving.
 func (s *schedule) endOf(stream *Stream) {
 	switch s.random.IntN(4) {
 	case 0:
@@ -178,7 +178,7 @@ func (s *schedule) endOf(stream *Stream) {
 	}
 }
 
-// text names an error, without what differs between runs.
+// text returns the name of an error, without the parts that may differ between two runs.
 func text(err error) string {
 	var e *session.Error
 	switch {

@@ -127,12 +127,16 @@ func (c *wireConn) WriteMessage(m *Outgoing) (bool, error) {
 
 // writeReserved writes a message that lies where the peer reads it.
 func (c *wireConn) writeReserved(m *Outgoing) (bool, error) {
-	err := c.sender.TryReserved(m.Reserved, m.Stream, uint64(len(m.Payload)))
+	credit := wire.Credit{IsThere: m.HasCredit, Credited: m.Credit}
+	err := c.sender.TryReserved(m.Reserved, m.Stream, uint64(len(m.Payload)), credit)
 	if err == nil {
-		m.Reserved, m.HasBegun = nil, true
+		m.Reserved, m.HasBegun, m.HasCredit = nil, true, false
 	}
 	return c.commit(err)
 }
+
+// HasBlock implements [Conn].
+func (c *wireConn) HasBlock(n int) bool { return c.sender.CarriesCredit(n) }
 
 // Reserve implements [Conn].
 func (c *wireConn) Reserve(n int) (*wire.Reservation, error) {

@@ -83,3 +83,10 @@ func SetMode(socket int, mode uint32) error { return unix.Fchmod(socket, mode) }
 
 // CloseDescriptor closes a descriptor that came from the peer.
 func CloseDescriptor(descriptor int) { closeDescriptor(descriptor) }
+
+// Yield lets another thread run that waits for the processor of this one.
+func Yield() {
+	// The call always succeeds. The runtime may give the goroutines of this processor to another
+	// thread meanwhile.
+	_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+}

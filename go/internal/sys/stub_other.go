@@ -140,3 +140,6 @@ func closeDescriptor(int) {}
 func unsupported(what string) error {
 	return fmt.Errorf("%s: %w", what, errors.ErrUnsupported)
 }
+
+// Yield does nothing here.
+func Yield() {}

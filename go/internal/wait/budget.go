@@ -6,6 +6,7 @@
 //	Spin      poll without end                 the least latency; occupies a core
 //	Park      sleep at once                    no CPU time while nothing comes
 //
+// Before it sleeps, a goroutine lets a peer run that waits for this very processor: see yields.
 // Only the goroutine that waits spins, never one in the background: on a CPU that two processes
 // share, each would use up the CPU time of the other.
 package wait
@@ -33,6 +34,7 @@ const (
 // polls in vain shorten it, in the end to nothing. One goroutine uses it at a time.
 type Budget struct {
 	time, max time.Duration
+	yields    yields
 	skip      uint32 // further waits that sleep without polling first
 	skipped   uint32 // value from which skip last counted down; it doubles with each failure
 }
@@ -81,13 +83,13 @@ func (b *Budget) Miss() {
 func (b *Budget) Poll(mode Mode, poll func() bool) bool {
 	switch mode {
 	case Park:
-		return poll()
+		return poll() || b.yields.poll(poll)
 	case Spin:
 		return pollFor(checkEvery, poll)
 	}
 	limit := b.Time()
 	if limit == 0 {
-		return poll()
+		return poll() || b.yields.poll(poll)
 	}
 	if pollFor(limit, poll) {
 		b.Hit()

@@ -83,7 +83,7 @@ func TestPollEnds(t *testing.T) {
 		if b.Poll(mode, func() bool { polls++; return false }) {
 			t.Errorf("mode %d found something", mode)
 		}
-		if mode == Park && polls != 1 || mode != Park && polls <= pollsPerClockRead {
+		if mode == Park && polls != 2 || mode != Park && polls <= pollsPerClockRead {
 			t.Errorf("mode %d polled %d times", mode, polls)
 		}
 	}

@@ -40,7 +40,7 @@ func ParseAddress(text string) (Address, error) {
 		case len(bytes) > unixNameMax:
 			return Address{}, &Failure{
 				Number: layout.ErrorAddressTooLong,
-				Text:   fmt.Sprintf("%q exceeds %d bytes", text, unixNameMax),
+				Text:   fmt.Sprintf("%q exceeds %d bytes: choose a shorter one", text, unixNameMax),
 			}
 		}
 		return a, nil

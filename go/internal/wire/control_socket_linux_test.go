@@ -35,8 +35,8 @@ func socketPair(t *testing.T) (*net.UnixConn, *net.UnixConn) {
 	return first.(*net.UnixConn), second.(*net.UnixConn)
 }
 
-// A sender that slept for room was never woken: its doorbell had been read by the receiver, which
-// looked for the descriptor of a segment.
+// A receiver that looks for the descriptor of a segment also reads doorbell bytes from the control
+// socket. It must pass these on: otherwise a sender that sleeps until there is room is never woken.
 func TestDoorbellReadWithSegmentWakesSleepers(t *testing.T) {
 	own, theirs := socketPair(t)
 	socket, err := newControlSocket(own, 4)

@@ -92,7 +92,7 @@ func connectFailure(a Address, err error) error {
 	var timeout net.Error
 	switch {
 	case errors.Is(err, context.Canceled):
-		return err
+		return context.Canceled
 	case errors.As(err, &lookup):
 		failure.Number = layout.ErrorAddressUnresolved
 	case errors.Is(err, fs.ErrNotExist):

@@ -21,7 +21,7 @@ var (
 	// ErrDisconnected reports that the peer died or hung up without closing.
 	ErrDisconnected = errors.New("the peer has died or hung up")
 	// ErrClosed reports that this side has closed the connection.
-	ErrClosed = fmt.Errorf("partywall: %w", net.ErrClosed)
+	ErrClosed = fmt.Errorf("closed by this process: %w", net.ErrClosed)
 )
 
 // TooLongError reports a message that is too long for the connection, even if all memory is free.
@@ -32,7 +32,8 @@ type TooLongError struct {
 // Error returns the length of the message, and the limit and its two causes.
 func (e *TooLongError) Error() string {
 	return fmt.Sprintf("a message of %d bytes exceeds %d, the smaller of what this side has as "+
-		"memory and what the peer receives", e.Size, e.Max)
+		"memory and what the peer receives: raise Config.MemoryMax on both sides, or "+
+		"Config.MessageMax of the peer", e.Size, e.Max)
 }
 
 // SystemError reports the failure of a system call that normally does not fail.
@@ -54,14 +55,34 @@ type Failure struct {
 // Error returns the text of the failure, with its cause.
 func (f *Failure) Error() string {
 	switch {
-	case f.Text == "" && f.Err == nil:
-		return f.Number.String()
-	case f.Err == nil:
+	case f.Text != "" && f.Err != nil:
+		return f.Text + ": " + f.Err.Error()
+	case f.Text != "":
 		return f.Text
-	case f.Text == "":
-		return f.Number.String() + ": " + f.Err.Error()
 	}
-	return f.Text + ": " + f.Err.Error()
+	text := f.Number.String()
+	if f.Err != nil {
+		text += ": " + f.Err.Error()
+	}
+	if advice := advices[f.Number]; advice != "" {
+		text += ": " + advice
+	}
+	return text
+}
+
+// advices say what to do about the failures whose text is that of the system.
+var advices = map[layout.ErrorNumber]string{
+	layout.ErrorAddressUnresolved:  "check the name, or write the IP address",
+	layout.ErrorDescriptorLimit:    "raise RLIMIT_NOFILE",
+	layout.ErrorAddressInUse:       "stop the process that listens there, or choose another address",
+	layout.ErrorDirectoryLocked:    "remove the socket file by hand",
+	layout.ErrorListeningDenied:    "check the directory, or use a port from 1024 up",
+	layout.ErrorNoDirectory:        "create it first",
+	layout.ErrorConnectingTimedOut: "the server is overloaded, stopped or unreachable",
+	layout.ErrorNoSocket:           "is the server running, and is the path the same on both sides?",
+	layout.ErrorNoListener:         "start the server",
+	layout.ErrorConnectingToAFile:  "it is a file and no socket, is the path right?",
+	layout.ErrorConnectingDenied:   "let the socket file and its directories admit this user",
 }
 
 // Unwrap returns the cause of the failure.

@@ -132,7 +132,8 @@ func connectHostile(t *testing.T, address Address) *hostilePeer {
 	return p
 }
 
-// fill writes a record of one slot at a position, so that the reader comes to an image.
+// fill writes a record of one slot at a position. Once the reader has read such a record at each
+// position before an image, it reads the image next.
 func (p *hostilePeer) fill(position uint64) {
 	at := position % hostileRingBytes
 	p.memory.own.ring.Store(at+8, layout.Word1(0, 0))
@@ -140,7 +141,8 @@ func (p *hostilePeer) fill(position uint64) {
 	p.memory.own.ring.Publish(at, layout.Word0(position, layout.KindData))
 }
 
-// sendSegments sends the descriptors of segments 1 and 2, with the sizes that the image says.
+// sendSegments makes segments 1 and 2, with the sizes that records SEGMENT of the image give them,
+// and sends their descriptors.
 func (p *hostilePeer) sendSegments(t *testing.T, i image) {
 	t.Helper()
 	sizes := [3]uint64{0, 65536, 65536}
@@ -168,7 +170,8 @@ func (p *hostilePeer) sendSegments(t *testing.T, i image) {
 	}
 }
 
-// readAll reads records until count have come or an error.
+// readAll reads count records, or all that there are if count is negative. It returns the first
+// error.
 func readAll(r Receiver, count int) error {
 	for count != 0 {
 		record, ok, err := r.Next()
@@ -194,7 +197,7 @@ func readAll(r Receiver, count int) error {
 	return nil
 }
 
-// checkCode checks that an image ends as its index says.
+// checkCode compares the error of a reader with the violation in the image's row of INDEX.md.
 func checkCode(t *testing.T, i image, err error) {
 	t.Helper()
 	var violation layout.Violation
@@ -231,7 +234,7 @@ func TestRingImagesFromPeer(t *testing.T) {
 					t.Fatalf("%s: before the image: %v", i.name, err)
 				}
 			}
-			// The reader is awake and does not look now.
+			// The reader does not read at this moment, so the image may be written in any order.
 			peer.memory.own.ring.Write(0, i.bytes)
 			checkCode(t, i, readAll(accepted.Receiver, -1))
 		}
@@ -301,7 +304,8 @@ func TestControlImagesFromPeer(t *testing.T) {
 	}
 }
 
-// sendControl sends what an image says on the control socket, each frame with its descriptors.
+// sendControl sends the bytes of an image over the control socket, each frame in a message of its
+// own with as many descriptors as the frame names.
 func (p *hostilePeer) sendControl(t *testing.T, b []byte) {
 	t.Helper()
 	eventfd, err := sys.NewEventfd()
@@ -325,7 +329,7 @@ func (p *hostilePeer) sendControl(t *testing.T, b []byte) {
 		err := p.memory.socket.raw.Control(func(fd uintptr) {
 			_, failure = sys.Send(int(fd), b[:size], descriptors...)
 		})
-		// A reader that has refused the beginning may have hung up.
+		// The peer may have refused an earlier frame of the image, and closed the connection.
 		if err != nil || failure != nil && !errors.Is(failure, sys.ErrHungUp) {
 			t.Fatal(err, failure)
 		}
@@ -333,7 +337,8 @@ func (p *hostilePeer) sendControl(t *testing.T, b []byte) {
 	}
 }
 
-// A peer whose words for room are wrong ends the connection of a sender.
+// A peer that writes impossible values into the words of consumed records or released blocks ends
+// the connection of the sender that reads these words.
 func TestWrongWordsOfPeerEndSender(t *testing.T) {
 	for name, c := range map[string]struct {
 		word, value uint64

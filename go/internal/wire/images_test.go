@@ -25,7 +25,7 @@ type image struct {
 	bytes []byte
 }
 
-// images reads the images of a kind, of both indices.
+// images reads the images of a kind that the INDEX.md of spec/vectors or spec/hostile lists.
 func images(t testing.TB, kind string) []image {
 	t.Helper()
 	var found []image

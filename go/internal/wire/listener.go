@@ -90,7 +90,8 @@ func listenTCP(a Address, allowRemote bool) (net.Listener, error) {
 	if !resolved.IP.IsLoopback() && !allowRemote {
 		return nil, &Failure{
 			Number: layout.ErrorNotLoopback,
-			Text:   a.String() + " is reached from other hosts, which the configuration forbids",
+			Text: a.String() + " can be reached from other hosts, and TCP is neither encrypted nor " +
+				"authenticated: choose a loopback address, or set Config.AllowRemote",
 		}
 	}
 	listener, err := net.ListenTCP("tcp", resolved)

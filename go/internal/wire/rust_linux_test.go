@@ -36,7 +36,7 @@ type rustVictim struct {
 	lines   *bufio.Scanner
 }
 
-// startVictim starts a Rust process that receives from so many hostile peers.
+// startVictim starts a Rust process that accepts the given number of hostile peers, one by one.
 func startVictim(t *testing.T, transport string, peers int) *rustVictim {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "victim")
@@ -61,7 +61,7 @@ func startVictim(t *testing.T, transport string, peers int) *rustVictim {
 	return v
 }
 
-// mustSay checks the next line of the process.
+// mustSay fails the test unless the next line that the Rust process prints is want.
 func (v *rustVictim) mustSay(t *testing.T, name, want string) {
 	t.Helper()
 	if !v.lines.Scan() || v.lines.Text() != want {
@@ -90,7 +90,7 @@ func hostileImages(t *testing.T, kind string) []image {
 	return all
 }
 
-// endOf returns what a Rust process says after the image.
+// endOf returns the line that the Rust process prints when it has read the image.
 func endOf(i image) string {
 	if slices.Contains(behindTheEnd, i.name) {
 		return "end"
@@ -142,7 +142,7 @@ func (v *rustVictim) attack(t *testing.T, i image) {
 			t.Fatalf("%s: before the image: %v", i.name, err)
 		}
 	}
-	// The word that the process looks at comes last.
+	// The Rust process polls the first word of the next record, so this word is written last.
 	ring, at := peer.memory.own.ring, i.from%hostileRingBytes
 	bytes := slices.Clone(i.bytes)
 	word := binary.LittleEndian.Uint64(bytes[at:])
@@ -178,7 +178,8 @@ func (v *rustVictim) attackOverSocket(t *testing.T, i image) {
 	v.mustSay(t, i.name, endOf(i))
 }
 
-// appendFigure appends a line to the file of figures, if there is one.
+// appendFigure appends a line to the file that [figuresVariable] names, and does nothing without
+// it.
 func appendFigure(t *testing.T, line string) {
 	t.Helper()
 	path := os.Getenv(figuresVariable)

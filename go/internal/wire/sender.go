@@ -27,8 +27,9 @@ type Sender interface {
 	// Reserve returns memory for a message of n bytes, or [ErrFull].
 	Reserve(n uint64) (*Reservation, error)
 	// TryReserved appends the first n bytes of a reservation as a message, and takes the
-	// reservation over. On ErrFull the caller keeps it.
-	TryReserved(r *Reservation, stream uint32, n uint64) error
+	// reservation over. On ErrFull the caller keeps it. The message carries the credit if its
+	// memory is shared.
+	TryReserved(r *Reservation, stream uint32, n uint64, credit Credit) error
 	// Free frees a reservation that was not sent.
 	Free(r *Reservation)
 

@@ -289,12 +289,14 @@ func (r *sharedReceiver) Poll() error { return nil }
 
 // Wait waits until there is a record, Wake is called, or the connection ends.
 func (r *sharedReceiver) Wait(polls bool) error {
-	mode := r.mode
-	if !polls {
-		mode = wait.Park
-	}
 	for {
-		if r.budget.Poll(mode, r.poll) {
+		isThere := false
+		if polls {
+			isThere = r.budget.Poll(r.mode, r.poll)
+		} else {
+			isThere = r.poll()
+		}
+		if isThere {
 			r.counts.hits++
 			r.takeWake()
 			return nil
@@ -302,7 +304,7 @@ func (r *sharedReceiver) Wait(polls bool) error {
 		if r.deadline.hasPassed() {
 			return ErrTimedOut
 		}
-		if mode != wait.Spin {
+		if !polls || r.mode != wait.Spin {
 			break
 		}
 	}

@@ -234,9 +234,11 @@ func (p *sharedSender) Reserve(n uint64) (*Reservation, error) {
 }
 
 // TryReserved appends the first n bytes of a reservation as a message.
-func (p *sharedSender) TryReserved(r *Reservation, stream uint32, n uint64) error {
+func (p *sharedSender) TryReserved(
+	r *Reservation, stream uint32, n uint64, credit Credit,
+) error {
 	if r.memory == nil {
-		return p.TryMessage(stream, r.Bytes[:n], Credit{})
+		return p.TryMessage(stream, r.Bytes[:n], credit)
 	}
 	if err := p.begin(); err != nil {
 		return err
@@ -244,7 +246,7 @@ func (p *sharedSender) TryReserved(r *Reservation, stream uint32, n uint64) erro
 	if err := p.roomForBlob(); err != nil {
 		return err
 	}
-	if err := p.appendBlock(r.block, stream, n, Credit{}); err != nil {
+	if err := p.appendBlock(r.block, stream, n, credit); err != nil {
 		return err
 	}
 	r.memory.release()

@@ -113,14 +113,20 @@ func removeStale(path string, isLocked bool) error {
 		return listenFailure(err)
 	}
 	if info.Mode()&fs.ModeSocket == 0 {
-		return &Failure{Number: layout.ErrorListeningOnAFile}
+		return &Failure{
+			Number: layout.ErrorListeningOnAFile,
+			Text:   path + " exists and is no socket: move it away, or choose another path",
+		}
 	}
 	conn, err := net.DialTimeout("unix", path, lockTime)
 	if err == nil {
 		_ = conn.Close()
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return &Failure{Number: layout.ErrorAddressInUse, Text: path + ": another socket listens"}
+		return &Failure{
+			Number: layout.ErrorAddressInUse,
+			Text:   path + " is in use: stop the process that listens there, or choose another path",
+		}
 	}
 	if !isLocked {
 		return &Failure{Number: layout.ErrorDirectoryLocked}

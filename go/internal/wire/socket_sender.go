@@ -143,6 +143,9 @@ func (s *socketSender) Reserve(n uint64) (*Reservation, error) {
 	if err := s.carrier.check(); err != nil {
 		return nil, err
 	}
+	if s.isClosed {
+		return nil, ErrClosed
+	}
 	if n > s.messageMax {
 		return nil, &TooLongError{Size: n, Max: s.messageMax}
 	}
@@ -150,8 +153,10 @@ func (s *socketSender) Reserve(n uint64) (*Reservation, error) {
 }
 
 // TryReserved appends the first n bytes of a reservation as a message.
-func (s *socketSender) TryReserved(r *Reservation, stream uint32, n uint64) error {
-	return s.TryMessage(stream, r.Bytes[:n], Credit{})
+func (s *socketSender) TryReserved(
+	r *Reservation, stream uint32, n uint64, credit Credit,
+) error {
+	return s.TryMessage(stream, r.Bytes[:n], credit)
 }
 
 // Free does nothing, because a reservation is private memory.

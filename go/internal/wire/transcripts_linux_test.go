@@ -35,7 +35,7 @@ func TestTranscriptsOverSockets(t *testing.T) {
 		if i == 0 {
 			before = openDescriptors(t)
 		}
-		// A TCP socket reads what nobody wants, for a while, before it is closed.
+		// A TCP socket is closed only after it has read the bytes that are still under way.
 		for end := time.Now().Add(testTime); openDescriptors(t) > before; runtime.Gosched() {
 			if time.Now().After(end) {
 				t.Fatalf("%s: %d descriptors are open, %d before", script.File, openDescriptors(t), before)
@@ -148,7 +148,7 @@ func settingsOf(t *testing.T, script transcript.Transcript) (Settings, string, t
 	return s, network, timeout
 }
 
-// beginAcceptor starts a listener, and connects the player to it.
+// beginAcceptor starts a listener, the side under test, and connects the player to it.
 func beginAcceptor(t *testing.T, s Settings, network string, timeout time.Duration,
 	results chan ended,
 ) (net.Conn, func()) {
@@ -175,7 +175,7 @@ func beginAcceptor(t *testing.T, s Settings, network string, timeout time.Durati
 	return conn, func() { _ = listener.Close() }
 }
 
-// beginConnector starts a dialer, and accepts its socket for the player.
+// beginConnector starts a dialer, the side under test, whose socket the player accepts.
 func beginConnector(t *testing.T, s Settings, network string, timeout time.Duration,
 	results chan ended,
 ) net.Conn {
@@ -240,7 +240,8 @@ func (p *socketPlayer) send(digits, descriptors string) {
 	p.unsent = append(p.unsent, b...)
 }
 
-// flush sends what was kept in one message. The side may have hung up: its answer says why.
+// flush sends the frames that the player has kept, in one message. A failure is ignored: the side
+// under test may have hung up, and its answer says why.
 func (p *socketPlayer) flush() {
 	if unix, ok := p.conn.(*net.UnixConn); ok && len(p.descriptors) > 0 {
 		raw, err := unix.SyscallConn()
@@ -301,7 +302,8 @@ func (p *socketPlayer) reject() layout.RejectCode {
 	return 0
 }
 
-// descriptor returns what a transcript names. It is closed when it was sent.
+// descriptor returns a descriptor for the object that the transcript calls name. The player closes
+// it once it has sent it.
 func (p *socketPlayer) descriptor(name string, size uint64) int {
 	p.t.Helper()
 	role, entries, session := uint32(layout.RoleAcceptor), max(p.entries, 8), p.session

@@ -18,15 +18,16 @@ use super::lints::FUNCTION_LINES_MAX;
 use super::source::Source;
 use crate::tree::{File, Tree};
 
-/// A Go module, and the modules that its go.mod may require directly. Whatever these require is
-/// indirect, and comes with them.
+/// A Go module, and the modules that its go.mod may require directly. The indirect requirements,
+/// which these modules bring with them, are free.
 pub struct Module {
     pub directory: &'static str,
     requires: &'static [&'static str],
 }
 
-/// The Go modules. A module with heavy requirements is nested in the first, so that programs that
-/// do not import it download none of them. A new row or requirement needs a page in docs/decisions.
+/// The Go modules. A module with many requirements is nested in the first module, so that programs
+/// which do not import it download none of them. A new row or requirement needs a page in
+/// docs/decisions.
 pub const MODULES: [Module; 7] = [
     Module { directory: "go", requires: &["golang.org/x/net", "golang.org/x/sys"] },
     Module {
@@ -49,7 +50,8 @@ pub const MODULES: [Module; 7] = [
         directory: "go/partywallshmipc",
         requires: &["github.com/cloudwego/shmipc-go", "golang.org/x/sys", "partywall.test/go"],
     },
-    // No code: go.mod pins the tool, with what it needs. The stage `go` builds it.
+    // This module has no code: its go.mod pins staticcheck and the dependencies of staticcheck. The
+    // stage `go` builds it.
     Module { directory: STATICCHECK, requires: &[] },
     Module {
         directory: "go/examples",
@@ -77,7 +79,8 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Reports a module without a row in `MODULES`, and requirements that its row does not have.
+/// Reports a Go module without a row in `MODULES`, and each requirement that is not in the module's
+/// row.
 fn check_requirements(file: &File, findings: &mut Vec<Finding>) {
     let directory = file.path.trim_end_matches("/go.mod");
     let Some(module) = MODULES.iter().find(|module| module.directory == directory) else {
@@ -134,7 +137,7 @@ fn check_lines(file: &File, findings: &mut Vec<Finding>) {
 fn check_length(file: &File, findings: &mut Vec<Finding>) {
     let mut function = None;
     for (index, line) in file.text.lines().enumerate() {
-        // A function on one line ends there.
+        // A function that begins and ends on one line is not measured.
         if line.starts_with("func ") && !line.ends_with('}') {
             function = Some((index, line));
         }

@@ -101,8 +101,8 @@ const UNSAFE_FILES: [&str; 10] = [
     "bindings/python/src/buffer.rs",
     "bindings/python/src/message.rs",
     "bindings/python/src/reservation.rs",
-    // C programs call the library by pointers and exported names: these files follow the pointers,
-    // define the names, and keep the objects behind handles.
+    // C programs pass pointers to exported functions of the library. These files read the pointers,
+    // define the exported names, and keep the objects behind handles.
     "crates/capi/src/argument.rs",
     "crates/capi/src/export.rs",
     "crates/capi/src/table.rs",

@@ -346,7 +346,8 @@ const TABLE: &[Row] = &[
             "serde",
             "serde_json",
             "tokio",
-            // With the feature `frameworks` only: what `bench grpc` and `bench http` measure.
+            // These dependencies belong to the feature `frameworks`, and are measured by `bench
+            // grpc` and `bench http`.
             "http-body-util",
             "hyper",
             "hyper-util",

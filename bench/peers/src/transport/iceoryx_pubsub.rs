@@ -60,7 +60,7 @@ impl Acceptor for PubsubAcceptor {
     type Endpoint = PubsubEndpoint;
 
     fn address(&self) -> String {
-        String::new() // services are found by name
+        String::new() // no address is needed: services are found by name
     }
 
     fn accept(&mut self) -> Result<PubsubEndpoint> {

@@ -98,7 +98,7 @@ impl Acceptor for ReqresAcceptor {
     type Endpoint = ReqresEndpoint;
 
     fn address(&self) -> String {
-        String::new() // services are found by name
+        String::new() // no address is needed: services are found by name
     }
 
     fn accept(&mut self) -> Result<ReqresEndpoint> {

@@ -38,6 +38,7 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/error.hpp>
+#include <boost/asio/execution_context.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
@@ -54,6 +55,7 @@
 #include <asio/buffer.hpp>
 #include <asio/dispatch.hpp>
 #include <asio/error.hpp>
+#include <asio/execution_context.hpp>
 #include <asio/executor_work_guard.hpp>
 #include <asio/posix/stream_descriptor.hpp>
 #include <asio/post.hpp>
@@ -246,12 +248,37 @@ public:
     virtual ~source() = default;
     /// Called for each event before the operations are attempted.
     virtual void prepare(std::uint64_t, std::uint32_t) noexcept {}
-    /// Called for an event that no operation waits for. Without a measure it would come again.
+    /// Called for an event that no operation waits for. An override pauses the source, because the
+    /// loop would otherwise report the same event in each turn.
     virtual void ignore() noexcept {}
     /// Writes what a socket has not taken yet of sent messages. Returns whether bytes are left.
     virtual bool flush() noexcept { return false; }
 
     std::unique_ptr<operation> pending[2];
+};
+
+/// The executor that an argument names: it is one, or belongs to an execution context such as
+/// io_context.
+class executor_argument {
+    template <class T>
+    static constexpr bool is_context = std::is_base_of_v<net::execution_context, std::decay_t<T>>;
+
+public:
+    template <class T,
+              class = std::enable_if_t<
+                  !std::is_same_v<std::decay_t<T>, executor_argument> &&
+                  (is_context<T> || std::is_convertible_v<T, net::any_io_executor>)>>
+    executor_argument(T &&of) : executor_(executor_of(of)) {}
+
+    operator const net::any_io_executor &() const noexcept { return executor_; }
+
+private:
+    template <class T> static net::any_io_executor executor_of(T &of) {
+        if constexpr (is_context<T>) return of.get_executor();
+        else return of;
+    }
+
+    net::any_io_executor executor_;
 };
 
 /// A loop below an executor: it attempts operations when the loop's descriptor is readable.
@@ -352,8 +379,8 @@ public:
         complete_all(std::move(aborted), false);
     }
 
-    /// Lets the loop do what a call has left to it, if nobody waits for its descriptor. A channel
-    /// leaves nothing to its loop before it ends.
+    /// Turns the loop once if no operation waits for its descriptor, so that the loop writes what a
+    /// call has begun. A channel needs no such turn before it ends.
     void settle() {
         if (channel_ != nullptr) return;
         std::vector<std::unique_ptr<operation>> none;
@@ -456,8 +483,8 @@ private:
                     net::post(executor(), wake(shared_from_this(), cause::look));
                     return;
                 }
-                // Looking is in vain, too, if others needed the processor meanwhile. Then the next
-                // waits come without it.
+                // If no message came within the budget, or other handlers used up the budget, the
+                // next waits sleep without polling before.
                 skips_ = is_in_time ? 0 : std::min(2 * skips_ + 1, SKIPS_MAX);
                 skips_left_ = skips_;
             }
@@ -481,8 +508,8 @@ private:
 
     /// Lets the loop advance, and attempts the operations of objects with events.
     void turn(std::vector<std::unique_ptr<operation>> &done) {
-        // Where the first round had events, the second one finds none and leaves the descriptor not
-        // readable. Otherwise the executor would wake once more.
+        // A round without events leaves the descriptor not readable. So a second round follows one
+        // with events: otherwise the executor would wake once more, for nothing.
         for (int round = 0; round < 2 && round_had_events(done); round++) {
         }
         // Only what ends has a timer.
@@ -507,7 +534,7 @@ private:
             const auto end = kinds & PARTYWALL_ENDED;
             const auto read = kinds & (PARTYWALL_READABLE | PARTYWALL_OPENED);
             if (object.pending[reading] && (read | end)) attempt(object.pending[reading], done);
-            // After an operation that is done, nobody waits until the next one begins.
+            // The operation that reads is done, and the next one may not begin soon.
             if (read && !object.pending[reading] && !is_channel_with(done)) object.ignore();
             if (object.pending[writing] && (kinds & PARTYWALL_WRITABLE || end)) {
                 attempt(object.pending[writing], done);
@@ -517,7 +544,8 @@ private:
         return count != 0;
     }
 
-    /// Whether the one object is a channel and has just read: it would be watched again at once.
+    /// Whether the only source is a channel whose read is done: its next read follows at once, so
+    /// pausing the channel would cost more than it saves.
     bool is_channel_with(const std::vector<std::unique_ptr<operation>> &done) const {
         return channel_ != nullptr && !done.empty();
     }
@@ -568,8 +596,10 @@ private:
     std::chrono::nanoseconds spin_budget_ =
         std::chrono::microseconds(std::thread::hardware_concurrency() > 1 ? 50 : 0);
     std::chrono::steady_clock::time_point look_until_;
-    /// How many times the reactor waits without looking before, now and after the next vain look.
-    int skips_left_ = 0, skips_ = 0;
+    /// Number of next waits that sleep without polling before.
+    int skips_left_ = 0;
+    /// The value of `skips_left_` after the last poll without a message; the next one doubles it.
+    int skips_ = 0;
 };
 
 /// The state that an object shares with its operations, none if the object is empty. The executor
@@ -679,11 +709,11 @@ public:
     }
 
     const std::shared_ptr<detail::reactor> reactor;
-    /// Of a stream, what accepts the other streams of its session.
+    /// For a stream, the source that accepts the other streams of its session; null for a channel.
     std::shared_ptr<source> owner;
     Object object;
     std::uint64_t tag = 0;
-    /// What read_some has not given away yet of the message of the last view.
+    /// The bytes of the last received message that read_some has not copied to its caller yet.
     bytes_view rest;
 };
 
@@ -789,8 +819,9 @@ public:
         if (state_) state_->close();
     }
 
-    /// How long the object looks for a message before it sleeps: 50 µs by default, none on a single
-    /// processor. Looking in vain makes it rarer. Streams share it with their session or acceptor.
+    /// How long the object polls for a message before it sleeps: 50 µs by default, none on a single
+    /// processor. After polls without a message it polls less often. Streams share the budget with
+    /// their session or acceptor.
     void spin_budget(std::chrono::nanoseconds budget) { state_->reactor->spin_budget(budget); }
 
 protected:
@@ -809,7 +840,7 @@ public:
     channel() = default;
 
     /// Takes over a channel that is in no loop.
-    channel(const net::any_io_executor &executor, partywall::channel open)
+    channel(const detail::executor_argument &executor, partywall::channel open)
         : messages(std::make_shared<state>(std::make_shared<detail::reactor>(executor))) {
         state_->reactor->look_at(&*state_);
         state_->tag = state_->reactor->add(*state_);
@@ -818,7 +849,7 @@ public:
     }
 
     /// Opens a channel with the listener at `address`. Waits for the handshake.
-    static channel connect(const net::any_io_executor &executor, const std::string &address,
+    static channel connect(const detail::executor_argument &executor, const std::string &address,
                            const config &with = {}) {
         return {executor, partywall::channel::connect(address, with)};
     }
@@ -843,7 +874,7 @@ class listener {
 public:
     using executor_type = net::any_io_executor;
 
-    listener(const net::any_io_executor &executor, const std::string &address,
+    listener(const detail::executor_argument &executor, const std::string &address,
              const config &with = {})
         : state_(std::make_shared<state>(std::make_shared<detail::reactor>(executor))) {
         state_->object = partywall::listener::bind(address, with);
@@ -919,8 +950,9 @@ public:
     stream() = default;
 
     /// Opens a session with the acceptor at `address`, and one stream. Waits for the handshake.
-    static inline stream connect(const net::any_io_executor &executor, const std::string &address,
-                                 const config &with = {}, bytes_view metadata = {});
+    static inline stream connect(const detail::executor_argument &executor,
+                                 const std::string &address, const config &with = {},
+                                 bytes_view metadata = {});
 
     /// The metadata with which the peer has opened the stream, valid as long as the stream.
     bytes_view metadata() const {
@@ -1056,7 +1088,7 @@ public:
 
     std::string address() const { return listener_.address(); }
 
-    /// Takes the sessions and streams that peers have opened, whether or not somebody asks for them.
+    /// Takes the sessions and streams that peers have opened, also while no accept waits for one.
     void prepare(std::uint64_t tag, std::uint32_t) noexcept override {
         std::error_code code;
         if (tag == tag_) return accept_sessions();
@@ -1167,7 +1199,7 @@ public:
     void spin_budget(std::chrono::nanoseconds budget) { hub_->reactor->spin_budget(budget); }
 
 protected:
-    explicit streams(const net::any_io_executor &executor)
+    explicit streams(const executor_argument &executor)
         : hub_(std::make_shared<hub>(std::make_shared<reactor>(executor))) {}
 
     shared_state<hub> hub_;
@@ -1179,7 +1211,7 @@ protected:
 class session : public detail::streams {
 public:
     /// Opens a session with the listener at `address`. Waits for the handshake.
-    static session connect(const net::any_io_executor &executor, const std::string &address,
+    static session connect(const detail::executor_argument &executor, const std::string &address,
                            const config &with = {}) {
         session made(executor);
         made.hub_->connect(address, with);
@@ -1204,7 +1236,7 @@ private:
 /// Accepts the streams of every session that peers open at an address.
 class acceptor : public detail::streams {
 public:
-    acceptor(const net::any_io_executor &executor, const std::string &address,
+    acceptor(const detail::executor_argument &executor, const std::string &address,
              const config &with = {})
         : streams(executor) {
         hub_->listen(address, with);
@@ -1225,7 +1257,7 @@ template <class Token> auto detail::streams::async_accept(Token &&token) {
         std::forward<Token>(token), static_cast<signature *>(nullptr));
 }
 
-inline stream stream::connect(const net::any_io_executor &executor, const std::string &address,
+inline stream stream::connect(const detail::executor_argument &executor, const std::string &address,
                               const config &with, bytes_view metadata) {
     const auto hub =
         std::make_shared<detail::hub>(std::make_shared<detail::reactor>(executor));

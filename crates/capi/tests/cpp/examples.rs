@@ -122,7 +122,7 @@ fn log_agent_prints_or_counts_every_record_of_two_programs() {
     let log =
         |name| program.start(&["log", &address, name, &records], Stdio::null(), Stdio::null());
     let programs = [log("one"), log("two")];
-    // One that reads the agent's output slowly makes the agent slow, and the programs lose records.
+    // A slow reader of the agent's output makes the agent slow, and the programs lose records.
     let mut count = [0; 2];
     for line in printed.lines() {
         let line = line.unwrap();

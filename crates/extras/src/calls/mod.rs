@@ -92,12 +92,23 @@ impl CallsConfig {
     }
 }
 
+/// Returns what the text of a failure has from its detail: the detail if it is a short text, or its
+/// size. Control characters of the peer never reach a terminal.
+fn said(detail: &[u8]) -> String {
+    match std::str::from_utf8(detail) {
+        Ok(text) if !text.is_empty() && text.len() <= 200 && !text.contains(char::is_control) => {
+            format!(": {text}")
+        }
+        _ => format!(" ({} bytes of detail)", detail.len()),
+    }
+}
+
 /// The reason why a call has no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
     /// The server's handler of the call returned a failure.
-    #[error("the call failed with code {code} ({} bytes of detail)", detail.len())]
+    #[error("the call failed with code {code}{}", said(detail))]
     Failed {
         /// The error code that the handler chose.
         code: u32,

@@ -363,3 +363,19 @@ async fn one_way_calls_are_handled_after_client_is_gone() {
     all.sort_unstable();
     assert_eq!(all, (0..100).collect::<Vec<_>>());
 }
+
+#[test]
+fn failure_whose_detail_is_a_short_text_says_it() {
+    let long = "x".repeat(201);
+    for (detail, text) in [
+        ("nothing asked", ": nothing asked"),
+        ("", " (0 bytes of detail)"),
+        ("\u{1b}[2J", " (4 bytes of detail)"),
+        (&long, " (201 bytes of detail)"),
+    ] {
+        let failed = CallError::Failed { code: 7, detail: detail.as_bytes().to_vec().into() };
+        assert_eq!(failed.to_string(), format!("the call failed with code 7{text}"));
+    }
+    let failed = CallError::Failed { code: 7, detail: vec![0xff].into() };
+    assert_eq!(failed.to_string(), "the call failed with code 7 (1 bytes of detail)");
+}

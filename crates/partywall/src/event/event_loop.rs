@@ -16,6 +16,7 @@
 
 use super::channel::{Channel, Receiver, Sender};
 use super::event::{Event, Kinds};
+use super::forked::Forked;
 use super::listener::{ChannelListener, Listener};
 use super::ready_list::{EVENTS_MAX, Key};
 use super::registration::{Arrival, DOORBELL, Purpose, Shared, TIMER, parse};
@@ -135,8 +136,8 @@ impl Loop {
     /// sources that are left.
     ///
     /// # Errors
-    /// Fails in a forked child, and with the error of epoll or of a [`Source`], which a sound
-    /// system never reports.
+    /// Fails with [`Forked`] in a forked child, and with the error of epoll or of a [`Source`],
+    /// which a sound system never reports.
     pub fn wait(&self, events: &mut Vec<Event>, deadline: Option<Instant>) -> io::Result<usize> {
         self.wait_up_to(events, EVENTS_MAX, deadline)
     }
@@ -266,7 +267,8 @@ impl Loop {
     /// Adds both directions of a channel, which report the same tag.
     ///
     /// # Errors
-    /// Fails if epoll cannot watch another descriptor. The channel is then closed.
+    /// Fails if epoll cannot watch another descriptor, and with [`Forked`] in a forked child. The
+    /// channel is then closed.
     pub fn add_channel(&self, channel: crate::Channel, tag: u64) -> io::Result<Channel> {
         Channel::new(&self.shared, channel, tag)
     }
@@ -363,7 +365,7 @@ impl Loop {
     fn begin(&self, events: &mut Vec<Event>) -> io::Result<(MutexGuard<'_, Round>, Awake)> {
         events.clear();
         if self.shared.guard.is_child() {
-            return Err(io::Error::other("this loop belongs to the parent process"));
+            return Err(Forked.into());
         }
         let mut round = self.round.lock().unwrap_or_else(PoisonError::into_inner);
         self.shared.list.begin_turn();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hostile peers that break a rule on the socket of their connection, each with the number that
-//! SPEC gives: the frames of the handshake, the records of a channel over a socket, and the bytes
-//! of a control socket.
+//! Hostile peers that each break one rule on the socket of their connection: a rule of the
+//! handshake's frames, of a channel's records over a socket, or of a control socket's bytes. Each
+//! has the number that SPEC gives to its fault.
 //!
 //! ```text
 //! place             sent before, in order        number at the attacked listener
@@ -29,7 +29,7 @@ use std::path::Path;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-/// When a hostile peer breaks its rule.
+/// The state of the connection in which a hostile peer breaks its rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Start,
@@ -39,7 +39,7 @@ enum Place {
     ControlSocket,
 }
 
-/// What a hostile peer sends as a descriptor.
+/// A descriptor that a hostile peer sends together with bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Item {
     Pipe,
@@ -64,22 +64,24 @@ impl Item {
     }
 }
 
-/// A hostile peer of a listener of channels, which breaks one rule.
+/// A hostile peer that breaks one rule towards a listener of channels.
 #[derive(Debug)]
 pub struct Attack {
-    /// The name of the hostile peer. It is that of an image in `spec/hostile` if it sends one.
+    /// The name of the hostile peer. If it sends an image of `spec/hostile`, this is the name of
+    /// the image.
     pub name: String,
-    /// The number that the attacked listener must find: of the violation below 200, and otherwise
-    /// of the refusal.
+    /// The number that the attacked listener must report: below 200 the code of a violation, and
+    /// from 200 on the code of a refusal.
     pub code: u32,
     place: Place,
-    /// What is sent, each with the descriptors that come with its first byte.
+    /// The bytes that the hostile peer sends, each piece with the descriptors that arrive with its
+    /// first byte.
     messages: Vec<(Vec<u8>, Vec<Item>)>,
 }
 
 impl Attack {
-    /// Returns every hostile peer: one for each image of a frame, a socket or a control socket in
-    /// the directory `spec/hostile`, and those that need more than bytes.
+    /// Returns every hostile peer. There is one for each image of a frame, a socket or a control
+    /// socket in the directory `spec/hostile`, and one for each attack that needs more than bytes.
     ///
     /// # Errors
     /// If the images cannot be read.
@@ -100,7 +102,8 @@ impl Attack {
         Ok(all)
     }
 
-    /// The hostile peer that sends an image, whose row in the index has the violation `number`.
+    /// Makes the hostile peer that sends an image; `number` is the violation in the image's row of
+    /// the index.
     fn of_image(name: &str, kind: &str, number: u32, image: Vec<u8>) -> Self {
         let place = match kind {
             "socket" => Place::Socket,
@@ -142,11 +145,13 @@ impl Attack {
         for (bytes, items) in &self.messages {
             let opened = items.iter().map(|item| item.open()).collect::<io::Result<Vec<_>>>()?;
             let descriptors: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
-            // A listener that has refused the beginning may have hung up.
+            // The write may fail, because the listener may have closed the connection after the
+            // first bytes.
             wire.send(bytes, &descriptors);
         }
         if self.place != Place::ControlSocket {
-            // A frame or a record that is cut ends here.
+            // The peer ends its direction here, so that an incomplete frame or record stays
+            // incomplete.
             let _ = wire.socket.shutdown_write();
         }
         let mut buffer = [0; 4096];
@@ -159,7 +164,7 @@ impl Attack {
         Hello { peer_blocks_max: U64::new(8), ..hello(features) }
     }
 
-    /// Sends the frames that precede the attack.
+    /// Sends the valid frames that precede the attack.
     fn greet(&self, wire: &Wire) {
         if self.place == Place::Start {
             return;
@@ -167,7 +172,7 @@ impl Attack {
         wire.send_hello(&self.hello());
         if self.place == Place::AfterOffer {
             wire.send(Offer::socket(1).as_bytes(), &[]);
-            // HELLO, OFFER and READY of the listener
+            // the listener's frames HELLO, OFFER and READY
             for _ in 0..3 {
                 wire.receive();
             }
@@ -175,19 +180,19 @@ impl Attack {
     }
 }
 
-/// The geometry that SPEC 10 has for the hostile peer of a ring.
+/// The geometry that SPEC 10 prescribes for the region of a hostile peer.
 fn geometry() -> Geometry {
     Geometry::new(4096, 8, 64 << 10).unwrap_or_else(super::channel::small_geometry)
 }
 
-/// Whether a frame ends before its length says.
+/// Whether the frame is shorter than the length in its header.
 fn is_cut(frame: &[u8]) -> bool {
     let Some(preamble) = frame.first_chunk::<PREAMBLE_BYTES>() else { return true };
     frame_length(preamble).is_ok_and(|length| length > frame.len())
 }
 
-/// The frames of an image of a control socket, each with as many descriptors as it says. What is no
-/// frame goes as a whole, with one descriptor.
+/// Splits the image of a control socket into its frames, each with as many descriptors as the frame
+/// announces. Bytes that are no frame are sent as a whole, with one descriptor.
 fn control_messages(image: &[u8]) -> Vec<(Vec<u8>, Vec<Item>)> {
     let mut messages = Vec::new();
     let mut rest = image;
@@ -283,5 +288,5 @@ fn on_control_socket() -> Vec<Attack> {
     ]
 }
 
-/// The number of the violation for a frame that must not be as it is (SPEC 9.3).
+/// The code of the violation for a control frame with an invalid field or length (SPEC 9.3).
 const CONTROL_VIOLATION: u32 = 15;

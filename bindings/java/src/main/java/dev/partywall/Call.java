@@ -243,6 +243,7 @@ final class Call implements AutoCloseable {
             Map.entry("partywall_link_wait_attached", "JJJ"),
             Map.entry("partywall_link_wait_acked", "JJJ"),
             Map.entry("partywall_link_rewind", "JJ"),
+            Map.entry("partywall_link_next_event", "JJJJJ"),
             Map.entry("partywall_link_unacked_bytes", "JJJ"),
             Map.entry("partywall_link_status", "JJ"),
             Map.entry("partywall_link_message_data", "JJJ"),

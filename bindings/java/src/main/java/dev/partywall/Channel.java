@@ -18,6 +18,8 @@ import java.time.Duration;
 public final class Channel extends MessageChannel {
     private final Connection connection;
     private final boolean beginsOnSocket;
+    /** The system call that writes to a socket takes much longer than a copy to shared memory. */
+    private final int arrayBytesMax;
     private final boolean failsWhenFull;
     private final boolean parksAtOnce;
     private final boolean spins;
@@ -26,6 +28,7 @@ public final class Channel extends MessageChannel {
         super(handle);
         connection = new Connection("channel", handle);
         beginsOnSocket = !sharesMemory();
+        arrayBytesMax = beginsOnSocket ? 0 : Native.ARRAY_BYTES_MAX;
         failsWhenFull = config.failsWhenFull();
         parksAtOnce = config.parksAtOnce();
         spins = config.spins();
@@ -152,6 +155,14 @@ public final class Channel extends MessageChannel {
                     ? Native.channelTryRecv(handle, dataPlace(RECV), lengthPlace(RECV), error)
                     : Native.channelRecv(handle, dataPlace(RECV), lengthPlace(RECV), timeout, error);
         };
+    }
+
+    @Override
+    int attemptArray(byte[] payload, int length) {
+        if (length > arrayBytesMax) {
+            return Native.FULL;
+        }
+        return Native.channelTrySend(handle, payload, length, errorPlace(SEND));
     }
 
     /**

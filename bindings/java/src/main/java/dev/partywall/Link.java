@@ -93,6 +93,55 @@ public final class Link implements AutoCloseable {
         }
     }
 
+    /**
+     * Takes the oldest event of the link; waits for one without a limit. Calls that send and receive
+     * do not fail when a connection ends: its events say so. The link keeps the first 1024 of them.
+     *
+     * @throws PartywallException once a later owner has fenced this end, or the link is in
+     *     quarantine; events from before come first
+     */
+    public LinkEvent nextEvent() throws IOException {
+        return nextEvent(Deadline.NEVER);
+    }
+
+    /**
+     * Takes an event as {@link #nextEvent()} does. Throws {@link TimedOutException} if none comes in
+     * time.
+     */
+    public LinkEvent nextEvent(Duration timeout) throws IOException {
+        return nextEvent(Deadline.after(timeout));
+    }
+
+    /** Takes the oldest event of the link; returns null if there is none now. */
+    public LinkEvent tryEvent() throws IOException {
+        try (Call call = new Call()) {
+            long event = call.buffer(LinkEvent.BYTES);
+            calls.readLock().lock();
+            try {
+                int status = isClosed.get() ? Native.HANDLE
+                        : call.status(NEXT_EVENT, handle, event, LinkEvent.BYTES, 0);
+                if (status == Native.OK) {
+                    return LinkEvent.at(event);
+                }
+                if (status == Native.EMPTY) {
+                    return null;
+                }
+                throw isClosed.get() ? new ClosedChannelException() : call.failure(status);
+            } finally {
+                calls.readLock().unlock();
+            }
+        }
+    }
+
+    private LinkEvent nextEvent(long deadline) throws IOException {
+        try (Call call = new Call()) {
+            long event = call.buffer(LinkEvent.BYTES);
+            await(call, Native.EMPTY, deadline, timeout ->
+                    call.status(NEXT_EVENT, handle, event, LinkEvent.BYTES, timeout));
+            return LinkEvent.at(event);
+        }
+    }
+
     /** Waits until a connection is attached. */
     public void awaitAttached(Duration timeout) throws IOException {
         await("partywall_link_wait_attached", timeout);
@@ -203,6 +252,7 @@ public final class Link implements AutoCloseable {
         return isFirst;
     }
 
+    private static final String NEXT_EVENT = "partywall_link_next_event";
     /** A platform thread drives its link for this time before it parks. */
     static final long BRIEF_WAIT_NS = 200_000;
 }

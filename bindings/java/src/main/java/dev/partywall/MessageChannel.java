@@ -276,6 +276,12 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     /** Makes one attempt, or one brief wait: {@code timeout} is in nanoseconds. */
     abstract int attempt(int operation, long first, long second, long timeout);
 
+    /**
+     * Attempts to send the begin of an array, which the library copies. Returns {@link Native#FULL}
+     * also if the channel does not send so many bytes that way.
+     */
+    abstract int attemptArray(byte[] payload, int length);
+
     /** Returns for how many nanoseconds a native call may wait before this thread parks. */
     abstract long briefWait();
 
@@ -365,6 +371,10 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
             if (length <= STAGING_BYTES) {
                 MemorySegment.copy(payload, offset, memory, ValueLayout.JAVA_BYTE, PLACES_BYTES, length);
                 return sent(perform(SEND, places + PLACES_BYTES, length, deadline), deadline);
+            }
+            int status = offset == 0 ? attemptArray(payload, length) : Native.FULL;
+            if (status != Native.FULL && status != Native.BUSY) {
+                return sent(status, deadline);
             }
             if (!reserved(perform(RESERVE, length, 0, deadline), deadline)) {
                 return false;

@@ -43,8 +43,13 @@ final class Native {
     static final int EPOLL_EVENT_BYTES = System.getProperty("os.arch").equals("amd64") ? 12 : 16;
     /** Size of {@code partywall_event}. */
     static final int EVENT_BYTES = 16;
-    /** Longest message that a critical call copies. */
+    /** Longest message that a critical call copies, except for an array. */
     static final long CRITICAL_BYTES_MAX = 4096;
+    /**
+     * Longest part of an array that a critical call copies to shared memory. A collection of garbage
+     * waits that long; the JDK itself copies up to sixteen times as much without a pause for it.
+     */
+    static final int ARRAY_BYTES_MAX = 65_536;
 
     private static final Linker LINKER = Linker.nativeLinker();
     private static final SymbolLookup LIBRARY = compatible(NativeLibrary.load());
@@ -59,6 +64,8 @@ final class Native {
             value("partywall_error_application_code", "I", "J");
     private static final MethodHandle ERROR_FREE = value("partywall_error_free", "I", "J");
     private static final MethodHandle CHANNEL_TRY_SEND = critical("partywall_channel_send", "JJJJJ");
+    private static final MethodHandle CHANNEL_TRY_SEND_ARRAY =
+            value("partywall_channel_send", "I", "JAJJJ", Linker.Option.critical(true));
     private static final MethodHandle CHANNEL_SEND = value("partywall_channel_send", "I", "JJJJJ");
     private static final MethodHandle CHANNEL_TRY_RECV = critical("partywall_channel_recv_view", "JJJJJ");
     private static final MethodHandle CHANNEL_RECV = value("partywall_channel_recv_view", "I", "JJJJJ");
@@ -125,6 +132,20 @@ final class Native {
                 return (int) CHANNEL_TRY_SEND.invokeExact(channel, data, length, 0L, error);
             }
             return (int) CHANNEL_SEND.invokeExact(channel, data, length, 0L, error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    /**
+     * Sends the begin of an array if there is room now. The library copies from the array itself,
+     * which the JVM leaves where it is until the call ends. The compiler makes no object of the
+     * segment, as it does of a slice.
+     */
+    static int channelTrySend(long channel, byte[] data, int length, long error) {
+        try {
+            MemorySegment array = MemorySegment.ofArray(data);
+            return (int) CHANNEL_TRY_SEND_ARRAY.invokeExact(channel, array, (long) length, 0L, error);
         } catch (Throwable failure) {
             throw unexpected(failure);
         }
@@ -392,7 +413,10 @@ final class Native {
         return library;
     }
 
-    /** Returns a function of the library; {@code result} and {@code arguments} are of J and I. */
+    /**
+     * Returns a function of the library; {@code result} and {@code arguments} are of J and I, and A
+     * for the address of a segment.
+     */
     static MethodHandle value(String name, String result, String arguments, Linker.Option... options) {
         MemorySegment symbol = LIBRARY.find(name).orElseThrow(() -> new UnsatisfiedLinkError(
                 "the native library has no " + name + ": it is of another version"));
@@ -418,7 +442,11 @@ final class Native {
     }
 
     private static MemoryLayout layout(int letter) {
-        return letter == 'J' ? ValueLayout.JAVA_LONG : ValueLayout.JAVA_INT;
+        return switch (letter) {
+            case 'A' -> ValueLayout.ADDRESS;
+            case 'J' -> ValueLayout.JAVA_LONG;
+            default -> ValueLayout.JAVA_INT;
+        };
     }
 
     private static long one() {

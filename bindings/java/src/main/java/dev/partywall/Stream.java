@@ -107,6 +107,12 @@ public final class Stream extends MessageChannel {
         };
     }
 
+    /** A stream's messages go through its session, which may have to wait for others. */
+    @Override
+    int attemptArray(byte[] payload, int length) {
+        return Native.FULL;
+    }
+
     @Override
     long briefWait() {
         return 0;

@@ -12,7 +12,8 @@ import java.util.concurrent.FutureTask;
 
 /** Channels carry every kind of message over every transport, and report every failure. */
 final class ChannelTest {
-    private static final List<Integer> SIZES = List.of(0, 1, 48, 104, 1024, 1025, 4096, 4097, 1 << 16, 8 << 20);
+    private static final List<Integer> SIZES =
+            List.of(0, 1, 48, 104, 1024, 1025, 4096, 4097, 1 << 16, (1 << 16) + 1, 8 << 20);
 
     void everySizeArrivesOverSharedMemory() throws Exception {
         everySizeArrives(Pair.address(), new Config().transport(Config.Transport.SHARED_MEMORY));
@@ -49,11 +50,13 @@ final class ChannelTest {
 
     void everyKindOfBufferIsSentAndReceived() throws Exception {
         try (Pair pair = Pair.open(); Arena arena = Arena.ofConfined()) {
-            for (int size : List.of(5, 5000)) {
+            for (int size : List.of(5, 5000, 70_000)) {
                 byte[] bytes = Check.pattern(size, 3);
                 ByteBuffer direct = ByteBuffer.allocateDirect(size).put(bytes).flip();
                 ByteBuffer heap = ByteBuffer.wrap(bytes);
-                pair.client().send(bytes, 0, size);
+                byte[] inTheMiddle = new byte[size + 8];
+                System.arraycopy(bytes, 0, inTheMiddle, 3, size);
+                pair.client().send(inTheMiddle, 3, size);
                 pair.client().send(direct);
                 pair.client().send(heap);
                 pair.client().send(MemorySegment.ofArray(bytes));

@@ -10,6 +10,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Comparator;
 import java.util.List;
+import java.util.Locale;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
@@ -41,9 +42,13 @@ final class LinkTest {
                 Check.equal(orders.unackedBytes(), 0L);
             }
         } finally {
-            try (var paths = Files.walk(root)) {
-                paths.sorted(Comparator.reverseOrder()).forEach(path -> path.toFile().delete());
-            }
+            deleteAll(root);
+        }
+    }
+
+    private static void deleteAll(Path root) throws IOException {
+        try (var paths = Files.walk(root)) {
+            paths.sorted(Comparator.reverseOrder()).forEach(path -> path.toFile().delete());
         }
     }
 
@@ -136,6 +141,58 @@ final class LinkTest {
         }
     }
 
+    /** A client that is not served, that comes, goes, comes again with its file, and ends. */
+    void eventsSayWhatHappensToTheConnection() throws Exception {
+        for (Thread.Builder threads : THREADS) {
+            Path directory = Files.createTempDirectory("partywall-events-", ownerOnly());
+            try {
+                eventsSayWhatHappens(threads, directory, Pair.address());
+            } finally {
+                deleteAll(directory);
+            }
+        }
+    }
+
+    private static void eventsSayWhatHappens(Thread.Builder threads, Path directory, String address)
+            throws Exception {
+        Link here;
+        try (LinkClient client = new LinkClient(directory, "alice", new LinkConfig())) {
+            here = client.connect(address, "bob", "orders");
+            LinkEvent refused = here.nextEvent(Pair.SOON);
+            Check.equal(refused.kind(), LinkEvent.Kind.REFUSED);
+            Check.that(refused.text().startsWith("not attached: "), refused.text());
+        }
+        try (LinkServer server = new LinkServer(address, null, "bob", new LinkConfig());
+                Link there = server.accept(Pair.SOON)) {
+            event(there.nextEvent(Pair.SOON), LinkEvent.Kind.ATTACHED, false, false);
+            here.send("message".getBytes());
+            there.recv(Pair.SOON).ack();
+            here.awaitAcked(Pair.SOON);
+            Check.equal(there.tryEvent(), null);
+            Check.thrown(TimedOutException.class, () -> there.nextEvent(Duration.ofMillis(1)));
+
+            FutureTask<LinkEvent> detached = parked(threads, there::nextEvent);
+            here.close();
+            event(detached.get(), LinkEvent.Kind.DETACHED, false, true);
+            FutureTask<LinkEvent> attached = parked(threads, there::nextEvent);
+            try (LinkClient client = new LinkClient(directory, "alice", new LinkConfig())) {
+                Link again = client.connect(address, "bob", "orders");
+                event(attached.get(), LinkEvent.Kind.ATTACHED, true, false);
+                FutureTask<LinkEvent> ended = parked(threads, there::nextEvent);
+                again.shutdown(Pair.SOON);
+                event(ended.get(), LinkEvent.Kind.DETACHED, false, true);
+                Check.thrown(ClosedChannelException.class, again::nextEvent);
+                Check.thrown(ClosedChannelException.class, again::tryEvent);
+            }
+        }
+    }
+
+    private static void event(
+            LinkEvent event, LinkEvent.Kind kind, boolean isResumed, boolean isFarewell) {
+        Check.equal(event, new LinkEvent(kind, isResumed, isFarewell, 0, event.text()));
+        Check.that(event.text().startsWith(kind.name().toLowerCase(Locale.ROOT) + ": "), event.text());
+    }
+
     void impossibleSettingsAreRefused() throws Exception {
         Check.thrown(IllegalArgumentException.class, () -> new LinkConfig().deadAfter(Duration.ofSeconds(-1)));
         Check.equal(Check.thrown(PartywallException.class, () -> new LinkClient(null, "alice",
@@ -179,6 +236,33 @@ final class LinkTest {
                     Check.that(closedBefore.getCause() instanceof ClosedChannelException,
                             "" + closedBefore.getCause());
                 }
+            }
+        }
+    }
+
+    void interruptAndCloseEndTheWaitForAnEvent() throws Exception {
+        for (Thread.Builder threads : THREADS) {
+            String address = Pair.address();
+            try (LinkServer server = new LinkServer(address, null, "bob", new LinkConfig());
+                    LinkClient client = new LinkClient(null, "alice", new LinkConfig());
+                    Link link = client.connect(address, "bob", "calls");
+                    Link there = server.accept(Pair.SOON)) {
+                there.nextEvent(Pair.SOON);
+                CountDownLatch isInterrupted = new CountDownLatch(1);
+                FutureTask<Void> waiting = new FutureTask<>(() -> {
+                    Check.thrown(InterruptedIOException.class, there::nextEvent);
+                    Check.that(Thread.interrupted(), "the interrupt status stays");
+                    isInterrupted.countDown();
+                    Check.thrown(ClosedChannelException.class, there::nextEvent);
+                    return null;
+                });
+                Thread thread = threads.start(waiting);
+                untilParked(thread, waiting);
+                thread.interrupt();
+                isInterrupted.await();
+                untilParked(thread, waiting);
+                there.close();
+                waiting.get();
             }
         }
     }

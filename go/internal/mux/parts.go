@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package mux
+
+// parts are the bytes of buffers that are still to be sent. The buffers stay as they are.
+//
+//	buffers    [ sent | unsent ] [ unsent ] …
+//	           0      sent
+type parts struct {
+	buffers [][]byte
+	sent    int // bytes of the first buffer
+}
+
+// size returns the number of unsent bytes.
+func (p *parts) size() int {
+	size := -p.sent
+	for _, b := range p.buffers {
+		size += len(b)
+	}
+	return size
+}
+
+// next takes the next n bytes if they lie in one buffer, and otherwise returns nil. There are n
+// bytes, and n is not 0.
+func (p *parts) next(n int) []byte {
+	for len(p.buffers[0]) == p.sent {
+		p.buffers, p.sent = p.buffers[1:], 0
+	}
+	rest := p.buffers[0][p.sent:]
+	if len(rest) < n {
+		return nil
+	}
+	p.sent += n
+	return rest[:n]
+}
+
+// copyTo takes as many bytes as into has, and copies them. There are so many.
+func (p *parts) copyTo(into []byte) {
+	for len(into) > 0 {
+		n := copy(into, p.buffers[0][p.sent:])
+		into = into[n:]
+		if p.sent += n; p.sent == len(p.buffers[0]) {
+			p.buffers, p.sent = p.buffers[1:], 0
+		}
+	}
+}

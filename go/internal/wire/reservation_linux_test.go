@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+package wire
+
+import (
+	"testing"
+
+	"partywall.test/go/internal/layout"
+)
+
+// An anyChecker permits every record: those of a channel carry no credit.
+type anyChecker struct{}
+
+func (anyChecker) Receive(layout.Header, []byte) error { return nil }
+
+// A message that its author wrote into a block carries credit, as one that was copied does.
+func TestReservedMessageCarriesCredit(t *testing.T) {
+	settings := readerSettings(TrustEveryone)
+	settings.NewChecker = func(layout.Limits, *layout.Segments) Checker { return anyChecker{} }
+	ends := connectedPair(t, settings)
+	sender, receiver := ends[0].Sender, ends[1].Receiver
+	for _, want := range []Credit{{IsThere: true, Credited: 4711}, {}} {
+		reserved, err := sender.Reserve(5000)
+		if err != nil || !reserved.IsShared() {
+			t.Fatal(reserved, err)
+		}
+		if err := sender.TryReserved(reserved, 0, 4000, want); err != nil {
+			t.Fatal(err)
+		}
+		if err := sender.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		record, isThere, err := receiver.Next()
+		if !isThere || err != nil || record.Len != 4000 || record.Credit != want {
+			t.Fatalf("%+v, %v, %v; want 4000 bytes and %+v", record, isThere, err, want)
+		}
+		receiver.Done()
+	}
+}
