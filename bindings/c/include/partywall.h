@@ -356,6 +356,19 @@ int32_t partywall_channel_arm_send(partywall_channel *channel, int32_t *fd,
 /* The same for a message, after PARTYWALL_EMPTY. */
 int32_t partywall_channel_arm_recv(partywall_channel *channel, int32_t *fd,
                                    partywall_error **error);
+/*
+ * Waits after PARTYWALL_EMPTY, without polling, until there may be a message or another thread calls
+ * partywall_channel_wake. Then receive again; no other thread may receive meanwhile. Short calls of
+ * others, such as those for counters, are not kept waiting. PARTYWALL_ARGUMENT: the channel did not
+ * begin over shared memory, or is in a loop: wait by partywall_channel_arm_recv, or by the loop.
+ */
+int32_t partywall_channel_wait_recv(partywall_channel *channel, int64_t timeout_ns,
+                                    partywall_error **error);
+/*
+ * Ends partywall_channel_wait_recv of another thread, or the next such call. Any thread may call it.
+ * PARTYWALL_ARGUMENT: the channel did not begin over shared memory.
+ */
+int32_t partywall_channel_wake(partywall_channel *channel, partywall_error **error);
 /* Ends the sending direction. The peer's answers are still received. */
 int32_t partywall_channel_close_write(partywall_channel *channel, partywall_error **error);
 

@@ -117,6 +117,8 @@ static void nulls(const char *address, struct pair pair, partywall_config *confi
     NULL_ARGUMENT(partywall_channel_arm_send(pair.client, NULL, NULL));
     NULL_ARGUMENT(partywall_channel_arm_recv(NULL, &number, NULL));
     NULL_ARGUMENT(partywall_channel_arm_recv(pair.client, NULL, NULL));
+    NULL_ARGUMENT(partywall_channel_wait_recv(NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_channel_wake(NULL, NULL));
     NULL_ARGUMENT(partywall_loop_new_once(NULL, NULL));
     NULL_ARGUMENT(partywall_listener_address(pair.listener, NULL, 8, &len, NULL));
     NULL_ARGUMENT(partywall_listener_address(pair.listener, buffer, 8, NULL, NULL));
