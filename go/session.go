@@ -103,6 +103,9 @@ func (s *Session) PeerGoAway(ctx context.Context) (uint32, error) {
 	return 0, err
 }
 
+// IsGoingAway reports whether the peer has asked for no more streams.
+func (s *Session) IsGoingAway() bool { return s.session.IsGoingAway() }
+
 // Drained waits until all streams have ended.
 func (s *Session) Drained(ctx context.Context) error { return wrap("wait", s.session.Drained(ctx)) }
 

@@ -160,6 +160,10 @@ func (s *Stream) opError(op string, err error) error {
 	}
 }
 
+// SendErr returns why nothing more can be sent, or nil. A pool of idle streams asks it: the peer
+// may have closed the stream, or died.
+func (s *Stream) SendErr() error { return wrap("send", s.stream.SendErr()) }
+
 // CloseWrite tells the peer that nothing more comes. This side still receives.
 func (s *Stream) CloseWrite() error {
 	s.stream.CloseWrite()

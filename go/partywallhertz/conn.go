@@ -13,6 +13,8 @@ import (
 
 	hertz "github.com/cloudwego/hertz/pkg/common/errors"
 	"github.com/cloudwego/hertz/pkg/network"
+
+	partywall "partywall.test/go"
 )
 
 // A conn is a connection with the buffers that a client of Hertz uses.
@@ -30,6 +32,8 @@ type conn struct {
 	read    int   // index of the first unread byte
 	readErr error // what the connection returned after the bytes of in
 	out     [][]byte
+	first   []byte // memory for the first chunk that Malloc makes after a Flush
+	isUsed  bool   // first is a chunk of out
 }
 
 var (
@@ -59,7 +63,8 @@ func (c *conn) Peek(n int) ([]byte, error) {
 // fill reads once, into a buffer that has room for n unread bytes.
 func (c *conn) fill(n int) {
 	if cap(c.in)-c.read < n {
-		larger := make([]byte, c.Len(), max(n, 2*c.Len(), bufferBytes))
+		// There is room for the header of the next message, too, whose body then fits as well.
+		larger := make([]byte, c.Len(), max(n, 2*c.Len())+bufferBytes)
 		copy(larger, c.in[c.read:])
 		c.in, c.read = larger, 0
 	}
@@ -132,12 +137,24 @@ func (c *conn) Malloc(n int) ([]byte, error) {
 	}
 	last := len(c.out) - 1
 	if last < 0 || cap(c.out[last])-len(c.out[last]) < n {
-		c.out = append(c.out, make([]byte, 0, max(n, bufferBytes)))
+		c.out = append(c.out, c.newChunk(n))
 		last++
 	}
 	start := len(c.out[last])
 	c.out[last] = c.out[last][:start+n]
 	return c.out[last][start : start+n : start+n], nil
+}
+
+// newChunk returns a chunk with room for n bytes.
+func (c *conn) newChunk(n int) []byte {
+	if c.isUsed || n > bufferBytes {
+		return make([]byte, 0, max(n, bufferBytes))
+	}
+	if c.first == nil {
+		c.first = make([]byte, 0, bufferBytes)
+	}
+	c.isUsed = true
+	return c.first
 }
 
 // WriteBinary has b sent by the next Flush. Until then b must not be changed.
@@ -152,15 +169,31 @@ func (c *conn) WriteBinary(b []byte) (int, error) {
 
 // Flush sends what was written. After an error the rest is dropped.
 func (c *conn) Flush() error {
-	chunks := c.out
-	c.out = nil
-	for _, chunk := range chunks {
+	defer c.forget()
+	if gatherer, ok := c.Conn.(bufferWriter); ok && len(c.out) > 1 {
+		_, err := gatherer.WriteBuffers(c.out...)
+		return err
+	}
+	for _, chunk := range c.out {
 		if _, err := c.Conn.Write(chunk); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// forget drops the chunks, and keeps the memory of the first one.
+func (c *conn) forget() {
+	clear(c.out)
+	c.out, c.isUsed = c.out[:0], false
+}
+
+// A bufferWriter is a stream: it sends header and body together.
+type bufferWriter interface {
+	WriteBuffers(buffers ...[]byte) (int64, error)
+}
+
+var _ bufferWriter = (*partywall.Stream)(nil)
 
 // Write sends what was written before, and b.
 func (c *conn) Write(b []byte) (int, error) {

@@ -144,6 +144,57 @@ func TestFlushSendsInOrder(t *testing.T) {
 	}
 }
 
+// The caller's memory is not written after a Flush, and another buffer is made for each message at
+// most once.
+func TestBuffersOfOneMessageAreUsedForTheNext(t *testing.T) {
+	s := &script{}
+	c := newConn(s)
+	own := counted(1, bufferBytes)
+	for i := range 3 {
+		if _, err := c.WriteBinary(own); err != nil {
+			t.Fatal(err)
+		}
+		room, err := c.Malloc(100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		copy(room, counted(i, 100))
+		if err := c.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if want := append(counted(1, bufferBytes), counted(i, 100)...); !bytes.Equal(s.written.Bytes(), want) {
+			t.Errorf("flush %d sends other bytes than were written", i)
+		}
+		s.written.Reset()
+	}
+	if !bytes.Equal(own, counted(1, bufferBytes)) {
+		t.Error("a later message is written over the caller's bytes")
+	}
+	// A response has a header and a body, and the next one fits where the first one was.
+	message := counted(2, 100+65_536)
+	read := func() {
+		s.parts = [][]byte{message}
+		for _, size := range []int{100, 65_536} {
+			if b, err := c.Peek(size); err != nil || len(b) != size {
+				t.Fatal(len(b), err)
+			}
+			if err := c.Skip(size); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.Release(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read()
+	before := cap(c.in)
+	read()
+	read()
+	if after := cap(c.in); after != before {
+		t.Errorf("the buffer of %d bytes is replaced by one of %d", before, after)
+	}
+}
+
 func TestErrorsAreThoseOfHertz(t *testing.T) {
 	c := newConn(&script{err: &net.OpError{Op: "read", Err: syscall.ECONNRESET}})
 	if _, err := c.Peek(1); err != syscall.ECONNRESET {

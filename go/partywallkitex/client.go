@@ -5,7 +5,6 @@ package partywallkitex
 import (
 	"context"
 	"net"
-	"sync/atomic"
 	"time"
 
 	"github.com/cloudwego/gopkg/bufiox"
@@ -53,30 +52,28 @@ func (d kitexDialer) DialTimeout(
 	if err != nil {
 		return nil, err
 	}
-	return newClientConn(c, network), nil
+	return newClientConn(c.(*partywall.Stream), network), nil
 }
 
 // A clientConn is a stream with the buffers that Kitex reads and writes.
+//
+// Close leaves the buffers to the garbage collector: with gRPC, another goroutine may read at that
+// moment, and a released buffer has a new owner.
 type clientConn struct {
 	net.Conn
-	network  string          // with which Kitex has dialed
-	done     <-chan struct{} // closed once the session is over; nil without a session
-	in       *bufiox.DefaultReader
-	out      *bufiox.DefaultWriter
-	isClosed atomic.Bool
+	stream  *partywall.Stream // the Conn
+	address dialedAddr
+	in      *bufiox.DefaultReader
+	out     *bufiox.DefaultWriter
 }
 
 var _ remote.IsActive = (*clientConn)(nil)
 
-func newClientConn(c net.Conn, network string) *clientConn {
-	made := &clientConn{
-		Conn: c, network: network,
-		in: bufiox.NewDefaultReader(c), out: bufiox.NewDefaultWriter(c),
+func newClientConn(stream *partywall.Stream, network string) *clientConn {
+	return &clientConn{
+		Conn: stream, stream: stream, address: dialedAddr{stream.RemoteAddr(), network},
+		in: bufiox.NewDefaultReader(stream), out: bufiox.NewDefaultWriter(stream),
 	}
-	if stream, ok := c.(*partywall.Stream); ok {
-		made.done = stream.Session().Done()
-	}
-	return made
 }
 
 // Reader returns the buffer of unread bytes.
@@ -88,20 +85,15 @@ func (c *clientConn) Writer() *bufiox.DefaultWriter { return c.out }
 // Read reads what the buffer has, and otherwise what the stream has.
 func (c *clientConn) Read(b []byte) (int, error) { return c.in.Read(b) }
 
-// IsActive reports whether the session goes on. A pool of long connections drops those of a server
-// that has died.
+// IsActive reports whether calls may go on over the stream. A pool of long connections drops those
+// that the server has closed, those of a server that has died, and those of one that goes away.
 func (c *clientConn) IsActive() bool {
-	select {
-	case <-c.done:
-		return false
-	default:
-		return !c.isClosed.Load()
-	}
+	return c.stream.SendErr() == nil && !c.stream.Session().IsGoingAway()
 }
 
 // RemoteAddr returns the address of the listener, under the network with which Kitex has dialed. A
 // pool of long connections keeps a connection under that network, and closes one of another.
-func (c *clientConn) RemoteAddr() net.Addr { return dialedAddr{c.Conn.RemoteAddr(), c.network} }
+func (c *clientConn) RemoteAddr() net.Addr { return &c.address }
 
 // A dialedAddr is the address of a listener, with the network of a dialer of Kitex.
 type dialedAddr struct {
@@ -110,13 +102,4 @@ type dialedAddr struct {
 }
 
 // Network returns the network that Kitex has passed to the dialer.
-func (a dialedAddr) Network() string { return a.network }
-
-// Close closes the stream. It leaves the buffer to the garbage collector: with gRPC, another
-// goroutine may read at this moment, and a released buffer has a new owner.
-func (c *clientConn) Close() error {
-	if c.isClosed.Swap(true) {
-		return net.ErrClosed
-	}
-	return c.Conn.Close()
-}
+func (a *dialedAddr) Network() string { return a.network }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -314,6 +315,72 @@ func TestPoolUsesAConnectionAgain(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A connection is not active any more, and a pool drops it, once the server has closed it, or asks
+// for no more streams.
+func TestConnectionIsNotActiveWithoutItsServer(t *testing.T) {
+	eachTransport(t, func(t *testing.T, transport string) {
+		config := transports[transport]
+		listener, err := partywall.ListenSession("unix:"+t.TempDir()+"/s", &config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), testTime)
+		defer cancel()
+		for name, end := range map[string]func(*partywall.Stream) error{
+			"stream closed": func(s *partywall.Stream) error { return s.Close() },
+			"going away":    func(s *partywall.Stream) error { s.Session().GoAway(0); return nil },
+		} {
+			t.Run(name, func(t *testing.T) {
+				dialer := &partywall.Dialer{Config: config}
+				accepted := acceptedStream(ctx, listener)
+				conn, err := NewDialer(dialer).DialTimeout("unix", listener.Addr().String(), testTime)
+				if err != nil {
+					t.Fatal(err)
+				}
+				active := conn.(*clientConn)
+				server := <-accepted
+				if server == nil || !active.IsActive() {
+					t.Fatal("a new connection is not active", server)
+				}
+				if err := end(server); err != nil {
+					t.Error(err)
+				}
+				for active.IsActive() && ctx.Err() == nil {
+					runtime.Gosched()
+				}
+				if ctx.Err() != nil {
+					t.Error("the connection stays active")
+				}
+				if err := dialer.Close(); err != nil {
+					t.Error(err)
+				}
+				<-server.Session().Done()
+			})
+		}
+		if err := listener.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// acceptedStream sends the first stream of the next session of a listener, or nil.
+func acceptedStream(
+	ctx context.Context, listener *partywall.SessionListener,
+) <-chan *partywall.Stream {
+	accepted := make(chan *partywall.Stream, 1)
+	go func() {
+		defer close(accepted)
+		session, err := listener.Accept(ctx)
+		if err != nil {
+			return
+		}
+		if stream, err := session.AcceptStream(ctx); err == nil {
+			accepted <- stream
+		}
+	}()
+	return accepted
 }
 
 // Addresses that a resolver gives name their network apart.

@@ -87,9 +87,21 @@ static void nulls(const char *address, struct pair pair, partywall_config *confi
     partywall_peer peer;
     partywall_sender_stats sent;
     partywall_receiver_stats received;
+    partywall_config *copy = NULL;
+    partywall_link_config *link_copy = NULL;
+    uint64_t position = 0;
     char buffer[8];
 
     NULL_ARGUMENT(partywall_config_new(NULL, NULL));
+    NULL_ARGUMENT(partywall_config_copy(NULL, &copy, NULL));
+    NULL_ARGUMENT(partywall_config_copy(config, NULL, NULL));
+    WRONG_HANDLE(partywall_config_copy((partywall_config *)loop, &copy, NULL));
+    NULL_ARGUMENT(partywall_link_config_copy(NULL, &link_copy, NULL));
+    NULL_ARGUMENT(partywall_link_name(NULL, buffer, 8, &len, NULL));
+    NULL_ARGUMENT(partywall_link_peer_name(NULL, buffer, 8, &len, NULL));
+    NULL_ARGUMENT(partywall_link_wait_sent(NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_link_sent_position(NULL, &position, &position, NULL));
+    CHECK(copy == NULL && link_copy == NULL);
     NULL_ARGUMENT(partywall_config_set(NULL, "wait", 0, NULL));
     NULL_ARGUMENT(partywall_config_set(config, NULL, 0, NULL));
     NULL_ARGUMENT(partywall_connect(NULL, NULL, &channel, NULL));
@@ -105,6 +117,8 @@ static void nulls(const char *address, struct pair pair, partywall_config *confi
     NULL_ARGUMENT(partywall_channel_arm_send(pair.client, NULL, NULL));
     NULL_ARGUMENT(partywall_channel_arm_recv(NULL, &number, NULL));
     NULL_ARGUMENT(partywall_channel_arm_recv(pair.client, NULL, NULL));
+    NULL_ARGUMENT(partywall_channel_wait_recv(NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_channel_wake(NULL, NULL));
     NULL_ARGUMENT(partywall_loop_new_once(NULL, NULL));
     NULL_ARGUMENT(partywall_listener_address(pair.listener, NULL, 8, &len, NULL));
     NULL_ARGUMENT(partywall_listener_address(pair.listener, buffer, 8, NULL, NULL));
@@ -163,6 +177,10 @@ static void nulls(const char *address, struct pair pair, partywall_config *confi
     NULL_ARGUMENT(partywall_loop_wait(loop, NULL, 1, &len, 0, NULL));
     NULL_ARGUMENT(partywall_loop_wait(loop, &event, 1, NULL, 0, NULL));
     NULL_ARGUMENT(partywall_loop_wait(loop, &event, 0, &len, 0, NULL));
+    NULL_ARGUMENT(partywall_loop_poll_awake(NULL, &event, 1, &len, NULL));
+    NULL_ARGUMENT(partywall_loop_poll_awake(loop, NULL, 1, &len, NULL));
+    NULL_ARGUMENT(partywall_loop_poll_awake(loop, &event, 1, NULL, NULL));
+    NULL_ARGUMENT(partywall_loop_poll_awake(loop, &event, 0, &len, NULL));
     NULL_ARGUMENT(partywall_loop_next_timer(NULL, &timer));
     NULL_ARGUMENT(partywall_loop_next_timer(loop, NULL));
 
@@ -233,6 +251,7 @@ static void values(const char *address, partywall_config *config) {
     partywall_channel *channel = NULL;
     STATUS(partywall_config_set(config, "no key", 1, &error), PARTYWALL_ARGUMENT);
     CHECK(strstr(partywall_error_message(error), "no key") != NULL);
+    CHECK(strstr(partywall_error_message(error), "partywall.h") != NULL);
     OK(partywall_error_free(error));
     STATUS(partywall_config_set(config, "transport", 99, NULL), PARTYWALL_SETTING);
     STATUS(partywall_config_set(config, "streams_max", UINT64_MAX, NULL), PARTYWALL_SETTING);

@@ -26,6 +26,11 @@ static void fork_once(partywall_channel *channel) {
     int status = 0;
     partywall_reservation *reservation = NULL, *none = NULL;
     OK(partywall_channel_reserve(channel, 5000, &data, &reservation, 0, NULL));
+    partywall_loop *loop = NULL;
+    partywall_link_group *group = NULL;
+    partywall_event event;
+    OK(partywall_loop_new(&loop, NULL));
+    OK(partywall_link_group_new(&group, NULL));
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
@@ -33,6 +38,11 @@ static void fork_once(partywall_channel *channel) {
         STATUS(partywall_channel_send(channel, "x", 1, -1, NULL), PARTYWALL_FORKED);
         STATUS(partywall_channel_recv_view(channel, &view, &len, 0, NULL), PARTYWALL_FORKED);
         STATUS(partywall_channel_reserve(channel, 5, &data, &none, 0, NULL), PARTYWALL_FORKED);
+        STATUS(partywall_loop_wait(loop, &event, 1, &len, -1, NULL), PARTYWALL_FORKED);
+        STATUS(partywall_loop_wait(loop, &event, 1, &len, 0, NULL), PARTYWALL_FORKED);
+        STATUS(partywall_loop_add_links(loop, group, 1, NULL), PARTYWALL_FORKED);
+        STATUS(partywall_link_group_poll(group, &len, -1, NULL), PARTYWALL_FORKED);
+        STATUS(partywall_link_group_poll(group, &len, 0, NULL), PARTYWALL_FORKED);
         /* The memory is not mapped in the child: the library panics before it touches it. */
         STATUS(partywall_reservation_data(reservation, &data, &len), PARTYWALL_PANIC);
         STATUS(partywall_reservation_data(reservation, &data, &len), PARTYWALL_PANIC);
@@ -41,6 +51,10 @@ static void fork_once(partywall_channel *channel) {
         _exit(0);
     }
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    OK(partywall_loop_add_links(loop, group, 1, NULL));
+    OK(partywall_loop_wait(loop, &event, 1, &len, 0, NULL));
+    OK(partywall_link_group_free(group));
+    OK(partywall_loop_free(loop));
     memset(data, 'f', 5000);
     OK(partywall_channel_commit(channel, reservation, TIMEOUT_NS, NULL));
 }

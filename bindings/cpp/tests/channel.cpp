@@ -90,6 +90,23 @@ static void shortened_and_given_up(pair &ends) {
 }
 
 // A reservation of another channel is not sent, and stays the caller's.
+// What was moved away has no bytes: its memory may be gone before it.
+static void moved(pair &ends) {
+    ends.client.send("moved");
+    pw::message message = ends.server.recv(limit).value();
+    const pw::message taken = std::move(message);
+    CHECK(taken.text() == "moved" && taken.size() == 5);
+    CHECK(!message && message.size() == 0 && message.data() == nullptr);
+    CHECK(message.bytes().empty() && message.text().empty());
+    auto reserved = ends.client.reserve(100);
+    auto filled = std::move(reserved);
+    CHECK(filled.size() == 100 && filled.data() != nullptr);
+    CHECK(!reserved && reserved.size() == 0 && reserved.data() == nullptr);
+    THROWS(ends.client.commit(reserved), pw::errc::argument);
+    reserved = std::move(filled);
+    CHECK(reserved.size() == 100 && !filled && filled.size() == 0 && filled.data() == nullptr);
+}
+
 static void foreign(pair &ends) {
     auto reserved = ends.client.reserve(10);
     const auto text = THROWS(ends.server.commit(reserved), pw::errc::foreign_reservation);
@@ -98,6 +115,37 @@ static void foreign(pair &ends) {
     std::memset(reserved.data(), 'y', reserved.size());
     ends.client.commit(reserved);
     CHECK(ends.server.recv_view(limit)->size() == 10);
+}
+
+// A configuration is a value: a chain of settings makes one, and a copy has its own settings.
+static void configurations(const std::string &address) {
+    auto config = pw::config().memory_max(1 << 20).message_max(100);
+    const pw::config copy = config;
+    config.message_max(200);
+    pair small(address + ".small", copy);
+    THROWS(small.client.send(std::string(101, 'x')), pw::errc::message_too_long);
+    small.client.send(std::string(100, 'x'));
+    pw::config assigned;
+    assigned = config;
+    pair great(address + ".great", assigned);
+    great.client.send(std::string(200, 'x'));
+    const pw::config moved = std::move(config);
+    THROWS(pw::config(config), pw::errc::argument);
+    THROWS(pw::config().set("memory_mx", 1), pw::errc::argument);
+}
+
+// The message of a code that has no place among those of `errc` says what it means, too.
+static void messages_of_codes() {
+    for (const int number : {1, 101, 303, 614, 905}) {
+        const std::error_code code(number, pw::category());
+        CHECK(code.message().size() > 10 && code.message() == partywall_status_text(number));
+    }
+    std::error_code code;
+    pw::channel::connect("unix:/nonexistent/app.sock", pw::config(), code);
+    CHECK(code == pw::errc::no_socket && code == std::errc::no_such_file_or_directory);
+    CHECK(code.message() == "the path of the address does not exist");
+    const auto text = THROWS(pw::channel().send("x"), pw::errc::argument);
+    CHECK(text.find("moved from") != std::string::npos);
 }
 
 static void errors(pair &ends) {
@@ -190,11 +238,14 @@ int main(int, char **arguments) {
         properties(ends);
         values_and_texts(ends);
         shortened_and_given_up(ends);
+        moved(ends);
         foreign(ends);
         errors(ends);
         timeouts(ends);
         end(ends);
     }
     addresses(directory);
+    configurations("unix:" + directory + "/configured.sock");
+    messages_of_codes();
     return 0;
 }

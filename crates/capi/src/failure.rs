@@ -10,6 +10,7 @@
 //! cost no allocation.
 
 use partywall::ErrorCode;
+use partywall::event::Forked;
 use std::any::Any;
 use std::error::Error;
 use std::ffi::CString;
@@ -49,6 +50,14 @@ impl Failure {
     #[cold]
     pub(crate) fn null(name: &'static str) -> Self {
         Self::argument(&format!("{name} is NULL"))
+    }
+
+    /// The failure that the handle of an object of the type `name` is null.
+    #[cold]
+    pub(crate) fn no_object(name: &'static str) -> Self {
+        Self::argument(&format!(
+            "{name} is NULL: it was never made, or the C++ object that had it is empty or moved from"
+        ))
     }
 
     /// The failure that a handle names no object of the type `name`.
@@ -100,9 +109,14 @@ impl Failure {
         Self::explained(SETTING, message, 0)
     }
 
-    /// The failure of a system call that does not fail in normal operation.
+    /// The failure of a system call that does not fail in normal operation, unless the error says
+    /// that the object belongs to the parent process.
     #[cold]
     pub(crate) fn system(what: &str, error: &io::Error) -> Self {
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Forked>());
+        if let Some(forked) = inner {
+            return (*forked).into();
+        }
         let errno = error.raw_os_error().unwrap_or(0);
         Self::explained(SYSTEM, &format!("{what}: {error}"), errno)
     }

@@ -116,9 +116,11 @@ impl Group {
     /// [`ready`](Self::ready) last returned it.
     ///
     /// # Errors
-    /// The error of epoll, which a sound system never reports.
+    /// [`Forked`](partywall::event::Forked) in a forked child, and the error of epoll, which a
+    /// sound system never reports.
     pub fn poll(&self, deadline: Option<Instant>) -> io::Result<usize> {
         let inner = &self.inner;
+        inner.reactor.check_owner()?;
         let mut is_spinning = true;
         loop {
             inner.reactor.try_turn(Before::Sleeping)?;
@@ -141,6 +143,7 @@ impl Group {
     /// # Errors
     /// The errors of [`poll`](Self::poll).
     pub fn try_poll(&self) -> io::Result<usize> {
+        self.inner.reactor.check_owner()?;
         self.inner.reactor.try_turn(Before::SleepingExternally)?;
         Ok(self.inner.count_events())
     }

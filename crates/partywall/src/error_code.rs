@@ -56,6 +56,12 @@ impl ErrorCode for Fault {
     }
 }
 
+impl ErrorCode for crate::event::Forked {
+    fn code(&self) -> u32 {
+        FORKED
+    }
+}
+
 impl ErrorCode for ProtocolError {
     fn code(&self) -> u32 {
         match self {
@@ -419,6 +425,7 @@ mod tests {
     }
 
     fn walk_channels(table: &mut NumberTable) {
+        table.check("Forked", crate::event::Forked.code(), "forked");
         let peer = String::new;
         let foreign = ProtocolError::HungUp;
         walk_variants!(table, ErrorCode::code, Closed {

@@ -146,6 +146,13 @@ func (s *Session) PeerGoAway(ctx context.Context) error {
 	return s.state.PeerGoAway()
 }
 
+// IsGoingAway reports whether the peer has asked this side to open no more streams.
+func (s *Session) IsGoingAway() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state.PeerGoAway() != nil
+}
+
 // Drained waits until all streams have ended.
 func (s *Session) Drained(ctx context.Context) error {
 	s.mu.Lock()

@@ -289,6 +289,11 @@ func (s *Stream) checkWrite(written int) error {
 	if written > 0 {
 		return nil
 	}
+	return s.SendErr()
+}
+
+// SendErr returns the reason why this side can send no more on the stream, or nil.
+func (s *Stream) SendErr() error {
 	s.session.mu.Lock()
 	defer s.session.mu.Unlock()
 	return s.sendErr()

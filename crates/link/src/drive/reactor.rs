@@ -25,6 +25,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
+use partywall::event::Forked;
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::{Doorbell, EpollSet, ForkGuard, Ready};
 
@@ -282,6 +283,11 @@ impl Reactor {
     /// Time at which the earliest timer is due; `None` if no timer is set.
     pub(crate) fn next_timer(&self) -> Option<Instant> {
         self.registry().timers.first().map(|(time, _)| *time)
+    }
+
+    /// Fails in a forked child.
+    pub(crate) fn check_owner(&self) -> io::Result<()> {
+        if self.guard.is_child() { Err(Forked.into()) } else { Ok(()) }
     }
 
     /// Number of turns so far: times that a thread polled the epoll set, or blocked on it.

@@ -97,6 +97,7 @@ mod channel;
 #[expect(clippy::module_inception, reason = "an event is one object of this folder")]
 mod event;
 mod event_loop;
+mod forked;
 mod listener;
 mod ready_list;
 mod registration;
@@ -108,6 +109,7 @@ mod task;
 pub use channel::{Channel, Receiver, Sender};
 pub use event::{Event, Kinds};
 pub use event_loop::Loop;
+pub use forked::Forked;
 pub use listener::{ChannelListener, Listener};
 pub use session::Session;
 pub use source::{Attached, Source};

@@ -12,6 +12,7 @@
 //! the objects that they share with it are behind locks.
 
 use super::event::Kinds;
+use super::forked::Forked;
 use super::ready_list::{GENERATION_MAX, Key, ReadyList};
 use super::task::Task;
 use partywall_sys::epoll::EventFlags;
@@ -240,6 +241,11 @@ impl Interest {
             }
             Some(_) => self.unwatch(),
             None => {}
+        }
+        // The set is also that of the parent process, which the descriptor would wake again and
+        // again.
+        if self.registration.shared.guard.is_child() {
+            return Err(Forked.into());
         }
         let duplicate = descriptor.try_clone_to_owned()?;
         self.registration.shared.set.add(&duplicate, interest, token)?;
