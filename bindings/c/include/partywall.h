@@ -61,7 +61,7 @@ typedef struct partywall_shmipc partywall_shmipc;
 typedef struct partywall_shmipc_config partywall_shmipc_config;
 typedef struct partywall_stream partywall_stream;
 
-/* Statuses that programs compare with. SPEC.md lists all others. */
+/* Statuses that programs compare with. partywall_status_text explains these and all others. */
 #define PARTYWALL_OK 0
 #define PARTYWALL_FORKED 1
 #define PARTYWALL_SYSTEM 2
@@ -75,10 +75,19 @@ typedef struct partywall_stream partywall_stream;
 #define PARTYWALL_MESSAGE_TOO_LONG 11
 #define PARTYWALL_SETTING 13
 #define PARTYWALL_FOREIGN_RESERVATION 14
+#define PARTYWALL_REFUSED_BY_THE_PEER 205
+#define PARTYWALL_NOT_ADMITTED 206
+#define PARTYWALL_ADDRESS_SYNTAX 301
+#define PARTYWALL_ADDRESS_IN_USE 311
+#define PARTYWALL_NO_SOCKET 332
+#define PARTYWALL_NO_LISTENER 333
+#define PARTYWALL_CONNECTING_DENIED 335
 #define PARTYWALL_STREAM_STOPPED 406
 #define PARTYWALL_STREAM_RESET 407
 #define PARTYWALL_FINISHED_HERE 408
 #define PARTYWALL_STOPPED_HERE 409
+#define PARTYWALL_SESSION_CLOSED_BY_THE_PEER 411
+#define PARTYWALL_LINK_BUSY 527
 #define PARTYWALL_NOT_A_RECORD 701
 #define PARTYWALL_CALL_FAILED 711
 #define PARTYWALL_CALL_REFUSED 712
@@ -95,6 +104,11 @@ typedef struct partywall_stream partywall_stream;
 const char *partywall_version(void);
 /* Returns the number of the binary interface. A program has to be compiled again if it changes. */
 uint32_t partywall_abi(void);
+/*
+ * Returns the text of a status, for programs that pass no place for an error object. That object
+ * says more: whom the failure concerns, and what to do.
+ */
+const char *partywall_status_text(int32_t status);
 
 /* ---- Errors ------------------------------------------------------------------------------ */
 
@@ -173,6 +187,9 @@ int32_t partywall_error_free(partywall_error *error);
 
 /* Makes a configuration with the default settings. Objects copy the configuration they are given. */
 int32_t partywall_config_new(partywall_config **config, partywall_error **error);
+/* Makes a copy of a configuration. */
+int32_t partywall_config_copy(partywall_config *config, partywall_config **copy,
+                              partywall_error **error);
 /* Frees a configuration. NULL is allowed. */
 int32_t partywall_config_free(partywall_config *config);
 /*
@@ -878,6 +895,9 @@ typedef struct partywall_link_event {
 
 /* Makes a configuration of links with the default settings. */
 int32_t partywall_link_config_new(partywall_link_config **config, partywall_error **error);
+/* Makes a copy of a configuration, with the same group. */
+int32_t partywall_link_config_copy(partywall_link_config *config, partywall_link_config **copy,
+                                   partywall_error **error);
 /* Frees a configuration. NULL is allowed. */
 int32_t partywall_link_config_free(partywall_link_config *config);
 /* Sets one setting, as partywall_config_set does. */
@@ -963,7 +983,9 @@ int32_t partywall_link_server_take_open_error(partywall_link_server *server,
 int32_t partywall_link_free(partywall_link *link);
 /*
  * Closes a link in good order and frees its handle, whatever the status: the peer receives
- * PARTYWALL_FINISHED. PARTYWALL_BUSY: another call uses the link; it was freed, but not closed.
+ * PARTYWALL_FINISHED. Waits until the system has all that was sent, and for a connection as long as
+ * there is none. PARTYWALL_TIMED_OUT: both ends go on later. PARTYWALL_BUSY: another call uses the
+ * link; it was freed, but not closed.
  */
 int32_t partywall_link_close(partywall_link *link, int64_t timeout_ns, partywall_error **error);
 /* Sends a copy of `len` bytes. The link keeps them until the peer has acknowledged them. */
@@ -972,16 +994,42 @@ int32_t partywall_link_send(partywall_link *link, const void *data, size_t len, 
 /* Receives the next message. PARTYWALL_FINISHED: the peer has closed its end. */
 int32_t partywall_link_recv(partywall_link *link, partywall_link_message **message,
                             int64_t timeout_ns, partywall_error **error);
-/* Waits until a connection is attached. */
+/*
+ * Copies the name of the link, or that of the end at the peer, as partywall_listener_address copies
+ * an address. A server distinguishes its clients by them.
+ */
+int32_t partywall_link_name(partywall_link *link, void *buffer, size_t capacity, size_t *len,
+                            partywall_error **error);
+int32_t partywall_link_peer_name(partywall_link *link, void *buffer, size_t capacity, size_t *len,
+                                 partywall_error **error);
+/*
+ * Waits until a connection is attached. After PARTYWALL_TIMED_OUT, partywall_link_next_event says
+ * why none was.
+ */
 int32_t partywall_link_wait_attached(partywall_link *link, int64_t timeout_ns,
                                      partywall_error **error);
-/* Waits until the peer has acknowledged every message that was sent. */
+/*
+ * Waits until every message that was sent is with the system, or where the peer reads it. A thread
+ * that then does other work calls this first. Waits for a connection if there is none.
+ */
+int32_t partywall_link_wait_sent(partywall_link *link, int64_t timeout_ns, partywall_error **error);
+/*
+ * Waits until the peer has acknowledged every message that was sent. A peer that is gone
+ * acknowledges nothing.
+ */
 int32_t partywall_link_wait_acked(partywall_link *link, int64_t timeout_ns,
                                   partywall_error **error);
 /* Delivers every message again that was not acknowledged. */
 int32_t partywall_link_rewind(partywall_link *link, partywall_error **error);
 /* Writes how many bytes of messages the peer has not acknowledged. */
 int32_t partywall_link_unacked_bytes(partywall_link *link, uint64_t *bytes,
+                                     partywall_error **error);
+/*
+ * Writes the number of the sent stream, and the position in it at which the next message will begin,
+ * or a lower one close to that. After a restart both are the same, unless a message was sent in
+ * between: so a sender that stores them before each message knows whether its last one is kept.
+ */
+int32_t partywall_link_sent_position(partywall_link *link, uint64_t *stream, uint64_t *position,
                                      partywall_error **error);
 /* Writes the state of the link: PARTYWALL_LINK_DETACHED and so on. */
 int32_t partywall_link_status(partywall_link *link, int32_t *status);

@@ -37,6 +37,35 @@ static partywall_link *accept_link(partywall_link_server *server) {
     return link;
 }
 
+/* Both ends know the link's name and the other end's. */
+static void named(partywall_link *link, const char *peer) {
+    char text[16] = {0};
+    size_t len = 0;
+    STATUS(partywall_link_name(link, text, 5, &len, NULL), PARTYWALL_BUFFER_TOO_SHORT);
+    CHECK(len == strlen("orders") && text[0] == 0);
+    OK(partywall_link_name(link, text, sizeof text, &len, NULL));
+    CHECK(len == strlen("orders") && memcmp(text, "orders", len) == 0);
+    OK(partywall_link_peer_name(link, text, sizeof text, &len, NULL));
+    CHECK(len == strlen(peer) && memcmp(text, peer, len) == 0);
+}
+
+/* A copy of a configuration has its settings and its group, and is another object. */
+static void copied(partywall_link_config *config, partywall_link_group *group) {
+    partywall_link_config *copy = NULL;
+    partywall_link_client *client = NULL;
+    partywall_link *link = NULL;
+    int64_t timer = -1;
+    OK(partywall_link_config_copy(config, &copy, NULL));
+    OK(partywall_link_client_new(NULL, "dave", copy, &client, NULL));
+    OK(partywall_link_config_free(copy));
+    link = connect_link(client, "unix:/nonexistent/link.sock");
+    OK(partywall_link_group_poll(group, &(size_t){0}, 0, NULL));
+    OK(partywall_link_group_next_timer(group, &timer));
+    CHECK(timer >= 0); /* the link is of the group: it will try again */
+    OK(partywall_link_free(link));
+    OK(partywall_link_client_free(client));
+}
+
 /* The events of a link say why it does not attach. */
 static void refused(partywall_link *link, const char *address) {
     partywall_link_event event;
@@ -91,7 +120,7 @@ static void restart(const char *alice, const char *bob, const char *address) {
     partywall_link_message *message = NULL;
     const void *data = NULL;
     size_t len = 0;
-    uint64_t bytes = 1, position = 0;
+    uint64_t bytes = 1, position = 0, stream = 0, before = 0;
     uint32_t attempt = 0;
     int32_t status = -1;
     partywall_link_config *config = NULL;
@@ -101,16 +130,26 @@ static void restart(const char *alice, const char *bob, const char *address) {
     OK(partywall_link_config_new(&config, NULL));
     OK(partywall_link_config_set_group(config, group, NULL));
     OK(partywall_link_client_new(alice, "alice", config, &client, NULL));
+    copied(config, group);
     here = connect_link(client, address);
+    OK(partywall_link_sent_position(here, &stream, &before, NULL));
     send_numbers(here, 0, 5); /* kept, although the server is not there */
+    OK(partywall_link_sent_position(here, &stream, &position, NULL));
+    CHECK(stream != 0 && position > before);
+    STATUS(partywall_link_sent_position(here, NULL, &position, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_sent_position(here, &stream, NULL, NULL), PARTYWALL_ARGUMENT);
     refused(here, address);
     OK(partywall_link_unacked_bytes(here, &bytes, NULL));
     CHECK(bytes > 0);
+    STATUS(partywall_link_wait_sent(here, 1000, NULL), PARTYWALL_TIMED_OUT);
     STATUS(partywall_link_wait_acked(here, 1000, NULL), PARTYWALL_TIMED_OUT);
 
     OK(partywall_link_server_bind(address, bob, "bob", config, &server, NULL));
     there = accept_link(server);
     OK(partywall_link_wait_attached(here, TIMEOUT_NS, NULL));
+    OK(partywall_link_wait_sent(here, TIMEOUT_NS, NULL));
+    named(here, "bob");
+    named(there, "alice");
     OK(partywall_link_status(here, &status));
     CHECK(status == PARTYWALL_LINK_ATTACHED);
     OK(partywall_link_message_free(expect(there, 0)));

@@ -185,9 +185,21 @@ static void nulls(const char *address, struct pair pair, partywall_config *confi
     partywall_peer peer;
     partywall_sender_stats sent;
     partywall_receiver_stats received;
+    partywall_config *copy = NULL;
+    partywall_link_config *link_copy = NULL;
+    uint64_t position = 0;
     char buffer[8];
 
     NULL_ARGUMENT(partywall_config_new(NULL, NULL));
+    NULL_ARGUMENT(partywall_config_copy(NULL, &copy, NULL));
+    NULL_ARGUMENT(partywall_config_copy(config, NULL, NULL));
+    WRONG_HANDLE(partywall_config_copy((partywall_config *)loop, &copy, NULL));
+    NULL_ARGUMENT(partywall_link_config_copy(NULL, &link_copy, NULL));
+    NULL_ARGUMENT(partywall_link_name(NULL, buffer, 8, &len, NULL));
+    NULL_ARGUMENT(partywall_link_peer_name(NULL, buffer, 8, &len, NULL));
+    NULL_ARGUMENT(partywall_link_wait_sent(NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_link_sent_position(NULL, &position, &position, NULL));
+    CHECK(copy == NULL && link_copy == NULL);
     NULL_ARGUMENT(partywall_config_set(NULL, "wait", 0, NULL));
     NULL_ARGUMENT(partywall_config_set(config, NULL, 0, NULL));
     NULL_ARGUMENT(partywall_connect(NULL, NULL, &channel, NULL));
@@ -333,6 +345,7 @@ static void values(const char *address, partywall_config *config) {
     partywall_channel *channel = NULL;
     STATUS(partywall_config_set(config, "no key", 1, &error), PARTYWALL_ARGUMENT);
     CHECK(strstr(partywall_error_message(error), "no key") != NULL);
+    CHECK(strstr(partywall_error_message(error), "partywall.h") != NULL);
     OK(partywall_error_free(error));
     STATUS(partywall_config_set(config, "transport", 99, NULL), PARTYWALL_SETTING);
     STATUS(partywall_config_set(config, "streams_max", UINT64_MAX, NULL), PARTYWALL_SETTING);

@@ -13,11 +13,11 @@
 //
 // partywall/calls.hpp has calls over a stream, and partywall/lossy.hpp records that may be lost.
 //
-// Objects own what they name: they are moved, not copied, and free it when they are destroyed. A
-// moved-from object may only be destroyed or assigned to, and its calls fail with errc::argument.
-// Each operation that can fail has two overloads: one throws partywall::error, the other takes a
-// std::error_code as its last argument, throws nothing, and clears the code on success. Setters of
-// configurations throw.
+// Objects own what they name: they are moved, not copied, and free it when they are destroyed; only
+// configurations are copied. A moved-from object may only be destroyed or assigned to, and its
+// calls fail with errc::argument. Each operation that can fail has two overloads: one throws
+// partywall::error, the other takes a std::error_code as its last argument, throws nothing, and
+// clears the code on success. Setters of configurations throw.
 //
 // Threads. One thread may send on a channel or stream while another receives from it. Any number
 // may use a session, link, link_client, link_server or link_group. Every other object takes one
@@ -53,7 +53,8 @@ using std::error_code;
 
 // ---- Errors ------------------------------------------------------------------------------------
 
-/// Numbers of causes that programs compare with; SPEC.md, section 17, lists all others.
+/// Numbers of causes that programs compare with; SPEC.md, section 17, lists all others. Each code
+/// has a message(); what() of an error says more.
 enum class errc : std::int32_t {
     forked = PARTYWALL_FORKED,
     system = PARTYWALL_SYSTEM,
@@ -67,15 +68,20 @@ enum class errc : std::int32_t {
     message_too_long = PARTYWALL_MESSAGE_TOO_LONG,
     setting = PARTYWALL_SETTING,
     foreign_reservation = PARTYWALL_FOREIGN_RESERVATION,
-    not_admitted = 206,
-    address_syntax = 301,
+    handshake_timed_out = 201,
+    handshake_hang_up = 202,
+    refused_by_peer = PARTYWALL_REFUSED_BY_THE_PEER,
+    not_admitted = PARTYWALL_NOT_ADMITTED,
+    address_syntax = PARTYWALL_ADDRESS_SYNTAX,
     not_loopback = 304,
     anonymous_clients = 305,
-    address_in_use = 311,
+    address_in_use = PARTYWALL_ADDRESS_IN_USE,
+    listening_denied = 314,
     no_directory = 315,
     connecting_timed_out = 331,
-    no_socket = 332,
-    no_listener = 333,
+    no_socket = PARTYWALL_NO_SOCKET,
+    no_listener = PARTYWALL_NO_LISTENER,
+    connecting_denied = PARTYWALL_CONNECTING_DENIED,
     session_closed_here = 401,
     going_away = 403,
     no_streams = 404,
@@ -84,7 +90,7 @@ enum class errc : std::int32_t {
     stream_reset = PARTYWALL_STREAM_RESET,
     finished_here = PARTYWALL_FINISHED_HERE,
     stopped_here = PARTYWALL_STOPPED_HERE,
-    session_closed = 411,
+    session_closed = PARTYWALL_SESSION_CLOSED_BY_THE_PEER,
     link_closed = 501,
     fenced = 502,
     quarantined = 503,
@@ -95,7 +101,7 @@ enum class errc : std::int32_t {
     name_empty = 511,
     name_too_long = 512,
     directory_not_opened = 521,
-    link_busy = 527,
+    link_busy = PARTYWALL_LINK_BUSY,
     file_of_another_boot = 533,
     not_a_record = PARTYWALL_NOT_A_RECORD,
     call_failed = PARTYWALL_CALL_FAILED,
@@ -114,64 +120,7 @@ class category_type final : public std::error_category {
 public:
     const char *name() const noexcept override { return "partywall"; }
 
-    std::string message(int value) const override {
-        switch (static_cast<errc>(value)) {
-        case errc::forked: return "the object belongs to the parent process";
-        case errc::system: return "a system call failed";
-        case errc::timed_out: return "the deadline passed";
-        case errc::full: return "there is no room for the message now";
-        case errc::empty: return "there is no message now";
-        case errc::would_block: return "the operation would have to wait";
-        case errc::busy: return "another thread uses the object";
-        case errc::finished: return "the peer has ended its direction";
-        case errc::disconnected: return "the peer died or hung up";
-        case errc::message_too_long: return "the message is too long for this connection";
-        case errc::setting: return "a setting is impossible";
-        case errc::foreign_reservation: return "the memory was reserved on another channel";
-        case errc::not_admitted: return "this side does not admit the user of the peer";
-        case errc::address_syntax:
-            return "this is no address: use unix:/path, unix:@name or tcp:host:port";
-        case errc::not_loopback: return "other hosts can reach the address: use allow_remote";
-        case errc::anonymous_clients: return "TCP does not identify the clients of a link";
-        case errc::address_in_use: return "another process listens at the address";
-        case errc::no_directory: return "the directory of the address does not exist";
-        case errc::connecting_timed_out: return "the listener did not take the connection in time";
-        case errc::no_socket: return "the path of the address does not exist";
-        case errc::no_listener: return "no process listens at the address";
-        case errc::session_closed_here: return "this side has closed the session";
-        case errc::going_away: return "the peer asked for no more streams";
-        case errc::no_streams: return "the peer accepts no streams";
-        case errc::metadata_too_long: return "the metadata of the stream are too long";
-        case errc::stream_stopped: return "the peer has stopped receiving from the stream";
-        case errc::stream_reset: return "the peer has reset the stream";
-        case errc::finished_here: return "this side has ended its sending";
-        case errc::stopped_here: return "this side has ended its receiving";
-        case errc::session_closed: return "the peer has closed the session";
-        case errc::link_closed: return "the link was closed in this process";
-        case errc::fenced: return "a later owner of this end has attached";
-        case errc::quarantined: return "the two ends of the link contradict each other";
-        case errc::acknowledged_before: return "the message was acknowledged with a later one";
-        case errc::message_stale: return "the message comes again, or its epoch is over";
-        case errc::link_in_use: return "the process has this link already";
-        case errc::too_many_links: return "the server has as many links as it may";
-        case errc::name_empty: return "a name of the link is empty";
-        case errc::name_too_long: return "a name of the link has more than 255 bytes";
-        case errc::directory_not_opened: return "the directory of links cannot be opened";
-        case errc::link_busy: return "another process owns the file of the link";
-        case errc::file_of_another_boot: return "the link was not closed before the last reboot";
-        case errc::not_a_record: return "the message is no record of a lossy sender";
-        case errc::call_failed: return "the handler of the call has failed";
-        case errc::call_refused: return "the server has too many calls: try again later";
-        case errc::call_aborted: return "the server gave up the call";
-        case errc::argument:
-            return "an object is empty, an argument is out of range, or a timeout is negative";
-        case errc::handle: return "the object was freed";
-        case errc::panic: return "a defect of the library; the object cannot be used any more";
-        case errc::buffer_too_short: return "the buffer is shorter than the message";
-        case errc::handles_exhausted: return "too many objects";
-        }
-        return "error " + std::to_string(value) + " of SPEC.md, section 17";
-    }
+    std::string message(int value) const override { return partywall_status_text(value); }
 
     std::error_condition default_error_condition(int value) const noexcept override {
         switch (static_cast<errc>(value)) {
@@ -184,7 +133,10 @@ public:
         case errc::stream_reset:
         case errc::disconnected: return std::errc::connection_reset;
         case errc::address_in_use: return std::errc::address_in_use;
+        case errc::handshake_timed_out:
         case errc::connecting_timed_out: return std::errc::timed_out;
+        case errc::listening_denied:
+        case errc::connecting_denied: return std::errc::permission_denied;
         case errc::message_too_long: return std::errc::message_size;
         case errc::setting:
         case errc::argument: return std::errc::invalid_argument;
@@ -561,10 +513,16 @@ enum class after_reboot : std::uint64_t {
 namespace detail {
 
 /// The setters that configurations of connections and of links have in common.
-template <class Config, class Object, auto New, std::int32_t (*Free)(Object *), auto Set>
+template <class Config, class Object, auto New, std::int32_t (*Free)(Object *), auto Set, auto Copy>
 class settings : public handle<Object, Free> {
 public:
     settings() { call(New, this->out()); }
+    settings(const settings &other) : handle<Object, Free>() {
+        call(Copy, other.get(), this->out());
+    }
+    settings(settings &&) noexcept = default;
+    settings &operator=(const settings &other) { return *this = settings(other); }
+    settings &operator=(settings &&) noexcept = default;
 
     Config &set(const char *key, std::uint64_t value) {
         call(Set, this->get(), key, value);
@@ -591,9 +549,11 @@ protected:
 
 } // namespace detail
 
-/// Settings of channels and sessions; partywall.h lists the keys of set() and their defaults.
+/// Settings of channels and sessions, which can be copied; partywall.h lists the keys of set() and
+/// their defaults.
 class config : public detail::settings<config, partywall_config, partywall_config_new,
-                                       partywall_config_free, partywall_config_set> {
+                                       partywall_config_free, partywall_config_set,
+                                       partywall_config_copy> {
 public:
     using settings::set;
     config &set(partywall::begin_on value) { return set("begin", number(value)); }
@@ -1252,7 +1212,8 @@ public:
 /// Settings of links; partywall.h lists the keys of set() and their defaults.
 class link_config
     : public detail::settings<link_config, partywall_link_config, partywall_link_config_new,
-                              partywall_link_config_free, partywall_link_config_set> {
+                              partywall_link_config_free, partywall_link_config_set,
+                              partywall_link_config_copy> {
 public:
     using settings::set;
     link_config &set(partywall::delivery value) { return set("delivery", number(value)); }
@@ -1374,13 +1335,24 @@ public:
         return status == PARTYWALL_OK ? link_message(object) : link_message();
     }
 
-    /// Waits until a connection is attached.
+    /// The name of the link, and that of the end at the peer.
+    std::string name() const { return detail::text_of(partywall_link_name, get()); }
+    std::string peer_name() const { return detail::text_of(partywall_link_peer_name, get()); }
+
+    /// Waits until a connection is attached. After errc::timed_out next_event() says why none was.
     void wait_attached(timeout time = forever) { run(partywall_link_wait_attached, time); }
     void wait_attached(timeout time, error_code &code) noexcept {
         run(code, partywall_link_wait_attached, time);
     }
 
-    /// Waits until the peer has acknowledged every message that was sent.
+    /// Waits until every message that was sent is with the system, or where the peer reads it.
+    void wait_sent(timeout time = forever) { run(partywall_link_wait_sent, time); }
+    void wait_sent(timeout time, error_code &code) noexcept {
+        run(code, partywall_link_wait_sent, time);
+    }
+
+    /// Waits until the peer has acknowledged every message that was sent, which a peer that is gone
+    /// never does.
     void wait_acked(timeout time = forever) { run(partywall_link_wait_acked, time); }
     void wait_acked(timeout time, error_code &code) noexcept {
         run(code, partywall_link_wait_acked, time);
@@ -1397,13 +1369,22 @@ public:
         return bytes;
     }
 
+    /// The number of the sent stream, and the position in it at which the next message will begin,
+    /// or a lower one close to that. After a restart both are the same, unless a message was sent.
+    std::pair<std::uint64_t, std::uint64_t> sent_position() const {
+        std::pair<std::uint64_t, std::uint64_t> next;
+        detail::call(partywall_link_sent_position, get(), &next.first, &next.second);
+        return next;
+    }
+
     link_status status() const noexcept {
         std::int32_t number = PARTYWALL_LINK_CLOSED;
         partywall_link_status(get(), &number);
         return static_cast<link_status>(number);
     }
 
-    /// Closes the link in good order: the peer receives every message, then the end. The object is
+    /// Closes the link in good order: the peer receives every message, then the end. Waits for a
+    /// connection if there is none; after errc::timed_out both ends go on later. The object is
     /// empty then, whatever happens, unless the timeout is not valid.
     void close(timeout time = forever) {
         detail::call(partywall_link_close, time.is_valid() ? release() : nullptr, time);
@@ -1411,7 +1392,6 @@ public:
     void close(timeout time, error_code &code) noexcept {
         detail::call(code, partywall_link_close, time.is_valid() ? release() : nullptr, time);
     }
-
 
     /// Takes the oldest event, and waits for one: connections, their ends, attempts that failed.
     link_event next_event(timeout time = forever) {
@@ -1427,7 +1407,6 @@ public:
 
     /// A description of the state for logs.
     std::string status_text() const { return detail::text_of(partywall_link_status_text, get()); }
-
 };
 
 /// The end of links that connects.

@@ -74,14 +74,15 @@ template <class Object> static net::awaitable<void> ask(Object &object) {
 // Messages of every length come back, and the end is net::error::eof.
 static void channels(const std::string &where, const partywall::config &config) {
     contexts run;
-    pa::listener listener(run.there.get_executor(), where, config);
+    pa::listener listener(run.there, where, config); // a context stands for its executor
     const auto address = listener.address();
     CHECK(address.rfind(where.substr(0, where.rfind(':')), 0) == 0);
     run.serve([&]() -> net::awaitable<void> {
         co_await echo_messages(co_await listener.async_accept(use_awaitable));
     });
     run.run([&]() -> net::awaitable<void> {
-        auto channel = pa::channel::connect(run.here.get_executor(), address, config);
+        auto channel = pa::channel::connect(run.here, address, config);
+        CHECK(channel.get_executor() == net::any_io_executor(run.here.get_executor()));
         co_await ask(channel);
         channel.close_write();
         error_code code;
@@ -176,7 +177,7 @@ static void bytes(const std::string &where, const partywall::config &config) {
 // A reset is an error, not an end.
 static void resets(const std::string &address) {
     contexts run;
-    pa::acceptor acceptor(run.there.get_executor(), address);
+    pa::acceptor acceptor(net::make_strand(run.there), address);
     run.serve([&]() -> net::awaitable<void> {
         auto stream = co_await acceptor.async_accept(use_awaitable);
         auto other = co_await acceptor.async_accept(use_awaitable);
@@ -186,7 +187,7 @@ static void resets(const std::string &address) {
         co_await other.async_send("seen", use_awaitable);
     });
     run.run([&]() -> net::awaitable<void> {
-        auto session = pa::session::connect(run.here.get_executor(), address);
+        auto session = pa::session::connect(run.here, address);
         auto stream = co_await session.async_open({}, use_awaitable);
         auto other = co_await session.async_open({}, use_awaitable);
         stream.reset(5);

@@ -117,6 +117,37 @@ static void foreign(pair &ends) {
     CHECK(ends.server.recv_view(limit)->size() == 10);
 }
 
+// A configuration is a value: a chain of settings makes one, and a copy has its own settings.
+static void configurations(const std::string &address) {
+    auto config = pw::config().memory_max(1 << 20).message_max(100);
+    const pw::config copy = config;
+    config.message_max(200);
+    pair small(address + ".small", copy);
+    THROWS(small.client.send(std::string(101, 'x')), pw::errc::message_too_long);
+    small.client.send(std::string(100, 'x'));
+    pw::config assigned;
+    assigned = config;
+    pair great(address + ".great", assigned);
+    great.client.send(std::string(200, 'x'));
+    const pw::config moved = std::move(config);
+    THROWS(pw::config(config), pw::errc::argument);
+    THROWS(pw::config().set("memory_mx", 1), pw::errc::argument);
+}
+
+// The message of a code that has no place among those of `errc` says what it means, too.
+static void messages_of_codes() {
+    for (const int number : {1, 101, 303, 614, 905}) {
+        const std::error_code code(number, pw::category());
+        CHECK(code.message().size() > 10 && code.message() == partywall_status_text(number));
+    }
+    std::error_code code;
+    pw::channel::connect("unix:/nonexistent/app.sock", pw::config(), code);
+    CHECK(code == pw::errc::no_socket && code == std::errc::no_such_file_or_directory);
+    CHECK(code.message() == "the path of the address does not exist");
+    const auto text = THROWS(pw::channel().send("x"), pw::errc::argument);
+    CHECK(text.find("moved from") != std::string::npos);
+}
+
 static void errors(pair &ends) {
     std::error_code code;
     ends.server.recv_view(pw::no_wait, code);
@@ -214,5 +245,7 @@ int main(int, char **arguments) {
         end(ends);
     }
     addresses(directory);
+    configurations("unix:" + directory + "/configured.sock");
+    messages_of_codes();
     return 0;
 }

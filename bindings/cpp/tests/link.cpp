@@ -18,13 +18,17 @@ static void restart(const std::string &directory, const std::string &address) {
     const auto alice = pw::storage::directory(directory + "/alice");
     const auto bob = pw::storage::directory(directory + "/bob");
     pw::link_config config;
-    config.ring_bytes(1 << 16).slab_bytes(1 << 20).attempts_max(9);
+    config = pw::link_config().ring_bytes(1 << 16).slab_bytes(1 << 20).attempts_max(9);
     pw::link_client client(alice, "alice", config);
     auto here = client.connect(address, "bob", "orders");
     CHECK(here.status() != pw::link_status::attached && here.status() != pw::link_status::closed);
+    const auto before = here.sent_position();
     for (std::uint32_t number = 0; number < 5; number++) here.send_value(number, limit);
     CHECK(here.unacked_bytes() > 0);
+    CHECK(here.sent_position().first == before.first && here.sent_position() > before);
     std::error_code code;
+    here.wait_sent(std::chrono::milliseconds(1), code);
+    CHECK(code == pw::errc::timed_out);
     const auto refused = here.next_event(limit);
     CHECK(refused.kind == PARTYWALL_LINK_EVENT_REFUSED && refused.text[0] != 0);
     CHECK(!here.status_text().empty());
@@ -36,6 +40,8 @@ static void restart(const std::string &directory, const std::string &address) {
         auto server = pw::link_server::bind(address, bob, "bob", config);
         auto there = server.accept(limit);
         there.wait_attached(limit);
+        CHECK(there.name() == "orders" && there.peer_name() == "alice");
+        CHECK(here.name() == "orders" && here.peer_name() == "bob");
         const auto attached = there.next_event(limit, code);
         CHECK(!code && attached.kind == PARTYWALL_LINK_EVENT_ATTACHED && !attached.is_resumed);
         THROWS(there.next_event(pw::no_wait), pw::errc::empty);
@@ -121,6 +127,9 @@ static void misuse(const std::string &directory, const std::string &address) {
     THROWS(pw::link().next_event(), pw::errc::argument);
     THROWS(pw::link().status_text(), pw::errc::argument);
     THROWS(pw::link_server().last_refusal(), pw::errc::argument);
+    THROWS(pw::link().name(), pw::errc::argument);
+    THROWS(pw::link().sent_position(), pw::errc::argument);
+    THROWS(pw::link().wait_sent(), pw::errc::argument);
     THROWS(pw::link_config().set("no such key", 1), pw::errc::argument);
     THROWS(pw::link_config().dead_after(std::chrono::seconds(-1)), pw::errc::argument);
 }

@@ -35,7 +35,8 @@ pub fn run_child(arguments: &ChildArguments) -> Result<ExitCode> {
 /// the results.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     arguments.check()?;
-    plan::default_pairs(); // before a thread is pinned
+    // counts the usable CPUs before a thread is pinned, because a pinned thread sees only one
+    plan::default_pairs();
     let choice = if arguments.targets { Some(Choice::Targets) } else { arguments.scenario };
     let report_directory = report_directory(arguments, choice);
     if let Some(directory) = &report_directory {

@@ -72,6 +72,16 @@ export! {
         Ok(())
     }
 
+    /// Makes a copy of a configuration.
+    fn partywall_config_copy(
+        config: Handle<ConfigObject>, copy: Out<Handle<ConfigObject>>, error: Errors,
+    ) reports error {
+        let copy = copy.require("copy")?;
+        let settings = config.first()?.clone();
+        copy.write(Handle::insert(settings, ())?);
+        Ok(())
+    }
+
     /// Frees a configuration. A null pointer is allowed.
     fn partywall_config_free(config: Handle<ConfigObject>) {
         if !config.is_null() {
@@ -145,7 +155,11 @@ fn set(config: Config, key: &str, value: u64) -> Result<Config, Failure> {
         "linger_ns" => config.linger(time),
         "socket_mode" => config.socket_mode(choose_mode(key, value)?),
         "allow_remote" => config.allow_remote(choose(key, value, &[false, true])?),
-        _ => return Err(Failure::argument(&format!("there is no setting {key:?}"))),
+        _ => {
+            return Err(Failure::argument(&format!(
+                "there is no setting {key:?}: partywall.h lists them"
+            )));
+        }
     })
 }
 

@@ -52,6 +52,14 @@ impl Failure {
         Self::argument(&format!("{name} is NULL"))
     }
 
+    /// The failure that the handle of an object of the type `name` is null.
+    #[cold]
+    pub(crate) fn no_object(name: &'static str) -> Self {
+        Self::argument(&format!(
+            "{name} is NULL: it was never made, or the C++ object that had it is empty or moved from"
+        ))
+    }
+
     /// The failure that a handle names no object of the type `name`.
     #[cold]
     pub(crate) fn handle(name: &'static str) -> Self {

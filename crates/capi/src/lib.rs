@@ -41,6 +41,7 @@ mod reservation;
 mod session;
 mod shmipc;
 mod spare;
+mod status_text;
 mod stream;
 #[allow(unsafe_code, reason = "a lane hands its value to the one call that has locked it")]
 mod table;

@@ -2,6 +2,7 @@
 //! Functions about the library itself.
 
 use crate::export::export_value;
+use crate::status_text::status_text;
 use std::ffi::c_char;
 
 export_value! {
@@ -15,6 +16,11 @@ export_value! {
     fn partywall_abi() -> u32 {
         ABI
     } or 0
+
+    /// Returns the text of a status, which depends on its number alone.
+    fn partywall_status_text(status: i32) -> *const c_char {
+        status_text(status).as_ptr()
+    } or c"".as_ptr()
 }
 
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");

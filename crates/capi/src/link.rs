@@ -254,10 +254,30 @@ export! {
         Ok(())
     }
 
+    /// Copies the name of the link into `buffer`, without a zero byte at its end.
+    fn partywall_link_name(
+        link: Handle<LinkObject>, buffer: Buffer, capacity: usize, len: Out<usize>, error: Errors,
+    ) reports error {
+        buffer.write_text(link.share_second()?.key().link(), capacity, len)
+    }
+
+    /// Copies the name of the end at the peer into `buffer`.
+    fn partywall_link_peer_name(
+        link: Handle<LinkObject>, buffer: Buffer, capacity: usize, len: Out<usize>, error: Errors,
+    ) reports error {
+        buffer.write_text(link.share_second()?.key().remote(), capacity, len)
+    }
+
     /// Waits until a connection is attached.
     fn partywall_link_wait_attached(link: Handle<LinkObject>, timeout_ns: i64, error: Errors)
     reports error {
         Ok(link.share_second()?.wait_attached(deadline(Timeout::new(timeout_ns)))?)
+    }
+
+    /// Waits until every message that was sent has left this process.
+    fn partywall_link_wait_sent(link: Handle<LinkObject>, timeout_ns: i64, error: Errors)
+    reports error {
+        Ok(link.share_second()?.wait_sent(deadline(Timeout::new(timeout_ns)))?)
     }
 
     /// Waits until the peer has acknowledged every message that was sent.
@@ -276,6 +296,18 @@ export! {
     reports error {
         let bytes = bytes.require("bytes")?;
         bytes.write(link.share_second()?.unacked_bytes()?);
+        Ok(())
+    }
+
+    /// Writes at which position of which stream the next message will begin, or a lower one close
+    /// to it.
+    fn partywall_link_sent_position(
+        link: Handle<LinkObject>, stream: Out<u64>, position: Out<u64>, error: Errors,
+    ) reports error {
+        let (stream, position) = (stream.require("stream")?, position.require("position")?);
+        let next = link.share_second()?.sent_position()?;
+        stream.write(next.stream);
+        position.write(next.position);
         Ok(())
     }
 

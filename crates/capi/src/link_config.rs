@@ -50,6 +50,16 @@ export! {
         Ok(())
     }
 
+    /// Makes a copy of a configuration, with the same group.
+    fn partywall_link_config_copy(
+        config: Handle<LinkConfigObject>, copy: Out<Handle<LinkConfigObject>>, error: Errors,
+    ) reports error {
+        let copy = copy.require("copy")?;
+        let settings = config.first()?.clone();
+        copy.write(Handle::insert(settings, ())?);
+        Ok(())
+    }
+
     /// Frees a configuration. A null pointer is allowed.
     fn partywall_link_config_free(config: Handle<LinkConfigObject>) {
         if !config.is_null() {
@@ -89,7 +99,11 @@ fn set(config: Config, key: &str, value: u64) -> Result<Config, Failure> {
         "socket_mode" => config.socket_mode(choose_mode(key, value)?),
         "allow_remote" => config.allow_remote(choose(key, value, &[false, true])?),
         "allow_anonymous_tcp" => config.allow_anonymous_tcp(choose(key, value, &[false, true])?),
-        _ => return Err(Failure::argument(&format!("links have no setting {key:?}"))),
+        _ => {
+            return Err(Failure::argument(&format!(
+                "links have no setting {key:?}: partywall.h lists theirs"
+            )));
+        }
     })
 }
 

@@ -251,7 +251,7 @@ impl<O: Object> Handle<O> {
 
     #[cold]
     fn explain(self) -> Failure {
-        if self.is_null() { Failure::null(O::NAME) } else { Failure::handle(O::NAME) }
+        if self.is_null() { Failure::no_object(O::NAME) } else { Failure::handle(O::NAME) }
     }
 }
 

@@ -60,6 +60,11 @@ impl NumberTable {
         self
     }
 
+    /// Returns the numbers of the table, in rising order.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.rows.keys().copied()
+    }
+
     /// Checks that the table gives `number` the name `name`, and notes that the number was met.
     /// `what` names the error in the panic's message.
     ///

@@ -38,6 +38,7 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/error.hpp>
+#include <boost/asio/execution_context.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
@@ -54,6 +55,7 @@
 #include <asio/buffer.hpp>
 #include <asio/dispatch.hpp>
 #include <asio/error.hpp>
+#include <asio/execution_context.hpp>
 #include <asio/executor_work_guard.hpp>
 #include <asio/posix/stream_descriptor.hpp>
 #include <asio/post.hpp>
@@ -253,6 +255,30 @@ public:
     virtual bool flush() noexcept { return false; }
 
     std::unique_ptr<operation> pending[2];
+};
+
+/// The executor that an argument names: it is one, or belongs to an execution context such as
+/// io_context.
+class executor_argument {
+    template <class T>
+    static constexpr bool is_context = std::is_base_of_v<net::execution_context, std::decay_t<T>>;
+
+public:
+    template <class T,
+              class = std::enable_if_t<
+                  !std::is_same_v<std::decay_t<T>, executor_argument> &&
+                  (is_context<T> || std::is_convertible_v<T, net::any_io_executor>)>>
+    executor_argument(T &&of) : executor_(executor_of(of)) {}
+
+    operator const net::any_io_executor &() const noexcept { return executor_; }
+
+private:
+    template <class T> static net::any_io_executor executor_of(T &of) {
+        if constexpr (is_context<T>) return of.get_executor();
+        else return of;
+    }
+
+    net::any_io_executor executor_;
 };
 
 /// A loop below an executor: it attempts operations when the loop's descriptor is readable.
@@ -814,7 +840,7 @@ public:
     channel() = default;
 
     /// Takes over a channel that is in no loop.
-    channel(const net::any_io_executor &executor, partywall::channel open)
+    channel(const detail::executor_argument &executor, partywall::channel open)
         : messages(std::make_shared<state>(std::make_shared<detail::reactor>(executor))) {
         state_->reactor->look_at(&*state_);
         state_->tag = state_->reactor->add(*state_);
@@ -823,7 +849,7 @@ public:
     }
 
     /// Opens a channel with the listener at `address`. Waits for the handshake.
-    static channel connect(const net::any_io_executor &executor, const std::string &address,
+    static channel connect(const detail::executor_argument &executor, const std::string &address,
                            const config &with = {}) {
         return {executor, partywall::channel::connect(address, with)};
     }
@@ -848,7 +874,7 @@ class listener {
 public:
     using executor_type = net::any_io_executor;
 
-    listener(const net::any_io_executor &executor, const std::string &address,
+    listener(const detail::executor_argument &executor, const std::string &address,
              const config &with = {})
         : state_(std::make_shared<state>(std::make_shared<detail::reactor>(executor))) {
         state_->object = partywall::listener::bind(address, with);
@@ -924,8 +950,9 @@ public:
     stream() = default;
 
     /// Opens a session with the acceptor at `address`, and one stream. Waits for the handshake.
-    static inline stream connect(const net::any_io_executor &executor, const std::string &address,
-                                 const config &with = {}, bytes_view metadata = {});
+    static inline stream connect(const detail::executor_argument &executor,
+                                 const std::string &address, const config &with = {},
+                                 bytes_view metadata = {});
 
     /// The metadata with which the peer has opened the stream, valid as long as the stream.
     bytes_view metadata() const {
@@ -1172,7 +1199,7 @@ public:
     void spin_budget(std::chrono::nanoseconds budget) { hub_->reactor->spin_budget(budget); }
 
 protected:
-    explicit streams(const net::any_io_executor &executor)
+    explicit streams(const executor_argument &executor)
         : hub_(std::make_shared<hub>(std::make_shared<reactor>(executor))) {}
 
     shared_state<hub> hub_;
@@ -1184,7 +1211,7 @@ protected:
 class session : public detail::streams {
 public:
     /// Opens a session with the listener at `address`. Waits for the handshake.
-    static session connect(const net::any_io_executor &executor, const std::string &address,
+    static session connect(const detail::executor_argument &executor, const std::string &address,
                            const config &with = {}) {
         session made(executor);
         made.hub_->connect(address, with);
@@ -1209,7 +1236,7 @@ private:
 /// Accepts the streams of every session that peers open at an address.
 class acceptor : public detail::streams {
 public:
-    acceptor(const net::any_io_executor &executor, const std::string &address,
+    acceptor(const detail::executor_argument &executor, const std::string &address,
              const config &with = {})
         : streams(executor) {
         hub_->listen(address, with);
@@ -1230,7 +1257,7 @@ template <class Token> auto detail::streams::async_accept(Token &&token) {
         std::forward<Token>(token), static_cast<signature *>(nullptr));
 }
 
-inline stream stream::connect(const net::any_io_executor &executor, const std::string &address,
+inline stream stream::connect(const detail::executor_argument &executor, const std::string &address,
                               const config &with, bytes_view metadata) {
     const auto hub =
         std::make_shared<detail::hub>(std::make_shared<detail::reactor>(executor));

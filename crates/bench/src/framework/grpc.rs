@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! gRPC with tonic: a unary method that answers each payload, and one that takes a stream of them.
+//! gRPC with tonic: a unary method, which answers each payload with a payload, and a stream method,
+//! which receives many payloads in one call.
 //!
-//! The service is written as tonic's code generator writes one, so that no compiler of protocols is
+//! The service is written like the output of tonic's code generator, so no protobuf compiler is
 //! needed. All requesters share one channel of tonic, which is one HTTP/2 connection.
 
 use std::convert::Infallible;

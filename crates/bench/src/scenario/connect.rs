@@ -102,7 +102,8 @@ pub fn measure_fresh(
     Ok(Round { latency, ..round })
 }
 
-/// Runs the part of a new process, which is the client of one connection.
+/// Runs the client's part of `connect` in a process that was started for one connection: connects,
+/// sends the messages, and waits for the answer. Returns its measurements.
 pub fn connect_once<E: Endpoint>(
     cell: Cell,
     connect: impl FnOnce() -> Result<E>,

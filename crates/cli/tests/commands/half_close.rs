@@ -102,7 +102,7 @@ fn has_received_the_end(pid: u32) -> bool {
 fn death_after_a_half_close_is_noticed_while_stdin_is_silent() {
     each(|name, mut listen, mut connect| {
         if name == "auto" {
-            return; // over TCP only a send reports that the peer died
+            return; // over TCP, this side learns of the peer's death only when it sends
         }
         let (mut there, mut here) = (connect.0.stdin.take().unwrap(), listen.stdout());
         let mut byte = [0];
@@ -116,6 +116,8 @@ fn death_after_a_half_close_is_noticed_while_stdin_is_silent() {
         let errors = text(&output.stderr);
         assert_eq!(output.status.code(), Some(4), "{name}: {errors}");
         assert!(errors.contains("the peer died"), "{name}: {errors}");
-        drop(there); // the socket stays open until here
+        // the pipe to the stdin of `connect` stays open until here, so `connect` cannot end by its
+        // end
+        drop(there);
     });
 }

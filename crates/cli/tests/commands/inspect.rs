@@ -157,7 +157,7 @@ fn forked_child_lists_the_connections_of_its_parent_as_inherited() {
     let child = fork();
     assert!(child >= 0);
     if child == 0 {
-        std::thread::sleep(TIMEOUT); // until the parent kills it
+        std::thread::sleep(TIMEOUT); // the forked child waits here until its parent kills it
         _exit(0);
     }
     let (code, whole) = json(&child.to_string());

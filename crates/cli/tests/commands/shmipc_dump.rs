@@ -226,7 +226,7 @@ fn broken_invariant_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let (buffers, _) = left_behind(directory.path());
     let mut bytes = fs::read(&buffers).unwrap();
-    bytes[8] ^= 1; // changes the number of free slices of the first list
+    bytes[8] ^= 1; // the flipped bit changes the number of free slices of the first list
     fs::write(&buffers, &bytes).unwrap();
     let (code, printed, _) = dump(&[&buffers]);
     assert_eq!(code, UNSOUND, "{printed}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server and the client of calls without a runtime.
+//! The server and the client of calls in the form `blocking`, which needs no runtime.
 
 use super::{
     ABORTED, AT_ONCE, Counts, FAILURES, ONE_WAY, Outcome, REFUSED, SIZES, TIMED_OUT, Waiting,
@@ -33,14 +33,14 @@ pub fn run(task: &str, address: &str, config: &Config, number: usize) -> Outcome
     Ok(())
 }
 
-/// Limits the threads that run.
+/// Limits how many handler threads run at a time: each thread occupies one place.
 struct Places {
     free: Mutex<usize>,
     changed: Condvar,
 }
 
 impl Places {
-    /// Takes a place, once one is free.
+    /// Waits until a place is free, and occupies it.
     fn take(&self) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         while *free == 0 {
@@ -65,7 +65,8 @@ fn serve(address: &str, config: &Config, limit: usize) -> Outcome {
     let places = Places { free: Mutex::new(limit), changed: Condvar::new() };
     let code = thread::scope(|scope| {
         loop {
-            // While all places are taken, the threads that wait receive what arrives.
+            // This thread receives no call while all places are occupied. Meanwhile the handler
+            // threads that poll `is_cancelled` receive the arriving messages.
             places.take();
             let request = match server.recv(None) {
                 Ok(Some(request)) => request,
@@ -80,12 +81,14 @@ fn serve(address: &str, config: &Config, limit: usize) -> Outcome {
         }
     });
     println!("served {code}");
-    // The client closes the session once it has received everything.
+    // The server accepts until the client, which has then received every answer, closes the
+    // session.
     while let Ok(Some(_)) = session.accept() {}
     Ok(())
 }
 
-/// Answers a call. An error is ignored: `recv` returns it, too.
+/// Answers a call as its first byte says. An error of the answer is ignored, because the server's
+/// `recv` returns it, too.
 fn handle(counts: &Arc<Counts>, request: Request) {
     let _ = match request.first() {
         Some(b'e') => {
@@ -109,11 +112,11 @@ fn handle(counts: &Arc<Counts>, request: Request) {
             return;
         }
         Some(b's') => request.answer(&counts.add([0; 3]).map(u32::to_le_bytes).concat(), None),
-        _ => return, // the call is aborted
+        _ => return, // dropping the request aborts the call
     };
 }
 
-/// Makes each kind of call.
+/// Makes calls of each kind that the server knows, and checks their results.
 fn call(client: &Client, count: usize) -> Outcome {
     for len in SIZES {
         check(&echo(len), &client.call(&echo(len), Some(soon()))?)?;
@@ -142,18 +145,19 @@ fn call(client: &Client, count: usize) -> Outcome {
     Ok(())
 }
 
-/// Waits for the oldest of the calls, and checks its answer.
+/// Waits for the answer of the call that was made first, and checks the answer.
 fn check_next(under_way: &mut VecDeque<(usize, Call)>) -> Outcome {
     let (len, mut call) = under_way.pop_front().ok_or("no call is under way")?;
     check(&echo(len), &call.wait(Some(soon()))?)
 }
 
-/// Begins calls that wait.
+/// Makes calls `w`, whose handlers never answer.
 fn begin(client: &Client, count: usize) -> Result<Vec<Call>, CallError> {
     (0..count).map(|_| client.begin(b"w", None)).collect()
 }
 
-/// Cancels calls, and lets the deadline of one pass. Each handler ends.
+/// Cancels three calls, and lets the deadline of a fourth call pass; each time the server must end
+/// the handler.
 fn give_up(client: &Client) -> Outcome {
     let calls = begin(client, 3)?;
     reach(client, |[begun, _, _]| begun == 3)?;
@@ -164,7 +168,8 @@ fn give_up(client: &Client) -> Outcome {
     reach(client, |[begun, ended, _]| begun == ended)
 }
 
-/// Makes as many calls that wait as the server runs and keeps waiting, then one more.
+/// Makes as many calls `w` as the server runs and keeps waiting, and then one more, which the
+/// server must refuse.
 fn exceed(client: &Client, limit: usize) -> Outcome {
     let calls = begin(client, 2 * limit)?;
     expect(client.call(b"e", Some(soon())), REFUSED)?;
@@ -179,7 +184,7 @@ fn exceed(client: &Client, limit: usize) -> Outcome {
     Ok(())
 }
 
-/// Makes calls that wait, until the server has gone.
+/// Makes calls `w`, which are never answered, and waits until they fail because the server is gone.
 fn lose(client: &Client, count: usize) -> Outcome {
     let calls = begin(client, count)?;
     reach(client, |[begun, _, _]| begun as usize == count)?;
@@ -195,7 +200,7 @@ fn lose(client: &Client, count: usize) -> Outcome {
     Ok(())
 }
 
-/// Asks for the counts of the server until they are as expected.
+/// Asks the server for its counts of handlers again and again, until the counts are as expected.
 fn reach(client: &Client, expected: impl Fn([u32; 3]) -> bool) -> Result<(), Box<dyn Error>> {
     let deadline = Some(soon());
     while !expected(counts(&client.call(b"s", deadline)?)) {}

@@ -63,12 +63,13 @@ fn main() -> Outcome {
     }
 }
 
-/// How many calls `w` have begun, how many have ended, and how many calls `o` there were.
+/// Three counts: the handlers of calls `w` that have begun, those that have ended, and the one-way
+/// calls `o`.
 #[derive(Default)]
 struct Counts(Mutex<[u32; 3]>);
 
 impl Counts {
-    /// Counts one more call, and returns all counts.
+    /// Adds `added` to the three counts, and returns their sums.
     fn add(&self, added: [u32; 3]) -> [u32; 3] {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (count, added) in counts.iter_mut().zip(added) {
@@ -78,7 +79,8 @@ impl Counts {
     }
 }
 
-/// A call that waits. Dropping it is the end of its handler.
+/// Held by the handler of a call `w`. Its creation counts a begun handler, and its drop an ended
+/// one.
 struct Waiting(Arc<Counts>);
 
 impl Waiting {
@@ -96,17 +98,17 @@ impl Drop for Waiting {
     }
 }
 
-/// The limits of a server: `limit` calls run, and `limit` wait.
+/// The limits of a server that runs `limit` calls at a time and keeps `limit` more waiting.
 fn limits(limit: usize) -> CallsConfig {
     CallsConfig::default().running_max(limit).waiting_max(limit)
 }
 
-/// The code and the detail of a call `f`.
+/// Returns the error code and the detail in the bytes of a call `f`.
 fn failure(call: &[u8]) -> (u32, &[u8]) {
     (u32::from_le_bytes([call[1], call[2], call[3], call[4]]), &call[5..])
 }
 
-/// The counts in the answer to a call `s`.
+/// Returns the three counts in the answer to a call `s`.
 fn counts(answer: &[u8]) -> [u32; 3] {
     let word = |at: usize| [answer[at], answer[at + 1], answer[at + 2], answer[at + 3]];
     [0, 4, 8].map(|at| u32::from_le_bytes(word(at)))
@@ -126,7 +128,7 @@ fn expect<T: std::fmt::Debug>(called: Result<T, CallError>, code: u32) -> Outcom
     }
 }
 
-/// Checks that a call `f` has failed with `code` and `detail`.
+/// Checks that a call `f` has failed with the error `code` and the bytes `detail`.
 fn expect_failure<T: std::fmt::Debug>(
     called: Result<T, CallError>,
     code: u32,
@@ -142,32 +144,32 @@ fn expect_failure<T: std::fmt::Debug>(
     }
 }
 
-/// Prints how calls have ended whose server has gone.
+/// Prints how many calls failed because the server is gone, and the codes of their errors.
 fn report_lost(codes: &mut Vec<u32>) {
     let count = codes.len();
     codes.dedup();
     println!("lost {count} {}", codes.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
 }
 
-/// A call of `len` bytes that is answered by itself.
+/// Makes the bytes of a call `e` of `len` bytes, whose answer is equal to the call.
 fn echo(len: usize) -> Vec<u8> {
     let mut call = pattern(len, len as u64);
     call[0] = b'e';
     call
 }
 
-/// A call that fails with `code` and `detail`.
+/// Makes the bytes of a call `f`, which fails with `code` and `detail`.
 fn failing(code: u32, detail: &[u8]) -> Vec<u8> {
     [b"f", &u32::to_le_bytes(code)[..], detail].concat()
 }
 
-/// Codes and details of calls that fail.
+/// The error codes and details with which the test makes calls fail.
 const FAILURES: [(u32, &[u8]); 2] = [(7, b"why"), (0xffff_feff, b"")];
 const SIZES: [usize; 9] = [1, 16, 495, 496, 497, 1024, 65_536, 1 << 20, 4 << 20];
-/// Calls that are under way at a time.
+/// Number of calls that the client keeps in flight.
 const AT_ONCE: usize = 16;
 const ONE_WAY: u32 = 10;
-/// Error numbers of SPEC 17.
+/// Numbers of errors that SPEC 17 assigns: here of a deadline that has passed.
 const TIMED_OUT: u32 = 4;
 const REFUSED: u32 = 712;
 const ABORTED: u32 = 713;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server and the client of calls on tokio.
+//! The server and the client of calls in the form `tokio`.
 
 use super::{
     ABORTED, AT_ONCE, Counts, FAILURES, ONE_WAY, Outcome, REFUSED, SIZES, TIMED_OUT, Waiting,
@@ -43,7 +43,8 @@ async fn serve(address: &str, config: &Config, limit: usize) -> Outcome {
     let handler = move |request| handle(Arc::clone(&counts), request);
     let served = Server::with(stream, limits).serve(handler).await;
     println!("served {}", served.map_or_else(|error| error.code(), |()| 0));
-    // The client closes the session once it has received everything.
+    // The server accepts until the client, which has then received every answer, closes the
+    // session.
     while let Ok(Some(_)) = session.accept().await {}
     Ok(())
 }
@@ -68,7 +69,7 @@ async fn handle(counts: Arc<Counts>, request: Request) -> Result<Vec<u8>, Failur
     }
 }
 
-/// Makes each kind of call.
+/// Makes calls of each kind that the server knows, and checks their results.
 async fn call(client: &Client, count: usize) -> Outcome {
     for len in SIZES {
         check(&echo(len), &client.call_deadline(&echo(len), soon()).await?)?;
@@ -104,13 +105,13 @@ async fn call(client: &Client, count: usize) -> Outcome {
 
 type Answered = (Vec<u8>, Result<Message, CallError>);
 
-/// Waits for one of the calls, and checks its answer.
+/// Waits until any of the calls in flight is answered, and checks the answer.
 async fn check_next(under_way: &mut JoinSet<Answered>) -> Outcome {
     let (call, answer) = under_way.join_next().await.ok_or("no call is under way")??;
     check(&call, &answer?)
 }
 
-/// Begins calls that wait.
+/// Makes calls `w`, whose handlers never answer.
 fn begin(client: &Client, count: usize) -> JoinSet<Result<Message, CallError>> {
     let mut calls = JoinSet::new();
     for _ in 0..count {
@@ -120,7 +121,8 @@ fn begin(client: &Client, count: usize) -> JoinSet<Result<Message, CallError>> {
     calls
 }
 
-/// Cancels calls, and lets the deadline of one pass. Each handler ends.
+/// Cancels three calls, and lets the deadline of a fourth call pass; each time the server must end
+/// the handler.
 async fn give_up(client: &Client) -> Outcome {
     let calls = begin(client, 3);
     reach(client, |[begun, _, _]| begun == 3).await?;
@@ -131,7 +133,8 @@ async fn give_up(client: &Client) -> Outcome {
     reach(client, |[begun, ended, _]| begun == ended).await
 }
 
-/// Makes one call more than the server runs and keeps waiting.
+/// Makes one call `w` more than the server runs and keeps waiting, so that the server must refuse
+/// one of them.
 async fn exceed(client: &Client, limit: usize) -> Outcome {
     let mut calls = begin(client, 2 * limit + 1);
     expect(calls.join_next().await.ok_or("no call was made")??, REFUSED)?;
@@ -146,7 +149,7 @@ async fn exceed(client: &Client, limit: usize) -> Outcome {
     Ok(())
 }
 
-/// Makes calls that wait, until the server has gone.
+/// Makes calls `w`, which are never answered, and waits until they fail because the server is gone.
 async fn lose(client: &Client, count: usize) -> Outcome {
     let mut calls = begin(client, count);
     reach(client, |[begun, _, _]| begun as usize == count).await?;
@@ -162,7 +165,7 @@ async fn lose(client: &Client, count: usize) -> Outcome {
     Ok(())
 }
 
-/// Asks for the counts of the server until they are as expected.
+/// Asks the server for its counts of handlers again and again, until the counts are as expected.
 async fn reach(client: &Client, expected: impl Fn([u32; 3]) -> bool) -> Result<(), Box<dyn Error>> {
     let deadline = soon();
     while !expected(counts(&client.call_deadline(b"s", deadline).await?)) {}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls without a runtime: answered in any order, given up in time, and each with a result.
+//! Tests of calls without a runtime: answers in any order, cancelled calls, deadlines, and the
+//! result of each call.
 
 use partywall::blocking::{Listener, Session, Stream, connect_with};
 use partywall::{Begin, Config, StreamRecvError};
@@ -151,7 +152,8 @@ fn deadline_ends_the_call_on_both_sides() {
         thread::yield_now();
     }
     drop(request);
-    // The server's error and the client's CANCEL cross; the stream goes on.
+    // The server sends an error for the aborted call while the client sends CANCEL for it. Neither
+    // message breaks the stream.
     drop(call);
     let mut next = client.begin(b"next", soon()).unwrap();
     server.recv(soon()).unwrap().unwrap().answer(b"here", soon()).unwrap();
@@ -165,7 +167,8 @@ fn calls_beyond_the_limit_are_refused() {
     let first = server.recv(soon()).unwrap().unwrap();
     let until = Instant::now() + TIMEOUT;
     let refused = loop {
-        // The one that waits stays there, and the third finds no place.
+        // This call makes the server receive. The second call then waits for the server's `recv`,
+        // so the third call exceeds `waiting_max` and is refused.
         let _ = first.is_cancelled();
         match calls[2].wait(Some(Instant::now() + Duration::from_millis(1))) {
             Err(CallError::DeadlineExceeded) => assert!(Instant::now() < until, "no refusal"),
@@ -255,7 +258,7 @@ fn answers_and_slots_reach_their_threads_although_another_goes_on_receiving() {
             request.answer(b"now", None).unwrap();
         }
     });
-    // The two threads also wait for each other's slot.
+    // Each of the two threads may have to wait until the other frees a slot.
     let (done, finished) = mpsc::channel();
     for _ in 0..2 {
         let (client, done) = (client.clone(), done.clone());

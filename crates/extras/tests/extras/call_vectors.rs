@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The messages of `spec/calls.tsv` have the outcomes that its rows say, for a server and for a
-//! client. An implementation in another language reads the same table.
+//! Tests that a server and a client react to the messages of `spec/calls.tsv` as its rows say.
+//! Implementations in other languages read the same table.
 
 use partywall::blocking::{Listener, Session, Stream, connect_with};
 use partywall::{Config, ErrorCode, StreamRecvError};
@@ -9,10 +9,10 @@ use partywall_extras::calls::{CallError, CallsConfig, Lost, VIOLATION};
 use partywall_testkit::{Directory, soon};
 use std::thread;
 
-/// Number of rows in the table.
+/// Number of rows in `spec/calls.tsv`.
 const VECTORS: usize = 56;
 
-/// One row of the table.
+/// One row of `spec/calls.tsv`.
 struct Vector<'a> {
     name: &'a str,
     reader: &'a str,
@@ -66,7 +66,7 @@ fn messages_have_the_outcome_of_their_row() {
     }
 }
 
-/// Has a server read the messages, and returns the outcome.
+/// Sends the messages of a row to a server, and returns how the server's stream ended.
 fn serve(vector: &Vector<'_>, stream: Stream, mut peer: Stream) -> u32 {
     send(vector, &mut peer);
     let server = Server::new(stream, CallsConfig::default());
@@ -85,7 +85,8 @@ fn serve(vector: &Vector<'_>, stream: Stream, mut peer: Stream) -> u32 {
     outcome
 }
 
-/// Has a client read the messages, after it has made its calls, and returns the outcome.
+/// Sends the messages of a row to a client that has made its calls, and returns how the client's
+/// stream ended.
 fn call(vector: &Vector<'_>, stream: Stream, mut peer: Stream) -> u32 {
     let client = Client::new(stream, CallsConfig::default());
     let mut calls = Vec::new();
@@ -95,7 +96,8 @@ fn call(vector: &Vector<'_>, stream: Stream, mut peer: Stream) -> u32 {
     }
     send(vector, &mut peer);
     let outcome = loop {
-        // Without a call that waits, a client does not receive.
+        // A client receives messages only during a call, so a further call is made if no earlier
+        // one waits.
         let called = match calls.pop() {
             Some(mut call) => call.wait(Some(soon())),
             None => client.call(b"", Some(soon())),
@@ -118,7 +120,8 @@ fn send(vector: &Vector<'_>, peer: &mut Stream) {
     peer.finish();
 }
 
-/// The reader ends its direction with a reset after a violation, otherwise in good order.
+/// Checks how the tested side ended its own direction: with a reset after a violation, or else in
+/// good order.
 fn check_end(vector: &Vector<'_>, peer: &mut Stream) {
     let end = loop {
         match peer.recv_deadline(soon()) {

@@ -103,7 +103,7 @@ impl Wire {
                 _ => read_some(&self.socket, &mut self.input),
             };
             let (count, room) = match read {
-                Ok((0, _)) => return Err(self.broken(core, "the peer hung up".to_owned())),
+                Ok((0, _)) => return Err(self.broken(core, self.hang_up().to_owned())),
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => {
@@ -240,6 +240,14 @@ impl Wire {
         observer.map_err(|error| End::Broken(format!("epoll: {error}")))?;
         self.is_write_blocked = is_blocked;
         Ok(())
+    }
+
+    /// Returns what the peer's end of the connection means.
+    const fn hang_up(&self) -> &'static str {
+        if self.active_since.is_some() {
+            return "the peer hung up";
+        }
+        "the peer hung up during the handshake: is it an end of a link, and what does its log say?"
     }
 
     fn broken(&mut self, core: &mut LinkState, words: String) -> End {

@@ -64,7 +64,7 @@ pub fn set_this_boot(path: &Path) {
         let at = OWNER_OFFSET + slot * PAGE_SLOT_STRIDE;
         let mut bytes = [0; size_of::<OwnerRecord>()];
         if file.read_exact_at(&mut bytes, at).is_err() {
-            continue; // the file ends before
+            continue; // the file ends before this owner record
         }
         let record = OwnerRecord::read_from_bytes(&bytes).unwrap();
         if record.sealed() == record {

@@ -133,8 +133,9 @@ fn listener_without_descriptors_is_not_ready_again_at_once() {
     assert!(second.wait().success());
 }
 
-/// Code of the second process: connections wait while no descriptor is free. The listener reports
-/// it once, and its descriptor is not readable until a later attempt is due.
+/// Code of the second process: eight connections wait while no descriptor is free. The listener
+/// must report the shortage, and its descriptor must not be readable before the listener tries
+/// again.
 #[test]
 fn short() {
     if role().is_none() {
@@ -143,7 +144,8 @@ fn short() {
     let place = Directory::new();
     let config = Config::default();
     let mut listener = Listener::bind_with(place.address("limited"), &config).unwrap();
-    // One peer has been silent for so long that the listener may give up its place.
+    // A peer that has sent nothing for 300 ms: the listener may close its connection in favour of
+    // another peer.
     let silent = UnixStream::connect(place.path("limited")).unwrap();
     let accepted = listener.accept_deadline(Instant::now() + Duration::from_millis(300));
     assert!(matches!(accepted, Err(AcceptError::TimedOut)), "{accepted:?}");
@@ -167,8 +169,9 @@ fn loop_that_reports_once_reports_a_listener_again_after_a_shortage() {
     assert!(second.wait().success());
 }
 
-/// Code of the second process: a listener in a loop that reports once finds no descriptor free for
-/// a waiting connection. Once there are some, the loop reports the listener again.
+/// Code of the second process: a listener in a loop that reports each event only once finds no free
+/// descriptor for a waiting connection. Once a descriptor is free again, the loop must report the
+/// listener again.
 #[test]
 fn once() {
     if role().is_none() {
@@ -182,7 +185,8 @@ fn once() {
         (0..8).map(|_| UnixStream::connect(place.path("limited")).unwrap()).collect();
     let exhausted = Exhausted::new();
     let mut ready = Vec::new();
-    // The program waits in the loop after every error, as it does after every other event.
+    // The program waits in the loop again after every `TimedOut`, as an application does, until
+    // `try_accept` reports the shortage of descriptors.
     let error = loop {
         assert!(events.wait(&mut ready, Some(soon())).unwrap() > 0, "the listener is not reported");
         match listener.try_accept() {
@@ -231,7 +235,7 @@ fn full() {
     exhausted.restore_limit();
     let numbers = open_descriptors(Process::Own).unwrap();
     drop(exhausted);
-    // The peer has sent nothing yet, so its handshake is under way.
+    // The peer has sent nothing yet, so `try_accept` returns no channel, and no error either.
     assert!(matches!(accepted, Err(AcceptError::TimedOut)), "{accepted:?}");
     // To accept the connection, the listener has closed the region that it had made in advance, and
     // its two doorbells. Afterwards one descriptor, the connection, is open in their place.
@@ -240,9 +244,9 @@ fn full() {
     assert!(matches!(open(&mut listener, &place, &config), Some(Transport::SharedMemory)));
 }
 
-/// A process without a free descriptor, until this value is dropped.
+/// Keeps this process without a free descriptor until the value is dropped.
 struct Exhausted {
-    /// Number of descriptors that the process may have open, all of which are.
+    /// The lowered descriptor limit of the process: as many descriptors are open as it allows.
     limit: usize,
     limits_before: (u64, u64),
     /// Files that were opened until no descriptor below the limit was free.
@@ -260,7 +264,8 @@ impl Exhausted {
         Self { limit, limits_before: (soft, hard), files }
     }
 
-    /// Raises the limit again, so that tests may look at the descriptors that are open.
+    /// Raises the descriptor limit again, so that a test can list the open descriptors, which takes
+    /// a descriptor itself.
     fn restore_limit(&self) {
         let (soft, hard) = self.limits_before;
         setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();

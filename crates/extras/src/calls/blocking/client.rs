@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The client of calls without a runtime. One of the threads that wait receives, for all of them.
+//! The client of calls without a runtime. Of the threads that wait for answers, one at a time
+//! receives messages, and it receives them for all waiting threads.
 //!
 //! # Invariants
 //!
-//! - A call holds one of `in_flight_max` slots from its id until its answer, or until its CANCEL is
-//!   sent.
-//! - The receiving stream is in the state while no thread receives. A thread that puts it back
-//!   notifies all waiting threads, and each of them then looks for its own answer.
-//! - A CANCEL that could not be sent stays in `cancels`. It is sent by the thread that had the
-//!   sending stream, or by one that waits: it looks again every `SEND_SLICE`, or every
-//!   `LOOK_AGAIN` if the CANCEL came up later. If no thread makes a call or waits for one, the
-//!   CANCEL waits for the next that does.
+//! - Each call occupies one of `in_flight_max` slots, from the choice of its id until its answer
+//!   arrives or its CANCEL is sent.
+//! - The receiving stream is in `State::recv` while no thread receives. A thread that puts the
+//!   stream back notifies all waiting threads, and each then looks for its own answer.
+//! - A CANCEL for which the stream has no room stays in `cancels`. The thread that used the sending
+//!   stream sends it later, or a waiting thread does: it tries again every `SEND_SLICE`, or every
+//!   `LOOK_AGAIN` if the CANCEL was added after its wait began. If no thread makes a call or waits
+//!   for one, the CANCEL is sent during the next call.
 
 use super::super::frame::{Frame, HEADER_BYTES, left_us};
 use super::super::pending::{Left, Pending};
@@ -26,13 +27,15 @@ use std::time::Instant;
 
 /// Makes calls over a stream, from any number of threads. Clones share the stream.
 ///
-/// Dropping the last clone, and the last [`Call`], ends the direction to the server.
+/// Dropping the last clone of the client and the last of its [`Call`]s ends the direction to the
+/// server.
 #[derive(Clone, Debug)]
 pub struct Client {
     shared: Arc<Shared>,
 }
 
-/// A call that was sent. Dropping it before its answer cancels the call.
+/// A call that was sent and whose answer [`wait`](Self::wait) returns. Dropping the value before
+/// the answer cancels the call.
 #[derive(Debug)]
 pub struct Call {
     shared: Arc<Shared>,
@@ -53,12 +56,12 @@ struct Shared {
 struct State {
     pending: Pending<()>,
     answers: HashMap<u64, Result<Message, CallError>>,
-    /// Calls that hold a slot.
+    /// Number of slots that calls occupy; at most `in_flight_max`.
     in_flight: usize,
-    /// Calls whose CANCEL was not sent yet. Only the thread that has the sending stream removes
-    /// any.
+    /// Ids of the cancelled calls whose CANCEL is not sent yet. Only the thread that has the
+    /// sending stream removes ids.
     cancels: VecDeque<u64>,
-    /// `None` while a thread receives.
+    /// The receiving stream; `None` while a thread receives from it.
     recv: Option<RecvStream>,
     over: Option<Lost>,
 }
@@ -71,7 +74,8 @@ impl Client {
         Self::over(send, recv, config)
     }
 
-    /// Makes a client over the two directions of a stream.
+    /// Makes a client over the sending and the receiving direction of a stream, with the limits of
+    /// `config`.
     #[must_use]
     pub fn over(send: SendStream, recv: RecvStream, config: CallsConfig) -> Self {
         let state = State {
@@ -87,7 +91,8 @@ impl Client {
         Self { shared: Arc::new(Shared { send, state, changed: Condvar::new(), in_flight_max }) }
     }
 
-    /// Makes a call and waits for the answer until `deadline`, which the server gets, too.
+    /// Makes a call and waits for the answer until `deadline`. The server gets the deadline as
+    /// well.
     ///
     /// # Errors
     /// [`CallError::DeadlineExceeded`] if the deadline passed; another [`CallError`] if the call
@@ -96,8 +101,8 @@ impl Client {
         self.begin(payload, deadline)?.wait(deadline)
     }
 
-    /// Sends a call. It waits while as many calls are in flight as may be, and for room. `deadline`
-    /// is that of the call, which the server gets.
+    /// Sends a call. This method waits until fewer than `in_flight_max` calls are in flight, and
+    /// until the stream has room. It also gives the server the `deadline` of the call.
     ///
     /// # Errors
     /// [`CallError::DeadlineExceeded`] if the call could not be sent in time; another [`CallError`]
@@ -157,7 +162,7 @@ impl Call {
     }
 
     /// Waits for the answer until `deadline`, or until the deadline of the call if that is earlier.
-    /// After a time-out the call is still in flight: wait again, or drop it.
+    /// After a time-out the call is still in flight: the caller may wait again, or drop it.
     ///
     /// # Errors
     /// [`CallError::DeadlineExceeded`] if no answer came in time; another [`CallError`] if the call
@@ -195,7 +200,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a slot for one more call.
+    /// Waits until one of the `in_flight_max` slots is free, and occupies it for a call.
     fn take_slot(&self, deadline: Option<Instant>) -> Result<(), CallError> {
         self.send_cancels();
         let taken = self.drive(deadline, |state| {
@@ -205,15 +210,15 @@ impl Shared {
         taken.map_err(|lost| lost.map_or(CallError::DeadlineExceeded, CallError::Lost))
     }
 
-    /// Gives a slot back, and returns the error for which that happens.
+    /// Frees the slot of a call that could not be sent, and returns `error`, the reason.
     fn leave_slot(&self, error: CallError) -> CallError {
         self.lock().in_flight -= 1;
         self.changed.notify_all();
         error
     }
 
-    /// Receives, or waits for the thread that receives, until `look` finds something. Returns `Err`
-    /// with the end of the stream, or with `None` at the deadline.
+    /// Receives messages until `look` returns a value, or waits while another thread receives them.
+    /// Returns the end of the stream as `Err(Some(_))`, and a passed deadline as `Err(None)`.
     fn drive<T>(
         &self,
         deadline: Option<Instant>,
@@ -237,8 +242,9 @@ impl Shared {
                 let is_empty = self.receive(recv, |recv| recv.recv_deadline(until));
                 is_late = is_empty && deadline == Some(until);
             } else {
-                // The thread that receives puts the stream back after each message, and may take
-                // it again before this one runs. So one notification ends the wait.
+                // The receiving thread notifies after each message. It may take the stream again
+                // before this thread runs, so this thread stops waiting after one notification
+                // instead of waiting for the stream.
                 drop(wait_once(&self.changed, state, until));
                 is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             }
@@ -247,7 +253,8 @@ impl Shared {
         }
     }
 
-    /// Receives the messages that have arrived, unless another thread does.
+    /// Receives the messages that have already arrived, up to `BETWEEN_MAX`, unless another thread
+    /// is receiving.
     fn receive_arrived(&self) {
         for _ in 0..BETWEEN_MAX {
             let Some(recv) = self.lock().recv.take() else { return };
@@ -257,7 +264,8 @@ impl Shared {
         }
     }
 
-    /// Receives one message by `recv`, and puts the stream back. Returns true if none came.
+    /// Receives at most one message by the function `recv`, and puts the stream back into the
+    /// state. Returns true if no message arrived.
     fn receive(
         &self,
         mut stream: RecvStream,
@@ -283,8 +291,8 @@ impl Shared {
         result.unwrap_or(false)
     }
 
-    /// Calls `act` with the sending stream, then sends what threads could not send meanwhile that
-    /// gave calls up.
+    /// Calls `act` with the sending stream. Then sends the CANCELs that other threads could not
+    /// send, because this thread had the stream.
     fn with_send<T>(
         &self,
         deadline: Option<Instant>,
@@ -297,8 +305,8 @@ impl Shared {
         acted
     }
 
-    /// Sends CANCEL for calls that were given up, as far as there is room now. If another thread
-    /// has the sending stream, that one does it.
+    /// Sends CANCEL for the cancelled calls, as far as the stream has room now. If another thread
+    /// has the sending stream, this method does nothing, because that thread sends them.
     fn send_cancels(&self) {
         while !self.lock().cancels.is_empty() {
             let Some(mut send) = self.send.try_take() else { return };
@@ -308,14 +316,16 @@ impl Shared {
         }
     }
 
-    /// Sends CANCEL for one call. Returns false if there is no room now.
+    /// Sends CANCEL for the first cancelled call in `cancels`. Returns false if the stream has no
+    /// room now.
     fn send_cancel(&self, send: &mut SendStream) -> bool {
         let Some(id) = self.lock().cancels.front().copied() else { return true };
         let sent = send_until(send, Frame::Cancel { id }, &[], Instant::now());
         if let Err(StreamSendError::TimedOut | StreamSendError::Full) = sent {
             return false;
         }
-        // If the stream has ended, so have its calls: `recv` reports that.
+        // Any other error says that the stream has ended. All calls end with the stream, and
+        // waiting threads learn this from receiving, so the error is ignored here.
         let mut state = self.lock();
         state.cancels.pop_front();
         state.in_flight -= 1;
@@ -330,7 +340,7 @@ impl State {
         self.over.clone().map_or(Ok(()), Err)
     }
 
-    /// Keeps the answer in `message` for its call.
+    /// Stores the answer in `message` for the thread that waits for it.
     fn receive(&mut self, mut message: Message) -> Result<(), CallViolation> {
         let frame = Frame::decode(&message)?;
         message.advance(HEADER_BYTES);
@@ -348,7 +358,7 @@ impl State {
         Ok(())
     }
 
-    /// Ends every call that has no answer.
+    /// Records the end of the stream, with which every unanswered call fails.
     fn end(&mut self, lost: Lost) {
         self.pending.end();
         self.over.get_or_insert(lost);

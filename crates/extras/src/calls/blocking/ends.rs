@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A client and a server on one stream, for tests. Few messages use up the credit of the stream.
+//! A client and a server of calls on one stream, for unit tests. The window of the stream is so
+//! small that a few messages use up the credit.
 
 use super::super::{CallError, CallsConfig};
 use super::{Call, Client, Request, Server};
@@ -8,7 +9,7 @@ use partywall::{Begin, Config};
 use std::thread;
 use std::time::Instant;
 
-/// A client and a server on one stream.
+/// A client and a server of calls on one stream, and their sessions.
 pub(super) struct Ends {
     pub(super) client: Client,
     pub(super) server: Server,
@@ -31,13 +32,13 @@ impl Ends {
         Self { client, server, _sessions: (here, there), _directory: directory }
     }
 
-    /// Makes a call that the server receives.
+    /// Sends a call, and returns it with the request that the server received.
     pub(super) fn begin(&self) -> (Call, Request) {
         let call = self.client.begin(b"call", None).unwrap();
         (call, self.server.recv(None).unwrap().unwrap())
     }
 
-    /// Makes one-way calls until there is no room, not even for a CANCEL.
+    /// Sends one-way calls until the stream has no room, not even for a CANCEL.
     pub(super) fn fill(&self) {
         let full = loop {
             if let Err(error) = self.client.call_one_way(b"", Some(Instant::now())) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls without a runtime, over streams of [`partywall::blocking`]. No thread works behind them:
-//! whoever waits receives, and passes on what is for others.
+//! Calls without a runtime, over streams of [`partywall::blocking`]. No background thread receives:
+//! a thread that waits for its own answer or call also receives the messages of other threads, and
+//! passes them on.
 //!
 //! ```text
 //!   Client ─ begin ─▶ Call ─ wait ─▶ answer          Server ─ recv ─▶ Request ─┬─ answer ─▶
@@ -9,7 +10,8 @@
 //! ```
 //!
 //! The bytes are those of [`calls`](super), so either side may use the other form.
-//!
+//! The messages are those of [`calls`](super), so the client and the server may use different
+//! forms.
 //! ```
 //! # let directory = tempfile::tempdir()?;
 //! # let address = format!("unix:{}/app.sock", directory.path().display());
@@ -50,25 +52,27 @@ use partywall::blocking::{RecvStream, SendStream};
 use std::time::{Duration, Instant};
 use turn::Turn;
 
-/// Time that the first attempt to send waits for room. Between two attempts the side receives,
-/// because its peer may wait for that itself.
+/// Time for which the first attempt to send a frame waits for room. Between two attempts this side
+/// receives messages, because the peer may itself be waiting for room.
 const SEND_SLICE: Duration = Duration::from_millis(5);
-/// Longest time that an attempt to send waits for room.
+/// Maximum time for which one attempt to send a frame waits for room.
 const SEND_SLICE_MAX: Duration = Duration::from_secs(60);
-/// Most messages that a side receives between two attempts to send.
+/// Maximum number of messages that a side receives between two attempts to send a frame.
 const BETWEEN_MAX: usize = 64;
 
-/// Longest time for which a thread waits before it looks for frames that found no room meanwhile.
+/// Maximum time between two checks of a waiting thread for unsent frames, which another thread may
+/// have added during the wait.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Returns the time at which a thread that waits until `deadline` looks for frames to be sent.
-/// `has_unsent` says whether there are some already, which had no room.
+/// Returns when a thread that waits until `deadline` checks for unsent frames again. `has_unsent`
+/// says whether there is an unsent frame already.
 fn look_again(deadline: Option<Instant>, has_unsent: bool) -> Instant {
     let until = Instant::now() + if has_unsent { SEND_SLICE } else { LOOK_AGAIN };
     deadline.map_or(until, |deadline| deadline.min(until))
 }
 
-/// Sends a header and its payload as one message, whole or not at all, until `deadline`.
+/// Sends a header and its payload as one message, whole or not at all. Waits for room until
+/// `deadline`.
 fn send_until(
     stream: &mut SendStream,
     frame: Frame,
@@ -88,16 +92,18 @@ fn send_until(
     memory.commit_deadline(deadline)
 }
 
-/// Returns the time of the attempt after one of `slice`, for a message of `len` bytes.
+/// Returns how long the next attempt to send a message of `len` bytes waits for room, after an
+/// attempt of the time `slice`.
 ///
-/// Over a socket the parts of a long message are sent one after the other, and an attempt that ends
-/// between two of them begins the next one anew. With equal attempts a message that takes longer
-/// than one of them would never arrive.
+/// Over a socket the parts of a long message are sent one after the other, and after a failed
+/// attempt the next one begins with the first part. If all attempts were equally long, a message
+/// that takes longer than one attempt would never arrive.
 fn next_slice(slice: Duration, len: usize) -> Duration {
     if len <= SHORT_MAX { slice } else { (2 * slice).min(SEND_SLICE_MAX) }
 }
 
-/// Sends a frame, as [`send_until`] does. Without room, it calls `between` and tries again.
+/// Sends a frame by [`send_until`] in several attempts. After each attempt that found no room,
+/// calls `between`.
 fn send_frame(
     stream: &mut SendStream,
     frame: Frame,
@@ -117,7 +123,8 @@ fn send_frame(
     }
 }
 
-/// Ends both directions of a stream after a violation by the peer.
+/// Ends both directions of a stream with the code VIOLATION, because the peer has violated the
+/// protocol of calls.
 fn refuse(send: &Turn<SendStream>, recv: &mut RecvStream) {
     recv.stop(VIOLATION);
     send.apply(|send| send.reset(VIOLATION));

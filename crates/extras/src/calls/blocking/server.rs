@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server of calls without a runtime: it hands out calls, and its users answer them.
+//! The server of calls without a runtime: it returns received calls to the application, which
+//! answers them in its own threads.
 //!
 //! ```text
 //!   CALL ─▶ ready ─ recv ─▶ Request ─▶ answered      beyond `waiting_max` ready calls: BUSY
@@ -8,11 +9,11 @@
 //!
 //! # Invariants
 //!
-//! - Every call is answered once, unless it is one-way or was cancelled: by its user, or with an
-//!   error in `pending_errors`, which goes out when somebody receives or answers. One without room
-//!   is sent by a thread that receives: it tries again every `SEND_SLICE`, or within `LOOK_AGAIN`
-//!   if the error came up later.
-//! - The receiving stream is in the state while no thread receives.
+//! - Every call is answered once, unless it is one-way or cancelled. The answer is that of the
+//!   application, or an error in `pending_errors`, which any thread sends that receives or answers.
+//!   If the stream has no room for the error, a receiving thread tries again every `SEND_SLICE`, or
+//!   every `LOOK_AGAIN` if the error was added after its wait began.
+//! - The receiving stream is in `State::recv` while no thread receives.
 
 use super::super::frame::{CODES_RESERVED, Frame, HEADER_BYTES, left};
 use super::super::serving::Serving;
@@ -27,14 +28,16 @@ use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-/// Receives the calls of a stream, for any number of threads. Clones share the stream.
+/// Receives the calls that arrive on a stream. Any number of threads may use the server, and clones
+/// share the stream.
 #[derive(Clone, Debug)]
 pub struct Server {
     shared: Arc<Shared>,
 }
 
-/// A call to be answered. It derefs to the payload. Dropping it without an answer fails the call
-/// with [`CallError::Aborted`](super::super::CallError::Aborted).
+/// A call that the application has to answer; it derefs to the call's payload. If the value is
+/// dropped without an answer, the call fails with
+/// [`CallError::Aborted`](super::super::CallError::Aborted).
 #[derive(Debug)]
 pub struct Request {
     shared: Arc<Shared>,
@@ -42,7 +45,7 @@ pub struct Request {
     is_settled: bool,
 }
 
-/// A call as it was received.
+/// A received call: its id, payload and deadline, and whether it is one-way or cancelled.
 #[derive(Debug)]
 struct Received {
     id: u64,
@@ -62,27 +65,28 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    /// The calls that are ready or handed out, each with its flag of being cancelled.
+    /// The calls that the application has received or can receive, each with a flag that is set
+    /// when the call is cancelled.
     calls: Serving<(), Arc<OnceLock<()>>>,
     ready: VecDeque<Received>,
-    /// Errors to be sent, as id and code.
+    /// The errors that are not sent yet, each as the id of its call and the error code.
     pending_errors: Vec<(u64, u32)>,
-    /// `None` while a thread receives.
+    /// The receiving stream; `None` while a thread receives from it.
     recv: Option<RecvStream>,
     is_finished: bool,
     over: Option<ServeError>,
 }
 
 impl Server {
-    /// Makes a server for the calls of `stream`. Of `config` it uses `waiting_max`: how many calls
-    /// wait for `recv`, before further ones are refused.
+    /// Makes a server for the calls of `stream`. Of `config` it uses only `waiting_max`, the number
+    /// of calls that may wait for `recv`; further calls are refused.
     #[must_use]
     pub fn new(stream: Stream, config: CallsConfig) -> Self {
         let (send, recv) = stream.into_split();
         Self::over(send, recv, config)
     }
 
-    /// Makes a server over the two directions of a stream.
+    /// Makes a server over the sending and the receiving direction of a stream.
     #[must_use]
     pub fn over(send: SendStream, recv: RecvStream, config: CallsConfig) -> Self {
         let state = State {
@@ -98,7 +102,7 @@ impl Server {
         Self { shared: Arc::new(Shared { send, state, changed: Condvar::new(), waiting_max }) }
     }
 
-    /// Returns the next call, and waits for it until `deadline`. Returns `None` once the client has
+    /// Waits for the next call until `deadline`, and returns it. Returns `None` once the client has
     /// finished and every call is answered.
     ///
     /// # Errors
@@ -123,7 +127,9 @@ impl Server {
             if is_late {
                 return Err(StreamRecvError::TimedOut.into());
             }
-            // A client that takes no answers makes no more calls.
+            // This thread waits to send an error if no call is left, or if more than `waiting_max`
+            // errors are unsent. So a client that reads no answers can make no more calls, and the
+            // list of errors stays bounded.
             let is_idle = state.is_finished && state.calls.is_idle();
             if is_idle || state.pending_errors.len() > shared.waiting_max {
                 drop(state);
@@ -136,7 +142,7 @@ impl Server {
 }
 
 impl Request {
-    /// Returns the payload as it arrived, and leaves an empty one.
+    /// Returns the payload as it arrived. After this call, the payload of the request is empty.
     #[must_use]
     pub fn take_message(&mut self) -> Message {
         std::mem::replace(&mut self.call.payload, Message::from_protocol(&[]))
@@ -154,8 +160,8 @@ impl Request {
         self.call.is_one_way
     }
 
-    /// Whether the client has cancelled the call or is gone, or the deadline has passed, so that
-    /// nobody waits for the answer. Also receives what has arrived.
+    /// Whether an answer is useless: the client has cancelled the call or is gone, or the deadline
+    /// has passed. This method also receives the messages that have arrived.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.shared.receive_arrived();
@@ -163,7 +169,7 @@ impl Request {
         self.is_given_up() || self.shared.lock().over.is_some()
     }
 
-    /// Sends the answer. Of a call that is one-way or cancelled, it sends nothing.
+    /// Sends the answer to the client. If the call is one-way or cancelled, nothing is sent.
     ///
     /// # Errors
     /// [`StreamSendError::TimedOut`] if there was no room before `deadline`: the call then fails
@@ -178,7 +184,7 @@ impl Request {
         self.settle(frame, payload, deadline)
     }
 
-    /// Fails the call with a code of the application, and a detail for the client.
+    /// Makes the call fail with an error code of the application, and sends the client the detail.
     ///
     /// # Errors
     /// Fails as [`answer`](Self::answer) does.
@@ -207,7 +213,7 @@ impl Request {
         deadline: Option<Instant>,
     ) -> Result<(), StreamSendError> {
         if self.call.is_one_way || self.is_given_up() {
-            return Ok(()); // dropping the request settles the call
+            return Ok(()); // the drop of this request marks the call as ended
         }
         let shared = &*self.shared;
         let mut send = shared.send.take(deadline).ok_or(StreamSendError::TimedOut)?;
@@ -261,9 +267,9 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Receives one message, or waits until the thread that receives has received one, or until a
-    /// call is answered. Also returns when errors are to be sent again that had no room. Returns
-    /// whether the deadline has passed.
+    /// Receives one message. If another thread is receiving, waits until it has received a message,
+    /// or until a call is answered or unsent errors are to be tried again. Returns whether the
+    /// deadline has passed.
     fn advance(&self, mut state: MutexGuard<'_, State>, deadline: Option<Instant>) -> bool {
         let until = look_again(deadline, !state.pending_errors.is_empty());
         if !state.is_finished
@@ -277,7 +283,8 @@ impl Shared {
         deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
-    /// Receives the messages that have arrived, unless another thread does.
+    /// Receives the messages that have already arrived, up to `BETWEEN_MAX`, unless another thread
+    /// is receiving.
     fn receive_arrived(&self) {
         for _ in 0..BETWEEN_MAX {
             let mut state = self.lock();
@@ -292,7 +299,8 @@ impl Shared {
         }
     }
 
-    /// Receives one message by `recv`, and puts the stream back. Returns true if none came.
+    /// Receives at most one message by the function `recv`, and puts the stream back into the
+    /// state. Returns true if no message arrived.
     fn receive(
         &self,
         mut stream: RecvStream,
@@ -324,7 +332,7 @@ impl Shared {
         result.unwrap_or(false)
     }
 
-    /// Sends pending errors, as far as there is room now.
+    /// Sends the errors in `pending_errors`, as far as the stream has room now.
     fn send_pending(&self) {
         while !self.lock().pending_errors.is_empty() {
             let Some(mut send) = self.send.try_take() else { return };
@@ -334,8 +342,8 @@ impl Shared {
         }
     }
 
-    /// Sends one pending error, and waits for room until `deadline`. Returns false if there was
-    /// none in time.
+    /// Sends one error of `pending_errors`, and waits for room until `deadline`. Returns false if
+    /// there was no room by then.
     fn send_one_pending(&self, deadline: Option<Instant>) -> bool {
         let send = self.send.take(deadline);
         send.is_some_and(|mut send| self.send_last_pending(&mut send, deadline))
@@ -363,7 +371,8 @@ impl Shared {
 }
 
 impl State {
-    /// Takes the next call that is ready. One whose deadline has passed fails instead.
+    /// Takes the next received call that the application can handle. A call whose deadline has
+    /// passed fails instead, with the error DEADLINE.
     fn next(&mut self) -> Option<Received> {
         while let Some(call) = self.ready.pop_front() {
             if !call.is_late() {
@@ -412,7 +421,8 @@ impl State {
         Ok(())
     }
 
-    /// Ends the service early: calls that are ready are dropped, and nothing is pending_errors.
+    /// Records the error with which the stream ended. Calls that the application has not received
+    /// yet are dropped, and so are the unsent errors.
     fn end(&mut self, error: ServeError) {
         self.over.get_or_insert(error);
         self.ready.clear();

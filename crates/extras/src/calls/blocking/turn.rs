@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A value that one thread at a time takes. Waiting for it has a deadline, which a mutex has not.
+//! A value that only one thread at a time can take, such as a sending stream. Unlike the lock of a
+//! mutex, waiting for the value has a deadline.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// A value that one thread at a time takes.
+/// Holds a value that only one thread at a time can take.
 #[derive(Debug)]
 pub(super) struct Turn<T> {
     place: Mutex<Place<T>>,
@@ -15,12 +16,12 @@ pub(super) struct Turn<T> {
 #[derive(Debug)]
 struct Place<T> {
     value: Option<T>,
-    /// The function that [`Turn::apply`] was called with while a thread had the value. That thread
-    /// calls it when it returns the value.
+    /// The function that [`Turn::apply`] got while another thread had taken the value. That thread
+    /// calls the function when it returns the value.
     work: Option<fn(&mut T)>,
 }
 
-/// The value, which goes back when this guard is dropped.
+/// The taken value. Dropping this guard returns the value.
 #[derive(Debug)]
 pub(super) struct Taken<'a, T> {
     turn: &'a Turn<T>,
@@ -33,20 +34,21 @@ impl<T> Turn<T> {
         Self { place: Mutex::new(place), returned: Condvar::new() }
     }
 
-    /// Takes the value; returns `None` if others had it until `deadline`.
+    /// Takes the value. Waits until other threads have returned it; returns `None` if none has by
+    /// `deadline`.
     pub(super) fn take(&self, deadline: Option<Instant>) -> Option<Taken<'_, T>> {
         let is_away = |place: &mut Place<T>| place.value.is_none();
         let value = wait_while(&self.returned, self.lock(), deadline, is_away).value.take()?;
         Some(Taken { turn: self, value: Some(value) })
     }
 
-    /// Takes the value, unless another thread has it.
+    /// Takes the value if no other thread has it; returns `None` otherwise.
     pub(super) fn try_take(&self) -> Option<Taken<'_, T>> {
         let value = self.lock().value.take()?;
         Some(Taken { turn: self, value: Some(value) })
     }
 
-    /// Calls `work` with the value now, or once it is back.
+    /// Calls `work` with the value: at once, or when the thread that has the value returns it.
     pub(super) fn apply(&self, work: fn(&mut T)) {
         let mut place = self.lock();
         match &mut place.value {
@@ -86,7 +88,7 @@ impl<T> Drop for Taken<'_, T> {
     }
 }
 
-/// Waits while `condition` holds, but not beyond `deadline`.
+/// Waits on `changed` as long as `condition` holds, at most until `deadline`.
 pub(super) fn wait_while<'a, T>(
     changed: &Condvar,
     guard: MutexGuard<'a, T>,
@@ -101,7 +103,7 @@ pub(super) fn wait_while<'a, T>(
     waited.unwrap_or_else(PoisonError::into_inner).0
 }
 
-/// Waits for one notification, but not beyond `deadline`.
+/// Waits for one notification of `changed`, at most until `deadline`.
 pub(super) fn wait_once<'a, T>(
     changed: &Condvar,
     guard: MutexGuard<'a, T>,
