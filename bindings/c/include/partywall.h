@@ -209,7 +209,7 @@ int32_t partywall_config_admit_group(partywall_config *config, uint32_t gid);
 
 /*
  * Structures that a call fills. The caller passes the size of the structure that it knows; a later
- * version may add fields at the end.
+ * version may add fields at the end. PARTYWALL_ARGUMENT: no memory can be of that size.
  */
 
 /*
