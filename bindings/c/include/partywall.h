@@ -356,6 +356,19 @@ int32_t partywall_channel_arm_send(partywall_channel *channel, int32_t *fd,
 /* The same for a message, after PARTYWALL_EMPTY. */
 int32_t partywall_channel_arm_recv(partywall_channel *channel, int32_t *fd,
                                    partywall_error **error);
+/*
+ * Waits after PARTYWALL_EMPTY, without polling, until there may be a message or another thread calls
+ * partywall_channel_wake. Then receive again; no other thread may receive meanwhile. Short calls of
+ * others, such as those for counters, are not kept waiting. PARTYWALL_ARGUMENT: the channel did not
+ * begin over shared memory, or is in a loop: wait by partywall_channel_arm_recv, or by the loop.
+ */
+int32_t partywall_channel_wait_recv(partywall_channel *channel, int64_t timeout_ns,
+                                    partywall_error **error);
+/*
+ * Ends partywall_channel_wait_recv of another thread, or the next such call. Any thread may call it.
+ * PARTYWALL_ARGUMENT: the channel did not begin over shared memory.
+ */
+int32_t partywall_channel_wake(partywall_channel *channel, partywall_error **error);
 /* Ends the sending direction. The peer's answers are still received. */
 int32_t partywall_channel_close_write(partywall_channel *channel, partywall_error **error);
 
@@ -546,6 +559,13 @@ int32_t partywall_loop_add_listener(partywall_loop *loop, partywall_listener *li
  */
 int32_t partywall_loop_wait(partywall_loop *loop, partywall_event *events, size_t capacity,
                             size_t *count, int64_t timeout_ns, partywall_error **error);
+/*
+ * Does the same without waiting, for a thread that calls again before it waits. Peers do not notify the
+ * loop meanwhile, and its descriptor may stay quiet. Before the thread waits for the descriptor, it calls
+ * partywall_loop_wait with timeout 0 until that writes no event.
+ */
+int32_t partywall_loop_poll_awake(partywall_loop *loop, partywall_event *events, size_t capacity,
+                                  size_t *count, partywall_error **error);
 /*
  * Writes after how many nanoseconds to call partywall_loop_wait although the descriptor is not
  * readable; -1 if no timer is set. A watched descriptor becomes readable for timers, too.

@@ -279,6 +279,54 @@ static void waited_for(const char *address) {
     free_pair(pair);
 }
 
+static void *wake(void *channel) {
+    OK(partywall_channel_wake(channel, NULL));
+    return NULL;
+}
+
+/* Waiting in the library: until a wake-up, also one from before, a message, the time, or the end. */
+static void parked(const char *address) {
+    struct pair pair = make_pair(address, NULL);
+    partywall_receiver_stats stats;
+    partywall_config *config = NULL;
+    const void *data = NULL;
+    size_t len = 0;
+    pthread_t thread;
+    /* The first few sleeps are made otherwise than the later ones. */
+    for (int i = 0; i < 10; i++) {
+        STATUS(partywall_channel_wait_recv(pair.server, 0, NULL), PARTYWALL_TIMED_OUT);
+        STATUS(partywall_channel_wait_recv(pair.server, 1000, NULL), PARTYWALL_TIMED_OUT);
+        OK(partywall_channel_wake(pair.server, NULL));
+        OK(partywall_channel_wait_recv(pair.server, -1, NULL));
+        STATUS(partywall_channel_recv_view(pair.server, &data, &len, 0, NULL), PARTYWALL_EMPTY);
+        CHECK(pthread_create(&thread, NULL, wake, pair.server) == 0);
+        OK(partywall_channel_wait_recv(pair.server, -1, NULL));
+        CHECK(pthread_join(thread, NULL) == 0);
+        OK(partywall_channel_receiver_stats(pair.server, &stats, sizeof stats));
+        OK(partywall_channel_send(pair.client, "x", 1, 0, NULL));
+        OK(partywall_channel_wait_recv(pair.server, 0, NULL));
+        OK(partywall_channel_recv_view(pair.server, &data, &len, 0, NULL));
+    }
+    OK(partywall_channel_free(pair.client));
+    int32_t status = PARTYWALL_EMPTY;
+    while (status == PARTYWALL_EMPTY) {
+        OK(partywall_channel_wait_recv(pair.server, -1, NULL));
+        status = partywall_channel_recv_view(pair.server, &data, &len, 0, NULL);
+    }
+    CHECK(status == PARTYWALL_FINISHED);
+    OK(partywall_channel_free(pair.server));
+    OK(partywall_listener_free(pair.listener));
+    STATUS(partywall_channel_wake(pair.server, NULL), PARTYWALL_HANDLE);
+
+    OK(partywall_config_new(&config, NULL));
+    OK(partywall_config_set(config, "transport", PARTYWALL_TRANSPORT_SOCKET, NULL));
+    pair = make_pair(address, config);
+    STATUS(partywall_channel_wait_recv(pair.server, -1, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_channel_wake(pair.server, NULL), PARTYWALL_ARGUMENT);
+    free_pair(pair);
+    OK(partywall_config_free(config));
+}
+
 int main(int argc, char **argv) {
     CHECK(argc > 1);
     CHECK(strcmp(partywall_version(), "0.1.0") == 0 && partywall_abi() == 0);
@@ -295,5 +343,6 @@ int main(int argc, char **argv) {
     OK(partywall_config_free(config));
     errors(argv[1]);
     waited_for(address_in(argv[1]));
+    parked(address_in(argv[1]));
     return 0;
 }

@@ -117,6 +117,8 @@ static void nulls(const char *address, struct pair pair, partywall_config *confi
     NULL_ARGUMENT(partywall_channel_arm_send(pair.client, NULL, NULL));
     NULL_ARGUMENT(partywall_channel_arm_recv(NULL, &number, NULL));
     NULL_ARGUMENT(partywall_channel_arm_recv(pair.client, NULL, NULL));
+    NULL_ARGUMENT(partywall_channel_wait_recv(NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_channel_wake(NULL, NULL));
     NULL_ARGUMENT(partywall_loop_new_once(NULL, NULL));
     NULL_ARGUMENT(partywall_listener_address(pair.listener, NULL, 8, &len, NULL));
     NULL_ARGUMENT(partywall_listener_address(pair.listener, buffer, 8, NULL, NULL));
@@ -175,6 +177,10 @@ static void nulls(const char *address, struct pair pair, partywall_config *confi
     NULL_ARGUMENT(partywall_loop_wait(loop, NULL, 1, &len, 0, NULL));
     NULL_ARGUMENT(partywall_loop_wait(loop, &event, 1, NULL, 0, NULL));
     NULL_ARGUMENT(partywall_loop_wait(loop, &event, 0, &len, 0, NULL));
+    NULL_ARGUMENT(partywall_loop_poll_awake(NULL, &event, 1, &len, NULL));
+    NULL_ARGUMENT(partywall_loop_poll_awake(loop, NULL, 1, &len, NULL));
+    NULL_ARGUMENT(partywall_loop_poll_awake(loop, &event, 1, NULL, NULL));
+    NULL_ARGUMENT(partywall_loop_poll_awake(loop, &event, 0, &len, NULL));
     NULL_ARGUMENT(partywall_loop_next_timer(NULL, &timer));
     NULL_ARGUMENT(partywall_loop_next_timer(loop, NULL));
 

@@ -10,7 +10,7 @@ use crate::argument::{Buffer, Bytes, Out, Text};
 use crate::config::{self, ConfigObject};
 use crate::error::Errors;
 use crate::export::export;
-use crate::failure::{BUFFER_TOO_SHORT, FINISHED, FINISHED_HERE, Failure, STOPPED_HERE};
+use crate::failure::{BUFFER_TOO_SHORT, FINISHED, FINISHED_HERE, Failure, STOPPED_HERE, TIMED_OUT};
 use crate::message::MessageObject;
 use crate::peer::{self, CPeer, CReceiverStats, CSenderStats};
 use crate::reservation::{self, ReservationObject};
@@ -18,11 +18,12 @@ use crate::table::{Handle, Object, Table};
 use crate::timeout::Timeout;
 use partywall::event::{self, Loop};
 use partywall::{BackPressure, Channel, ChannelInfo, Message, OwnedReservation, Readiness};
-use partywall::{ReceiverStats, SenderStats};
+use partywall::{ReceiverParker, ReceiverStats, SenderStats};
 use partywall::{SendError, TrySendError};
 use std::ffi::c_void;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::Instant;
 
 /// The type of channels.
 pub(crate) struct ChannelObject;
@@ -32,7 +33,7 @@ static CHANNELS: Table<ChannelObject> = Table::new();
 impl Object for ChannelObject {
     type First = Sending;
     type Second = Receiving;
-    type Shared = ChannelInfo;
+    type Shared = Shared;
     const KIND: u8 = 5;
     const NAME: &'static str = "partywall_channel";
 
@@ -41,13 +42,22 @@ impl Object for ChannelObject {
     }
 }
 
+/// What any thread may use while others send and receive.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    info: ChannelInfo,
+    /// `None` if the channel began on a socket.
+    parker: Option<ReceiverParker>,
+}
+
 /// Makes a handle of a channel.
 pub(crate) fn insert(channel: Channel) -> Result<Handle<ChannelObject>, Failure> {
     let info = channel.info();
     let (sender, receiver) = channel.split();
+    let shared = Shared { info, parker: receiver.parker() };
     let incoming = Incoming::Plain(receiver);
     let receiving = Receiving { incoming, held: Held::Nothing };
-    Handle::insert_with(Sending::Plain(sender), receiving, info)
+    Handle::insert_with(Sending::Plain(sender), receiving, shared)
 }
 
 /// Adds both directions of a channel to a loop, where they report `tag`.
@@ -314,6 +324,19 @@ impl Receiving {
         }
     }
 
+    /// Prepares for a wait of the parker. Returns whether there may be a message already.
+    fn arm_parker(&mut self) -> Result<Readiness, Failure> {
+        if matches!(self.held, Held::Returned(_)) {
+            return Ok(Readiness::Ready);
+        }
+        self.held = Held::Nothing;
+        match &mut self.incoming {
+            Incoming::Plain(receiver) => Ok(receiver.arm_parker()?),
+            Incoming::InLoop(_) => Err(armed_by_loop()),
+            Incoming::Closed => Err(Failure::state(STOPPED_HERE)),
+        }
+    }
+
     /// Makes the message of the current view an owned message.
     #[inline]
     fn keep(&mut self) -> Result<Message, Failure> {
@@ -369,6 +392,15 @@ fn descriptor(readiness: Readiness, direction: &impl AsFd) -> i32 {
         Readiness::WillNotify => direction.as_fd().as_raw_fd(),
         Readiness::Ready => NOTHING_TO_WAIT_FOR,
     }
+}
+
+/// Returns the parker of a channel that has shared memory from the beginning.
+fn parker(shared: &Shared) -> Result<&ReceiverParker, Failure> {
+    shared.parker.as_ref().ok_or_else(|| {
+        Failure::argument(
+            "the channel began on a socket: wait for the descriptor of partywall_channel_arm_recv",
+        )
+    })
 }
 
 #[cold]
@@ -446,6 +478,30 @@ export! {
         Ok(())
     }
 
+    /// Waits until there may be a message, or until another thread wakes this one.
+    fn partywall_channel_wait_recv(
+        channel: Handle<ChannelObject>, timeout_ns: i64, error: Errors,
+    ) reports error {
+        let shared = channel.shared()?;
+        let parker = parker(&shared)?;
+        // The direction is locked only while it is armed: other calls may ask for its counters.
+        if channel.second()?.arm_parker()? == Readiness::Ready {
+            return Ok(());
+        }
+        let deadline = Timeout::new(timeout_ns).deadline();
+        parker.park(deadline)?;
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(Failure::state(TIMED_OUT));
+        }
+        Ok(())
+    }
+
+    /// Ends the wait of another thread, or the next one.
+    fn partywall_channel_wake(channel: Handle<ChannelObject>, error: Errors) reports error {
+        parker(&channel.shared()?)?.wake();
+        Ok(())
+    }
+
     /// Ends the sending direction: the peer receives every sent message, then the end.
     fn partywall_channel_close_write(channel: Handle<ChannelObject>, error: Errors) reports error {
         *channel.first()? = Sending::Closed;
@@ -516,7 +572,7 @@ export! {
     /// Writes the first `size` bytes of what is known of the peer.
     fn partywall_channel_peer(channel: Handle<ChannelObject>, peer: Out<CPeer>, size: usize) {
         let place = peer.require("peer")?;
-        place.write_prefix(&channel.shared()?.peer().into(), size);
+        place.write_prefix(&channel.shared()?.info.peer().into(), size);
         Ok(())
     }
 
@@ -525,7 +581,7 @@ export! {
         channel: Handle<ChannelObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
         error: Errors,
     ) reports error {
-        peer::write_peer(channel.shared()?.peer(), buffer, capacity, len)
+        peer::write_peer(channel.shared()?.info.peer(), buffer, capacity, len)
     }
 
     /// Writes the transport, and the reason why memory is not shared.
@@ -533,7 +589,7 @@ export! {
         channel: Handle<ChannelObject>, transport: Out<i32>, reason: Out<u32>,
     ) {
         let (transport, reason) = (transport.require("transport")?, reason.require("reason")?);
-        peer::write_transport(channel.shared()?.transport(), transport, reason);
+        peer::write_transport(channel.shared()?.info.transport(), transport, reason);
         Ok(())
     }
 
@@ -542,7 +598,7 @@ export! {
         channel: Handle<ChannelObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
         error: Errors,
     ) reports error {
-        buffer.write_text(&channel.shared()?.transport().to_string(), capacity, len)
+        buffer.write_text(&channel.shared()?.info.transport().to_string(), capacity, len)
     }
 
     /// Writes the first `size` bytes of the counters of the sending direction.

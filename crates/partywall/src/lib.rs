@@ -131,7 +131,8 @@ pub(crate) use base::{address, config, error, message, peer, stats};
 
 pub use address::{Address, AddressError};
 pub use channel::{
-    Batch, Channel, ChannelInfo, MessageRef, Readiness, Receiver, Reservation, Sender, SharedSender,
+    Batch, Channel, ChannelInfo, MessageRef, Readiness, Receiver, ReceiverParker, Reservation,
+    Sender, SharedSender,
 };
 pub use config::{BackPressure, Begin, Config, TransportPolicy, TrustPolicy};
 pub use error::{

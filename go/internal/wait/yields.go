@@ -15,7 +15,7 @@ import (
 //
 // A yield in vain takes about as long as the shortest system call, and while the peer runs on
 // another processor each is in vain. So yields in vain suspend it, for ever more waits. So does a
-// yield that takes long, for many more: another program has used up its time slice meanwhile, which
+// yield that takes long, for many more: another thread has used up its time slice meanwhile, which
 // it could not have done against a goroutine that sleeps and is woken.
 type yields struct {
 	skip    uint32 // further waits that sleep without a yield
@@ -49,9 +49,9 @@ func (y *yields) count(isFound bool, elapsed time.Duration) {
 }
 
 const (
-	// yieldLong is the longest time that a yield takes while the peer alone runs meanwhile. It is
-	// less than a time slice.
-	yieldLong = 500 * time.Microsecond
+	// yieldLong is the longest time of a yield that pays. A goroutine better sleeps while a peer
+	// works for longer, or another thread runs: its wake-up then comes at once.
+	yieldLong = 200 * time.Microsecond
 	// longSkipMin and longSkipMax bound how many waits sleep without a yield after a long one.
 	longSkipMin, longSkipMax = 1024, 1 << 16
 )

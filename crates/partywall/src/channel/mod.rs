@@ -12,6 +12,7 @@
 
 mod message_ref;
 mod receiver;
+mod receiver_parker;
 mod reservation;
 mod sender;
 mod shared_sender;
@@ -19,6 +20,7 @@ mod shared_sender;
 pub use message_ref::MessageRef;
 pub(crate) use receiver::AnyReceiver;
 pub use receiver::{Readiness, Receiver};
+pub use receiver_parker::ReceiverParker;
 pub use reservation::{Batch, Reservation};
 pub(crate) use sender::AnySender;
 pub use sender::Sender;

@@ -2,6 +2,7 @@
 //! The receiving direction of a channel: owned messages, and messages borrowed from the ring.
 
 use super::message_ref::MessageRef;
+use super::receiver_parker::ReceiverParker;
 use crate::config::Config;
 use crate::error::{Closed, Fault, RecvError, TryRecvError};
 use crate::message::Message;
@@ -194,6 +195,50 @@ impl Receiver {
     /// [`Fault`] if the channel is broken.
     pub fn arm(&mut self) -> Result<Readiness, Fault> {
         Ok(if self.end.arm(false)? { Readiness::Ready } else { Readiness::WillNotify })
+    }
+
+    /// Returns an object by which a thread waits for this receiver, and another thread ends that
+    /// wait. It takes one system call, where polling the descriptor takes two. A channel that uses
+    /// a socket has none: wait for its descriptor, after [`arm`](Self::arm).
+    ///
+    /// ```
+    /// # use partywall::{Readiness, TryRecvError};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let address = format!("unix:{}/app.sock", directory.path().display());
+    /// # let mut listener = partywall::Listener::bind(&address)?;
+    /// # let client = std::thread::spawn(move || partywall::connect(&address).unwrap());
+    /// let (_sender, mut receiver) = listener.accept()?.split();
+    /// let parker = receiver.parker().expect("the channel shares memory");
+    /// let waker = parker.clone();
+    /// let other = std::thread::spawn(move || waker.wake());
+    /// assert!(matches!(receiver.try_recv(), Err(TryRecvError::Empty)));
+    /// assert_eq!(receiver.arm_parker()?, Readiness::WillNotify);
+    /// parker.park(None)?; // no message: the other thread has woken this one
+    /// # other.join().unwrap();
+    /// # drop(client.join().unwrap());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn parker(&self) -> Option<ReceiverParker> {
+        match &self.end {
+            AnyReceiver::SharedMemory(end) => Some(ReceiverParker::new(end.shared())),
+            AnyReceiver::Socket(_) | AnyReceiver::Protocol(_) => None,
+        }
+    }
+
+    /// Prepares for [`ReceiverParker::park`], as [`arm`](Self::arm) does for polling the
+    /// descriptor, and without a system call. Park only if the result is
+    /// [`Readiness::WillNotify`].
+    ///
+    /// # Errors
+    /// [`Fault`] if the channel is broken.
+    pub fn arm_parker(&mut self) -> Result<Readiness, Fault> {
+        let is_ready = match &mut self.end {
+            AnyReceiver::SharedMemory(end) => end.arm_parker()?,
+            // Such a receiver has no parker.
+            AnyReceiver::Socket(_) | AnyReceiver::Protocol(_) => true,
+        };
+        Ok(if is_ready { Readiness::Ready } else { Readiness::WillNotify })
     }
 
     /// Returns the counters of the receiving direction.

@@ -11,6 +11,7 @@ mod long_spin_budget;
 mod many_messages;
 mod messages_arrive;
 mod owned_reservations;
+mod parking;
 mod shared_sender;
 mod socket_transport;
 mod stopped_peer;

@@ -41,6 +41,7 @@ pub(crate) use wait_point::Side;
 use crate::config::Config;
 use crate::error::{Closed, Fault};
 use crate::peer::{Peer, Trust};
+use crate::transport::waiting_failed;
 use crate::transport::{ConnectionState, FormerTransport, Memory, ProgressSnapshot, SpaceWaiter};
 use control_socket::{ControlEvents, ControlSocket};
 use identity::OwnIdentity;
@@ -53,7 +54,7 @@ use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::{Doorbell, EpollSet, ForkGuard, PidFd, Socket};
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 use wait_point::{EventSources, WaitPoint, Woken};
@@ -88,6 +89,9 @@ pub(crate) struct SharedMemory {
     /// The part of this side's region that describes this process and the state of the connection,
     /// for tools.
     identity: Mutex<OwnIdentity>,
+    /// Whether a thread that parked for the receiver has found that the peer is gone. The receiver
+    /// then checks the peer before the next such sleep.
+    may_have_ended: AtomicBool,
     /// How many of the two ends, sender and receiver, are open.
     ends_open: Mutex<u8>,
     /// The transport over the socket on which the connection began, if the connection moved to
@@ -212,6 +216,7 @@ pub(crate) fn assemble(parts: ShmParts, config: &Config) -> (ShmSender, ShmRecei
         given_back: Mutex::default(),
         limits,
         identity: Mutex::new(identity),
+        may_have_ended: AtomicBool::new(false),
         ends_open: Mutex::new(2),
         origin: OnceLock::new(),
         peer_region: control,
@@ -351,6 +356,30 @@ impl SharedMemory {
         // word of the peer's region.
         self.peer_region.prefetch(word(ASLEEP_RECORDS));
         Ok(self.handle_events(woken, &self.space))
+    }
+
+    /// Sleeps as a receiver does that has declared itself asleep, which other threads may use for
+    /// short calls meanwhile.
+    pub(crate) fn park_receiver(&self, deadline: Option<Instant>) -> Result<(), Fault> {
+        self.check()?;
+        if self.sleep_for_records(deadline).map_err(waiting_failed)? {
+            // ORDER: Relaxed: the thread that parks reads it, or a later owner of the receiver.
+            self.may_have_ended.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Whether a thread that parked for the receiver has found that the peer is gone.
+    fn may_have_ended(&self) -> bool {
+        // ORDER: Relaxed: as where it is stored.
+        self.may_have_ended.load(Ordering::Relaxed)
+    }
+
+    /// Ends the sleep of this side's receiver, or its next one.
+    pub(crate) fn wake_receiver(&self) {
+        if !self.connection_state.guard.is_child() {
+            self.records.notify_self();
+        }
     }
 
     /// Whether the peer has hung up or died. The call consumes no notification, because another

@@ -28,6 +28,28 @@ impl ShmReceiver {
         &self.shm
     }
 
+    /// Prepares for a sleep in [`SharedMemory::park_receiver`]. Returns `true` if a record, or the
+    /// end, may have come already. A notification from before is not consumed, unlike in `arm`: it
+    /// ends the sleep early, once.
+    pub(crate) fn arm_parker(&mut self) -> Result<bool, Fault> {
+        self.check()?;
+        if self.shm.may_have_ended() {
+            self.check_peer(Some(Instant::now()))?;
+        }
+        if self.end.is_some() || self.hung_up {
+            return Ok(true);
+        }
+        self.report();
+        self.sleeper.arm(false);
+        if self.consumer.is_ready() {
+            self.declare_awake();
+            return Ok(true);
+        }
+        self.declared = Declared::Asleep;
+        self.add_to_counter(receiving::SLEEPS, 1);
+        Ok(false)
+    }
+
     /// Makes this receiver continue a direction that moved from a socket to shared memory. `stats`
     /// are the counters of the socket's receiver.
     pub(crate) fn continue_from(&mut self, stats: &ReceiverStats, has_streams: bool) {

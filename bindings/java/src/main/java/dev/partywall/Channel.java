@@ -23,6 +23,7 @@ public final class Channel extends MessageChannel {
     private final boolean failsWhenFull;
     private final boolean parksAtOnce;
     private final boolean spins;
+    private final ChannelWakeup wakeup;
 
     Channel(long handle, Config config) {
         super(handle);
@@ -32,6 +33,7 @@ public final class Channel extends MessageChannel {
         failsWhenFull = config.failsWhenFull();
         parksAtOnce = config.parksAtOnce();
         spins = config.spins();
+        wakeup = new ChannelWakeup(handle, errorPlace(RECV));
     }
 
     /** Opens a channel with the listener at {@code address}, such as {@code unix:/run/app.sock}. */
@@ -187,6 +189,9 @@ public final class Channel extends MessageChannel {
         boolean isVirtual = Thread.currentThread().isVirtual();
         if (spins && !isVirtual) {
             return waiter.spin(deadline);
+        }
+        if (!isSending && !isVirtual && wakeup.isPossible()) {
+            return receiver.poll(wakeup, deadline);
         }
         int operation = isSending ? SEND : RECV;
         long error = errorPlace(operation);

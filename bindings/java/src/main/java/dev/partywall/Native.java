@@ -30,6 +30,7 @@ final class Native {
     static final int WOULD_BLOCK = 7;
     static final int BUSY = 8;
     static final int FINISHED = 9;
+    static final int ARGUMENT = 901;
     static final int HANDLE = 902;
     static final int READABLE = 1;
     static final int WRITABLE = 2;
@@ -77,8 +78,11 @@ final class Native {
     private static final MethodHandle STREAM_RESERVE = value("partywall_stream_reserve", "I", "JJJJJJ");
     private static final MethodHandle STREAM_COMMIT = value("partywall_stream_commit", "I", "JJJJ");
     private static final MethodHandle LOOP_WAIT = value("partywall_loop_wait", "I", "JJJJJJ");
+    private static final MethodHandle LOOP_POLL_AWAKE = value("partywall_loop_poll_awake", "I", "JJJJJ");
     private static final MethodHandle CHANNEL_ARM_SEND = value("partywall_channel_arm_send", "I", "JJJ");
     private static final MethodHandle CHANNEL_ARM_RECV = value("partywall_channel_arm_recv", "I", "JJJ");
+    private static final MethodHandle CHANNEL_WAIT_RECV = value("partywall_channel_wait_recv", "I", "JJJ");
+    private static final MethodHandle CHANNEL_WAKE = value("partywall_channel_wake", "I", "JJ");
     private static final MethodHandle LINK_GROUP_POLL = value("partywall_link_group_poll", "I", "JJJJ");
     private static final MethodHandle LINK_GROUP_NEXT_TIMER =
             value("partywall_link_group_next_timer", "I", "JJ");
@@ -239,6 +243,15 @@ final class Native {
         }
     }
 
+    /** Collects events without waiting, for a thread that polls again before it waits. */
+    static int loopPollAwake(long loop, long events, long capacity, long count, long error) {
+        try {
+            return (int) LOOP_POLL_AWAKE.invokeExact(loop, events, capacity, count, error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
     /** Drives the links of a group without waiting. */
     static int linkGroupPoll(long group, long count, long error) {
         try {
@@ -264,6 +277,25 @@ final class Native {
                 return (int) CHANNEL_ARM_SEND.invokeExact(channel, fd, error);
             }
             return (int) CHANNEL_ARM_RECV.invokeExact(channel, fd, error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    /** Waits for a message, at most for {@code left} nanoseconds, or until {@link #channelWake}. */
+    static int channelWaitRecv(long channel, long left, long error) {
+        try {
+            long timeout = left == Long.MAX_VALUE ? -1 : left;
+            return (int) CHANNEL_WAIT_RECV.invokeExact(channel, timeout, error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    /** Ends {@link #channelWaitRecv} of another thread, or the next such call. */
+    static void channelWake(long channel) {
+        try {
+            int ignored = (int) CHANNEL_WAKE.invokeExact(channel, 0L);
         } catch (Throwable failure) {
             throw unexpected(failure);
         }

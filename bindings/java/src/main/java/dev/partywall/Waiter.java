@@ -10,7 +10,7 @@ import java.util.concurrent.locks.LockSupport;
  *
  * <pre>
  *   begin ─▶ attempt finds nothing ─┬─▶ await ─▶ parked ◀── signal: a poller thread, or close
- *                                   └─▶ poll ──▶ in the kernel ◀── descriptor, or signal
+ *                                   └─▶ poll ──▶ in the kernel ◀── what it waits for, or signal
  * </pre>
  *
  * A signal between {@code begin} and the wait ends the wait at once, so none is lost. Only a
@@ -21,7 +21,7 @@ final class Waiter {
     private volatile boolean isSignalled;
     /** Not null while the thread polls. */
     private volatile Wakeup polling;
-    private Wakeup wakeup;
+    private EventWakeup wakeup;
 
     /** Prepares for waiting: signals from now on count. */
     void begin() {
@@ -61,13 +61,21 @@ final class Waiter {
 
     /**
      * Waits until a descriptor is readable, or a signal. Returns false if the deadline came first.
-     * {@code places} is memory for {@link Wakeup#poll}.
+     * {@code places} is memory for {@link EventWakeup#watching}.
      */
     boolean poll(int fd, long places, long deadline) throws IOException {
         if (wakeup == null) {
-            wakeup = new Wakeup();
+            wakeup = new EventWakeup();
         }
-        polling = wakeup;
+        return poll(wakeup.watching(fd, places), deadline);
+    }
+
+    /**
+     * Waits until {@code wait} has what it waits for, or a signal. Returns false if the deadline
+     * came first.
+     */
+    boolean poll(Wakeup wait, long deadline) throws IOException {
+        polling = wait;
         try {
             while (!isSignalled) {
                 checkInterrupt();
@@ -75,7 +83,7 @@ final class Waiter {
                 if (left == 0) {
                     return false;
                 }
-                if (wakeup.poll(fd, places, left)) {
+                if (wait.await(left)) {
                     return true;
                 }
             }
