@@ -81,8 +81,8 @@ func TestErrorOfTheWrongServiceNamesBoth(t *testing.T) {
 	}
 	defer listener.Close()
 	_, err = DialChannel(testContext(t), address, nil)
-	says(t, err, layout.ErrorRefusedByThePeer, "offers sessions", "asked for channels")
-	says(t, <-refused, layout.ErrorService, "offers sessions", "asked for channels")
+	says(t, err, layout.ErrorRefusedByThePeer, "offers sessions, not channels")
+	says(t, <-refused, layout.ErrorService, "offers sessions, not channels")
 }
 
 func TestErrorOfASettingNamesIt(t *testing.T) {

@@ -560,6 +560,13 @@ int32_t partywall_loop_add_listener(partywall_loop *loop, partywall_listener *li
 int32_t partywall_loop_wait(partywall_loop *loop, partywall_event *events, size_t capacity,
                             size_t *count, int64_t timeout_ns, partywall_error **error);
 /*
+ * Does the same without waiting, for a thread that calls again before it waits. Peers do not notify the
+ * loop meanwhile, and its descriptor may stay quiet. Before the thread waits for the descriptor, it calls
+ * partywall_loop_wait with timeout 0 until that writes no event.
+ */
+int32_t partywall_loop_poll_awake(partywall_loop *loop, partywall_event *events, size_t capacity,
+                                  size_t *count, partywall_error **error);
+/*
  * Writes after how many nanoseconds to call partywall_loop_wait although the descriptor is not
  * readable; -1 if no timer is set. A watched descriptor becomes readable for timers, too.
  */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* A server of many channels in one thread, alone and above epoll of either kind. */
 #include "check.h"
+#include <poll.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -179,6 +180,42 @@ static void once(const char *address) {
     OK(partywall_loop_free(loop));
 }
 
+/* What a thread that is awake leaves is reported by the next call; then the descriptor tells more. */
+static void awake(const char *address) {
+    partywall_loop *loop = NULL;
+    partywall_event event;
+    struct pollfd above = {.events = POLLIN};
+    const void *data = NULL;
+    size_t count = 0, len = 0;
+    struct pair pair = make_pair(address, NULL);
+    OK(partywall_loop_new(&loop, NULL));
+    OK(partywall_loop_fd(loop, &above.fd));
+    OK(partywall_loop_add_channel(loop, pair.server, 7, NULL));
+    for (int round = 0; round < 100; round++) {
+        OK(partywall_channel_send(pair.client, "x", 1, TIMEOUT_NS, NULL));
+        for (int turn = 0; turn < 3; turn++) {
+            do {
+                OK(partywall_loop_poll_awake(loop, &event, 1, &count, NULL));
+            } while (count == 0);
+            CHECK(count == 1 && event.tag == 7 && event.kinds == PARTYWALL_READABLE);
+        }
+        OK(partywall_channel_recv_view(pair.server, &data, &len, 0, NULL));
+        STATUS(partywall_channel_recv_view(pair.server, &data, &len, 0, NULL), PARTYWALL_EMPTY);
+        OK(partywall_loop_poll_awake(loop, &event, 1, &count, NULL));
+        do {
+            OK(partywall_loop_wait(loop, &event, 1, &count, 0, NULL));
+        } while (count > 0);
+        OK(partywall_channel_send(pair.client, "y", 1, TIMEOUT_NS, NULL));
+        CHECK(poll(&above, 1, (int)(TIMEOUT_NS / 1000000)) == 1);
+        OK(partywall_loop_wait(loop, &event, 1, &count, TIMEOUT_NS, NULL));
+        CHECK(count == 1 && event.tag == 7);
+        OK(partywall_channel_recv_view(pair.server, &data, &len, 0, NULL));
+        STATUS(partywall_channel_recv_view(pair.server, &data, &len, 0, NULL), PARTYWALL_EMPTY);
+    }
+    free_pair(pair);
+    OK(partywall_loop_free(loop));
+}
+
 int main(int argc, char **argv) {
     CHECK(argc > 1);
     const char *address = address_in(argv[1]);
@@ -187,5 +224,6 @@ int main(int argc, char **argv) {
     serve(address, 1);
     freed(address);
     once(address);
+    awake(address);
     return 0;
 }

@@ -177,6 +177,10 @@ static void nulls(const char *address, struct pair pair, partywall_config *confi
     NULL_ARGUMENT(partywall_loop_wait(loop, NULL, 1, &len, 0, NULL));
     NULL_ARGUMENT(partywall_loop_wait(loop, &event, 1, NULL, 0, NULL));
     NULL_ARGUMENT(partywall_loop_wait(loop, &event, 0, &len, 0, NULL));
+    NULL_ARGUMENT(partywall_loop_poll_awake(NULL, &event, 1, &len, NULL));
+    NULL_ARGUMENT(partywall_loop_poll_awake(loop, NULL, 1, &len, NULL));
+    NULL_ARGUMENT(partywall_loop_poll_awake(loop, &event, 1, NULL, NULL));
+    NULL_ARGUMENT(partywall_loop_poll_awake(loop, &event, 0, &len, NULL));
     NULL_ARGUMENT(partywall_loop_next_timer(NULL, &timer));
     NULL_ARGUMENT(partywall_loop_next_timer(loop, NULL));
 

@@ -4,7 +4,7 @@
 use crate::callback::{Callback, WeakCallback};
 use crate::error;
 use crate::peer::Credentials;
-use crate::setting_value::{choice, ids, impossible, in_range, seconds, whole};
+use crate::setting_value::{choice, ids, impossible, in_range, listing, named, seconds, whole};
 use crate::wait::duration;
 use partywall::{Admission, BackPressure, Begin, TransportPolicy, TrustPolicy, Wait};
 use pyo3::PyTraverseError;
@@ -16,7 +16,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Settings, each a keyword with a default: `Config(wait="park", memory_max=1 << 30)`.
+/// Settings, each a keyword with a default: `Config(wait="park", memory_max=1 << 30)`. Its text
+/// lists their values: `print(Config())` the defaults.
 ///
 /// | keyword | value |
 /// |---|---|
@@ -76,13 +77,20 @@ impl Config {
                     made.inner = on_refused(made.inner, callback.downgrade());
                     callbacks.push(callback);
                 }
-                _ => made = made.with(&key, &value)?,
+                _ => {
+                    let with = made.with(&key, &value);
+                    made = with.map_err(|raised| named(value.py(), &key, raised))?;
+                }
             }
         }
         if let Some(rule) = rule.finish()? {
             made.inner = made.inner.admit(rule);
         }
         Ok(Self { settings: made, callbacks })
+    }
+
+    fn __repr__(&self) -> String {
+        listing("partywall.Config", &self.settings.inner)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

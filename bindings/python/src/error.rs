@@ -71,8 +71,9 @@ pub fn unknown_setting(class: &str, key: &str) -> PyErr {
 /// Returns a text of the Rust crates with the names of Python: `Config::allow_remote(true)` is
 /// `allow_remote=True`, and `BackPressure::Overflow` is `back_pressure="overflow"`.
 pub fn in_python(text: &str) -> String {
+    let text = text.replace("use connect_with_protocol", "connect with shmipc=Shmipc()");
     let mut made = String::with_capacity(text.len());
-    let mut rest = text;
+    let mut rest = &*text;
     while let Some(at) = rest.find("::") {
         let (before, after) = (&rest[..at], &rest[at + 2..]);
         let owner = before.rsplit(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();

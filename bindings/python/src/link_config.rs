@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The settings of links as keywords, and groups of links.
 
+use crate::buffer::Payload;
 use crate::callback::{Callback, WeakCallback};
 use crate::config::{AdmissionRule, TRANSPORTS};
 use crate::error;
 use crate::link_state::LoginRequest;
 use crate::runtime::{self, Detached, wait};
-use crate::setting_value::{choice, seconds, whole};
+use crate::setting_value::{choice, listing, named, seconds, whole};
 use crate::wait::Deadline;
 use partywall_link::{AfterReboot, Delivery, LoginAnswer};
 use pyo3::PyTraverseError;
@@ -15,7 +16,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 use std::sync::Arc;
 
-/// Settings of links, each a keyword with a default: `Config(delivery="at_most_once")`.
+/// Settings of links, each a keyword with a default: `Config(delivery="at_most_once")`. Its text
+/// lists their values: `print(Config())` the defaults.
 ///
 /// | keyword | value |
 /// |---|---|
@@ -73,13 +75,20 @@ impl LinkConfig {
                     inner = on_login(inner, callback.downgrade());
                     callbacks.push(callback);
                 }
-                _ => inner = with(inner, &key, &value)?,
+                _ => {
+                    let with = with(inner, &key, &value);
+                    inner = with.map_err(|raised| named(value.py(), &key, raised))?;
+                }
             }
         }
         if let Some(rule) = rule.finish()? {
             inner = inner.admit(rule);
         }
         Ok(Self { inner, callbacks })
+    }
+
+    fn __repr__(&self) -> String {
+        listing("partywall.links.Config", &self.inner)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -114,7 +123,7 @@ fn with(
         }
         "handshake_timeout" => config.handshake_timeout(seconds(key, value)?),
         "dead_after" => config.dead_after(seconds(key, value)?),
-        "login" => config.login(value.extract::<Vec<u8>>()?),
+        "login" => config.login(Payload::of(value)?.as_slice()),
         "ring_bytes" => config.ring_bytes(whole(key, value)?),
         "slab_bytes" => config.slab_bytes(whole(key, value)?),
         "attempts_max" => config.attempts_max(whole(key, value)?),

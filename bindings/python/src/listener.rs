@@ -49,10 +49,10 @@ impl Listener {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accepts a channel, or returns `None` once another thread has closed the listener.
+    /// Accepts a channel; `None` once the listener is closed.
     fn accept_until(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Channel>> {
         let mut inner = self.inner.try_lock().map_err(|_| error::busy(py))?;
-        let listener = inner.as_mut().ok_or_else(|| error::closed_here("listener"))?;
+        let Some(listener) = inner.as_mut() else { return Ok(None) };
         while !self.state().is_closed {
             let accepted = py.detach(|| listener.try_accept());
             self.state().refused = listener.refused();

@@ -4,7 +4,7 @@
 
 use crate::error;
 use crate::wait::duration;
-use pyo3::exceptions::PyOverflowError;
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use std::time::Duration;
 
@@ -21,6 +21,22 @@ pub fn in_range(key: &str, value: &Bound<'_, PyAny>, takes: &str, raised: PyErr)
         return impossible(key, value, takes);
     }
     raised
+}
+
+/// Makes a TypeError of the value of `key` name the setting, and keeps every other `raised`.
+pub fn named(py: Python<'_>, key: &str, raised: PyErr) -> PyErr {
+    let text = raised.value(py).to_string();
+    if raised.is_instance_of::<PyTypeError>(py) && !text.contains(key) {
+        return PyTypeError::new_err(format!("{key}: {text}"));
+    }
+    raised
+}
+
+/// Returns the text of a config of the Rust crates for a log: the settings with their values.
+pub fn listing(class: &str, config: &impl std::fmt::Debug) -> String {
+    let text = format!("{config:?}");
+    let settings = text.trim_start_matches("Config { ").trim_end_matches(", .. }");
+    format!("<{class} {settings}>")
 }
 
 /// Returns the value whose name `value` is, among `choices`.

@@ -67,6 +67,45 @@ def test_unknown_setting_says_where_the_known_ones_are() -> None:
         assert "'ringbytes'" in text and f"help({name})" in text
 
 
+def test_config_lists_its_values_and_a_wrong_type_names_its_setting() -> None:
+    listed = repr(partywall.Config(memory_max=1 << 30))
+    assert listed.startswith("<partywall.Config transport: Auto, ") and listed.endswith(">")
+    assert "memory_max: 1073741824, message_max: 1073741824" in listed
+    assert "handshake_timeout: 5s" in listed and "socket_mode: 0o600" in listed
+    of_links = repr(links.Config(login=b"secret", slab_bytes=1 << 23))
+    assert "slab_bytes: 8388608" in of_links and "secret" not in of_links
+    for make, setting, value in (
+        (partywall.Config, "memory_max", "much"),
+        (partywall.Config, "allow_remote", 5),
+        (links.Config, "retry", 5),
+        (links.Config, "login", "text"),
+    ):
+        wrong: Callable[..., object] = make
+        text = text_of(TypeError, lambda: wrong(**{setting: value}))
+        assert text.startswith(f"{setting}: ")
+
+
+def test_peer_that_hangs_up_may_be_of_another_kind(address: str) -> None:
+    with partywall.Listener(address) as listener:
+        accepting = threading.Thread(target=lambda: list(listener))
+        accepting.start()
+        link = links.Client("alice").connect(address, "bob", "orders")
+        event = link.next_event(DEADLINE)
+        assert event.kind == "refused" and "is it an end of a link" in event.text
+        link.detach()
+        listener.close()
+        accepting.join(DEADLINE)
+    with links.Server(address, "bob") as server:
+        waiting = threading.Thread(target=lambda: list(server))
+        waiting.start()
+        for connect in (partywall.connect, sessions.connect):
+            act: Callable[..., object] = connect
+            text = text_of(partywall.HandshakeError, lambda: act(address))
+            assert "is it a server of links?" in text and "connect_with_protocol" not in text
+        server.close()
+        waiting.join(DEADLINE)
+
+
 def test_policy_of_records_says_what_it_takes(address: str) -> None:
     client, _server = make_pair(address)
     wrong: Callable[..., object] = lossy.Sender
@@ -185,6 +224,22 @@ def test_iteration_ends_when_another_thread_closes_the_listener(address: str) ->
         assert ended.wait(DEADLINE)
         accepting.join(DEADLINE)
     assert len(accepted) <= 1
+
+
+def test_iteration_of_a_closed_listener_ends_at_once(address: str) -> None:
+    """The body of the loop may run while another thread closes the listener."""
+    for make in (
+        lambda: partywall.Listener(address),
+        lambda: objects.Listener(address),
+        lambda: sessions.Listener(address),
+        lambda: links.Server(address, "bob"),
+    ):
+        listener = make()
+        listener.close()
+        accepted: list[object] = list(listener)
+        assert accepted == []
+        with pytest.raises(ValueError):
+            listener.accept()
 
 
 def test_objects_say_what_they_are_in_a_log(address: str) -> None:

@@ -42,14 +42,37 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    fn collect(&mut self, capacity: usize, timeout: Timeout) -> Result<(), Failure> {
-        let collected = match timeout {
+    fn wait(&mut self, capacity: usize, timeout: Timeout) -> io::Result<usize> {
+        match timeout {
             Timeout::Zero => self.events.poll_up_to(&mut self.collected, capacity),
             _ => self.events.wait_up_to(&mut self.collected, capacity, timeout.deadline()),
-        };
-        collected.map_err(|error| Failure::system("waiting for events", &error))?;
-        Ok(())
+        }
     }
+
+    fn poll_awake(&mut self, capacity: usize) -> io::Result<usize> {
+        self.events.poll_awake(&mut self.collected, capacity)
+    }
+}
+
+/// Collects at most `capacity` events of a loop, and writes them and their number.
+fn collect(
+    events: Handle<LoopObject>,
+    array: Out<CEvent>,
+    capacity: usize,
+    count: Out<usize>,
+    take: impl FnOnce(&mut Turn) -> io::Result<usize>,
+) -> Result<(), Failure> {
+    let (array, count) = (array.require("events")?, count.require("count")?);
+    if capacity == 0 {
+        return Err(Failure::argument("capacity is 0"));
+    }
+    let mut turn = events.first()?;
+    take(&mut turn).map_err(|error| Failure::system("waiting for events", &error))?;
+    count.write(turn.collected.len());
+    for (index, event) in turn.collected.drain(..).enumerate() {
+        array.write_at(index, event.into());
+    }
+    Ok(())
 }
 
 /// An event as C programs see it.
@@ -132,17 +155,18 @@ export! {
         r#loop: Handle<LoopObject>, events: Out<CEvent>, capacity: usize, count: Out<usize>,
         timeout_ns: i64, error: Errors,
     ) reports error {
-        let (array, count) = (events.require("events")?, count.require("count")?);
-        if capacity == 0 {
-            return Err(Failure::argument("capacity is 0"));
-        }
-        let mut turn = r#loop.first()?;
-        turn.collect(capacity, Timeout::new(timeout_ns))?;
-        count.write(turn.collected.len());
-        for (index, event) in turn.collected.drain(..).enumerate() {
-            array.write_at(index, event.into());
-        }
-        Ok(())
+        collect(r#loop, events, capacity, count, |turn| {
+            turn.wait(capacity, Timeout::new(timeout_ns))
+        })
+    }
+
+    /// Writes at most `capacity` events without waiting, for a thread that calls again before it
+    /// waits.
+    fn partywall_loop_poll_awake(
+        r#loop: Handle<LoopObject>, events: Out<CEvent>, capacity: usize, count: Out<usize>,
+        error: Errors,
+    ) reports error {
+        collect(r#loop, events, capacity, count, |turn| turn.poll_awake(capacity))
     }
 
     /// Writes after how many nanoseconds to wait again although the descriptor is not readable.

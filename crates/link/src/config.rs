@@ -432,13 +432,29 @@ impl fmt::Debug for OnLogin {
 /// of the file's size up to whole pages. The bound is generous, and only limits what is mapped.
 const FILLED_UP_MAX: u64 = 1 << 20;
 
+/// Each setting with its value, under the name of the function that sets it; no login, which may be
+/// a secret.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
             .field("ring_bytes", &self.ring_bytes)
             .field("slab_bytes", &self.slab_bytes)
+            .field("peer_max", &(self.peer_ring_max, self.peer_slab_max))
+            .field("transport", &self.transport)
             .field("wait", &self.wait)
+            .field("spin_budget", &self.spin_budget)
             .field("delivery", &self.delivery)
+            .field("after_reboot", &self.after_reboot)
+            .field("attempts_max", &self.attempts_max)
+            .field("handshake_timeout", &self.handshake_timeout)
+            .field("handshakes_max", &self.handshakes_max)
+            .field("retry", &(self.retry_min, self.retry_max))
+            .field("dead_after", &self.dead_after)
+            .field("links_max", &self.links_max)
+            .field("backlog", &self.backlog)
+            .field("socket_mode", &format_args!("{:#o}", self.socket_mode))
+            .field("allow_remote", &self.allow_remote)
+            .field("allow_anonymous_tcp", &self.allow_anonymous_tcp)
             .finish_non_exhaustive()
     }
 }

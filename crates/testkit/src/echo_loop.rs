@@ -28,11 +28,14 @@ pub enum Drive {
     /// The thread polls the event loop, spinning, until that finds nothing. Only then it waits in
     /// an edge-triggered epoll set.
     Spinning,
+    /// The thread polls the event loop without arming it, until that finds nothing. Then it polls
+    /// once more, and waits in an edge-triggered epoll set if that poll finds nothing, either.
+    Awake,
 }
 
 impl Drive {
     /// All places in which a thread can wait for the events of a loop.
-    pub const ALL: [Self; 4] = [Self::Wait, Self::Level, Self::Edge, Self::Spinning];
+    pub const ALL: [Self; 5] = [Self::Wait, Self::Level, Self::Edge, Self::Spinning, Self::Awake];
 }
 
 /// An event loop, and the epoll set that contains the descriptor of the loop.
@@ -52,7 +55,7 @@ impl Driven {
         match drive {
             Drive::Wait => {}
             Drive::Level => above.add(&events, EventFlags::IN, 0).unwrap(),
-            Drive::Edge | Drive::Spinning => {
+            Drive::Edge | Drive::Spinning | Drive::Awake => {
                 above.add(&events, EventFlags::IN | EventFlags::ET, 0).unwrap()
             }
         }
@@ -65,8 +68,8 @@ impl Driven {
         if self.drive == Drive::Wait {
             return self.events.wait(ready, Some(deadline)).unwrap() > 0;
         }
-        while self.drive == Drive::Spinning {
-            if self.events.poll_spinning(ready).unwrap() > 0 {
+        while matches!(self.drive, Drive::Spinning | Drive::Awake) {
+            if self.poll_before_wait(ready) {
                 return true;
             }
             if self.above.wait(&mut self.edges, Some(deadline)).unwrap() == 0 {
@@ -78,6 +81,20 @@ impl Driven {
             self.events.poll(ready).unwrap();
         }
         has_come
+    }
+
+    /// Polls as a thread does that waits only if the poll finds nothing.
+    fn poll_before_wait(&self, ready: &mut Vec<Event>) -> bool {
+        let count = if self.drive == Drive::Spinning {
+            self.events.poll_spinning(ready)
+        } else {
+            let taken_max = 1; // what is left has to be found by the next poll
+            match self.events.poll_awake(ready, taken_max) {
+                Ok(0) => self.events.poll(ready),
+                found => found,
+            }
+        };
+        count.unwrap() > 0
     }
 
     /// Waits once for events of the loop, and replaces the content of `ready` by these events.

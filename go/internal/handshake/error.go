@@ -28,8 +28,11 @@ type Error struct {
 }
 
 // Error returns a sentence for operators that says why the handshake failed.
-func (e *Error) Error() string {
-	text := "handshake: " + e.describe()
+func (e *Error) Error() string { return "handshake: " + e.text() }
+
+// text returns the sentence as the peer gets it, if this side refuses the connection.
+func (e *Error) text() string {
+	text := e.describe()
 	if e.Text != "" {
 		text += ": " + e.Text
 	}
@@ -44,11 +47,12 @@ func (e *Error) describe() string {
 	case layout.ErrorRefusedByThePeer:
 		return fmt.Sprintf("the peer refused the connection (%s)", e.Code)
 	case layout.ErrorNoTransport:
-		return fmt.Sprintf("no transport that both sides allow (%s)", e.Reason)
+		return fmt.Sprintf("no transport that both sides allow (%s): allow the socket, or remove "+
+			"the reason", e.Reason)
 	case layout.ErrorHandshakeViolation:
 		return e.Violation.Error()
 	case layout.ErrorService:
-		return fmt.Sprintf("this listener offers %s, and the peer asked for %s",
+		return fmt.Sprintf("this listener offers %s, not %s",
 			serviceName(e.Offered), serviceName(e.Asked))
 	}
 	return e.Number.String()

@@ -564,7 +564,7 @@ func (m *Machine) refuse(err error) error {
 	}
 	m.flight = Flight{}
 	if code := failure.reply(); code != 0 && !m.isReady {
-		reject := layout.Reject{Code: code, Text: failure.Error()}
+		reject := layout.Reject{Code: code, Text: failure.text()}
 		m.flight.Bytes = reject.Append(nil)
 	}
 	m.isReady, m.awaiting = true, ""

@@ -433,6 +433,7 @@ pub(crate) const STREAMS_MAX: u32 = 1 << 20;
 /// large part of the time of opening a connection.
 const SLAB_BYTES_MIN: u64 = 48 << 10;
 
+/// Each setting with its value, under the name of the function that sets it.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
@@ -441,8 +442,23 @@ impl fmt::Debug for Config {
             .field("back_pressure", &self.back_pressure)
             .field("trust", &self.trust)
             .field("wait", &self.wait)
-            .field("memory_max", &self.memory_max)
+            .field("spin_budget", &self.spin_budget)
+            .field("handshake_timeout", &self.handshake_timeout)
+            .field("handshakes_max", &self.handshakes_max)
+            .field("backlog", &self.backlog)
             .field("ring_bytes", &self.ring_bytes)
+            .field("peer_blocks_max", &self.peer_blocks_max)
+            .field("memory_max", &self.memory_max)
+            .field("message_max", &self.message_max_effective())
+            .field("map_max", &self.map_max_effective())
+            .field("segments_max", &self.segments_max)
+            .field("inline_max", &self.inline_max)
+            .field("idle_memory_timeout", &self.idle_memory_timeout)
+            .field("stream_window", &self.stream_window)
+            .field("streams_max", &self.streams_max)
+            .field("linger", &self.linger)
+            .field("socket_mode", &format_args!("{:#o}", self.socket_mode))
+            .field("allow_remote", &self.allow_remote)
             .finish_non_exhaustive()
     }
 }

@@ -306,7 +306,10 @@ pub enum HandshakeError {
         hint: &'static str,
     },
     /// The peer closed the connection.
-    #[error("{peer} hung up during the handshake: look at its own log for the reason{hint}")]
+    #[error(
+        "{peer} hung up during the handshake: look at its own log for the reason, or is it a server \
+         of links?{hint}"
+    )]
     HungUp {
         /// A description of the peer for error texts: process, user and address.
         peer: String,

@@ -29,6 +29,7 @@ use crate::error::{BindError, ConnectError};
 use crate::protocol::Protocol;
 use crate::transport::has_passed;
 use partywall_sys::Ready;
+use partywall_sys::epoll::READY_MAX;
 use partywall_wait::{IdlePolicy, IdleStep, Wait};
 use std::collections::VecDeque;
 use std::fmt;
@@ -69,8 +70,19 @@ struct Round {
     /// Whether the thread polls instead of sleeping. Then tasks stay unarmed, so that their peers
     /// need not notify them.
     is_spinning: bool,
+    /// What the last call has found, if that was `poll_awake`.
+    awake: Awake,
     /// The time for which the timer's descriptor is set; `None` if the timer is not set.
     timer_set: Option<Instant>,
+}
+
+/// What a poll of a thread that is awake has found, for the next poll.
+#[derive(Clone, Copy, Debug, Default)]
+struct Awake {
+    /// Whether there was neither an event nor a task with work: the next poll is one of a spin.
+    was_idle: bool,
+    /// Whether the poll has taken everything that was ready in the epoll set.
+    has_polled_set: bool,
 }
 
 impl Loop {
@@ -111,6 +123,7 @@ impl Loop {
             arrivals: Vec::new(),
             idle: IdlePolicy::new(wait, spin_budget),
             is_spinning: false,
+            awake: Awake::default(),
             timer_set: None,
         };
         Self { shared: Arc::new(shared), round: Mutex::new(round) }
@@ -141,7 +154,7 @@ impl Loop {
         max: usize,
         deadline: Option<Instant>,
     ) -> io::Result<usize> {
-        let mut round = self.begin(events)?;
+        let (mut round, _) = self.begin(events)?;
         // The epoll set is polled first if some sources have events that the application has not
         // taken yet. Otherwise those events would delay the descriptors in the set.
         let mut has_polled = !self.shared.list.is_idle();
@@ -179,8 +192,13 @@ impl Loop {
     /// # Errors
     /// The errors of [`wait`](Self::wait).
     pub fn poll_up_to(&self, events: &mut Vec<Event>, max: usize) -> io::Result<usize> {
-        let mut round = self.begin(events)?;
-        round.poll(&self.shared)?;
+        let (mut round, before) = self.begin(events)?;
+        if before.has_polled_set {
+            // What has become ready since then keeps the descriptor of the loop readable.
+            round.advance(&self.shared)?;
+        } else {
+            round.poll(&self.shared)?;
+        }
         self.shared.list.collect(events, max);
         if events.is_empty() && self.shared.list.is_idle() {
             round.arm(&self.shared);
@@ -201,7 +219,7 @@ impl Loop {
     /// # Errors
     /// The errors of [`wait`](Self::wait).
     pub fn poll_spinning(&self, events: &mut Vec<Event>) -> io::Result<usize> {
-        let mut round = self.begin(events)?;
+        let (mut round, _) = self.begin(events)?;
         for _ in 0..SPINNING_POLLS_MAX {
             let polled = round.poll(&self.shared);
             round.is_spinning = false;
@@ -221,6 +239,29 @@ impl Loop {
         round.arm(&self.shared);
         self.finish(&mut round, false)?;
         Ok(0)
+    }
+
+    /// Polls as [`poll_up_to`](Self::poll_up_to) does, for a thread that polls again before it
+    /// waits. Such a poll arms nothing, so peers need not notify the thread, and it leaves the
+    /// descriptor of the loop quiet although there may be more events or a timer.
+    ///
+    /// It is for an external event loop that spins itself, and runs its other tasks in between.
+    /// Before that event loop waits, it calls [`poll`](Self::poll) until there is no event.
+    ///
+    /// # Errors
+    /// The errors of [`wait`](Self::wait).
+    pub fn poll_awake(&self, events: &mut Vec<Event>, max: usize) -> io::Result<usize> {
+        let (mut round, before) = self.begin(events)?;
+        round.is_spinning = before.was_idle;
+        let polled = round.poll(&self.shared);
+        round.is_spinning = false;
+        polled?;
+        self.shared.list.collect(events, max);
+        round.awake = Awake {
+            was_idle: events.is_empty() && self.shared.list.is_idle(),
+            has_polled_set: round.ready.len() < READY_MAX,
+        };
+        Ok(events.len())
     }
 
     /// Adds both directions of a channel, which report the same tag.
@@ -320,14 +361,16 @@ impl Loop {
         self.shared.next_timer()
     }
 
-    fn begin(&self, events: &mut Vec<Event>) -> io::Result<MutexGuard<'_, Round>> {
+    /// Begins a turn. Returns what the call before has found if that was `poll_awake`.
+    fn begin(&self, events: &mut Vec<Event>) -> io::Result<(MutexGuard<'_, Round>, Awake)> {
         events.clear();
         if self.shared.guard.is_child() {
             return Err(Forked.into());
         }
-        let round = self.round.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut round = self.round.lock().unwrap_or_else(PoisonError::into_inner);
         self.shared.list.begin_turn();
-        Ok(round)
+        let before = std::mem::take(&mut round.awake);
+        Ok((round, before))
     }
 
     fn finish(&self, round: &mut Round, is_due: bool) -> io::Result<()> {
@@ -375,6 +418,13 @@ impl Round {
         // gets a turn.
         self.run_unarmed(shared)?;
         shared.set.wait(&mut self.ready, Some(Instant::now()))?;
+        self.serve(shared)
+    }
+
+    /// Runs tasks as [`poll`](Self::poll) does, without a look at the epoll set.
+    fn advance(&mut self, shared: &Shared) -> io::Result<()> {
+        self.run_unarmed(shared)?;
+        self.ready.clear();
         self.serve(shared)
     }
 

@@ -476,7 +476,12 @@ mod model {
         Inside,
         Level,
         Edge,
+        /// Edge-triggered, and only after two turns found nothing; the first of them does not tell
+        /// the list that the thread may wait.
+        Awake,
     }
+
+    const DRIVES: [Drive; 4] = [Drive::Inside, Drive::Level, Drive::Edge, Drive::Awake];
 
     struct Model {
         list: ReadyList<Descriptor>,
@@ -533,27 +538,18 @@ mod model {
 
         /// Runs one turn of the loop, and returns the reported events.
         fn turn(&self, seen: &mut u32, done: &mut u32) -> Vec<Event> {
-            let (mut events, before) = (Vec::new(), *done);
+            let before = *done;
             match self.drive {
                 Drive::Inside => self.list.begin_turn(),
                 Drive::Level => self.list.doorbell().wait_level(),
                 Drive::Edge => self.list.doorbell().wait_edge(seen),
+                Drive::Awake => return self.turn_awake(seen, done),
+            }
+            if self.drive != Drive::Inside {
+                return self.poll(done);
             }
             loop {
-                if self.drive != Drive::Inside {
-                    self.list.begin_turn();
-                    self.list.doorbell().drain();
-                }
-                for _ in 0..self.list.turns_due() {
-                    if self.list.next_turn().is_some() {
-                        *done += std::mem::take(&mut *self.work.lock().unwrap());
-                    }
-                }
-                self.list.collect(&mut events, EVENTS_MAX);
-                if self.drive != Drive::Inside {
-                    self.list.end_turn(!events.is_empty());
-                    return events;
-                }
+                let events = self.collect(done);
                 if !events.is_empty() || *done > before {
                     return events;
                 }
@@ -564,13 +560,49 @@ mod model {
                 }
             }
         }
+
+        /// Polls without telling the list that the thread may wait. If that finds nothing, polls,
+        /// and waits for an edge if that finds nothing, either.
+        fn turn_awake(&self, seen: &mut u32, done: &mut u32) -> Vec<Event> {
+            let before = *done;
+            self.list.begin_turn();
+            self.list.doorbell().drain();
+            let mut events = self.collect(done);
+            if events.is_empty() {
+                events = self.poll(done);
+                if events.is_empty() && *done == before {
+                    self.list.doorbell().wait_edge(seen);
+                }
+            }
+            events
+        }
+
+        /// Polls as an external event loop does that may wait afterwards.
+        fn poll(&self, done: &mut u32) -> Vec<Event> {
+            self.list.begin_turn();
+            self.list.doorbell().drain();
+            let events = self.collect(done);
+            self.list.end_turn(!events.is_empty());
+            events
+        }
+
+        /// Runs the turns that are due, and collects the events.
+        fn collect(&self, done: &mut u32) -> Vec<Event> {
+            let mut events = Vec::new();
+            for _ in 0..self.list.turns_due() {
+                if self.list.next_turn().is_some() {
+                    *done += std::mem::take(&mut *self.work.lock().unwrap());
+                }
+            }
+            self.list.collect(&mut events, EVENTS_MAX);
+            events
+        }
     }
 
     /// Model in which the loop's own thread receives. After an event the thread takes either all
     /// messages of the source or one message.
     fn one_thread() {
-        let drives = [Drive::Inside, Drive::Level, Drive::Edge];
-        let model = Model::new(drives[thread_rng().gen_range(0..3)]);
+        let model = Model::new(DRIVES[thread_rng().gen_range(0..DRIVES.len())]);
         let takes_one = thread_rng().gen_range(0..2) == 0;
         let mut threads: Vec<_> = (0..SOURCES)
             .map(|source| {
@@ -599,8 +631,7 @@ mod model {
     /// Model in which another thread receives. The loop's thread only passes the events of the
     /// source on to it.
     fn two_threads() {
-        let drives = [Drive::Inside, Drive::Level, Drive::Edge];
-        let model = Model::new(drives[thread_rng().gen_range(0..3)]);
+        let model = Model::new(DRIVES[thread_rng().gen_range(0..DRIVES.len())]);
         let sender = Arc::clone(&model);
         let sending = thread::spawn(move || sender.send(1));
         let passed = Arc::new(Descriptor::default());

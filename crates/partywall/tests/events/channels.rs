@@ -4,6 +4,8 @@
 
 use partywall::event::{Event, Loop};
 use partywall::{Config, Readiness, TryRecvError, TrySendError};
+use partywall_sys::EpollSet;
+use partywall_sys::epoll::EventFlags;
 use partywall_testkit::echo_loop::{Drive, Driven, EchoLoop};
 use partywall_testkit::{Kind, Random, is_pattern, pattern, soon};
 use std::time::{Duration, Instant};
@@ -58,6 +60,39 @@ fn every_message_comes_back_once() {
                     drop(server);
                 });
             }
+        }
+    }
+}
+
+/// Polls until one message was received and the next attempt found none.
+fn take_awake(events: &Loop, server: &mut partywall::event::Channel) {
+    let (mut ready, mut taken) = (Vec::new(), 0);
+    let deadline = soon();
+    while taken == 0 {
+        assert!(Instant::now() < deadline, "nothing comes");
+        events.poll_awake(&mut ready, 1).unwrap();
+        while server.try_recv().is_ok() {
+            taken += 1;
+        }
+    }
+    assert_eq!(taken, 1);
+}
+
+#[test]
+fn descriptor_is_quiet_after_polls_that_were_awake() {
+    for kind in Kind::ALL {
+        let events = Loop::new().unwrap();
+        let above = EpollSet::new().unwrap();
+        above.add(&events, EventFlags::IN, 0).unwrap();
+        let (mut client, server) = kind.pair(|config| config);
+        let mut server = events.add_channel(server, 7).unwrap();
+        let (mut ready, mut edges) = (Vec::new(), Vec::new());
+        for seed in 0..100 {
+            client.send(&pattern(100, seed)).unwrap();
+            take_awake(&events, &mut server);
+            assert_eq!(events.poll(&mut ready).unwrap(), 0, "{}", kind.name());
+            let left = above.wait(&mut edges, Some(Instant::now())).unwrap();
+            assert_eq!(left, 0, "{}: message {seed}", kind.name());
         }
     }
 }

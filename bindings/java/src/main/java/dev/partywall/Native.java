@@ -78,6 +78,7 @@ final class Native {
     private static final MethodHandle STREAM_RESERVE = value("partywall_stream_reserve", "I", "JJJJJJ");
     private static final MethodHandle STREAM_COMMIT = value("partywall_stream_commit", "I", "JJJJ");
     private static final MethodHandle LOOP_WAIT = value("partywall_loop_wait", "I", "JJJJJJ");
+    private static final MethodHandle LOOP_POLL_AWAKE = value("partywall_loop_poll_awake", "I", "JJJJJ");
     private static final MethodHandle CHANNEL_ARM_SEND = value("partywall_channel_arm_send", "I", "JJJ");
     private static final MethodHandle CHANNEL_ARM_RECV = value("partywall_channel_arm_recv", "I", "JJJ");
     private static final MethodHandle CHANNEL_WAIT_RECV = value("partywall_channel_wait_recv", "I", "JJJ");
@@ -237,6 +238,15 @@ final class Native {
             long loop, long events, long capacity, long count, long timeout, long error) {
         try {
             return (int) LOOP_WAIT.invokeExact(loop, events, capacity, count, timeout, error);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
+    /** Collects events without waiting, for a thread that polls again before it waits. */
+    static int loopPollAwake(long loop, long events, long capacity, long count, long error) {
+        try {
+            return (int) LOOP_POLL_AWAKE.invokeExact(loop, events, capacity, count, error);
         } catch (Throwable failure) {
             throw unexpected(failure);
         }

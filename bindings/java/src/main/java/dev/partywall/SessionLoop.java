@@ -82,16 +82,30 @@ final class SessionLoop {
     /**
      * Lets the sessions advance, waits for events at most for {@code timeout} nanoseconds, and
      * signals their sources. Returns the number of events. {@code memory} has {@link #TURN_BYTES}.
+     */
+    int turn(long memory, long timeout) throws PartywallException {
+        return signal(memory,
+                Native.loopWait(handle, memory + 16, EVENTS_MAX, memory + 8, timeout, memory));
+    }
+
+    /** Does a turn without waiting, for a thread that does another one before it waits. */
+    int turnAwake(long memory) throws PartywallException {
+        return signal(memory,
+                Native.loopPollAwake(handle, memory + 16, EVENTS_MAX, memory + 8, memory));
+    }
+
+    /**
+     * Signals the sources of the events in {@code memory}, unless the call that collected them has
+     * failed. Returns the number of events.
      *
      * <p>No event comes a second time, so an observer that throws keeps no other source from being
      * signalled. What it has thrown is thrown in the end.
      */
-    int turn(long memory, long timeout) throws PartywallException {
-        long events = memory + 16;
-        int status = Native.loopWait(handle, events, EVENTS_MAX, memory + 8, timeout, memory);
+    private int signal(long memory, int status) throws PartywallException {
         if (status != Native.OK) {
             throw PartywallException.of(status, memory);
         }
+        long events = memory + 16;
         long count = Native.getLong(memory + 8);
         RuntimeException failure = null;
         for (long event = events; event < events + count * Native.EVENT_BYTES;

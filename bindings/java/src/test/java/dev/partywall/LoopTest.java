@@ -116,6 +116,47 @@ final class LoopTest {
         stream.close();
     }
 
+    /** Waits for the descriptor of a loop as an event loop does that polls awake before. */
+    private static void turn(Loop loop, long places) throws IOException {
+        if (loop.pollAwake() > 0 || loop.poll() > 0) {
+            return;
+        }
+        Native.setPoll(places, loop.fd());
+        int ready = Native.poll(places, 1, (int) Pair.SOON.toMillis());
+        Check.that(ready == 1, "the descriptor tells what comes after the polls");
+    }
+
+    void threadThatPollsAwakeSleepsThroughNothing() throws Exception {
+        long places = Native.allocateForever(8);
+        try (Loop loop = new Loop();
+                SessionListener listener = loop.bind(Pair.address(), new Config())) {
+            AtomicInteger finished = new AtomicInteger();
+            listener.onEvents(kinds -> {
+                try {
+                    acceptAll(listener, stream -> {
+                        stream.onEvents(events -> serve(stream, finished));
+                        serve(stream, finished);
+                    });
+                } catch (IOException failure) {
+                    throw new AssertionError(failure);
+                }
+            });
+            FutureTask<Void> client = Pair.start(() -> {
+                try (Session session = Session.connect(listener.address())) {
+                    for (int number = 0; number < 20; number++) {
+                        exchange(session.open());
+                    }
+                }
+                return null;
+            });
+            while (finished.get() < 20) {
+                turn(loop, places);
+            }
+            pollUntil(loop, client::isDone);
+            client.get();
+        }
+    }
+
     void observersOfStreamsLearnThatTheLoopIsClosed() throws Exception {
         Loop loop = new Loop();
         SessionListener listener = loop.bind(Pair.address(), new Config());

@@ -35,12 +35,14 @@ import java.util.concurrent.TimeUnit;
  *
  * <pre>
  *   descriptor is readable ─▶ turn: poll ─▶ observers: channels read, write, accept
- *            ▲                  │ something came
- *            └── nothing came ── spin ◀─┘ again and again, at most for the spin budget
+ *            ▲                  ▲                              │ a channel has sent
+ *            └─ nothing came ─ spin: polls, at most for the spin budget ◀┘
  * </pre>
  *
- * Each poll of a spin is a task of the event loop, so that other tasks run in between. A spin in vain
- * makes the next ones rarer. Every method is called by the thread of the event loop.
+ * Whoever has sent something expects an answer, so the event loop spins for it. What only receives
+ * leaves the processor to others. Each poll of a spin is a task of the event loop, so that other tasks
+ * run in between. A spin in vain makes the next ones rarer. Every method is called by the thread of the
+ * event loop.
  */
 final class EpollLoop implements EpollIoHandle {
     private static final InternalLogger LOGGER = InternalLoggerFactory.getInstance(EpollLoop.class);
@@ -53,7 +55,9 @@ final class EpollLoop implements EpollIoHandle {
     private final Runnable spin = this::spin;
     private boolean isSpinning;
     private long spinUntil;
-    /** How many turns go by without a spin, and how many are left of them. */
+    /** Whether a channel has sent something since the last poll of the spin began. */
+    private boolean hasSent;
+    /** How many sends go by without a spin, and how many are left of them. */
     private int skips;
     private int skipsLeft;
 
@@ -150,10 +154,35 @@ final class EpollLoop implements EpollIoHandle {
 
     @Override
     public void handle(IoRegistration registration, IoEvent event) {
-        if (poll() > 0) {
-            // Where the first poll found events, the second one leaves the descriptor not readable.
-            poll();
-            beginSpinning();
+        if (isSpinning) {
+            return; // the spin polls
+        }
+        // A poll that arms, and then finds events, makes the descriptor readable again. So the first
+        // poll, which is likely to find some, does not arm.
+        poll(true);
+        if (!isSpinning) {
+            poll(false);
+        }
+    }
+
+    /** Notes that a channel of the event loop has sent something, whose answer is worth a spin. */
+    static void sent(EventLoop eventLoop) {
+        EpollLoop found = LOOPS.get((IoEventLoop) eventLoop);
+        if (found != null) {
+            found.expectAnswer();
+        }
+    }
+
+    private void expectAnswer() {
+        hasSent = true;
+        if (isSpinning) {
+            spinUntil = System.nanoTime() + SPIN_BUDGET_NS;
+        } else if (skipsLeft > 0) {
+            skipsLeft--;
+        } else if (PROCESSORS > 1 && !eventLoop.isShuttingDown()) {
+            isSpinning = true;
+            spinUntil = System.nanoTime() + SPIN_BUDGET_NS;
+            eventLoop.execute(spin);
         }
     }
 
@@ -182,9 +211,10 @@ final class EpollLoop implements EpollIoHandle {
         }
     }
 
-    private int poll() {
+    /** Polls; {@code isAwake} says that another poll follows before the event loop waits. */
+    private int poll(boolean isAwake) {
         try {
-            return loop.poll();
+            return isAwake ? loop.pollAwake() : loop.poll();
         } catch (IOException failure) {
             LOGGER.warn("The sessions of an event loop cannot advance.", failure);
             return 0;
@@ -194,36 +224,22 @@ final class EpollLoop implements EpollIoHandle {
         }
     }
 
-    private void beginSpinning() {
-        if (isSpinning || PROCESSORS == 1) {
-            return;
-        }
-        if (skipsLeft > 0) {
-            skipsLeft--;
-            return;
-        }
-        isSpinning = true;
-        spinUntil = System.nanoTime() + SPIN_BUDGET_NS;
-        eventLoop.execute(spin);
-    }
-
     private void spin() {
-        boolean hasCome = poll() > 0;
-        if (hasCome) {
-            poll();
-        }
         boolean isInTime = System.nanoTime() - spinUntil < 0;
-        if (!hasCome && isInTime) {
+        hasSent = false;
+        boolean hasCome = poll(true) > 0;
+        if (hasCome || !isInTime) {
+            // Spinning is in vain, too, if others needed the processor meanwhile.
+            skips = hasCome && isInTime ? 0 : Math.min(2 * skips + 1, SKIPS_MAX);
+            skipsLeft = skips;
+        }
+        boolean goesOn = hasCome ? hasSent && skips == 0 : isInTime;
+        if (goesOn && !eventLoop.isShuttingDown()) {
             eventLoop.execute(spin);
             return;
         }
         isSpinning = false;
-        // Spinning is in vain, too, if others needed the processor meanwhile.
-        skips = isInTime ? 0 : Math.min(2 * skips + 1, SKIPS_MAX);
-        skipsLeft = skips;
-        if (hasCome) {
-            beginSpinning();
-        }
+        poll(false);
     }
 
     private static Executor handshakes() {
@@ -235,7 +251,7 @@ final class EpollLoop implements EpollIoHandle {
     }
 
     private static final int PROCESSORS = Runtime.getRuntime().availableProcessors();
-    /** Longest time of spinning after something came. */
+    /** Longest time of spinning after something was sent. */
     private static final long SPIN_BUDGET_NS = 50_000;
     private static final int SKIPS_MAX = 63;
     /** Number of handshakes of clients at the same time; others wait. */

@@ -357,6 +357,13 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
 
     @Override
     protected void doWrite(ChannelOutboundBuffer in) throws Exception {
+        writeAll(in);
+        if (parent() == null || parent().eventLoop() == eventLoop()) {
+            EpollLoop.sent(eventLoop()); // it drives the session
+        }
+    }
+
+    private void writeAll(ChannelOutboundBuffer in) throws Exception {
         for (int left = config.getWriteSpinCount(); left > 0; left--) {
             if (in.isEmpty()) {
                 return;
