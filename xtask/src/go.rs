@@ -97,7 +97,7 @@ fn absolute(path: &str) -> Result<String, String> {
     Ok(path.to_string_lossy().into_owned())
 }
 
-/// The pattern of the names of the tests that only `--full` runs.
+/// The pattern of the names of the tests that `--full` runs, in their long form.
 const FULL: &str = "^(TestPairs|Test.*SurvivesRustHostilePeers|TestRustListenerSurvives.*)$";
 
 /// The headings of the table whose rows `TestPairs` writes. The column `end` shows the longest time

@@ -209,7 +209,7 @@ int32_t partywall_config_admit_group(partywall_config *config, uint32_t gid);
 
 /*
  * Structures that a call fills. The caller passes the size of the structure that it knows; a later
- * version may add fields at the end.
+ * version may add fields at the end. PARTYWALL_ARGUMENT: no memory can be of that size.
  */
 
 /*
@@ -999,7 +999,11 @@ int32_t partywall_link_server_last_refusal(partywall_link_server *server, void *
 int32_t partywall_link_server_take_open_error(partywall_link_server *server,
                                               partywall_error **cause, partywall_error **error);
 
-/* Frees the handle of a link without closing it: both ends go on later. NULL is allowed. */
+/*
+ * Frees the handle of a link. A client's link is then closed without waiting: a peer that is attached
+ * receives PARTYWALL_FINISHED. A server's link stays open until its server is freed. Both ends can go
+ * on later. NULL is allowed.
+ */
 int32_t partywall_link_free(partywall_link *link);
 /*
  * Closes a link in good order and frees its handle, whatever the status: the peer receives

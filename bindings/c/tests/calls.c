@@ -218,6 +218,18 @@ static void misuse(const char *address) {
     NULL_ARGUMENT(partywall_request_is_cancelled(NULL, &number));
     NULL_ARGUMENT(partywall_request_answer(NULL, "x", 1, 0, NULL));
     NULL_ARGUMENT(partywall_request_fail(NULL, 1, "x", 1, 0, NULL));
+    NULL_ARGUMENT(partywall_calls_client_call_one_way(ends.client, NULL, 1, 0, NULL));
+    NULL_ARGUMENT(partywall_calls_client_begin(ends.client, NULL, 1, &call, 0, NULL));
+    OK(partywall_calls_client_begin(ends.client, "x", 1, &call, TIMEOUT_NS, NULL));
+    NULL_ARGUMENT(partywall_call_wait(call, NULL, 0, NULL));
+    OK(partywall_calls_server_recv(ends.server, &request, TIMEOUT_NS, NULL));
+    NULL_ARGUMENT(partywall_request_data(request, NULL, &len));
+    NULL_ARGUMENT(partywall_request_data(request, &data, NULL));
+    NULL_ARGUMENT(partywall_request_time_left(request, NULL));
+    NULL_ARGUMENT(partywall_request_is_one_way(request, NULL));
+    NULL_ARGUMENT(partywall_request_is_cancelled(request, NULL));
+    OK(partywall_request_free(request));
+    OK(partywall_call_free(call));
     OK(partywall_calls_client_free(NULL));
     OK(partywall_calls_server_free(NULL));
     OK(partywall_call_free(NULL));

@@ -118,6 +118,8 @@ static void restart(const char *alice, const char *bob, const char *address) {
     partywall_link_server *server = NULL;
     partywall_link *here = NULL, *there = NULL;
     partywall_link_message *message = NULL;
+    const void *data = NULL;
+    size_t len = 0;
     uint64_t bytes = 1, position = 0, stream = 0, before = 0;
     uint32_t attempt = 0;
     int32_t status = -1;
@@ -155,6 +157,10 @@ static void restart(const char *alice, const char *bob, const char *address) {
     OK(partywall_link_message_attempt(message, &attempt));
     OK(partywall_link_message_position(message, &position));
     CHECK(attempt == 1);
+    STATUS(partywall_link_message_data(message, NULL, &len), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_message_data(message, &data, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_message_attempt(message, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_message_position(message, NULL), PARTYWALL_ARGUMENT);
     OK(partywall_link_message_ack(message, NULL));
     STATUS(partywall_link_message_ack(message, NULL), PARTYWALL_HANDLE);
     OK(partywall_link_message_free(expect(there, 2)));
@@ -316,6 +322,7 @@ static void by_descriptor(const char *address, int32_t transport) {
 /* Null for each pointer, and handles of another type. */
 static void misuse(const char *directory, const char *address) {
     partywall_link_config *config = NULL;
+    partywall_link_group *group = NULL;
     partywall_link_client *client = NULL;
     partywall_link_server *server = NULL;
     partywall_link *link = NULL;
@@ -332,6 +339,11 @@ static void misuse(const char *directory, const char *address) {
     STATUS(partywall_loop_add_links(NULL, NULL, 0, NULL), PARTYWALL_ARGUMENT);
     STATUS(partywall_link_group_fd(NULL, &number), PARTYWALL_ARGUMENT);
     STATUS(partywall_link_group_next_timer(NULL, NULL), PARTYWALL_ARGUMENT);
+    OK(partywall_link_group_new(&group, NULL));
+    STATUS(partywall_link_group_poll(group, NULL, 0, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_group_fd(group, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_group_next_timer(group, NULL), PARTYWALL_ARGUMENT);
+    OK(partywall_link_group_free(group));
     OK(partywall_link_group_free(NULL));
     OK(partywall_link_config_new(&config, NULL));
     STATUS(partywall_link_config_set_group(NULL, NULL, NULL), PARTYWALL_ARGUMENT);
@@ -379,6 +391,8 @@ static void misuse(const char *directory, const char *address) {
     STATUS(partywall_link_status_text(link, text, sizeof text, NULL, NULL), PARTYWALL_ARGUMENT);
     STATUS(partywall_link_next_event(NULL, &event, sizeof event, 0, NULL), PARTYWALL_ARGUMENT);
     STATUS(partywall_link_next_event(link, NULL, sizeof event, 0, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_next_event(link, &event, SIZE_MAX, 0, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_link_server_last_refusal(server, NULL, 8, &len, NULL), PARTYWALL_ARGUMENT);
     STATUS(partywall_link_next_event((partywall_link *)client, &event, sizeof event, 0, NULL),
            PARTYWALL_HANDLE);
     STATUS(partywall_link_server_last_refusal(NULL, text, sizeof text, &len, NULL),

@@ -176,10 +176,14 @@ static void misuse(const char *address) {
     OK(partywall_lossy_sender_new(pair.client, NULL, &sender, NULL));
     OK(partywall_lossy_receiver_new(pair.server, &receiver, NULL));
     STATUS(partywall_lossy_log(sender, NULL, 1, NULL, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_lossy_log_wait(sender, NULL, 1, NULL, 0, NULL), PARTYWALL_ARGUMENT);
     STATUS(partywall_lossy_sender_stats(sender, NULL, 8), PARTYWALL_ARGUMENT);
+    STATUS(partywall_lossy_sender_stats(sender, &stats, SIZE_MAX), PARTYWALL_ARGUMENT);
     STATUS(partywall_lossy_sender_is_closed(sender, NULL), PARTYWALL_ARGUMENT);
     STATUS(partywall_lossy_recv_view(receiver, NULL, &len, NULL, 0, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_lossy_recv_view(receiver, &data, NULL, NULL, 0, NULL), PARTYWALL_ARGUMENT);
     STATUS(partywall_lossy_recv(receiver, NULL, NULL, 0, NULL), PARTYWALL_ARGUMENT);
+    STATUS(partywall_lossy_receiver_counts(receiver, &count, NULL), PARTYWALL_ARGUMENT);
     STATUS(partywall_lossy_receiver_counts(receiver, NULL, &count), PARTYWALL_ARGUMENT);
     STATUS(partywall_lossy_log((partywall_lossy_sender *)receiver, "x", 1, NULL, NULL),
            PARTYWALL_HANDLE);

@@ -8,6 +8,104 @@ int32_t partywall_test_panic(partywall_channel *channel);
 #define NULL_ARGUMENT(call) STATUS(call, PARTYWALL_ARGUMENT)
 #define WRONG_HANDLE(call) STATUS(call, PARTYWALL_HANDLE)
 
+struct dialing {
+    const char *address;
+    partywall_session *session;
+};
+
+static void *dial(void *argument) {
+    struct dialing *it = argument;
+    OK(partywall_session_connect(it->address, NULL, NULL, 0, &it->session, NULL));
+    return NULL;
+}
+
+/* Null for each place of an established session and its streams, after the handle itself. */
+static void places_of_sessions(const char *directory) {
+    char address[600];
+    partywall_session_listener *listener = NULL;
+    struct dialing it = {address, NULL};
+    partywall_session *session = NULL;
+    partywall_stream *stream = NULL;
+    partywall_reservation *reservation = NULL;
+    const void *view = NULL;
+    void *data = NULL;
+    size_t len = 0;
+    int32_t number = 0;
+    uint32_t reason = 0;
+    char buffer[8];
+    pthread_t thread;
+    snprintf(address, sizeof address, "unix:%s/places.sock", directory);
+    OK(partywall_session_listener_bind(address, NULL, NULL, 0, &listener, NULL));
+    NULL_ARGUMENT(partywall_session_listener_bind(address, NULL, NULL, 0, NULL, NULL));
+    NULL_ARGUMENT(partywall_session_listener_accept(listener, 0, NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_session_listener_address(listener, NULL, 8, &len, NULL));
+    NULL_ARGUMENT(partywall_session_listener_address(listener, buffer, 8, NULL, NULL));
+    CHECK(pthread_create(&thread, NULL, dial, &it) == 0);
+    OK(partywall_session_listener_accept(listener, 0, &session, TIMEOUT_NS, NULL));
+    CHECK(pthread_join(thread, NULL) == 0);
+    NULL_ARGUMENT(partywall_session_open(session, NULL, 1, 0, &stream, 0, NULL));
+    NULL_ARGUMENT(partywall_session_open(session, "x", 1, 0, NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_session_accept(session, 0, NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_session_close(session, 0, NULL, NULL));
+    NULL_ARGUMENT(partywall_session_wait_closed(session, NULL, NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_session_peer(session, NULL, sizeof(partywall_peer)));
+    NULL_ARGUMENT(partywall_session_peer_text(session, NULL, 8, &len, NULL));
+    NULL_ARGUMENT(partywall_session_peer_text(session, buffer, 8, NULL, NULL));
+    NULL_ARGUMENT(partywall_session_transport(session, NULL, &reason));
+    NULL_ARGUMENT(partywall_session_transport(session, &number, NULL));
+    NULL_ARGUMENT(partywall_session_transport_text(session, NULL, 8, &len, NULL));
+    NULL_ARGUMENT(partywall_session_transport_text(session, buffer, 8, NULL, NULL));
+    NULL_ARGUMENT(partywall_session_sender_stats(session, NULL, sizeof(partywall_sender_stats)));
+    NULL_ARGUMENT(partywall_session_streams(session, NULL));
+    OK(partywall_session_open(session, NULL, 0, 0, &stream, TIMEOUT_NS, NULL));
+    NULL_ARGUMENT(partywall_stream_metadata(stream, NULL, &len));
+    NULL_ARGUMENT(partywall_stream_metadata(stream, &view, NULL));
+    NULL_ARGUMENT(partywall_stream_send(stream, NULL, 1, 0, NULL));
+    NULL_ARGUMENT(partywall_stream_reserve(stream, 1, NULL, &reservation, 0, NULL));
+    NULL_ARGUMENT(partywall_stream_reserve(stream, 1, &data, NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_stream_commit(stream, NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_stream_wait_stopped(stream, NULL, NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_stream_recv_view(stream, NULL, &len, 0, NULL));
+    NULL_ARGUMENT(partywall_stream_recv_view(stream, &view, NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_stream_recv_copy(stream, NULL, 8, &len, 0, NULL));
+    NULL_ARGUMENT(partywall_stream_recv_copy(stream, buffer, 8, NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_stream_recv(stream, NULL, 0, NULL));
+    NULL_ARGUMENT(partywall_stream_keep(stream, NULL, NULL));
+    CHECK(view == NULL && data == NULL && reservation == NULL);
+    OK(partywall_stream_free(stream));
+    OK(partywall_session_free(session));
+    OK(partywall_session_free(it.session));
+    OK(partywall_session_listener_free(listener));
+}
+
+/* Lengths and sizes that no memory has. */
+static void sizes(struct pair pair, partywall_loop *loop) {
+    static char bytes[8];
+    static const size_t wrong[] = {SIZE_MAX, SIZE_MAX / 2 + 1};
+    partywall_reservation *reservation = NULL;
+    partywall_peer peer;
+    partywall_sender_stats sent;
+    partywall_receiver_stats received;
+    partywall_event event;
+    void *data = NULL;
+    size_t len = 0;
+    memset(&peer, 7, sizeof peer);
+    for (size_t i = 0; i < 2; i++) {
+        NULL_ARGUMENT(partywall_channel_peer(pair.client, &peer, wrong[i]));
+        NULL_ARGUMENT(partywall_channel_sender_stats(pair.client, &sent, wrong[i]));
+        NULL_ARGUMENT(partywall_channel_receiver_stats(pair.client, &received, wrong[i]));
+        NULL_ARGUMENT(partywall_channel_send(pair.client, bytes, wrong[i], 0, NULL));
+        NULL_ARGUMENT(partywall_channel_recv_copy(pair.client, bytes, wrong[i], &len, 0, NULL));
+        NULL_ARGUMENT(partywall_channel_peer_text(pair.client, bytes, wrong[i], &len, NULL));
+        STATUS(partywall_channel_reserve(pair.client, wrong[i], &data, &reservation, -1, NULL),
+               PARTYWALL_MESSAGE_TOO_LONG);
+        OK(partywall_loop_wait(loop, &event, wrong[i], &len, 0, NULL));
+        CHECK(len == 0 && data == NULL && reservation == NULL);
+    }
+    OK(partywall_channel_peer(pair.client, &peer, 0));
+    CHECK(peer.pid == 0x07070707);
+}
+
 /* Null for each pointer of sessions and streams. */
 static void sessions(const char *address, partywall_loop *loop) {
     partywall_session_listener *listener = NULL;
@@ -152,6 +250,8 @@ static void nulls(const char *address, struct pair pair, partywall_config *confi
     NULL_ARGUMENT(partywall_channel_transport(pair.client, NULL, &reason));
     NULL_ARGUMENT(partywall_channel_transport(pair.client, &number, NULL));
     NULL_ARGUMENT(partywall_channel_transport_text(NULL, buffer, 8, &len, NULL));
+    NULL_ARGUMENT(partywall_channel_transport_text(pair.client, NULL, 8, &len, NULL));
+    NULL_ARGUMENT(partywall_channel_transport_text(pair.client, buffer, 8, NULL, NULL));
     NULL_ARGUMENT(partywall_channel_sender_stats(NULL, &sent, sizeof sent));
     NULL_ARGUMENT(partywall_channel_sender_stats(pair.client, NULL, sizeof sent));
     NULL_ARGUMENT(partywall_channel_receiver_stats(NULL, &received, sizeof received));
@@ -281,6 +381,8 @@ int main(int argc, char **argv) {
     OK(partywall_config_new(&config, NULL));
     OK(partywall_loop_new(&loop, NULL));
     nulls(address, pair, config, loop);
+    places_of_sessions(argv[1]);
+    sizes(pair, loop);
     parts(pair);
     handles(address, pair, config, loop);
     values(address, config);

@@ -1306,7 +1306,8 @@ enum class link_status : std::int32_t {
 using link_event = partywall_link_event;
 
 /// Two streams of messages that outlive connections and, if they are kept in files, processes.
-/// Destroying a link does not close it: both ends go on later.
+/// Destroying a client's link closes it without waiting; a server's stays open until its server is
+/// destroyed. Both ends can go on later.
 class link : public detail::handle<partywall_link, partywall_link_free> {
 public:
     /// Sends a copy of the bytes, which the link keeps until the peer has acknowledged them.

@@ -297,7 +297,8 @@ def test_end_of_the_session_fails_calls_in_flight(address: str) -> None:
 
     calling = threading.Thread(target=call)
     calling.start()
-    assert accepted(server).recv(DEADLINE) is not None
+    stream = accepted(server)  # kept: a stream that is dropped ends, and the calls with it
+    assert stream.recv(DEADLINE) is not None
     assert caller.lost is None
     server.close()
     calling.join(DEADLINE)

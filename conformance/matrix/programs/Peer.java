@@ -452,7 +452,8 @@ final class Peer {
     /** Number of messages of a chain that the client has sent and that are not answered yet. */
     private static final long IN_FLIGHT = 8;
     /**
-     * Characters that lengthen each line, so that a few hundred lines fill the pipe to the harness.
+     * Characters that lengthen each line, so that about a thousand lines fill the pipe to the
+     * harness.
      */
     private static final String PADDING = "-".repeat(48);
     /** Maximum length in bytes of a message that the server of the error tests receives. */

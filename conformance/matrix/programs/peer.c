@@ -19,7 +19,7 @@
 #define LIMIT_NS INT64_C(60000000000)
 #define STREAMS_MAX 16
 #define SIZES_MAX 64
-/* Characters that lengthen each line, so that a few hundred lines fill the pipe to the harness. */
+/* Characters that lengthen each line: about a thousand lines fill the pipe to the harness. */
 #define PADDING "------------------------------------------------"
 
 static void fail(const char *what) {

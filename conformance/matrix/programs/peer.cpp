@@ -30,7 +30,7 @@ constexpr std::uint64_t in_flight = 8;
 // maximum length in bytes of a message that the server of the error tests receives
 constexpr std::size_t message_max = 65536;
 constexpr std::chrono::seconds limit{60};
-// lengthens each line, so that a few hundred lines fill the pipe to the harness
+// lengthens each line, so that about a thousand lines fill the pipe to the harness
 const std::string padding(48, '-');
 
 void say(const std::string &line) { std::cout << line << std::endl; }

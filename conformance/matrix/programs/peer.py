@@ -23,7 +23,7 @@ SLAB_BYTES = 32 << 20
 IN_FLIGHT = 8
 """Number of messages of a chain that the client has sent and that are not answered yet."""
 PADDING = "-" * 48
-"""Characters that lengthen each line, so that a few hundred lines fill the pipe to the harness."""
+"""Characters that lengthen each line: about a thousand lines fill the pipe to the harness."""
 MESSAGE_MAX = 65536
 """Maximum length in bytes of a message that the server of the error tests receives."""
 LIMIT = 60.0

@@ -362,7 +362,7 @@ const ANSWER: u64 = 1 << 63;
 const SLAB_BYTES: u64 = 32 << 20;
 /// Number of messages of a chain that the client has sent and that are not answered yet.
 const IN_FLIGHT: u64 = 8;
-/// Number of characters that lengthen each line, so that a few hundred lines fill the pipe to the
+/// Number of characters that lengthen each line: about a thousand lines fill the pipe to the
 /// harness.
 const PADDING: usize = 48;
 /// Maximum length in bytes of a message that the server of the error tests receives.

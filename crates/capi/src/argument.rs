@@ -159,10 +159,14 @@ impl<T> Out<T> {
 
     /// Writes the first `size` bytes of a structure, of which the caller may have another version.
     /// Bytes that this version has not are 0. `T` has no padding.
-    pub(crate) fn write_prefix(self, value: &T, size: usize)
+    ///
+    /// # Errors
+    /// Fails if no memory can be so long: the caller has passed a number that is no size.
+    pub(crate) fn write_prefix(self, value: &T, size: usize) -> Result<(), Failure>
     where
         T: Copy,
     {
+        check_len(size, "size")?;
         let (place, known) = (self.0.cast::<u8>(), size.min(size_of::<T>()));
         // SAFETY: the header demands `size` writable bytes, and the value has `known` bytes.
         unsafe { place.copy_from_nonoverlapping(ptr::from_ref(value).cast(), known) };
@@ -170,6 +174,7 @@ impl<T> Out<T> {
         let rest = unsafe { place.add(known) };
         // SAFETY: the place of the caller has as many bytes left.
         unsafe { rest.write_bytes(0, size - known) };
+        Ok(())
     }
 
     /// Writes the result at `index` of an array, which the caller has checked.
@@ -183,7 +188,7 @@ impl<T> Out<T> {
 
 /// Fails if no memory can be so long.
 #[inline]
-fn check_len(len: usize, name: &'static str) -> Result<(), Failure> {
+pub(crate) fn check_len(len: usize, name: &'static str) -> Result<(), Failure> {
     if isize::try_from(len).is_err() {
         return Err(too_long(len, name));
     }
@@ -212,10 +217,17 @@ mod tests {
     #[test]
     fn structure_of_another_size_is_filled_as_far_as_both_know_it() {
         let mut short = [1_u64; 2];
-        Out::of(&mut short).write_prefix(&[7, 8], 8);
+        assert!(Out::of(&mut short).write_prefix(&[7, 8], 8).is_ok());
         assert_eq!(short, [7, 1]);
+        assert!(Out::of(&mut short).write_prefix(&[9, 9], 0).is_ok());
+        assert_eq!(short, [7, 1]);
+        for size in [usize::MAX, isize::MIN as usize] {
+            let refused = Out::of(&mut short).write_prefix(&[9, 9], size);
+            assert_eq!(refused.err().map(|it| it.code()), Some(901), "{size}");
+            assert_eq!(short, [7, 1]);
+        }
         let mut long = [[1_u64; 2]; 2];
-        Out(long.as_mut_ptr()).write_prefix(&[7, 8], 24);
+        assert!(Out(long.as_mut_ptr()).write_prefix(&[7, 8], 24).is_ok());
         assert_eq!(long, [[7, 8], [0, 1]]);
     }
 }

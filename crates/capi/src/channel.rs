@@ -572,8 +572,7 @@ export! {
     /// Writes the first `size` bytes of what is known of the peer.
     fn partywall_channel_peer(channel: Handle<ChannelObject>, peer: Out<CPeer>, size: usize) {
         let place = peer.require("peer")?;
-        place.write_prefix(&channel.shared()?.info.peer().into(), size);
-        Ok(())
+        place.write_prefix(&channel.shared()?.info.peer().into(), size)
     }
 
     /// Copies a description of the peer into `buffer`, without a zero byte at its end.
@@ -606,8 +605,7 @@ export! {
         channel: Handle<ChannelObject>, stats: Out<CSenderStats>, size: usize,
     ) {
         let place = stats.require("stats")?;
-        place.write_prefix(&channel.first()?.stats()?.into(), size);
-        Ok(())
+        place.write_prefix(&channel.first()?.stats()?.into(), size)
     }
 
     /// Writes the first `size` bytes of the counters of the receiving direction.
@@ -615,8 +613,7 @@ export! {
         channel: Handle<ChannelObject>, stats: Out<CReceiverStats>, size: usize,
     ) {
         let place = stats.require("stats")?;
-        place.write_prefix(&channel.second()?.stats()?.into(), size);
-        Ok(())
+        place.write_prefix(&channel.second()?.stats()?.into(), size)
     }
 }
 

@@ -6,7 +6,7 @@
 //!   partywall_link_server ─ accept ──┴▶ partywall_link ─ send, recv ─▶ partywall_link_message
 //! ```
 
-use crate::argument::{Buffer, Bytes, Out, Text};
+use crate::argument::{Buffer, Bytes, Out, Text, check_len};
 use crate::error::{self, Errors};
 use crate::export::export;
 use crate::failure::{EMPTY, FINISHED, Failure};
@@ -317,9 +317,9 @@ export! {
         error: Errors,
     ) reports error {
         let place = event.require("event")?;
+        check_len(size, "size")?; // before an event is taken
         let event = next_event(&*link.share_second()?, Timeout::new(timeout_ns))?;
-        place.write_prefix(&CLinkEvent::from(&event), size);
-        Ok(())
+        place.write_prefix(&CLinkEvent::from(&event), size)
     }
 
     /// Copies a description of the state into `buffer`, without a zero byte at its end.

@@ -185,8 +185,7 @@ export! {
         sender: Handle<LossySenderObject>, stats: Out<CLossyStats>, size: usize,
     ) {
         let place = stats.require("stats")?;
-        place.write_prefix(&sender.share_second()?.stats().into(), size);
-        Ok(())
+        place.write_prefix(&sender.share_second()?.stats().into(), size)
     }
 
     /// Writes 1 if the receiver is gone, so that every record is dropped, else 0.

@@ -386,8 +386,7 @@ export! {
     /// Writes the first `size` bytes of what is known of the peer.
     fn partywall_session_peer(session: Handle<SessionObject>, peer: Out<CPeer>, size: usize) {
         let place = peer.require("peer")?;
-        place.write_prefix(&session.share_second()?.peer().into(), size);
-        Ok(())
+        place.write_prefix(&session.share_second()?.peer().into(), size)
     }
 
     /// Copies a description of the peer into `buffer`, without a zero byte at its end.
@@ -420,8 +419,7 @@ export! {
         session: Handle<SessionObject>, stats: Out<CSenderStats>, size: usize,
     ) {
         let place = stats.require("stats")?;
-        place.write_prefix(&session.share_second()?.stats().into(), size);
-        Ok(())
+        place.write_prefix(&session.share_second()?.stats().into(), size)
     }
 
     /// Writes the number of streams that have not ended.

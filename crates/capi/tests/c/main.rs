@@ -45,6 +45,11 @@ fn misuse_is_clean_under_sanitizers() {
 }
 
 #[test]
+fn random_calls_of_threads_that_share_handles_neither_panic_nor_leave_anything() {
+    Program::build_as("c11", "tests/random.c", Sanitizers::On).run(&[]);
+}
+
+#[test]
 fn loop_serves_channels_and_fits_another_loop() {
     Program::build_as("c11", "tests/loop.c", Sanitizers::On).run(&[]);
 }
