@@ -24,7 +24,7 @@ use partywall_layout::segment::{ASLEEP_ROOM, PAGE_BYTES, RELEASED, SENDING_COUNT
 use partywall_ring::mem::pair as memory_pair;
 use partywall_ring::{Releaser, Waker};
 use partywall_sys::{ForkGuard, Socket};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Sender and receiver of one side, and the object on which its driver sleeps.
@@ -120,6 +120,7 @@ pub(crate) fn pair(limits: ModelLimits, config: &Config) -> [Ends; 2] {
             given_back: Mutex::default(),
             limits: agreed(limits),
             identity: Mutex::new(identity),
+            may_have_ended: AtomicBool::new(false),
             ends_open: Mutex::new(2),
             origin: OnceLock::new(),
             peer_region: control,
