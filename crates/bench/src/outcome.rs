@@ -92,9 +92,10 @@ impl Outcome {
     /// Returns the ratio of `metric` in this outcome to `below_metric` in `below`, formed in each
     /// round.
     ///
-    /// For the p99 of `rate`, a single round may have too few samples. The median of the result is
-    /// therefore the ratio of all rounds added up; smallest and largest value come from the single
-    /// rounds. If all rounds together have too few samples, the result is `None`.
+    /// A single round of the scenario `rate` may have too few samples for a p99. So for the p99 of
+    /// `rate`, the median of the result is computed from the samples of all rounds in one
+    /// histogram, and is the only value of the result that is not a round's own. The result is `None` if all
+    /// rounds together have too few samples.
     pub fn ratio(&self, metric: Metric, below: &Self, below_metric: Metric) -> Option<Spread> {
         let rounds = self.rounds.iter().zip(&below.rounds);
         let both = rounds.filter_map(|(a, b)| a.as_ref().zip(b.as_ref()));

@@ -21,7 +21,7 @@ use partywall_extras::calls::{CODES_RESERVED, CallError};
 use std::ffi::c_void;
 use std::time::Instant;
 
-/// The type of clients.
+/// The kind of handle that a C program has for clients of calls; see [`Object`].
 pub(crate) struct CallsClientObject;
 
 static CLIENTS: Table<CallsClientObject> = Table::new();
@@ -39,7 +39,7 @@ impl Object for CallsClientObject {
     }
 }
 
-/// The type of calls that were sent.
+/// The kind of handle that a C program has for calls that were sent; see [`Object`].
 pub(crate) struct CallObject;
 
 static CALLS: Table<CallObject> = Table::new();
@@ -56,7 +56,7 @@ impl Object for CallObject {
     }
 }
 
-/// The type of servers.
+/// The kind of handle that a C program has for servers of calls; see [`Object`].
 pub(crate) struct CallsServerObject;
 
 static SERVERS: Table<CallsServerObject> = Table::new();
@@ -74,7 +74,8 @@ impl Object for CallsServerObject {
     }
 }
 
-/// The type of requests, which the server's user answers.
+/// The kind of handle that a C program has for requests, which its server
+/// answers; see [`Object`].
 pub(crate) struct RequestObject;
 
 static REQUESTS: Table<RequestObject> = Table::new();

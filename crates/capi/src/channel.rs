@@ -25,7 +25,7 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Instant;
 
-/// The type of channels.
+/// The kind of handle that a C program has for channels; see [`Object`].
 pub(crate) struct ChannelObject;
 
 static CHANNELS: Table<ChannelObject> = Table::new();

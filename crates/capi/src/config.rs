@@ -12,7 +12,7 @@ use partywall_extras::calls::CallsConfig;
 use partywall_extras::lossy::LossyConfig;
 use std::time::Duration;
 
-/// The type of configurations.
+/// The kind of handle that a C program has for configurations; see [`Object`].
 pub(crate) struct ConfigObject;
 
 static CONFIGS: Table<ConfigObject> = Table::new();

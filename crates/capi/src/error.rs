@@ -10,7 +10,7 @@ use std::ffi::c_char;
 /// The place that a caller passes for an error object; null if none is wanted.
 pub(crate) type Errors = Out<Handle<ErrorObject>>;
 
-/// The type of error objects.
+/// The kind of handle that a C program has for error objects; see [`Object`].
 pub(crate) struct ErrorObject;
 
 static ERRORS: Table<ErrorObject> = Table::new();

@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-/// The type of event loops.
+/// The kind of handle that a C program has for event loops; see [`Object`].
 pub(crate) struct LoopObject;
 
 static LOOPS: Table<LoopObject> = Table::new();

@@ -19,7 +19,7 @@ use partywall_link::{Client, Event, Link, Server, Status, Storage};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The type of clients of links.
+/// The kind of handle that a C program has for clients of links; see [`Object`].
 pub(crate) struct LinkClientObject;
 
 static CLIENTS: Table<LinkClientObject> = Table::new();
@@ -36,7 +36,7 @@ impl Object for LinkClientObject {
     }
 }
 
-/// The type of servers of links.
+/// The kind of handle that a C program has for servers of links; see [`Object`].
 pub(crate) struct LinkServerObject;
 
 static SERVERS: Table<LinkServerObject> = Table::new();
@@ -53,7 +53,7 @@ impl Object for LinkServerObject {
     }
 }
 
-/// The type of links.
+/// The kind of handle that a C program has for links; see [`Object`].
 pub(crate) struct LinkObject;
 
 static LINKS: Table<LinkObject> = Table::new();

@@ -11,7 +11,7 @@ use partywall::Wait;
 use partywall_link::{AfterReboot, Config, Delivery, Group};
 use std::time::Duration;
 
-/// The type of configurations of links.
+/// The kind of handle that a C program has for configurations of links; see [`Object`].
 pub(crate) struct LinkConfigObject;
 
 static CONFIGS: Table<LinkConfigObject> = Table::new();

@@ -14,7 +14,7 @@ use partywall_link::Group;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-/// The type of groups of links.
+/// The kind of handle that a C program has for groups of links; see [`Object`].
 pub(crate) struct LinkGroupObject;
 
 static GROUPS: Table<LinkGroupObject> = Table::new();

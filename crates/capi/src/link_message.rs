@@ -10,7 +10,7 @@ use crate::timeout::Timeout;
 use partywall_link::Message;
 use std::ffi::c_void;
 
-/// The type of received messages of links.
+/// The kind of handle that a C program has for received messages of links; see [`Object`].
 pub(crate) struct LinkMessageObject;
 
 static MESSAGES: Table<LinkMessageObject> = Table::new();

@@ -14,7 +14,7 @@ use partywall::{Channel, Listener};
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The type of listeners for channels.
+/// The kind of handle that a C program has for listeners for channels; see [`Object`].
 pub(crate) struct ListenerObject;
 
 static LISTENERS: Table<ListenerObject> = Table::new();

@@ -22,7 +22,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The type of senders of records.
+/// The kind of handle that a C program has for senders of records; see [`Object`].
 pub(crate) struct LossySenderObject;
 
 static SENDERS: Table<LossySenderObject> = Table::new();
@@ -40,7 +40,7 @@ impl Object for LossySenderObject {
     }
 }
 
-/// The type of receivers of records.
+/// The kind of handle that a C program has for receivers of records; see [`Object`].
 pub(crate) struct LossyReceiverObject;
 
 static RECEIVERS: Table<LossyReceiverObject> = Table::new();

@@ -7,7 +7,7 @@ use crate::table::{Handle, Object, Table};
 use partywall::Message;
 use std::ffi::c_void;
 
-/// The type of received messages.
+/// The kind of handle that a C program has for received messages; see [`Object`].
 pub(crate) struct MessageObject;
 
 static MESSAGES: Table<MessageObject> = Table::new();

@@ -13,7 +13,7 @@ use crate::table::{Handle, Object, Table};
 use partywall::OwnedReservation;
 use std::ffi::c_void;
 
-/// The type of reservations.
+/// The kind of handle that a C program has for reservations; see [`Object`].
 pub(crate) struct ReservationObject;
 
 static RESERVATIONS: Table<ReservationObject> = Table::new();

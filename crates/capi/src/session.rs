@@ -23,7 +23,7 @@ use partywall::{Config, Peer, SenderStats, SessionError, Transport, blocking, ev
 use std::mem;
 use std::sync::Arc;
 
-/// The type of sessions.
+/// The kind of handle that a C program has for sessions; see [`Object`].
 pub(crate) struct SessionObject;
 
 static SESSIONS: Table<SessionObject> = Table::new();
@@ -152,7 +152,7 @@ impl Session {
     }
 }
 
-/// The type of listeners for sessions.
+/// The kind of handle that a C program has for listeners for sessions; see [`Object`].
 pub(crate) struct SessionListenerObject;
 
 static LISTENERS: Table<SessionListenerObject> = Table::new();

@@ -17,7 +17,7 @@ use crate::table::{Handle, Object, Table};
 use partywall_shmipc::{Config, HandoverState, MemMapType, Shmipc, SizePercentPair};
 use std::sync::Arc;
 
-/// The type of configurations of shmipc.
+/// The kind of handle that a C program has for configurations of shmipc; see [`Object`].
 pub(crate) struct ShmipcConfigObject;
 
 static CONFIGS: Table<ShmipcConfigObject> = Table::new();
@@ -41,7 +41,8 @@ pub(crate) struct Settings {
     classes: Vec<SizePercentPair>,
 }
 
-/// The type of protocols with their settings and shared memory.
+/// The kind of handle that a C program has for protocols, which hold the
+/// settings and the shared memory of shmipc; see [`Object`].
 pub(crate) struct ShmipcObject;
 
 static PROTOCOLS: Table<ShmipcObject> = Table::new();

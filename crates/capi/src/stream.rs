@@ -18,7 +18,7 @@ use partywall::{Message, OwnedReservation, StreamSendError};
 use partywall::{blocking, event};
 use std::ffi::c_void;
 
-/// The type of streams.
+/// The kind of handle that a C program has for streams; see [`Object`].
 pub(crate) struct StreamObject;
 
 static STREAMS: Table<StreamObject> = Table::new();

@@ -40,7 +40,8 @@ func run(arguments []string, output, errorOutput io.Writer) error {
 	return q.ask(endpoints, output)
 }
 
-// compare starts a server with an endpoint of each kind, and runs with it.
+// compare starts a server that listens on each kind of transport, and then measures echoes over
+// each of them.
 func compare(arguments []string, output, errorOutput io.Writer) error {
 	q, endpoints, err := parseQuestion("compare", arguments, errorOutput)
 	if err != nil {

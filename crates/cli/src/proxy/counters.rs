@@ -30,7 +30,7 @@ pub struct Values {
     pub to_plain_bytes: u64,
     /// Number of connections that the program at a plain socket reset.
     pub resets_by_plain: u64,
-    /// Number of connections that the peer reset.
+    /// Number of streams that the proxy at the other end of a session reset.
     pub resets_by_peer: u64,
     /// Number of connections that the proxy could not accept, or could not establish.
     pub failures: u64,

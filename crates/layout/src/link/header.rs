@@ -94,7 +94,8 @@ pub struct LinkHeader {
     pub store_id: [u8; 16],
     /// When the file was made, in nanoseconds since 1970. The value is for an operator.
     pub created_ns: U64,
-    /// Length in bytes of each of the three names, at least 1.
+    /// Lengths in bytes of the local name, the remote name and the name of the link, each at
+    /// least 1.
     pub name_lengths: [u8; 3],
     /// A reserved field of the file header, always 0.
     pub zero: [u8; 5],

@@ -90,8 +90,8 @@ impl<B: LoopWaker> ReadyList<B> {
         Self { state: Mutex::new(State::default()), doorbell, is_once: false }
     }
 
-    /// Makes a list that reports every kind once. An attempt that finds nothing has it report the
-    /// next thing that comes.
+    /// Makes a list that reports each kind of a source once. It reports the kind again only after a
+    /// call on the source has found nothing, for example no message.
     pub(super) fn reporting_once(doorbell: B) -> Self {
         Self { is_once: true, ..Self::new(doorbell) }
     }
@@ -200,7 +200,7 @@ impl<B: LoopWaker> ReadyList<B> {
         self.notify_if_waiting(self.lock());
     }
 
-    /// Returns the number of sources whose tasks need a turn.
+    /// Returns the number of sources, such as sessions, whose task the loop has to poll.
     pub(super) fn turns_due(&self) -> usize {
         self.lock().turns.len()
     }

@@ -8,7 +8,7 @@
 //!
 //! No other file of `session/`, nor the ready list of `event/`, imports a lock, so shuttle can
 //! choose every interleaving of its threads. `Arc` and wakers are exceptions: shuttle's `Arc` is
-//! the standard one, and the fronts make the wakers.
+//! the standard one, and `tokio/`, `blocking/` and `event/` make the wakers.
 
 #[cfg(shuttle)]
 pub(crate) use once::OnceLock;

@@ -32,13 +32,15 @@ pub(super) struct Setup {
     pub front: Front,
 }
 
-/// Which front (`tokio` or `blocking`) a thread that runs a driver imitates.
+/// Which API (`partywall::tokio` or `partywall::blocking`) a thread imitates that runs the driver
+/// of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Front {
-    /// The `tokio` front: the driver's waker is registered once per poll, and a poll may take many
-    /// turns.
+    /// As in `partywall::tokio`: the session gets the driver's waker once in each poll of the task,
+    /// and one poll may run the driver several times.
     Task,
-    /// The `blocking` front: the driver's waker is registered before each turn.
+    /// As in `partywall::blocking`: the session gets the driver's waker before each run of the
+    /// driver.
     Thread,
 }
 

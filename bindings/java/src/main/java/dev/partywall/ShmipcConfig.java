@@ -18,7 +18,7 @@ public final class ShmipcConfig {
 
     private record Slices(int size, int percent) {}
 
-    /** What the memory of a client is. */
+    /** How a client makes the memory that it shares with its server. */
     public enum MemoryType {
         /** Memory without a name. */
         MEMFD,
@@ -29,7 +29,7 @@ public final class ShmipcConfig {
     /** Makes a configuration with the default settings. */
     public ShmipcConfig() {}
 
-    /** Sets what the memory of a client is; the default is {@link MemoryType#MEMFD}. */
+    /** Sets how a client makes its memory; the default is {@link MemoryType#MEMFD}. */
     public ShmipcConfig memoryType(MemoryType type) {
         return set("mem_map_type", type.ordinal());
     }
