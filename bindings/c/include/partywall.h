@@ -358,9 +358,11 @@ int32_t partywall_channel_arm_recv(partywall_channel *channel, int32_t *fd,
                                    partywall_error **error);
 /*
  * Waits after PARTYWALL_EMPTY, without polling, until there may be a message or another thread calls
- * partywall_channel_wake. Then receive again; no other thread may receive meanwhile. Short calls of
- * others, such as those for counters, are not kept waiting. PARTYWALL_ARGUMENT: the channel did not
- * begin over shared memory, or is in a loop: wait by partywall_channel_arm_recv, or by the loop.
+ * partywall_channel_wake. Then receive again; meanwhile no other thread may receive, or add the channel
+ * to a loop. Short calls of others, such as those for counters, are not kept waiting. A wake-up shortly
+ * before the timeout may end as PARTYWALL_TIMED_OUT, so look at what it announces after every status.
+ * PARTYWALL_ARGUMENT: the channel did not begin over shared memory, or is in a loop: wait by
+ * partywall_channel_arm_recv, or by the loop.
  */
 int32_t partywall_channel_wait_recv(partywall_channel *channel, int64_t timeout_ns,
                                     partywall_error **error);
@@ -561,8 +563,8 @@ int32_t partywall_loop_wait(partywall_loop *loop, partywall_event *events, size_
                             size_t *count, int64_t timeout_ns, partywall_error **error);
 /*
  * Does the same without waiting, for a thread that calls again before it waits. Peers do not notify the
- * loop meanwhile, and its descriptor may stay quiet. Before the thread waits for the descriptor, it calls
- * partywall_loop_wait with timeout 0 until that writes no event.
+ * loop meanwhile, and its descriptor may stay quiet. Before the thread waits for the descriptor, which it
+ * watches level-triggered, it calls partywall_loop_wait with timeout 0 until that writes no event.
  */
 int32_t partywall_loop_poll_awake(partywall_loop *loop, partywall_event *events, size_t capacity,
                                   size_t *count, partywall_error **error);

@@ -824,6 +824,20 @@ mod tests {
     }
 
     #[test]
+    fn part_is_still_poisoned_after_a_free_that_was_refused() {
+        let handle = Handle::<Favouring>::insert_with("a".into(), 1, "s").unwrap();
+        let panicked = std::panic::catch_unwind(|| {
+            handle.with_first(|_| -> Result<(), Failure> { panic!("a panic of the test") })
+        });
+        assert!(panicked.is_err());
+        let second = handle.second().unwrap();
+        assert_eq!(code(handle.remove()), 8);
+        drop(second);
+        assert_eq!(code(handle.first()), 903);
+        assert!(handle.remove().is_ok());
+    }
+
+    #[test]
     fn panic_poisons_a_part_that_favours_its_thread() {
         let handle = Handle::<Favouring>::insert_with("a".into(), 1, "s").unwrap();
         if !favour(handle) {

@@ -48,6 +48,10 @@ impl Process for ThisProcess {
         barrier::in_all_threads().is_ok()
     }
 
+    fn has_ended(&self, number: u32) -> bool {
+        presences().free.contains(&number)
+    }
+
     fn pause(&self) {
         thread::yield_now();
     }

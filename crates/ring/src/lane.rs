@@ -30,8 +30,10 @@
 use crate::sync::{AtomicU64, Ordering, light_barrier};
 use partywall_layout::seeded_fault;
 
-/// The lane that one thread is inside without an exchange, or 0.
+/// The lane that one thread is inside without an exchange, or 0. It has a cache line of its own,
+/// because its thread writes it in each call.
 #[derive(Debug)]
+#[repr(align(64))]
 pub struct Presence(AtomicU64);
 
 /// A thread as lanes know it.
@@ -71,6 +73,11 @@ pub trait Process {
     /// Makes every thread of the process execute a full barrier. Returns whether it did.
     fn heavy_barrier(&self) -> bool;
 
+    /// Whether the thread that had the presence with this number has ended, and no other thread has
+    /// it now. The numbers of ended threads have a lock, so what such a thread did happens before
+    /// the return of the call.
+    fn has_ended(&self, number: u32) -> bool;
+
     /// Lets other threads run, between two looks at a lane.
     fn pause(&self);
 }
@@ -90,7 +97,8 @@ pub enum Refusal {
 #[derive(Debug)]
 #[must_use = "the lane stays claimed until it is released"]
 pub struct Claim {
-    /// The word that releases the lane: free for all, or favouring whom it favoured before.
+    /// The word that releases the lane: free for all, or as the claim found it, if that is
+    /// favouring the claiming thread or poisoned.
     after: u64,
 }
 
@@ -248,7 +256,8 @@ impl Lane {
                 _ => return Err(Refusal::Gone),
             };
             if is_claimed {
-                let keeps = thread.is_some_and(|it| found == it.favoured(generation));
+                let keeps = found & STATES == POISONED
+                    || thread.is_some_and(|it| found == it.favoured(generation));
                 return Ok(Claim { after: if keeps { found } else { word(generation, IDLE) } });
             }
         }
@@ -279,7 +288,11 @@ impl Lane {
         if !self.exchange(found, word(generation, REVOKED)) {
             return Ok(false);
         }
-        let has_passed = seeded_fault("no_heavy_barrier_of_lane") || process.heavy_barrier();
+        // A thread that took the number of an ended one since V1 has seen V1 by the lock of
+        // `has_ended`, and does not enter.
+        let has_passed = seeded_fault("no_heavy_barrier_of_lane")
+            || process.heavy_barrier()
+            || process.has_ended(number);
         // ORDER: step V3 of the protocol. Acquire pairs with the Release of step E4.
         let is_present = presence.0.load(Ordering::Acquire) == self.id();
         if !has_passed || is_present && !seeded_fault("no_look_for_presence") {

@@ -222,6 +222,11 @@ impl Interest {
         let descriptor = descriptor.as_fd();
         let number = descriptor.as_raw_fd();
         let shared = &self.registration.shared;
+        // The set is also that of the parent process, which the descriptor would wake again and
+        // again.
+        if shared.guard.is_child() {
+            return Err(Forked.into());
+        }
         let is_once = match self.purpose {
             Purpose::Room | Purpose::TaskRoom => true,
             Purpose::Records | Purpose::Opened => shared.list.is_once(),
@@ -241,11 +246,6 @@ impl Interest {
             }
             Some(_) => self.unwatch(),
             None => {}
-        }
-        // The set is also that of the parent process, which the descriptor would wake again and
-        // again.
-        if self.registration.shared.guard.is_child() {
-            return Err(Forked.into());
         }
         let duplicate = descriptor.try_clone_to_owned()?;
         self.registration.shared.set.add(&duplicate, interest, token)?;

@@ -37,6 +37,10 @@ impl Process for Shared {
         true
     }
 
+    fn has_ended(&self, _: u32) -> bool {
+        false
+    }
+
     fn pause(&self) {
         thread::yield_now();
     }

@@ -9,9 +9,9 @@
 //!                                                                              └ dropped: ABORTED
 //! ```
 //!
-//! The bytes are those of [`calls`](super), so either side may use the other form.
 //! The messages are those of [`calls`](super), so the client and the server may use different
 //! forms.
+//!
 //! ```
 //! # let directory = tempfile::tempdir()?;
 //! # let address = format!("unix:{}/app.sock", directory.path().display());

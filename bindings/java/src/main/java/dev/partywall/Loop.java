@@ -61,7 +61,7 @@ public final class Loop implements AutoCloseable {
     /**
      * Polls as {@link #poll} does, for a thread that polls again before it waits: peers do not notify
      * the loop meanwhile, and its descriptor may stay quiet. Before the thread waits for the
-     * descriptor, it calls {@code poll} until that returns 0.
+     * descriptor, which it watches level-triggered, it calls {@code poll} until that returns 0.
      */
     public int pollAwake() throws IOException {
         return isClosed ? 0 : sessions.turnAwake(memory.address());
