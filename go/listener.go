@@ -243,6 +243,9 @@ func (d *Dialer) forget(address string, entry *dialed) {
 
 // Close closes all sessions. Streams that are open end.
 func (d *Dialer) Close() error {
+	if d == nil {
+		return d.opError(wrap("close", errNoDialer))
+	}
 	d.mu.Lock()
 	sessions, retired := d.sessions, slices.Collect(maps.Keys(d.retired))
 	d.sessions, d.isClosed = nil, true

@@ -85,8 +85,9 @@ func (c *clientConn) Writer() *bufiox.DefaultWriter { return c.out }
 // Read reads what the buffer has, and otherwise what the stream has.
 func (c *clientConn) Read(b []byte) (int, error) { return c.in.Read(b) }
 
-// IsActive reports whether calls may go on over the stream. A pool of long connections drops those
-// that the server has closed, those of a server that has died, and those of one that goes away.
+// IsActive reports whether the stream and its session still take requests. They do not once the
+// server has closed the stream or has died, or while it goes away. A pool of long connections drops
+// such a stream before the next call.
 func (c *clientConn) IsActive() bool {
 	return c.stream.SendErr() == nil && !c.stream.Session().IsGoingAway()
 }

@@ -326,13 +326,13 @@ func TestConnectionIsNotActiveWithoutItsServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), testTime)
-		defer cancel()
 		for name, end := range map[string]func(*partywall.Stream) error{
 			"stream closed": func(s *partywall.Stream) error { return s.Close() },
 			"going away":    func(s *partywall.Stream) error { s.Session().GoAway(0); return nil },
 		} {
 			t.Run(name, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), testTime)
+				defer cancel()
 				dialer := &partywall.Dialer{Config: config}
 				accepted := acceptedStream(ctx, listener)
 				conn, err := NewDialer(dialer).DialTimeout("unix", listener.Addr().String(), testTime)
@@ -356,7 +356,11 @@ func TestConnectionIsNotActiveWithoutItsServer(t *testing.T) {
 				if err := dialer.Close(); err != nil {
 					t.Error(err)
 				}
-				<-server.Session().Done()
+				select {
+				case <-server.Session().Done():
+				case <-ctx.Done():
+					t.Error("the session of a closed dialer goes on")
+				}
 			})
 		}
 		if err := listener.Close(); err != nil {

@@ -158,14 +158,11 @@ func (s *Stream) sendParts(l limit, unsent *parts, n int) error {
 	if b := unsent.next(n); b != nil {
 		return s.send(l, b)
 	}
-	if s.session.conn.HasBlock(n) {
-		// Without a reservation the message is sent all the same, or its sending tells the error.
-		if memory, err := s.reserve(n); err == nil {
-			unsent.copyTo(memory.Bytes)
-			return s.sendOutgoing(l, Outgoing{
-				Stream: s.state.Number(), Payload: memory.Bytes, Reserved: memory,
-			})
-		}
+	if memory := s.reserveNow(n); memory != nil {
+		unsent.copyTo(memory.Bytes)
+		return s.sendOutgoing(l, Outgoing{
+			Stream: s.state.Number(), Payload: memory.Bytes, Reserved: memory,
+		})
 	}
 	s.gathered = slices.Grow(s.gathered[:0], n)[:n]
 	unsent.copyTo(s.gathered)

@@ -39,6 +39,23 @@ func (s *Stream) reserve(n int) (*wire.Reservation, error) {
 	return s.session.conn.Reserve(n)
 }
 
+// reserveNow returns a block for a message of n bytes that the stream may begin now, or nil. A
+// stream that waits for credit keeps no block, which other streams may need.
+func (s *Stream) reserveNow(n int) *wire.Reservation {
+	s.session.mu.Lock()
+	defer s.session.mu.Unlock()
+	conn := s.session.conn
+	if s.sendErr() != nil || !conn.HasBlock(n) || !s.state.HasCredit(uint64(n)) {
+		return nil
+	}
+	// Without a reservation the message is sent all the same, or its sending tells the error.
+	memory, err := conn.Reserve(n)
+	if err != nil {
+		return nil
+	}
+	return memory
+}
+
 // Bytes returns the reserved memory.
 func (r *Reservation) Bytes() []byte { return r.memory.Bytes }
 

@@ -126,6 +126,13 @@ func (s *Stream) MayBegin(length uint64) error {
 	return nil
 }
 
+// HasCredit reports whether [Stream.MayBegin] would return nil for a message of length bytes. It
+// asks the peer for no credit.
+func (s *Stream) HasCredit(length uint64) bool {
+	return s.SendErr() == nil && length <= s.session.config.PeerMessageMax &&
+		s.wire.MayBegin(length, s.session.config.PeerWindow)
+}
+
 // Begun counts a message of length bytes as begun: its first record is written, after
 // [Stream.MayBegin] returned nil.
 func (s *Stream) Begun(length uint64) { s.wire.Send(length) }

@@ -48,7 +48,9 @@ final class Native {
     static final long CRITICAL_BYTES_MAX = 4096;
     /**
      * Longest part of an array that a critical call copies to shared memory. A collection of garbage
-     * waits that long; the JDK itself copies up to sixteen times as much without a pause for it.
+     * waits until the call returns: as a rule for the copy alone, and the JDK itself copies up to
+     * sixteen times as much without a pause for it. A call that finds no memory also waits until the
+     * system has allocated a segment.
      */
     static final int ARRAY_BYTES_MAX = 65_536;
 

@@ -41,7 +41,8 @@ import java.util.concurrent.TimeUnit;
  *
  * Whoever has sent something expects an answer, so the event loop spins for it. What only receives
  * leaves the processor to others. Each poll of a spin is a task of the event loop, so that other tasks
- * run in between. A spin in vain makes the next ones rarer. Every method is called by the thread of the
+ * run in between; and it ends after a millisecond, so that the event loop looks at its other
+ * descriptors. A spin in vain makes the next ones rarer. Every method is called by the thread of the
  * event loop.
  */
 final class EpollLoop implements EpollIoHandle {
@@ -54,7 +55,11 @@ final class EpollLoop implements EpollIoHandle {
     private final Set<Channel> channels = new LinkedHashSet<>();
     private final Runnable spin = this::spin;
     private boolean isSpinning;
+    /** When the spin began, and when it is in vain if nothing comes, in the JVM's nanoseconds. */
+    private long spinStart;
     private long spinUntil;
+    /** Whether a spin has lasted so long that the event loop first looks at its other sources. */
+    private boolean isResting;
     /** Whether a channel has sent something since the last poll of the spin began. */
     private boolean hasSent;
     /** How many sends go by without a spin, and how many are left of them. */
@@ -157,6 +162,7 @@ final class EpollLoop implements EpollIoHandle {
         if (isSpinning) {
             return; // the spin polls
         }
+        isResting = false;
         // A poll that arms, and then finds events, makes the descriptor readable again. So the first
         // poll, which is likely to find some, does not arm.
         poll(true);
@@ -179,10 +185,11 @@ final class EpollLoop implements EpollIoHandle {
             spinUntil = System.nanoTime() + SPIN_BUDGET_NS;
         } else if (skipsLeft > 0) {
             skipsLeft--;
-        } else if (PROCESSORS > 1 && !eventLoop.isShuttingDown()) {
-            isSpinning = true;
-            spinUntil = System.nanoTime() + SPIN_BUDGET_NS;
+        } else if (PROCESSORS > 1 && !isResting && !eventLoop.isShuttingDown()) {
             eventLoop.execute(spin);
+            isSpinning = true;
+            spinStart = System.nanoTime();
+            spinUntil = spinStart + SPIN_BUDGET_NS;
         }
     }
 
@@ -224,8 +231,27 @@ final class EpollLoop implements EpollIoHandle {
         }
     }
 
+    /** Polls once, and does so again in a further task as long as that is worth it. */
     private void spin() {
-        boolean isInTime = System.nanoTime() - spinUntil < 0;
+        boolean goesOn = false;
+        try {
+            if (pollInSpin() && !eventLoop.isShuttingDown()) {
+                eventLoop.execute(spin);
+                goesOn = true;
+            }
+        } finally {
+            // Also after an error, because nothing else polls during a spin.
+            isSpinning = goesOn;
+            if (!goesOn) {
+                poll(false);
+            }
+        }
+    }
+
+    /** Polls once, and returns whether a further poll is worth it. */
+    private boolean pollInSpin() {
+        long now = System.nanoTime();
+        boolean isInTime = now - spinUntil < 0;
         hasSent = false;
         boolean hasCome = poll(true) > 0;
         if (hasCome || !isInTime) {
@@ -233,13 +259,10 @@ final class EpollLoop implements EpollIoHandle {
             skips = hasCome && isInTime ? 0 : Math.min(2 * skips + 1, SKIPS_MAX);
             skipsLeft = skips;
         }
-        boolean goesOn = hasCome ? hasSent && skips == 0 : isInTime;
-        if (goesOn && !eventLoop.isShuttingDown()) {
-            eventLoop.execute(spin);
-            return;
-        }
-        isSpinning = false;
-        poll(false);
+        // Messages that follow each other for so long must not keep the event loop from its other
+        // sources, so it looks at these before it spins again.
+        isResting = now - spinStart >= SPIN_MAX_NS;
+        return !isResting && (hasCome ? hasSent && skips == 0 : isInTime);
     }
 
     private static Executor handshakes() {
@@ -253,6 +276,8 @@ final class EpollLoop implements EpollIoHandle {
     private static final int PROCESSORS = Runtime.getRuntime().availableProcessors();
     /** Longest time of spinning after something was sent. */
     private static final long SPIN_BUDGET_NS = 50_000;
+    /** Longest time of spinning, however many messages come. */
+    private static final long SPIN_MAX_NS = 1_000_000;
     private static final int SKIPS_MAX = 63;
     /** Number of handshakes of clients at the same time; others wait. */
     private static final int HANDSHAKES_MAX = 64;

@@ -357,27 +357,31 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
 
     @Override
     protected void doWrite(ChannelOutboundBuffer in) throws Exception {
-        writeAll(in);
-        if (parent() == null || parent().eventLoop() == eventLoop()) {
+        boolean hasSent = writeAll(in);
+        if (hasSent && (parent() == null || parent().eventLoop() == eventLoop())) {
             EpollLoop.sent(eventLoop()); // it drives the session
         }
     }
 
-    private void writeAll(ChannelOutboundBuffer in) throws Exception {
+    /** Sends as much as there is room for. Returns whether something was sent. */
+    private boolean writeAll(ChannelOutboundBuffer in) throws Exception {
+        boolean hasSent = false;
         for (int left = config.getWriteSpinCount(); left > 0; left--) {
             if (in.isEmpty()) {
-                return;
+                return hasSent;
             }
             boolean hasRoom = in.current() instanceof FileRegion region
                     ? writeRegion(in, region) : writeBuffers(in);
             if (!hasRoom) {
                 isWriteBlocked = true;
-                return;
+                return hasSent;
             }
+            hasSent = true;
         }
         if (!in.isEmpty()) {
             eventLoop().execute(flushTask);
         }
+        return hasSent;
     }
 
     /** Sends what one message holds of the first buffers. Returns whether there was room. */
