@@ -94,8 +94,8 @@ impl Outcome {
     ///
     /// A single round of the scenario `rate` may have too few samples for a p99. So for the p99 of
     /// `rate`, the median of the result is computed from the samples of all rounds in one
-    /// histogram, and is the only value of the result that is not a round's own. The result is `None` if all
-    /// rounds together have too few samples.
+    /// histogram, and is the only value of the result that is not a round's own. The result is
+    /// `None` if all rounds together have too few samples.
     pub fn ratio(&self, metric: Metric, below: &Self, below_metric: Metric) -> Option<Spread> {
         let rounds = self.rounds.iter().zip(&below.rounds);
         let both = rounds.filter_map(|(a, b)| a.as_ref().zip(b.as_ref()));

@@ -246,9 +246,9 @@ impl Loop {
     /// descriptor of the loop quiet although there may be more events or a timer.
     ///
     /// It is for an external event loop that spins itself, and runs its other tasks in between.
-    /// Before that event loop waits, it calls [`poll`](Self::poll) until there is no event. It watches
-    /// the descriptor level-triggered: such a `poll` does not look again at what becomes ready after
-    /// `poll_awake`, because the descriptor then stays readable.
+    /// Before that event loop waits, it calls [`poll`](Self::poll) until there is no event. It
+    /// watches the descriptor level-triggered: such a `poll` does not look again at what becomes
+    /// ready after `poll_awake`, because the descriptor then stays readable.
     ///
     /// # Errors
     /// The errors of [`wait`](Self::wait).
