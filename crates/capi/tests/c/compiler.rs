@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The C compiler of the system, and the programs that it builds.
 
+#[path = "objects.rs"]
+mod objects;
+
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,14 +44,20 @@ impl Program {
     ) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("program");
-        let mut command = compiler(standard);
-        command.args(["-g", "-pthread"]);
-        command.args(defined.iter().map(|name| format!("-D{name}")));
-        if sanitizers == Sanitizers::On {
-            command.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
-        }
-        command.arg(bindings(standard).join(source)).arg(library()).args(LIBRARIES);
-        run(command.arg("-o").arg(&path));
+        let with_flags = || {
+            let mut command = compiler(standard);
+            command.args(["-g", "-pthread"]);
+            if sanitizers == Sanitizers::On {
+                command.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
+            }
+            command
+        };
+        let mut compiling = with_flags();
+        compiling.args(defined.iter().map(|name| format!("-D{name}")));
+        compiling.arg(bindings(standard).join(source));
+        let object = objects::object(compiling, run);
+        let mut linking = with_flags();
+        run(linking.arg(object).arg(library()).args(LIBRARIES).arg("-o").arg(&path));
         Self { path, directory }
     }
 
