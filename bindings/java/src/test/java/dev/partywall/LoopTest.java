@@ -68,25 +68,8 @@ final class LoopTest {
     void oneThreadServesStreamsThatItsObserversReport() throws Exception {
         try (Loop loop = new Loop();
                 SessionListener listener = loop.bind(Pair.address(), new Config())) {
-            AtomicInteger finished = new AtomicInteger();
-            listener.onEvents(kinds -> {
-                try {
-                    acceptAll(listener, stream -> {
-                        stream.onEvents(events -> serve(stream, finished));
-                        serve(stream, finished);
-                    });
-                } catch (IOException failure) {
-                    throw new AssertionError(failure);
-                }
-            });
-            FutureTask<Void> clients = Pair.start(() -> {
-                try (Session session = Session.connect(listener.address())) {
-                    for (int number = 0; number < 3; number++) {
-                        exchange(session.open());
-                    }
-                }
-                return null;
-            });
+            AtomicInteger finished = serveAll(listener);
+            FutureTask<Void> clients = exchanges(listener, 3);
             pollUntil(loop, () -> clients.isDone() && finished.get() == 3);
             clients.get();
         }
@@ -102,6 +85,34 @@ final class LoopTest {
         } catch (IOException failure) {
             throw new AssertionError(failure);
         }
+    }
+
+    /** Serves every stream in the loop of the listener. Returns how many have been served. */
+    private static AtomicInteger serveAll(SessionListener listener) {
+        AtomicInteger finished = new AtomicInteger();
+        listener.onEvents(kinds -> {
+            try {
+                acceptAll(listener, stream -> {
+                    stream.onEvents(events -> serve(stream, finished));
+                    serve(stream, finished);
+                });
+            } catch (IOException failure) {
+                throw new AssertionError(failure);
+            }
+        });
+        return finished;
+    }
+
+    /** Uses streams of one session with the listener in turn, in a thread of its own. */
+    private static FutureTask<Void> exchanges(SessionListener listener, int streams) {
+        return Pair.start(() -> {
+            try (Session session = Session.connect(listener.address())) {
+                for (int number = 0; number < streams; number++) {
+                    exchange(session.open());
+                }
+            }
+            return null;
+        });
     }
 
     private static void exchange(Stream stream) throws IOException {
@@ -130,25 +141,8 @@ final class LoopTest {
         long places = Native.allocateForever(8);
         try (Loop loop = new Loop();
                 SessionListener listener = loop.bind(Pair.address(), new Config())) {
-            AtomicInteger finished = new AtomicInteger();
-            listener.onEvents(kinds -> {
-                try {
-                    acceptAll(listener, stream -> {
-                        stream.onEvents(events -> serve(stream, finished));
-                        serve(stream, finished);
-                    });
-                } catch (IOException failure) {
-                    throw new AssertionError(failure);
-                }
-            });
-            FutureTask<Void> client = Pair.start(() -> {
-                try (Session session = Session.connect(listener.address())) {
-                    for (int number = 0; number < 20; number++) {
-                        exchange(session.open());
-                    }
-                }
-                return null;
-            });
+            AtomicInteger finished = serveAll(listener);
+            FutureTask<Void> client = exchanges(listener, 20);
             while (finished.get() < 20) {
                 turn(loop, places);
             }
