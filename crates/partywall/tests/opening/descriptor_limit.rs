@@ -5,7 +5,8 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use partywall::event::Loop;
-use partywall::{AcceptError, Begin, Config, FallbackReason, Listener, Transport};
+use partywall::{AcceptError, Begin, Channel, Config, FallbackReason, Listener};
+use partywall::{RecvError, Transport};
 use partywall_sys::poll::{self, PollFd, PollFlags};
 use partywall_sys::process::{Process, open_descriptors};
 use partywall_testkit::{
@@ -14,7 +15,6 @@ use partywall_testkit::{
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -281,31 +281,39 @@ impl Drop for Exhausted {
 
 /// Opens a connection and sends a message over it. Returns `None` if one of the two sides fails.
 fn open(listener: &mut Listener, place: &Directory, config: &Config) -> Option<Transport> {
-    let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let connecting = scope.spawn(|| {
-            let connected = partywall::connect_with(place.address("limited"), config);
-            is_over.store(true, Ordering::Release);
-            connected
-        });
-        let mut accepted = None;
-        while accepted.is_none() {
-            match listener.accept_deadline(within(millis(20))) {
-                Ok(channel) => accepted = Some(channel),
-                Err(AcceptError::TimedOut) if !is_over.load(Ordering::Acquire) => {}
-                // If the listener has no free descriptor, `accept` returns the reason, and the
-                // listener stays usable.
-                Err(AcceptError::System(_)) if !is_over.load(Ordering::Acquire) => {}
-                Err(_) => break,
+    let (mut connected, mut accepted) = thread::scope(|scope| {
+        let connecting =
+            scope.spawn(|| partywall::connect_with(place.address("limited"), config).ok());
+        while !connecting.is_finished() {
+            if let Some(accepted) = accept(listener) {
+                return connecting.join().unwrap().zip(Some(accepted));
             }
         }
-        let connected = connecting.join().unwrap().ok();
-        // A side that lacks a descriptor after READY closes the connection, although its peer has
-        // completed the handshake. So both results are needed.
-        let (mut connected, mut accepted) = connected.zip(accepted)?;
-        assert_eq!(connected.transport(), accepted.transport());
-        connected.send(b"through").unwrap();
-        assert_eq!(accepted.recv().unwrap().unwrap(), b"through");
-        Some(connected.transport())
-    })
+        // The connector's handshake ends first. A side that lacks a descriptor after READY closes
+        // the connection, although its peer has completed the handshake.
+        let mut connected = connecting.join().unwrap()?;
+        loop {
+            if let Some(accepted) = accept(listener) {
+                return Some((connected, accepted));
+            }
+            let received = connected.recv_deadline(within(millis(20)));
+            if !matches!(received, Err(RecvError::TimedOut)) {
+                return None;
+            }
+        }
+    })?;
+    assert_eq!(connected.transport(), accepted.transport());
+    connected.send(b"through").unwrap();
+    assert_eq!(accepted.recv().unwrap().unwrap(), b"through");
+    Some(connected.transport())
+}
+
+/// Waits at most 20 ms for a connection. If the listener has no free descriptor, `accept` returns
+/// the reason, and the listener stays usable.
+fn accept(listener: &mut Listener) -> Option<Channel> {
+    match listener.accept_deadline(within(millis(20))) {
+        Ok(channel) => Some(channel),
+        Err(AcceptError::TimedOut | AcceptError::System(_)) => None,
+        Err(error) => panic!("{error}"),
+    }
 }
