@@ -34,6 +34,7 @@ const (
 // polls in vain shorten it, in the end to nothing. One goroutine uses it at a time.
 type Budget struct {
 	time, max time.Duration
+	isLocal   bool // the peer is in this process
 	yields    yields
 	skip      uint32 // further waits that sleep without polling first
 	skipped   uint32 // value from which skip last counted down; it doubles with each failure
@@ -41,6 +42,12 @@ type Budget struct {
 
 // NewBudget returns a budget that begins at limit and never exceeds it.
 func NewBudget(limit time.Duration) Budget { return Budget{time: limit, max: limit} }
+
+// NewLocalBudget is NewBudget for a peer that is in this process. The peer runs while the goroutine
+// yields to others, and may wait for the processor of the goroutine.
+func NewLocalBudget(limit time.Duration) Budget {
+	return Budget{time: limit, max: limit, isLocal: true}
+}
 
 // Time returns the time for which the next wait polls; 0 if it sleeps at once.
 func (b *Budget) Time() time.Duration {
@@ -65,7 +72,7 @@ func (b *Budget) Hit() {
 
 // Miss shortens the budget, because it was used up before polling found anything.
 func (b *Budget) Miss() {
-	if isFutile() {
+	if !b.isLocal && isFutile() {
 		*b = Budget{}
 		return
 	}
@@ -85,13 +92,13 @@ func (b *Budget) Poll(mode Mode, poll func() bool) bool {
 	case Park:
 		return poll() || b.yields.poll(poll)
 	case Spin:
-		return pollFor(checkEvery, poll)
+		return b.pollFor(checkEvery, poll)
 	}
 	limit := b.Time()
 	if limit == 0 {
 		return poll() || b.yields.poll(poll)
 	}
-	if pollFor(limit, poll) {
+	if b.pollFor(limit, poll) {
 		b.Hit()
 		return true
 	}
@@ -99,9 +106,36 @@ func (b *Budget) Poll(mode Mode, poll func() bool) bool {
 	return false
 }
 
-// pollFor calls poll for about limit. It stops early if other goroutines want to run on this
+// pollFor calls poll for about limit.
+func (b *Budget) pollFor(limit time.Duration, poll func() bool) bool {
+	if b.isLocal {
+		return pollLocally(limit, poll)
+	}
+	return pollRemotely(limit, poll)
+}
+
+// pollLocally calls poll, and lets other goroutines run after a few calls, until that has taken
+// about limit. The time for which other goroutines run counts only up to yieldMax for each yield:
+// the peer may be among them, and a yield costs less than a sleep and a wake-up.
+func pollLocally(limit time.Duration, poll func() bool) bool {
+	for used := time.Duration(0); used < limit; {
+		started := time.Now()
+		for range yieldsPerClockRead {
+			for range pollsPerYield {
+				if poll() {
+					return true
+				}
+			}
+			runtime.Gosched()
+		}
+		used += min(time.Since(started), yieldsPerClockRead*yieldMax)
+	}
+	return poll()
+}
+
+// pollRemotely calls poll for about limit. It stops early if other goroutines want to run on this
 // processor.
-func pollFor(limit time.Duration, poll func() bool) bool {
+func pollRemotely(limit time.Duration, poll func() bool) bool {
 	// The first polls come before any read of the clock, which takes as long as sending a short
 	// message.
 	if pollTimes(poll) {
@@ -159,6 +193,10 @@ const (
 	// pollsPerClockRead is the number of polls between two reads of the clock. A poll of shared
 	// memory takes about 2 ns, a read of the clock 40 ns.
 	pollsPerClockRead = 128
+	// pollsPerYield is the number of polls between two yields for a peer in this process.
+	pollsPerYield = 16
+	// yieldsPerClockRead is the number of such yields between two reads of the clock.
+	yieldsPerClockRead = 8
 	// checkEvery is the time for which the mode Spin polls before it returns to the caller.
 	checkEvery = 2 * time.Millisecond
 	// yieldEvery is the time for which a goroutine polls before it lets other goroutines run.

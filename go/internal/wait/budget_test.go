@@ -3,6 +3,8 @@
 package wait
 
 import (
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -99,4 +101,48 @@ func TestPollFindsWhatComesLater(t *testing.T) {
 		}
 	}
 	t.Error("nothing found")
+}
+
+// The peer in this process needs the processor on which the goroutine polls, more than once and for
+// longer than a yield takes without it.
+func TestLocalPeerRunsMeanwhile(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const steps = 20
+	for _, mode := range []Mode{Adaptive, Spin} {
+		var step atomic.Int32
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for range steps {
+				for started := time.Now(); time.Since(started) < 5*yieldMax; {
+				}
+				step.Add(1)
+				runtime.Gosched()
+			}
+		}()
+		b := NewLocalBudget(time.Hour)
+		for !b.Poll(mode, func() bool { return step.Load() == steps }) {
+			if mode == Adaptive {
+				t.Fatalf("polling ends after step %d", step.Load())
+			}
+		}
+		<-ended
+	}
+}
+
+func TestLocalPollEnds(t *testing.T) {
+	b := NewLocalBudget(limit)
+	polls := 0
+	if b.Poll(Adaptive, func() bool { polls++; return false }) {
+		t.Error("found something")
+	}
+	if least := yieldsPerClockRead*pollsPerYield + 1; polls < least {
+		t.Errorf("polled %d times, want %d or more", polls, least)
+	}
+	for range 2 {
+		b.Miss()
+	}
+	if got := sleepsUntilPoll(&b); got != skipMin {
+		t.Errorf("%d waits sleep at once after polls in vain, want %d", got, skipMin)
+	}
 }

@@ -305,6 +305,7 @@ func (h *Handshake) establishShared(c *Connection, outcome *handshake.Outcome) e
 	}
 	memory := &sharedMemory{
 		socket: socket, own: env.own, peer: env.theirs, isTrusted: outcome.IsTrusted,
+		isLocal: env.peer.isThisProcess(),
 		records: env.records, room: env.room,
 		peersRecords: env.theirRecords, peersRoom: env.theirRoom,
 	}

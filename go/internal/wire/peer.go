@@ -4,6 +4,7 @@ package wire
 
 import (
 	"fmt"
+	"os"
 
 	"partywall.test/go/internal/handshake"
 	"partywall.test/go/internal/sys"
@@ -26,6 +27,9 @@ func (p Peer) String() string {
 	}
 	return fmt.Sprintf("process %d of user %d", p.PID, p.UID)
 }
+
+// isThisProcess reports whether the peer is known to be in this process.
+func (p Peer) isThisProcess() bool { return p.HasCredentials && p.PID == os.Getpid() }
 
 // trusts decides whether this side trusts the peer (SPEC 9.1). The pidfd is that of the peer's
 // process; it is nil without a verified one.

@@ -9,6 +9,7 @@ import (
 
 	"partywall.test/go/internal/layout"
 	"partywall.test/go/internal/sys"
+	"partywall.test/go/internal/wait"
 )
 
 // sharedMemory is the state that the sender and the receiver of a connection over shared memory
@@ -21,6 +22,7 @@ type sharedMemory struct {
 	own       *ownRegion
 	peer      *peerRegion
 	isTrusted bool
+	isLocal   bool // the peer is in this process
 
 	// records and room are the doorbells of this side. The peer's are
 	// nil if doorbells are bytes on the control socket.
@@ -31,6 +33,14 @@ type sharedMemory struct {
 
 	watchers sync.WaitGroup
 	process  *processWatch // nil without a verified pidfd
+}
+
+// newBudget returns the budget of a wait for the peer.
+func (m *sharedMemory) newBudget(limit time.Duration) wait.Budget {
+	if m.isLocal {
+		return wait.NewLocalBudget(limit)
+	}
+	return wait.NewBudget(limit)
 }
 
 // start starts two goroutines: one reads the control socket, and one waits until the peer's process

@@ -76,7 +76,7 @@ func newSharedReceiver(m *sharedMemory, s *Settings) *sharedReceiver {
 		releaser: ring.NewReleaser(m.own.releases, m.own.control),
 		sleeper:  ring.NewSleeper(m.own.control, ring.Records),
 		mode:     s.Wait,
-		budget:   wait.NewBudget(s.SpinBudget),
+		budget:   m.newBudget(s.SpinBudget),
 	}
 	r.add(0, m.peer.mapping, m.peer.slab)
 	r.poll = func() bool {

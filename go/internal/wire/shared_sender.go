@@ -50,7 +50,7 @@ func newSharedSender(m *sharedMemory, s *Settings, limits sendLimits) *sharedSen
 		blocks:   newBlocks(m, limits, s.IdleMemory),
 		sleeper:  ring.NewSleeper(m.own.control, ring.Room),
 		mode:     s.Wait,
-		budget:   wait.NewBudget(s.SpinBudget),
+		budget:   m.newBudget(s.SpinBudget),
 	}
 	p.inline = min(s.InlineMax, p.producer.PayloadMax(), limits.messageMax)
 	p.poll = p.isWorthAnAttempt

@@ -4,6 +4,7 @@ package wire
 
 import (
 	"context"
+	"os"
 	"runtime"
 	"testing"
 	"time"
@@ -48,6 +49,23 @@ func TestWakeEndsOneWait(t *testing.T) {
 				t.Error(isThere, err)
 			}
 		})
+	}
+}
+
+// Over shared memory a side notices that its peer is in the same process.
+func TestPeerInThisProcessIsLocal(t *testing.T) {
+	for i, end := range connectedPair(t, readerSettings(TrustEveryone)) {
+		if !end.carrier.(*sharedCarrier).isLocal {
+			t.Errorf("end %d takes its peer for another process", i)
+		}
+	}
+	for _, peer := range []Peer{
+		{HasCredentials: true, PID: os.Getppid()},
+		{PID: os.Getpid()}, // which nobody has verified
+	} {
+		if peer.isThisProcess() {
+			t.Errorf("%+v counts as this process", peer)
+		}
 	}
 }
 
