@@ -172,8 +172,8 @@ impl Config {
         self
     }
 
-    /// For a connecting side: sets where the first messages travel. A listener accepts both, unless
-    /// its [`transport`](Self::transport) is not [`TransportPolicy::Auto`]. Default:
+    /// For a connecting side: sets where the first messages travel. A listener accepts both ways,
+    /// unless its [`transport`](Self::transport) is not [`TransportPolicy::Auto`]. Default:
     /// [`Begin::Auto`].
     ///
     /// [`Begin::Socket`] has no effect with another transport policy, over TCP, or if the listener
@@ -210,8 +210,8 @@ impl Config {
         self
     }
 
-    /// Sets how sender and receiver of a new connection wait. `set_wait` changes one of them later.
-    /// Default: [`Wait::Adaptive`].
+    /// Sets how sender and receiver of a new connection wait. `set_wait` of the sender or of the
+    /// receiver changes its wait later. Default: [`Wait::Adaptive`].
     #[must_use]
     pub const fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;

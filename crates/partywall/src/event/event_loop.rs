@@ -585,7 +585,7 @@ impl Round {
     }
 }
 
-/// The tasks of a loop, in a table whose index is the slot of the task's source in the ready list.
+/// The tasks of a loop, in a table whose index is that of the source's entry in the ready list.
 #[derive(Debug, Default)]
 struct Tasks {
     places: Vec<Option<Place>>,

@@ -45,8 +45,9 @@ pub(crate) struct Driver {
     /// the session lives.
     linger_until: Option<Instant>,
     linger: Duration,
-    /// Whether the driver's next turn calls `service`. It is set when a user of the session wakes
-    /// the driver for something other than a record, such as waiting for room.
+    /// Whether the driver's next turn wakes the users that wait for room (`service`). The flag is
+    /// set when a user of the session wakes the driver for something other than a record, such as
+    /// waiting for room.
     is_service_due: bool,
     is_over: bool,
     /// The time until which a driver that closes its connection may wait for the peer; `None`
@@ -87,7 +88,7 @@ pub(crate) enum Closing {
     /// The peer has sent more records than one step discards. The caller runs another step
     /// immediately.
     Again,
-    /// The last record waits for room in the socket.
+    /// The driver waits for room in the socket for the last record of the session.
     ForRoom,
     /// The peer has not closed its direction yet, and closing before would discard sent bytes.
     ForRecords,
@@ -292,7 +293,8 @@ impl Driver {
     }
 
     /// Whether dropping the driver may block. On a socket, dropping waits for the kernel to accept
-    /// bytes. Of a connection that moved, one direction may still be on the socket.
+    /// bytes. After a connection has moved to shared memory, one of its directions may still be on
+    /// the socket.
     #[cfg(feature = "tokio")]
     pub(crate) fn may_linger(&self) -> bool {
         use crate::transport::{LiveTransport, Transport};

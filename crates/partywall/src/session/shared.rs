@@ -216,7 +216,7 @@ impl SessionShared {
         std::mem::take(&mut driver.is_woken)
     }
 
-    /// Wakes the driver, and makes its next turn call `service`.
+    /// Wakes the driver, and makes its next turn wake the users that wait for room (`service`).
     pub(super) fn wake_driver(&self) {
         let mut driver = self.driver.0.lock().unwrap_or_else(PoisonError::into_inner);
         driver.is_woken = true;
