@@ -33,7 +33,8 @@ pub(super) trait LoopWaker {
 
 impl LoopWaker for Doorbell {
     fn wake(&self) {
-        // Only this process holds the eventfd, so a notification never fails for lack of space.
+        // Only this process holds the eventfd, so no other process can fill its counter, and a
+        // notification never fails.
         let _ = self.notify();
     }
 }
@@ -43,7 +44,8 @@ impl LoopWaker for Doorbell {
 pub(super) struct ReadyList<B = Doorbell> {
     state: Mutex<State>,
     doorbell: B,
-    /// Whether every kind is reported once, until an attempt finds nothing.
+    /// Whether the loop reports every kind of event of a source only once, until an attempt on the
+    /// source finds nothing.
     is_once: bool,
 }
 
@@ -90,13 +92,14 @@ impl<B: LoopWaker> ReadyList<B> {
         Self { state: Mutex::new(State::default()), doorbell, is_once: false }
     }
 
-    /// Makes a list that reports each kind of a source once. It reports the kind again only after a
-    /// call on the source has found nothing, for example no message.
+    /// Makes a list that reports each kind of event of a source once. It reports the kind again
+    /// only after a call on the source has found nothing, for example no message.
     pub(super) fn reporting_once(doorbell: B) -> Self {
         Self { is_once: true, ..Self::new(doorbell) }
     }
 
-    /// Whether every kind is reported once.
+    /// Whether the loop reports every kind of event of a source only once, until an attempt on the
+    /// source finds nothing.
     pub(super) const fn is_once(&self) -> bool {
         self.is_once
     }
@@ -476,8 +479,8 @@ mod model {
         Inside,
         Level,
         Edge,
-        /// Edge-triggered, and only after two turns found nothing; the first of them does not tell
-        /// the list that the thread may wait.
+        /// Edge-triggered, and the thread waits only after two turns that found nothing. The first
+        /// of the two turns does not tell the ready list that the thread may wait.
         Awake,
     }
 
@@ -487,7 +490,7 @@ mod model {
         list: ReadyList<Descriptor>,
         keys: Vec<Key>,
         sources: Vec<Source>,
-        /// Work that users of a session left for a turn of its driver.
+        /// Number of pieces of work that users of a session left for a turn of its driver.
         work: Mutex<u32>,
         drive: Drive,
     }
@@ -561,8 +564,9 @@ mod model {
             }
         }
 
-        /// Polls without telling the list that the thread may wait. If that finds nothing, polls,
-        /// and waits for an edge if that finds nothing, either.
+        /// Polls without telling the ready list that the loop's thread may wait. If this poll finds
+        /// nothing, polls again. If the second poll finds nothing either, waits until the
+        /// descriptor is notified (an edge).
         fn turn_awake(&self, seen: &mut u32, done: &mut u32) -> Vec<Event> {
             let before = *done;
             self.list.begin_turn();
@@ -629,7 +633,7 @@ mod model {
     }
 
     /// Model in which another thread receives. The loop's thread only passes the events of the
-    /// source on to it.
+    /// source on to that thread.
     fn two_threads() {
         let model = Model::new(DRIVES[thread_rng().gen_range(0..DRIVES.len())]);
         let sender = Arc::clone(&model);
@@ -650,7 +654,8 @@ mod model {
                     }
                 }
             }
-            // This work requests a turn, which is the last turn that the loop's thread runs.
+            // The receiver leaves work for the session's driver, which requests a turn of the loop:
+            // the last turn that the loop's thread runs in this test.
             receiver.leave_work();
         });
         let (mut seen, mut done) = (0, 0);

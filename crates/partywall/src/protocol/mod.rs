@@ -178,7 +178,7 @@ pub trait ConnectionSender: fmt::Debug + Send {
     fn keeps(&self) -> bool;
 
     /// Announces to the peer that nothing more will be sent, if the peer needs that before it takes
-    /// the remaining bytes. An ending session calls it repeatedly until
+    /// the remaining bytes. An ending session calls `finish` repeatedly until
     /// [`is_taken`](Self::is_taken) returns `true`.
     fn finish(&mut self) {}
 
@@ -215,8 +215,9 @@ pub trait ConnectionSpace: fmt::Debug + Send + Sync {
     /// of two calls. They may come from memory that the peer writes.
     fn snapshot(&self) -> [u64; 3];
 
-    /// Whether the kernel reports that the socket accepts bytes, or that it never will again. The
-    /// numbers of [`snapshot`](Self::snapshot) do not change when the socket accepts bytes.
+    /// Whether the kernel reports that the socket accepts bytes, or that the socket never will
+    /// again. The numbers of [`snapshot`](Self::snapshot) do not change when the socket accepts
+    /// bytes.
     fn is_writable(&self) -> bool;
 
     /// Returns a descriptor that becomes readable when there may be room. If the protocol does not

@@ -183,13 +183,13 @@ impl SendHalf {
                 gather(slices, memory.as_mut_slice());
             }
             let sent = match &memory {
-                // Private memory stands for a block where no block is free. The transport then
-                // sends the message in fragments, but all of them at once.
+                // The message lies in private memory, because no block of shared memory was free.
+                // The transport sends it in fragments, but all of them at once.
                 Some(Memory::Private(bytes)) => wire.try_send(bytes),
                 _ => wire.commit(&mut memory, &mut Progress::default()),
             };
             if let Some(memory) = memory {
-                // The memory is not kept for the next attempt, which may have other bytes.
+                // The reserved memory is not kept for the next attempt, which may send other bytes.
                 wire.release(memory);
             }
             sent

@@ -196,8 +196,8 @@ impl Receiver {
         assert_eq!(count, after);
     }
 
-    /// Checks that the error is one with which this direction may end, according to the record of
-    /// the sender's actions.
+    /// Checks that the error is one with which this direction may end, according to the log of the
+    /// sender's actions.
     fn check(&self, count: u64, end: &StreamRecvError) {
         let is_cut = self.world.is_cut();
         let ended = self.model.record.lock().unwrap().ended;
