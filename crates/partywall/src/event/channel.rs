@@ -38,7 +38,7 @@ impl Channel {
         Ok(Self { sender: Sender::over(sender, registration), receiver, info })
     }
 
-    /// Splits the channel into its two directions, which report the same tag.
+    /// Splits the channel into its two directions, whose events have the same tag.
     #[must_use]
     pub fn split(self) -> (Sender, Receiver) {
         (self.sender, self.receiver)

@@ -135,7 +135,8 @@ fn established(end: Ends, setup: Setup, is_acceptor: bool) -> Established {
     }
 }
 
-/// Runs a session's driver in the calling thread until the session is over, in the way of `front`.
+/// Runs a session's driver in the calling thread until the session is over, as the API does that
+/// `front` names: `partywall::tokio` or `partywall::blocking`.
 fn drive(mut driver: Driver, side: &Arc<Side>, front: Front) {
     let waker = Waker::from(Arc::new(Called(Arc::clone(side))));
     loop {
