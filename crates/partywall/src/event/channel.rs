@@ -146,10 +146,10 @@ impl Receiver {
         self.inner.keep_view()
     }
 
-    /// Has the loop report the receiver as readable no longer, until the next attempt to receive.
+    /// Stops the loop from reporting the receiver as readable, until the next attempt to receive.
     ///
-    /// An application that cannot take messages now calls it, because the loop would report the
-    /// receiver in every turn. Unread messages keep their memory, so the sender waits.
+    /// An application that cannot take messages now calls `pause`, because the loop would report
+    /// the receiver in every turn. Unread messages keep their memory, so the sender waits.
     pub fn pause(&mut self) {
         self.is_paused = true;
         self.records.unwatch();

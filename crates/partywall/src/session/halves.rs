@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending and the receiving direction of a stream, without a runtime. The modules `tokio` and
-//! `blocking` wrap both for applications.
+//! The sending and the receiving direction of a stream, without a runtime. The modules `tokio`,
+//! `blocking` and `event` wrap both directions for applications.
 //!
 //! ```text
 //!   SendHalf  charge credit ─▶ outbox ─▶ wire       dropped: CLOSE_WRITE (RESET while panicking)
@@ -299,8 +299,8 @@ impl SendHalf {
         Ok(())
     }
 
-    /// Returns the credit of a message that was not sent as a whole, so that the next call may send
-    /// another message.
+    /// Gives back the credit of a message that was not sent as a whole, so that the next call may
+    /// send another message.
     fn uncharge(
         &mut self,
         polled: Poll<Result<(), StreamSendError>>,

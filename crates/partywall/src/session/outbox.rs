@@ -318,8 +318,8 @@ impl Outbox {
         let seen = self.room.snapshot();
         let attempted = attempt(self);
         let seen = if seeded_fault("late_snapshot") { self.room.snapshot() } else { seen };
-        // If other users wait already, the older snapshot is kept. Their attempts were earlier, so
-        // room that was freed after their attempts must count as new.
+        // If other users wait already, the older snapshot of the peer's progress is kept. Their
+        // attempts were earlier, so room that was freed after their attempts must count as new.
         if matches!(attempted, Err(NotSent::Full)) && self.waiters.is_empty() {
             self.seen = seen;
         }

@@ -177,8 +177,8 @@ impl SessionShared {
         self.wake_driver();
     }
 
-    /// Notes that the driver has ended. It has written the pending records, or has dropped those
-    /// for which there was no room.
+    /// Notes that the driver has ended. The driver has written the pending records, or has dropped
+    /// those for which there was no room.
     pub(super) fn finished(&self) {
         let mut state = self.state();
         state.has_finished = true;
