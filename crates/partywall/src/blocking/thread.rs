@@ -84,7 +84,8 @@ impl Wake for ThreadWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Only this process holds the eventfd, so a notification never fails for lack of space.
+        // Only this process holds the eventfd, so no other process can fill its counter, and a
+        // notification never fails.
         let _ = self.doorbell.notify();
     }
 }

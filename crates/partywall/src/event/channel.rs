@@ -38,7 +38,7 @@ impl Channel {
         Ok(Self { sender: Sender::over(sender, registration), receiver, info })
     }
 
-    /// Splits the channel into its two directions, which report the same tag.
+    /// Splits the channel into its two directions, whose events have the same tag.
     #[must_use]
     pub fn split(self) -> (Sender, Receiver) {
         (self.sender, self.receiver)
@@ -146,10 +146,10 @@ impl Receiver {
         self.inner.keep_view()
     }
 
-    /// Has the loop report the receiver as readable no longer, until the next attempt to receive.
+    /// Stops the loop from reporting the receiver as readable, until the next attempt to receive.
     ///
-    /// An application that cannot take messages now calls it, because the loop would report the
-    /// receiver in every turn. Unread messages keep their memory, so the sender waits.
+    /// An application that cannot take messages now calls `pause`, because the loop would report
+    /// the receiver in every turn. Unread messages keep their memory, so the sender waits.
     pub fn pause(&mut self) {
         self.is_paused = true;
         self.records.unwatch();

@@ -372,8 +372,9 @@ mod tests {
             if !seen.insert(world.clone()) {
                 continue;
             }
-            // Rule: once both sides have ended both directions, writing and receiving alone must
-            // free the number. No record of the stream may then be on its way to the opener.
+            // Rule: once both sides have ended both directions, writing and receiving of records
+            // alone must free the number. No record of the stream may then be on its way to the
+            // opener.
             let is_over = |side: &Lifecycle| {
                 side.sending() != Sending::Open && side.receiving() != Receiving::Open
             };
