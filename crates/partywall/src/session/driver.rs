@@ -221,8 +221,9 @@ impl Driver {
     pub(crate) fn found_room(&mut self) {
         let mut outbox = self.shared.outbox();
         outbox.disarm();
-        // The waiters are taken before records are sent. A user whose next attempt fails registers
-        // again, and then waits for room that is freed later.
+        // The wakers of the users that wait for room are taken before pending records are sent. A
+        // user whose next attempt to send fails registers again, and is woken by room that is freed
+        // later.
         let wakers = outbox.take_waiters();
         let flushed = outbox.drain();
         self.shared.leave_outbox(outbox);
