@@ -367,8 +367,9 @@ impl Sender {
         self.end.as_mut().is_some_and(AnySender::begin_close)
     }
 
-    /// Discards bytes of a TCP peer that nobody has read, so that the kernel does not discard the
-    /// last sent messages. Returns the socket to wait for if more bytes may come. Never waits.
+    /// Reads and discards bytes that a TCP peer has sent and the receiver has not read. If they
+    /// stayed unread, closing the socket would make the kernel discard the last sent messages.
+    /// Returns the socket to wait for if more bytes may come. Never waits.
     pub(crate) fn discard_step(&self) -> Option<BorrowedFd<'_>> {
         match &self.end {
             Some(AnySender::Socket(end)) => end.discard_step(),
@@ -434,8 +435,8 @@ impl Sender {
     #[inline]
     fn send_until(&mut self, payload: &[u8], deadline: Option<Instant>) -> Result<(), SendError> {
         let mut progress = Progress::NONE;
-        // The first attempt to send comes before the loop of `drive`, because nearly every first
-        // attempt succeeds.
+        // The first attempt to send is made here and not in `drive`, which repeats attempts and
+        // waits for space. Nearly every first attempt succeeds.
         match self.end()?.send_on(payload, &mut progress) {
             Ok(()) => return Ok(()),
             Err(NotSent::Full) => {}

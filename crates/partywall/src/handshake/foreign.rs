@@ -46,8 +46,9 @@ impl Pending {
         is_open.then_some(None)
     }
 
-    /// Begins the handshake of the protocol whose first bytes were received. If `found` does not
-    /// yet decide between protocols, `listen_on` does nothing, so that more bytes are read.
+    /// Begins the handshake of the protocol whose first bytes were received. If `found`, the bytes
+    /// received so far, does not yet decide between protocols, `listen_on` does nothing, so that
+    /// more bytes are read.
     pub(super) fn listen_on(&mut self, found: Vec<u8>) -> Result<(), HandshakeError> {
         let Some(Some(protocol)) = self.recognition(&found) else { return Ok(()) };
         self.begin_foreign(&*protocol, found)

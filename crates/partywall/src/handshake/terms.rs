@@ -101,7 +101,7 @@ pub(super) fn own_obstacle(config: &Config, family: Family) -> Option<FallbackRe
     }
 }
 
-/// Returns why the two sides cannot share memory, as far as their HELLOs show.
+/// Returns a reason why the two sides cannot share memory, as far as their HELLOs show, or `None`.
 pub(super) fn obstacle(own: &Hello, theirs: &Hello, region_bytes: u64) -> Option<FallbackReason> {
     let said = |hello: &Hello| {
         if hello.features.get() & FEATURE_SHM != 0 {

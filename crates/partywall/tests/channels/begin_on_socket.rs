@@ -144,8 +144,9 @@ fn channel_whose_peer_maps_too_little_stays_on_the_socket() {
     let begins = Config::default().begin(Begin::Socket);
     let small = begins.clone().map_max(4096);
     let limits = Transport::Socket(FallbackReason::Limits);
-    // In the second case the acceptor's limit is the obstacle. The acceptor reports only that the
-    // connection has not moved, because it does not know how large the connector's region is.
+    // In the first case the connector maps too little memory to move to shared memory, in the
+    // second case the acceptor. The acceptor reports only that the connection has not moved,
+    // because it does not know how large the connector's region is.
     for (client, server, known) in [(&small, &begins, limits), (&begins, &small, NOT_MOVED)] {
         let (mut client, mut server) = pair(&Kind::Moving.address(), client, server);
         for number in 0..64 {

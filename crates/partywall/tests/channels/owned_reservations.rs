@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of owned reservations: they outlive the borrow of their sender, and can only be committed
-//! on the connection that made them. Dropping one frees its memory, in any thread and at any time.
+//! on the connection that made them. Dropping a reservation frees its memory, in any thread and at
+//! any time.
 
 use partywall::{BackPressure, Config, OwnedReservation, SendError, Sender, TrySendError};
 use partywall::{Readiness, blocking};

@@ -106,9 +106,9 @@ impl ShmSender {
             has_pending: false,
             batch_has_memory: false,
             is_filling: false,
-            // A message longer than the peer accepts is never inline, so that its length is
-            // checked. One byte is always inline, because a message in fragments has at least two
-            // bytes.
+            // A message longer than the peer accepts is never inline, so the code for long messages
+            // checks its length. One byte is always inline, because a message in fragments has at
+            // least two bytes.
             inline_max: config.inline_max.min(peer_message).max(1),
             stream: 0,
             silent_commits: 0,

@@ -52,8 +52,9 @@ impl WaitPoint {
         Self { side: Arc::clone(side), sleeping }
     }
 
-    /// Consumes the events of one end. The call never blocks: the driver of a session sleeps on the
-    /// `Side`, which covers the sender and the receiver.
+    /// Consumes the events for the sender or for the receiver, whichever has this wait point. The
+    /// call never blocks: the driver of a session sleeps on the `Side`, which covers the sender and
+    /// the receiver.
     pub(crate) fn sleep(
         &self,
         deadline: Option<Instant>,

@@ -29,8 +29,8 @@ impl ShmReceiver {
     }
 
     /// Prepares for a sleep in [`SharedMemory::park_receiver`]. Returns `true` if a record, or the
-    /// end, may have come already. A notification from before is not consumed, unlike in `arm`: it
-    /// ends the sleep early, once.
+    /// end, may have come already. Unlike `arm`, the call does not consume a notification that came
+    /// earlier. Such a notification ends the sleep early, once.
     pub(crate) fn arm_parker(&mut self) -> Result<bool, Fault> {
         self.check()?;
         if self.shm.may_have_ended() {
