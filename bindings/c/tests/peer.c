@@ -18,7 +18,10 @@ static void echo(partywall_channel *channel) {
     CHECK(status == PARTYWALL_FINISHED);
 }
 
-/* In a forked child, each call says so; the parent goes on. */
+/*
+ * In a forked child each call on an object of the parent returns PARTYWALL_FORKED, and in the
+ * parent the objects go on.
+ */
 static void fork_once(partywall_channel *channel) {
     const void *view = NULL;
     void *data = NULL;
@@ -43,7 +46,10 @@ static void fork_once(partywall_channel *channel) {
         STATUS(partywall_loop_add_links(loop, group, 1, NULL), PARTYWALL_FORKED);
         STATUS(partywall_link_group_poll(group, &len, -1, NULL), PARTYWALL_FORKED);
         STATUS(partywall_link_group_poll(group, &len, 0, NULL), PARTYWALL_FORKED);
-        /* The memory is not mapped in the child: the library panics before it touches it. */
+        /*
+         * The reserved memory is not mapped in the child, so the library panics before it touches
+         * the memory.
+         */
         STATUS(partywall_reservation_data(reservation, &data, &len), PARTYWALL_PANIC);
         STATUS(partywall_reservation_data(reservation, &data, &len), PARTYWALL_PANIC);
         OK(partywall_reservation_abort(reservation));

@@ -29,7 +29,7 @@ static CLIENTS: Table<CallsClientObject> = Table::new();
 impl Object for CallsClientObject {
     type First = ();
     type Second = ();
-    /// Calls share the client.
+    /// The client, which all threads use at the same time; each call copies the reference to it.
     type Shared = Client;
     const KIND: u8 = 21;
     const NAME: &'static str = "partywall_calls_client";
@@ -64,7 +64,7 @@ static SERVERS: Table<CallsServerObject> = Table::new();
 impl Object for CallsServerObject {
     type First = ();
     type Second = ();
-    /// Calls share the server.
+    /// The server, which all threads use at the same time; each call copies the reference to it.
     type Shared = Server;
     const KIND: u8 = 23;
     const NAME: &'static str = "partywall_calls_server";
@@ -92,7 +92,7 @@ impl Object for RequestObject {
     }
 }
 
-/// Gives the answer of a call, or the detail with which its handler failed, to the caller.
+/// Writes the answer of a call to `place`; if the call's handler failed, the detail of the failure.
 fn give(
     answered: Result<Message, CallError>,
     place: Out<Handle<MessageObject>>,
@@ -110,14 +110,14 @@ fn give(
     Ok(())
 }
 
-/// Takes a request out of its handle, to settle it.
+/// Takes a request out of its handle, so that it can be answered or failed.
 fn taken(request: Handle<RequestObject>) -> Result<Request, Failure> {
     let (request, _) = request.remove()?;
     request.ok_or_else(|| Failure::handle(RequestObject::NAME))
 }
 
 export! {
-    /// Makes a client from a stream, whose handle is then freed.
+    /// Makes a client of calls from a stream, and frees the handle of the stream.
     fn partywall_calls_client_new(
         stream: Handle<StreamObject>, config: Handle<ConfigObject>,
         client: Out<Handle<CallsClientObject>>, error: Errors,
@@ -128,7 +128,8 @@ export! {
         Ok(())
     }
 
-    /// Frees the handle of a client. Its calls go on. A null pointer is allowed.
+    /// Frees the handle of a client of calls. Calls that it has sent go on. A null pointer is
+    /// allowed.
     fn partywall_calls_client_free(client: Handle<CallsClientObject>) {
         if !client.is_null() {
             client.remove()?;
@@ -146,7 +147,7 @@ export! {
         give(client.shared()?.call(payload, deadline), place)
     }
 
-    /// Makes a call without an answer.
+    /// Sends a call to which the server sends no answer.
     fn partywall_calls_client_call_one_way(
         client: Handle<CallsClientObject>, data: Bytes, len: usize, timeout_ns: i64, error: Errors,
     ) reports error {
@@ -154,7 +155,7 @@ export! {
         Ok(client.shared()?.call_one_way(payload, Timeout::new(timeout_ns).deadline())?)
     }
 
-    /// Sends a call, whose answer is waited for later.
+    /// Sends a call, and returns an object with which the program waits for the answer later.
     fn partywall_calls_client_begin(
         client: Handle<CallsClientObject>, data: Bytes, len: usize, call: Out<Handle<CallObject>>,
         timeout_ns: i64, error: Errors,
@@ -186,7 +187,7 @@ export! {
         Ok(())
     }
 
-    /// Makes a server from a stream, whose handle is then freed.
+    /// Makes a server of calls from a stream, and frees the handle of the stream.
     fn partywall_calls_server_new(
         stream: Handle<StreamObject>, config: Handle<ConfigObject>,
         server: Out<Handle<CallsServerObject>>, error: Errors,
@@ -197,7 +198,8 @@ export! {
         Ok(())
     }
 
-    /// Frees the handle of a server. Its requests can still be answered. A null pointer is allowed.
+    /// Frees the handle of a server of calls. Requests that it has received can still be answered.
+    /// A null pointer is allowed.
     fn partywall_calls_server_free(server: Handle<CallsServerObject>) {
         if !server.is_null() {
             server.remove()?;
@@ -205,7 +207,7 @@ export! {
         Ok(())
     }
 
-    /// Returns the next call to be answered.
+    /// Waits for the next call of the client, and returns its request.
     fn partywall_calls_server_recv(
         server: Handle<CallsServerObject>, request: Out<Handle<RequestObject>>, timeout_ns: i64,
         error: Errors,
@@ -251,7 +253,7 @@ export! {
         Ok(())
     }
 
-    /// Writes 1 if nobody waits for the answer any more, else 0.
+    /// Writes 1 if the client no longer waits for the answer, else 0.
     fn partywall_request_is_cancelled(request: Handle<RequestObject>, is_cancelled: Out<i32>) {
         let place = is_cancelled.require("is_cancelled")?;
         place.write(i32::from(request.first()?.is_cancelled()));
@@ -280,7 +282,8 @@ export! {
         Ok(request.fail(code, detail, Timeout::new(timeout_ns).deadline())?)
     }
 
-    /// Frees a request. Unless it is one-way, its call fails. A null pointer is allowed.
+    /// Frees a request. Its call then fails at the client, unless it is one-way. A null pointer is
+    /// allowed.
     fn partywall_request_free(request: Handle<RequestObject>) {
         if !request.is_null() {
             request.remove()?;

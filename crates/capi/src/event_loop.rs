@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The event loop: one descriptor, and one call that reports which objects may have something.
+//! Event loops: one descriptor for many objects, and one call that reports which of the objects may
+//! have a message, a connection or room.
 
 use crate::argument::Out;
 use crate::channel::{self, ChannelObject};
@@ -20,9 +21,9 @@ pub(crate) struct LoopObject;
 static LOOPS: Table<LoopObject> = Table::new();
 
 impl Object for LoopObject {
-    /// The thread that waits locks this part.
+    /// The part that the thread which waits for events locks during its wait.
     type First = Turn;
-    /// Any other call locks this part, for a moment.
+    /// The loop itself. Calls that do not wait lock this part, for a moment.
     type Second = Arc<Loop>;
     type Shared = ();
     const KIND: u8 = 7;
@@ -33,11 +34,11 @@ impl Object for LoopObject {
     }
 }
 
-/// The state of the thread that waits.
+/// What a thread needs while it waits for the events of a loop.
 pub(crate) struct Turn {
     events: Arc<Loop>,
-    /// Events of the last turn, for the library's calls. No event stays here: its object may be
-    /// freed before the next turn.
+    /// The memory for the events of one wait, kept so that no wait allocates. It is empty between
+    /// two waits, because an object with an event may be freed before the next one.
     collected: Vec<Event>,
 }
 
@@ -75,7 +76,7 @@ fn collect(
     Ok(())
 }
 
-/// An event as C programs see it.
+/// An event in the layout of `partywall_event` of the header.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CEvent {
@@ -129,7 +130,8 @@ export! {
         Ok(())
     }
 
-    /// Writes the descriptor of a loop, which is readable while the loop may have events.
+    /// Writes the descriptor of a loop, which poll and epoll report as readable while the loop may
+    /// have events.
     fn partywall_loop_fd(r#loop: Handle<LoopObject>, fd: Out<i32>) {
         let fd = fd.require("fd")?;
         fd.write(r#loop.second_briefly()?.as_fd().as_raw_fd());
@@ -169,7 +171,8 @@ export! {
         collect(r#loop, events, capacity, count, |turn| turn.poll_awake(capacity))
     }
 
-    /// Writes after how many nanoseconds to wait again although the descriptor is not readable.
+    /// Writes after how many nanoseconds the program has to call `partywall_loop_wait` although the
+    /// loop's descriptor is not readable, because a timer is due.
     fn partywall_loop_next_timer(r#loop: Handle<LoopObject>, timeout_ns: Out<i64>) {
         let place = timeout_ns.require("timeout_ns")?;
         place.write(timeout::nanoseconds_until(r#loop.second_briefly()?.next_timer()));

@@ -46,7 +46,7 @@ macro_rules! export_value {
 
 pub(crate) use {export, export_value};
 
-/// Calls `body`, and returns its status. An error object, or null, goes to `place`.
+/// Calls `body` and returns its status. Writes an error object, or null on success, to `place`.
 #[inline]
 pub(crate) fn boundary(place: Errors, body: impl FnOnce() -> Result<(), Failure>) -> i32 {
     match contain(body) {
@@ -64,10 +64,11 @@ pub(crate) fn contain<T>(body: impl FnOnce() -> T) -> Result<T, Failure> {
     if seeded_fault("no_panic_boundary") {
         return Ok(body());
     }
-    // A lane that a panic met is poisoned, so no later call sees what the panic left behind.
+    // A panic poisons the lane, the lock of a handle's object, that the call held. So no later call
+    // sees the object in the state that the panic left behind.
     catch_unwind(AssertUnwindSafe(body)).map_err(|payload| {
         let failure = Failure::panicked(&*payload);
-        // Dropping the payload could panic again; the second payload is then not dropped.
+        // Dropping a panic's payload can panic again; the payload of that second panic is leaked.
         if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             std::mem::forget(second);
         }

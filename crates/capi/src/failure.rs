@@ -28,14 +28,14 @@ pub(crate) struct Failure {
 pub(crate) struct Detail {
     pub(crate) code: i32,
     pub(crate) message: CString,
-    /// The error number of the system, 0 if there is none.
+    /// The errno of the failed system call; 0 if no system call failed.
     pub(crate) errno: i32,
-    /// The code that the peer's application gave, 0 if there is none.
+    /// The code that the peer's application gave to end a stream or session; 0 if it gave none.
     pub(crate) application_code: u32,
 }
 
 impl Failure {
-    /// A state that needs no explanation.
+    /// A failure with a number but no error object, such as `Empty` or `Full`.
     pub(crate) const fn state(code: i32) -> Self {
         Self { code, detail: None }
     }
@@ -69,12 +69,12 @@ impl Failure {
         Self::explained(HANDLE, &message, 0)
     }
 
-    /// The failure that another call uses the object.
+    /// The failure that another call uses the object at the same time.
     pub(crate) const fn busy() -> Self {
         Self::state(BUSY)
     }
 
-    /// Whether another call uses the object.
+    /// Whether the failure says that another call uses the object at the same time.
     pub(crate) const fn is_busy(&self) -> bool {
         self.code == BUSY
     }
@@ -103,14 +103,15 @@ impl Failure {
         Self::explained(PANIC, &message, 0)
     }
 
-    /// The failure with the number and the text of a configuration's error.
+    /// The failure that a setting of a configuration is impossible, with the text that explains it.
     #[cold]
     pub(crate) fn setting(message: &str) -> Self {
         Self::explained(SETTING, message, 0)
     }
 
-    /// The failure of a system call that does not fail in normal operation, unless the error says
-    /// that the object belongs to the parent process.
+    /// The failure of a system call that `what` names and that does not fail in normal operation.
+    /// An error which says that the object belongs to the parent process becomes the failure of a
+    /// forked child instead.
     #[cold]
     pub(crate) fn system(what: &str, error: &io::Error) -> Self {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Forked>());
@@ -127,12 +128,12 @@ impl Failure {
         Self { code, detail: Some(Box::new(Detail { code, message, errno, application_code: 0 })) }
     }
 
-    /// Returns the number of the failure.
+    /// Returns the number of the failure, which is the status of the call.
     pub(crate) const fn code(&self) -> i32 {
         self.code
     }
 
-    /// Returns the content of the error object; `None` for a state.
+    /// Returns the content of the error object; `None` for a failure without one, such as `Empty`.
     pub(crate) fn into_detail(self) -> Option<Detail> {
         self.detail.map(|detail| *detail)
     }
@@ -164,7 +165,7 @@ impl<E: ErrorCode + Error + 'static> From<E> for Failure {
     }
 }
 
-/// States: a program meets them all the time.
+/// Numbers of failures that have no error object, because a program meets them all the time.
 const STATES: std::ops::RangeInclusive<i32> = 4..=9;
 
 /// Error code: a system call failed that does not fail in normal operation.

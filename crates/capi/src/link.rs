@@ -70,7 +70,8 @@ impl Object for LinkObject {
     }
 }
 
-/// Returns the storage that an argument names: a directory, or memory if it is null.
+/// Returns the storage of links that the argument names: files of a directory, or memory if the
+/// pointer is null.
 fn storage(directory: Text) -> Result<Storage, Failure> {
     if directory.is_null() {
         return Ok(Storage::Memory);
@@ -78,12 +79,14 @@ fn storage(directory: Text) -> Result<Storage, Failure> {
     Ok(Storage::directory(directory.get("directory")?))
 }
 
-/// Returns the time at which a call of a link gives up. Some of them always have one.
+/// Returns the time at which a call of a link gives up. A call without a limit gets a deadline far
+/// away, because some calls of `partywall-link` require a deadline.
 fn deadline(timeout: Timeout) -> Instant {
     timeout.deadline().unwrap_or_else(|| Instant::now() + UNLIMITED)
 }
 
-/// Returns the next event of a link.
+/// Returns the next event of a link, such as a lost connection; waits for one as long as `timeout`
+/// says.
 fn next_event(link: &Link, timeout: Timeout) -> Result<Event, Failure> {
     if timeout != Timeout::Zero {
         return Ok(link.next_event(deadline(timeout))?);
@@ -97,7 +100,8 @@ fn next_event(link: &Link, timeout: Timeout) -> Result<Event, Failure> {
     )
 }
 
-/// Returns the number of a status in the header.
+/// Returns the number of the constant in `partywall.h`, such as `PARTYWALL_LINK_ATTACHED`, for a
+/// state of a link.
 const fn status_number(status: &Status) -> i32 {
     match status {
         Status::Detached => 0,
@@ -111,7 +115,7 @@ const fn status_number(status: &Status) -> i32 {
 }
 
 export! {
-    /// Makes a client called `name`, which keeps its links in `directory`.
+    /// Makes a client of links called `name`, which keeps its links in `directory`.
     fn partywall_link_client_new(
         directory: Text, name: Text, config: Handle<LinkConfigObject>,
         client: Out<Handle<LinkClientObject>>, error: Errors,
@@ -181,7 +185,8 @@ export! {
         Ok(())
     }
 
-    /// Copies the reason of the last refusal into `buffer`, without a zero byte at its end.
+    /// Copies the reason of the last connection that the server refused into `buffer`, without a
+    /// zero byte at its end.
     fn partywall_link_server_last_refusal(
         server: Handle<LinkServerObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
         error: Errors,
@@ -221,7 +226,7 @@ export! {
         Ok(link.close(deadline(Timeout::new(timeout_ns)))?)
     }
 
-    /// Sends a copy of `len` bytes, which the link keeps until the peer has acknowledged them.
+    /// Copies the name of the peer's end of the link into `buffer`, without a zero byte at its end.
     fn partywall_link_send(
         link: Handle<LinkObject>, data: Bytes, len: usize, timeout_ns: i64, error: Errors,
     ) reports error {
@@ -268,7 +273,7 @@ export! {
         buffer.write_text(link.share_second()?.key().remote(), capacity, len)
     }
 
-    /// Waits until a connection is attached.
+    /// Waits until the link has a connection over which messages flow.
     fn partywall_link_wait_attached(link: Handle<LinkObject>, timeout_ns: i64, error: Errors)
     reports error {
         Ok(link.share_second()?.wait_attached(deadline(Timeout::new(timeout_ns)))?)
@@ -299,8 +304,8 @@ export! {
         Ok(())
     }
 
-    /// Writes at which position of which stream the next message will begin, or a lower one close
-    /// to it.
+    /// Writes the id of the link's sent stream, and the position at which the next message will
+    /// begin in it, or a lower position close to that one.
     fn partywall_link_sent_position(
         link: Handle<LinkObject>, stream: Out<u64>, position: Out<u64>, error: Errors,
     ) reports error {
@@ -311,7 +316,7 @@ export! {
         Ok(())
     }
 
-    /// Takes the oldest event of a link, and writes its first `size` bytes.
+    /// Takes the oldest event of a link, and writes the first `size` bytes of its structure.
     fn partywall_link_next_event(
         link: Handle<LinkObject>, event: Out<CLinkEvent>, size: usize, timeout_ns: i64,
         error: Errors,
@@ -322,7 +327,7 @@ export! {
         place.write_prefix(&CLinkEvent::from(&event), size)
     }
 
-    /// Copies a description of the state into `buffer`, without a zero byte at its end.
+    /// Copies a description of the link's state into `buffer`, without a zero byte at its end.
     fn partywall_link_status_text(
         link: Handle<LinkObject>, buffer: Buffer, capacity: usize, len: Out<usize>, error: Errors,
     ) reports error {
@@ -337,5 +342,5 @@ export! {
     }
 }
 
-/// The wait of calls without a limit, in which a deadline is required.
+/// How long a call without a limit waits where `partywall-link` requires a deadline: 100 years.
 const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 24 * 3600);

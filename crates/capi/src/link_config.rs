@@ -28,12 +28,13 @@ impl Object for LinkConfigObject {
     }
 }
 
-/// Returns a copy of the configuration of `config`; of the default if it is null.
+/// Returns a copy of the configuration with the handle `config`, or the default configuration if
+/// the handle is null.
 pub(crate) fn copy(config: Handle<LinkConfigObject>) -> Result<Config, Failure> {
     if config.is_null() { Ok(Config::default()) } else { Ok(config.first()?.clone()) }
 }
 
-/// Makes the clients and servers of a configuration put their links into a group.
+/// Puts the links of all clients and servers that are made with this configuration into `group`.
 pub(crate) fn set_group(config: Handle<LinkConfigObject>, group: &Group) -> Result<(), Failure> {
     let mut config = config.first()?;
     let changed = config.clone().group(group);
@@ -50,7 +51,7 @@ export! {
         Ok(())
     }
 
-    /// Makes a copy of a configuration, with the same group.
+    /// Makes a copy of a configuration of links. The copy names the same group of links.
     fn partywall_link_config_copy(
         config: Handle<LinkConfigObject>, copy: Out<Handle<LinkConfigObject>>, error: Errors,
     ) reports error {
@@ -107,7 +108,7 @@ fn set(config: Config, key: &str, value: u64) -> Result<Config, Failure> {
     })
 }
 
-// The numbers of the choices are constants of the header.
+// Choices of settings, each list in the order of the choice's number in `partywall.h`.
 const DELIVERIES: [Delivery; 2] = [Delivery::AtLeastOnce, Delivery::AtMostOnce];
 const AFTER_REBOOT: [AfterReboot; 2] = [AfterReboot::Refuse, AfterReboot::AdoptProven];
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Received messages of links, to be acknowledged. Any thread may do that.
+//! Received messages of links. The program acknowledges or answers each, from any thread.
 
 use crate::argument::{Bytes, Out};
 use crate::error::Errors;
@@ -32,14 +32,14 @@ pub(crate) fn insert(message: Message) -> Result<Handle<LinkMessageObject>, Fail
     Handle::insert(message, ())
 }
 
-/// Takes a message out of its handle.
+/// Takes a message of a link out of its handle, so that it can be acknowledged.
 fn taken(message: Handle<LinkMessageObject>) -> Result<Message, Failure> {
     let (message, _) = message.remove()?;
     message.ok_or_else(|| Failure::handle(LinkMessageObject::NAME))
 }
 
 export! {
-    /// Writes where the bytes of a message lie. They stay there until the message is freed.
+    /// Writes where the bytes of a link's message lie. They stay valid until the message is freed.
     fn partywall_link_message_data(
         message: Handle<LinkMessageObject>, data: Out<*const c_void>, len: Out<usize>,
     ) {
@@ -50,7 +50,8 @@ export! {
         Ok(())
     }
 
-    /// Writes the delivery count: 1, and one more for each earlier owner that received the message.
+    /// Writes the delivery count of a message: 1, and one more for each earlier owner of this end
+    /// that received the message and did not acknowledge it.
     fn partywall_link_message_attempt(message: Handle<LinkMessageObject>, attempt: Out<u32>) {
         let attempt = attempt.require("attempt")?;
         attempt.write(message.first()?.attempt());
@@ -64,14 +65,15 @@ export! {
         Ok(())
     }
 
-    /// Acknowledges the message, with all before it, and frees it.
+    /// Acknowledges the message and all messages before it, and frees the message.
     fn partywall_link_message_ack(message: Handle<LinkMessageObject>, error: Errors)
     reports error {
         let message = taken(message)?;
         Ok(message.ack()?)
     }
 
-    /// Sends an answer and acknowledges the message, both or neither, and frees it.
+    /// Sends an answer and acknowledges the message, in one update of the store: both or neither.
+    /// Frees the message.
     fn partywall_link_message_reply(
         message: Handle<LinkMessageObject>, data: Bytes, len: usize, timeout_ns: i64,
         error: Errors,

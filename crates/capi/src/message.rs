@@ -25,7 +25,7 @@ impl Object for MessageObject {
 }
 
 export! {
-    /// Writes where the bytes of a message lie. They stay there until the message is freed.
+    /// Writes where the bytes of a message lie. They stay valid until the message is freed.
     fn partywall_message_data(
         message: Handle<MessageObject>, data: Out<*const c_void>, len: Out<usize>,
     ) {
@@ -36,7 +36,8 @@ export! {
         Ok(())
     }
 
-    /// Writes 1 if the message lies in memory of its sender, and 0 if it was copied.
+    /// Writes 1 if the message lies in shared memory of its sender, and 0 if it was copied from
+    /// there or came over a socket.
     fn partywall_message_is_zero_copy(message: Handle<MessageObject>, is_zero_copy: Out<i32>) {
         let place = is_zero_copy.require("is_zero_copy")?;
         place.write(i32::from(message.first()?.is_zero_copy()));

@@ -30,7 +30,8 @@ static SESSIONS: Table<SessionObject> = Table::new();
 
 impl Object for SessionObject {
     type First = ();
-    /// Calls share the session, and lock this part only to get at it.
+    /// The session. A call locks this part only to copy the reference, so any number of threads may
+    /// call.
     type Second = Arc<Session>;
     type Shared = ();
     const KIND: u8 = 8;
@@ -169,11 +170,11 @@ impl Object for SessionListenerObject {
     }
 }
 
-/// A listener for sessions, alone or in a loop.
+/// A listener for sessions, which is either in no event loop or in one.
 pub(crate) enum Accepting {
     Threaded(Box<blocking::Listener>),
     InLoop(Box<event::Listener>),
-    /// A call that changes the listener has panicked.
+    /// Neither, because a call that changed the listener has panicked.
     Closed,
 }
 
@@ -222,8 +223,8 @@ pub(crate) fn add_protocol(
     Ok(())
 }
 
-/// Opens a session with the server at `address`, which speaks `protocol`; above `events`, if there
-/// is a loop.
+/// Opens a session in the protocol `protocol` with the server at `address`. The session is in the
+/// event loop `events`, if that is given; otherwise it has a thread of its own.
 pub(crate) fn connect_with_protocol(
     address: &str,
     config: &Config,
@@ -269,7 +270,7 @@ export! {
         Ok(())
     }
 
-    /// Returns the next session that is established.
+    /// Returns the next session whose handshake is complete.
     fn partywall_session_listener_accept(
         listener: Handle<SessionListenerObject>, tag: u64, session: Out<Handle<SessionObject>>,
         timeout_ns: i64, error: Errors,
@@ -280,7 +281,8 @@ export! {
         Ok(())
     }
 
-    /// Copies the bound address into `buffer`, without a zero byte at its end.
+    /// Copies the address that the listener is bound to into `buffer`, without a zero byte at its
+    /// end.
     fn partywall_session_listener_address(
         listener: Handle<SessionListenerObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
         error: Errors,
@@ -376,7 +378,8 @@ export! {
         Ok(())
     }
 
-    /// Waits until the session is over, and everything that it sent is written or given up.
+    /// Waits until the session is over, and until everything that it sent is written to the
+    /// connection or given up.
     fn partywall_session_wait_finished(
         session: Handle<SessionObject>, timeout_ns: i64, error: Errors,
     ) reports error {

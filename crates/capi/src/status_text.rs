@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The text of each status, for programs that have no error object.
 //!
-//! An error object says more: whom the failure concerns, and what to do. A text here depends on the
-//! number alone, so C++ uses it for the messages of its error codes.
+//! An error object says more: whom the failure concerns, and what to do. The text of a status
+//! depends on its number alone, so C++ uses it for the messages of its error codes.
 
 use std::ffi::CStr;
 
-/// Returns the text of a status; for a number that is none, a text that says so.
+/// Returns the text of a status. A number that is no status gets a text that says so.
 pub(crate) fn status_text(status: i32) -> &'static CStr {
     let found = TEXTS.binary_search_by_key(&status, |(number, _)| *number);
     found.map_or(UNKNOWN, |index| TEXTS[index].1)

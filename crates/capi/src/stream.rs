@@ -51,7 +51,7 @@ pub(crate) fn insert_in_loop(stream: event::Stream) -> Result<Handle<StreamObjec
     Handle::insert(Sending::InLoop(sender), receiving)
 }
 
-/// Takes both directions out of a stream whose session has a thread, and frees its handle.
+/// Takes both directions out of a stream whose session has a thread, and frees the stream's handle.
 pub(crate) fn take_threaded(
     stream: Handle<StreamObject>,
 ) -> Result<(blocking::SendStream, blocking::RecvStream), Failure> {
@@ -67,7 +67,8 @@ pub(crate) fn take_threaded(
     }
 }
 
-/// Checks a code of the application, which the peer sees.
+/// Checks that a code with which the application ends a stream or session is not reserved for the
+/// protocol. The peer receives the code.
 pub(crate) fn application_code(code: u32) -> Result<u32, Failure> {
     if code < RESERVED_CODES {
         return Ok(code);
@@ -116,7 +117,8 @@ impl Sending {
         }
     }
 
-    /// Sends a reserved message. A reservation that is not used up is given back.
+    /// Sends a reserved message. On an error, returns the reservation with the error if its memory
+    /// was not used.
     fn commit(
         &mut self,
         reservation: OwnedReservation,
@@ -141,7 +143,8 @@ impl Sending {
     }
 }
 
-/// The receiving direction of a stream.
+/// The receiving direction of a stream, with the stream's metadata and the messages that the
+/// direction owns.
 pub(crate) struct Receiving {
     incoming: Incoming,
     metadata: Box<[u8]>,
@@ -182,7 +185,7 @@ impl Receiving {
 }
 
 export! {
-    /// Drops both directions of a stream, and frees it. A null pointer is allowed.
+    /// Drops both directions of a stream, and frees its handle. A null pointer is allowed.
     fn partywall_stream_free(stream: Handle<StreamObject>) {
         if !stream.is_null() {
             stream.remove()?;
@@ -190,7 +193,7 @@ export! {
         Ok(())
     }
 
-    /// Writes where the metadata lie with which the peer has opened the stream.
+    /// Writes the address of the metadata that the peer sent when it opened the stream.
     fn partywall_stream_metadata(
         stream: Handle<StreamObject>, data: Out<*const c_void>, len: Out<usize>,
     ) {
@@ -219,7 +222,7 @@ export! {
         reservation::give(reserved, data, place)
     }
 
-    /// Sends the message in `reservation`.
+    /// Sends the message that a C program has written into `reservation`.
     fn partywall_stream_commit(
         stream: Handle<StreamObject>, reservation: Handle<ReservationObject>, timeout_ns: i64,
         error: Errors,
@@ -228,7 +231,7 @@ export! {
         reservation::commit(reservation, |it| sending.commit(it, Timeout::new(timeout_ns)))
     }
 
-    /// Waits until the peer receives no more, and writes why.
+    /// Waits until the peer receives no more of the stream, and writes the reason.
     fn partywall_stream_wait_stopped(
         stream: Handle<StreamObject>, reason: Out<i32>, cause: Errors, timeout_ns: i64,
         error: Errors,
@@ -305,7 +308,7 @@ export! {
         Ok(())
     }
 
-    /// Receives the next message as an object of its own.
+    /// Receives the next message as an object that the caller owns.
     fn partywall_stream_recv(
         stream: Handle<StreamObject>, message: Out<Handle<MessageObject>>, timeout_ns: i64,
         error: Errors,
@@ -316,7 +319,7 @@ export! {
         Ok(())
     }
 
-    /// Makes the message of the last view an object of its own.
+    /// Makes the message of the last view an object that the caller owns, so that it stays valid.
     fn partywall_stream_keep(
         stream: Handle<StreamObject>, message: Out<Handle<MessageObject>>, error: Errors,
     ) reports error {
@@ -327,7 +330,7 @@ export! {
         Ok(())
     }
 
-    /// Has a loop report the stream as readable no longer, until the next receiving call.
+    /// Makes the event loop stop reporting the stream as readable until the next receiving call.
     fn partywall_stream_pause(stream: Handle<StreamObject>, error: Errors) reports error {
         if let Incoming::InLoop(receiver) = &mut stream.second()?.incoming {
             receiver.pause();
@@ -336,8 +339,10 @@ export! {
     }
 }
 
-/// The text of the failure that a stream in a loop cannot be waited for.
+/// The text of the error for a call that would wait for a stream in an event loop, which no call
+/// may.
 const IN_LOOP: &str = "the stream is in a loop, which reports that the peer receives no more";
 
-/// First code that is reserved for the protocol (SPEC 11.3).
+/// The first code of an application's end of a stream that is reserved for the protocol (SPEC
+/// 11.3).
 const RESERVED_CODES: u32 = 0xffff_ff00;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   handle   generation (32 bits) │ index of the slot (24 bits) │ kind (8 bits)
-//!   slot     lane of the first direction, of the second, and of what any call may copy
+//!   slot     three lanes: the first direction, the second, and the part that any call may copy
 //!   lane     lock with the generation and a state (partywall-ring, lane.rs); value
 //! ```
 //!
@@ -11,7 +11,8 @@
 //!
 //! - The library never follows a handle. It compares the kind, then looks up the slot by its index.
 //! - A slot whose generation is used up is never used again, so no two objects have one handle.
-//! - A value is touched only by the call that has locked its lane.
+//! - A lane is a lock with its value. Only the call that has locked a lane touches the value.
+//! - A lane can favour a thread, which then enters it without an atomic exchange.
 
 use crate::failure::Failure;
 use crate::spare;
@@ -28,13 +29,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A type of object to which C programs have handles.
 pub(crate) trait Object: Sized + 'static {
-    /// The part that calls lock in one direction; for most objects, the whole object.
+    /// The part of an object that calls of its first direction lock; for most types, the whole
+    /// object.
     type First: Send + 'static;
-    /// The part that calls of the other direction lock at the same time.
+    /// The part of an object that calls of its other direction lock, at the same time as the first.
     type Second: Send + 'static;
-    /// The part that any call may copy, also while others use the directions.
+    /// The part of an object that any call may copy while other calls use the directions.
     type Shared: Send + 'static;
-    /// The number of the type within handles. It is not 0, so no handle is a null pointer.
+    /// The number of the type, in the lowest 8 bits of a handle. It is not 0, so no handle is a
+    /// null pointer.
     const KIND: u8;
     /// The name of the type in error texts.
     const NAME: &'static str;
@@ -62,10 +65,10 @@ impl<O: Object> Clone for Handle<O> {
 impl<O: Object> Copy for Handle<O> {}
 
 impl<O: Object> Handle<O> {
-    /// The handle of no object, which C programs see as a null pointer.
+    /// The null pointer, a handle that names no object.
     pub(crate) const NULL: Self = Self { value: ptr::null_mut(), object: PhantomData };
 
-    /// Puts an object into a free slot.
+    /// Puts an object without a shared part into a free slot.
     ///
     /// # Errors
     /// Fails if the process has as many objects of the type as it may have.
@@ -112,7 +115,7 @@ impl<O: Object> Handle<O> {
     }
 
     /// Locks the first part of the object while `act` uses it. A panic of `act` poisons the part.
-    /// The part favours a thread that does so again and again.
+    /// After many such calls by one thread, the part favours that thread.
     ///
     /// # Errors
     /// Fails as [`first`](Self::first) does, and with the failure of `act`.
@@ -128,8 +131,9 @@ impl<O: Object> Handle<O> {
         used.unwrap_or_else(|refusal| Err(explain(refusal, O::NAME)))
     }
 
-    /// Lets `act` use the first part of the object, if it favours the calling thread; otherwise
-    /// [`with_first`](Self::with_first) may. A panic of `act` poisons the part.
+    /// Lets `act` use the first part of the object if the part's lock favours the calling thread.
+    /// Otherwise returns `None`, and the caller has to use [`with_first`](Self::with_first). A
+    /// panic of `act` poisons the part.
     #[inline(always)]
     pub(crate) fn if_favoured_first<R>(self, act: impl FnOnce(&mut O::First) -> R) -> Option<R> {
         let (slot, generation) = self.locate_soon()?;
@@ -137,7 +141,8 @@ impl<O: Object> Handle<O> {
         Some(slot.first.use_inside(thread, act))
     }
 
-    /// Lets `act` use the second part, as [`if_favoured_first`](Self::if_favoured_first) does.
+    /// Lets `act` use the second part of the object, as
+    /// [`if_favoured_first`](Self::if_favoured_first) does with the first part.
     #[inline(always)]
     pub(crate) fn if_favoured_second<R>(self, act: impl FnOnce(&mut O::Second) -> R) -> Option<R> {
         let (slot, generation) = self.locate_soon()?;
@@ -171,7 +176,8 @@ impl<O: Object> Handle<O> {
         slot.second.lock(generation).map_err(|refusal| explain(refusal, O::NAME))
     }
 
-    /// Locks the second part, and waits for other calls that lock it for a moment.
+    /// Locks the second part of the object. If another call has locked it, which such calls do for
+    /// a moment only, tries again.
     ///
     /// # Errors
     /// Fails as [`first`](Self::first) does.
@@ -192,8 +198,8 @@ impl<O: Object> Handle<O> {
         wait_briefly(lock).map(|guard| guard.clone())
     }
 
-    /// Takes the object out of its slot. From then on the handle names no object. A part without a
-    /// value is `None`, and so is one whose destructor has panicked before.
+    /// Takes the object out of its slot. From then on the handle names no object. A part of the
+    /// object is `None` if its type has none, or if its destructor panicked before.
     ///
     /// # Errors
     /// Fails if the handle names no object, or another call has locked a part of it.
@@ -201,11 +207,13 @@ impl<O: Object> Handle<O> {
         let taken = self.vacate(|first, second, shared| {
             (first.take(), second.and_then(Option::take), shared.and_then(Option::take))
         });
-        // The shared part is dropped here, when the slot is vacant, as the caller drops the others.
+        // The shared part is dropped at the end of this function, when the slot is vacant. The
+        // caller drops the two directions.
         taken.map(|(first, second, _)| (first, second))
     }
 
-    /// Frees an object, whose parts have short destructors, where it lies.
+    /// Frees an object by dropping its parts inside the slot, without moving them out. For types
+    /// whose destructors are short, because the slot stays locked meanwhile.
     ///
     /// # Errors
     /// Fails as [`remove`](Self::remove) does.
@@ -239,13 +247,15 @@ impl<O: Object> Handle<O> {
         let mut shared = slot.shared.lock_part(generation).map_err(refused)?;
         let places = (second.as_mut().map(Guard::place), shared.as_mut().map(Guard::place));
         let taken = take(first.place(), places.0, places.1);
-        // The lanes stay locked until they are vacant.
+        // The lanes, the locks of the object's parts, stay locked until they are vacant, so their
+        // guards must not unlock them.
         mem::forget((first, second, shared));
         let next = generation.checked_add(1);
         slot.second.vacate_part(next.unwrap_or(generation));
         slot.shared.vacate_part(next.unwrap_or(generation));
         slot.first.vacate(next.unwrap_or(generation));
-        // The slot is free for others from here on.
+        // From here on other threads may take the slot. A slot whose generations are used up is
+        // never given back.
         if next.is_some() {
             spare::give::<O>(self.index());
         }
@@ -265,7 +275,8 @@ impl<O: Object> Handle<O> {
         Ok((slot, (value >> 32) as u32))
     }
 
-    /// Returns what [`locate`](Self::locate) does for most handles, those of the first chunk.
+    /// Does the same as [`locate`](Self::locate) for handles whose slot lies in the first chunk of
+    /// the table; returns `None` for others.
     #[inline(always)]
     fn locate_soon(self) -> Option<(&'static Slot<O>, u32)> {
         let value = self.value.addr() as u64;
@@ -286,7 +297,8 @@ impl<O: Object> Handle<O> {
 }
 
 impl<T: ?Sized + Send + Sync + 'static, O: Object<Second = Arc<T>>> Handle<O> {
-    /// Returns the object of a type whose calls share it.
+    /// Returns a reference to the object, for types whose calls all use one object at the same
+    /// time.
     ///
     /// # Errors
     /// Fails as [`first`](Self::first) does.
@@ -295,7 +307,8 @@ impl<T: ?Sized + Send + Sync + 'static, O: Object<Second = Arc<T>>> Handle<O> {
     }
 }
 
-/// All objects of one type. The slots lie in chunks, each twice as long as the one before.
+/// The slots of all objects of one type. They lie in chunks, each twice as long as the chunk before
+/// it.
 pub(crate) struct Table<O: Object> {
     chunks: [OnceLock<Box<[Slot<O>]>>; CHUNKS],
     free: Mutex<Free>,
@@ -304,7 +317,7 @@ pub(crate) struct Table<O: Object> {
 /// The slots of a table that hold no object.
 struct Free {
     vacant: Vec<u32>,
-    /// Number of slots that were ever used.
+    /// Number of slots that were ever taken; slots from this index on are untouched.
     used: u32,
 }
 
@@ -319,7 +332,8 @@ impl<O: Object> Table<O> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the index of a slot for a new object, and makes its chunk unless it is there.
+    /// Returns the index of a slot for a new object. Allocates the chunk of the slot if it is the
+    /// chunk's first.
     #[cold]
     pub(crate) fn take_vacant(&self) -> Option<u32> {
         let mut free = self.free();
@@ -339,7 +353,7 @@ impl<O: Object> Table<O> {
         Some(index)
     }
 
-    /// Makes a slot free for any thread.
+    /// Gives a vacant slot back to the table, so that any thread may take it.
     #[cold]
     pub(crate) fn give_vacant(&self, index: u32) {
         self.free().vacant.push(index);
@@ -348,7 +362,8 @@ impl<O: Object> Table<O> {
     #[inline]
     fn slot(&self, index: u32) -> Option<&Slot<O>> {
         if index < SLOTS_FIRST {
-            // Most programs have no other chunk, and this one needs no computation.
+            // Most programs use the first chunk alone, and a slot in it is found without computing
+            // the chunk.
             return self.chunks.first()?.get()?.get(index as usize);
         }
         let (chunk, offset) = place(index);
@@ -356,7 +371,8 @@ impl<O: Object> Table<O> {
     }
 }
 
-/// Calls `lock` until no other call has locked the part, which others lock for a moment.
+/// Calls `lock` again while it fails because another call has locked the part, but at most
+/// [`LOCK_ATTEMPTS`] times. Other calls lock such a part for a moment only.
 fn wait_briefly<T>(lock: impl Fn() -> Result<T, Failure>) -> Result<T, Failure> {
     for _ in 1..LOCK_ATTEMPTS {
         match lock() {
@@ -386,13 +402,14 @@ impl<O: Object> Slot<O> {
     }
 }
 
-/// One part of an object, which one call at a time may use.
+/// One part of an object and its lock. One call at a time may use the part.
 struct Lane<T> {
     lock: lane::Lane,
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: the lock gives the value to one thread at a time, and passes it on (`ring/src/lane.rs`).
+// SAFETY: the lock gives the value to one thread at a time, and its next owner sees every change
+// (`ring/src/lane.rs`).
 unsafe impl<T: Send> Sync for Lane<T> {}
 
 impl<T> Lane<T> {
@@ -404,15 +421,16 @@ impl<T> Lane<T> {
         self.lock.generation()
     }
 
-    /// Puts a value into a vacant lane, which only this thread knows.
+    /// Puts a value into a vacant lane, which no other thread knows yet.
     fn fill(&self, generation: u32, value: T) {
-        // SAFETY: `take_vacant` gave the slot to this thread alone, and its state is VACANT.
+        // SAFETY: `take_vacant` gave the slot to this thread alone, and the lane's state is VACANT.
         let place = unsafe { &mut *self.value.get() };
         *place = Some(value);
         self.lock.fill(generation);
     }
 
-    /// Puts a value into a vacant lane, unless the value is empty: no call locks such a part.
+    /// Puts a value into a vacant lane, unless the value's type has no bytes: no call locks a lane
+    /// of such a type.
     #[inline]
     fn fill_part(&self, generation: u32, value: T) {
         if Self::IS_USED {
@@ -420,7 +438,7 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Makes a lane vacant, unless it is not used.
+    /// Makes a lane vacant, unless its value's type has no bytes.
     #[inline]
     fn vacate_part(&self, generation: u32) {
         if Self::IS_USED {
@@ -428,7 +446,7 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Makes a lane vacant for the object of the next generation.
+    /// Makes a lane vacant, so that the next object in its slot has the given generation.
     #[inline]
     fn vacate(&self, generation: u32) {
         self.lock.vacate(generation);
@@ -439,34 +457,36 @@ impl<T> Lane<T> {
         self.claim(generation, false)
     }
 
-    /// Whether the lane has a value to guard.
+    /// Whether the lane guards a value: a type without bytes needs no lock.
     const IS_USED: bool = size_of::<T>() > 0;
 
-    /// Locks the lane as [`lock_any`](Self::lock_any) does; returns `None` if it is not used.
+    /// Locks the lane as [`lock_any`](Self::lock_any) does; returns `None` if the value's type has
+    /// no bytes.
     #[inline]
     fn lock_part(&self, generation: u32) -> Result<Option<Guard<'_, T>>, Refusal> {
         if Self::IS_USED { self.lock_any(generation).map(Some) } else { Ok(None) }
     }
 
-    /// Locks the lane also if a panic has poisoned it: its value is then only dropped.
+    /// Locks the lane even if a panic has poisoned it, for a caller that only drops the value.
     #[inline]
     fn lock_any(&self, generation: u32) -> Result<Guard<'_, T>, Refusal> {
         self.claim(generation, true)
     }
 
-    /// Enters the lane if it favours the calling thread, and returns that.
+    /// Enters the lane without an atomic exchange if it favours the calling thread, and returns
+    /// that thread; otherwise returns `None`.
     #[inline(always)]
     fn enter(&self, generation: u32) -> Option<Thread<'static>> {
         let thread = thread::current()?;
         self.lock.enter(generation, thread).then_some(thread)
     }
 
-    /// Calls `act` with the value of the lane that `thread`, the calling one, has entered, and
-    /// leaves the lane; poisons it if `act` panics.
+    /// Calls `act` with the lane's value, and leaves the lane. `thread` is the calling thread,
+    /// which has entered the lane. A panic of `act` poisons the lane.
     #[inline(always)]
     fn use_inside<R>(&self, thread: Thread<'static>, act: impl FnOnce(&mut T) -> R) -> R {
         let entered = Entered(&self.lock);
-        // SAFETY: this call has entered the lane.
+        // SAFETY: the calling thread has entered the lane, so no other thread uses the value.
         let value = unsafe { &mut *self.value.get() };
         let value = value.as_mut().unwrap_or_else(|| unreachable!("a locked lane has a value"));
         let result = act(value);
@@ -475,13 +495,14 @@ impl<T> Lane<T> {
         result
     }
 
-    /// Locks the lane by exchange, calls `act` with its value, and unlocks it; poisons it if `act`
-    /// panics. The lane favours a thread that does so again and again.
+    /// Locks the lane by an atomic exchange, calls `act` with its value, and unlocks it. A panic of
+    /// `act` poisons the lane. A lane that one thread locks again and again begins to favour that
+    /// thread.
     fn with<R>(&self, generation: u32, act: impl FnOnce(&mut T) -> R) -> Result<R, Refusal> {
         let thread = thread::registered();
         let claim = self.lock.claim(generation, false, thread, &ThisProcess)?;
         let claimed = Claimed { lane: &self.lock, claim };
-        // SAFETY: this call has locked the lane.
+        // SAFETY: this call has locked the lane, so no other call uses the value.
         let value = unsafe { &mut *self.value.get() };
         let value = value.as_mut().unwrap_or_else(|| unreachable!("a locked lane has a value"));
         let result = act(value);
@@ -500,20 +521,23 @@ impl<T> Lane<T> {
     }
 }
 
-/// A lane that this thread has entered. Dropping it poisons the lane, which only a panic does.
+/// A lane that the calling thread has entered. Only a panic drops this object, and its destructor
+/// poisons the lane.
 struct Entered<'a>(&'a lane::Lane);
 
 impl Drop for Entered<'_> {
     #[cold]
     fn drop(&mut self) {
-        // A thread that has entered a lane has a presence.
+        // A thread that has entered a lane always has a presence, the word that says which lane it
+        // is in.
         if let Some(thread) = thread::current() {
             self.0.break_inside(thread, &ThisProcess);
         }
     }
 }
 
-/// A lane that a call has claimed. Dropping it poisons the lane, which only a panic does.
+/// A lane that a call has locked by an atomic exchange. Only a panic drops this object, and its
+/// destructor poisons the lane.
 struct Claimed<'a> {
     lane: &'a lane::Lane,
     claim: Claim,
@@ -530,12 +554,14 @@ impl Drop for Claimed<'_> {
 pub(crate) struct Guard<'a, T> {
     lane: &'a Lane<T>,
     claim: Claim,
-    /// Whether the thread was panicking already when it locked the lane.
+    /// Whether the thread was panicking when it locked the lane. If so, its unlocking does not
+    /// poison.
     panics: bool,
 }
 
 impl<T> Guard<'_, T> {
-    /// Returns the place of the value, which is empty if its destructor has panicked.
+    /// Returns the place of the lane's value, which is empty if the value's destructor has
+    /// panicked.
     #[inline]
     fn place(&mut self) -> &mut Option<T> {
         // SAFETY: this guard has locked the lane, and is borrowed mutably.
@@ -574,7 +600,7 @@ impl<T> Drop for Guard<'_, T> {
     }
 }
 
-/// Explains why a lane could not be locked.
+/// Returns the failure of a call that could not lock a lane of an object of the type `name`.
 #[cold]
 fn explain(refusal: Refusal, name: &'static str) -> Failure {
     match refusal {
@@ -584,13 +610,13 @@ fn explain(refusal: Refusal, name: &'static str) -> Failure {
     }
 }
 
-/// Most attempts to lock a part that others lock for a moment.
+/// Most attempts to lock a part of an object that other calls lock for a moment only.
 const LOCK_ATTEMPTS: u32 = 10_000;
-/// Slots of the first chunk.
+/// Slots of the first chunk of a table.
 const SLOTS_FIRST: u32 = 64;
 /// Most objects of one type at a time: as many as the index in a handle can tell apart.
 const SLOTS_MAX: u32 = 1 << 24;
-/// Chunks that hold `SLOTS_MAX` slots: the last index lies in the last of them.
+/// Chunks of a table with `SLOTS_MAX` slots: the last slot lies in the last chunk.
 const CHUNKS: usize = place(SLOTS_MAX - 1).0 + 1;
 
 #[cfg(test)]
@@ -630,7 +656,8 @@ mod tests {
         }
     }
 
-    /// A type of few objects, which all lie in the first chunk.
+    /// A type for tests of lanes that favour a thread. It has few objects, which all lie in the
+    /// first chunk.
     struct Favouring;
 
     static FAVOURING: Table<Favouring> = Table::new();
@@ -768,12 +795,13 @@ mod tests {
         assert_eq!(code(handle.with_first(|_| Ok(()))), 902);
     }
 
-    /// The handle of another, for another thread.
+    /// Makes the handle again from its number, in another thread: a handle cannot be sent there.
     fn same(at: usize) -> Handle<Favouring> {
         Handle { value: ptr::without_provenance_mut(at), object: PhantomData }
     }
 
-    /// Calls until the first part favours this thread, if the system allows that.
+    /// Uses the first part of the object until its lock favours this thread. Returns false if the
+    /// system has no barrier for that.
     fn favour(handle: Handle<Favouring>) -> bool {
         for _ in 0..100_000 {
             assert_eq!(code(handle.with_first(|_| Ok(()))), 0);

@@ -220,8 +220,8 @@ async fn give_up(address: &str) -> Outcome {
     call_unary(&mut client, 100).await?;
     let mut late = Request::new(Question::unanswered());
     late.set_timeout(Duration::from_millis(500));
-    // If its own timer ends the call, tonic reports Cancelled. It also does so if the server's
-    // timer ends the call by a reset.
+    // tonic reports Cancelled if its own timer ends the call, and also if the server's timer ends
+    // the call by a reset.
     match unary(&mut client, late).await {
         Err(status) if matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled) => {}
         other => return Err(format!("a call ends after its deadline with {other:?}").into()),
@@ -302,7 +302,8 @@ struct Sum {
     bytes: i32,
 }
 
-/// The messages SimpleResponse and StreamingOutputCallResponse, the responses of the other methods.
+/// The messages SimpleResponse and StreamingOutputCallResponse, the responses of UnaryCall,
+/// StreamingOutputCall and FullDuplexCall.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Answer {
     #[prost(message, optional, tag = "1")]
@@ -475,7 +476,7 @@ const OUTPUT: &str = "/grpc.testing.TestService/StreamingOutputCall";
 const INPUT: &str = "/grpc.testing.TestService/StreamingInputCall";
 /// The response size with which a request of UnaryCall asks for no answer.
 const UNANSWERED: i32 = -1;
-/// Longest time until a client reaches the server after the one that was killed.
+/// Longest time in which a client must reach the next server, after its first server was killed.
 const RECOVERY: Duration = Duration::from_secs(60);
 const SIZES: [usize; 7] = [0, 1, 1024, 65_535, 65_536, 1 << 20, 3 << 20];
 const STREAM_MESSAGES: usize = 200;

@@ -67,7 +67,7 @@ struct Round {
     /// Tasks that the loop has to arm before its thread waits, so that an event ends the wait.
     /// Other tasks wait for an event or are ready to run.
     unarmed: VecDeque<Key>,
-    /// Tasks that may need a turn at a certain time.
+    /// Tasks that have a timer, and so may need a turn at a certain time.
     timed: Vec<Key>,
     ready: Vec<Ready>,
     arrivals: Vec<Arrival>,
@@ -585,7 +585,7 @@ impl Round {
     }
 }
 
-/// The tasks of a loop, in a table whose index is the slot of the task's source in the ready list.
+/// The tasks of a loop, in a table whose index is that of the source's entry in the ready list.
 #[derive(Debug, Default)]
 struct Tasks {
     places: Vec<Option<Place>>,

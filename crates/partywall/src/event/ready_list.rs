@@ -3,7 +3,7 @@
 //! loop's thread must be woken.
 //!
 //! ```text
-//!   waker, descriptor ─▶ mark ──▶ slot: kinds ─┬─ listed ─▶ collect ─▶ events of the application
+//!   waker, descriptor ─▶ mark ─▶ entry: kinds ─┬─ listed ─▶ collect ─▶ events of the application
 //!   attempt found nothing ─▶ clear ────────────┘     ▲          │
 //!                                                    └──────────┘ READABLE and OPENED stay listed
 //!   user of a session ─▶ request_turn ─▶ turns ─▶ the loop runs the session's driver
@@ -14,9 +14,9 @@
 //!
 //! # Invariants
 //!
-//! - A slot with kinds is listed, so the next `collect` reports it or leaves it listed.
+//! - An entry with kinds of events is listed, so the next `collect` reports it or leaves it listed.
 //! - Between `begin_wait` and the next turn, the first `mark` or `request_turn` wakes the thread.
-//! - In steady state no call allocates: a slot is listed at most once.
+//! - In steady state no call allocates: an entry is listed at most once.
 
 use super::event::{Event, Kinds};
 use crate::session::sync::{Mutex, MutexGuard, PoisonError};
@@ -53,12 +53,12 @@ pub(super) struct ReadyList<B = Doorbell> {
 struct State {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Keys of the slots that have kinds of events, in the order in which `collect` reports them. A
-    /// slot that has lost its kinds or its source meanwhile is skipped.
+    /// Keys of the sources that have kinds of events, in the order in which `collect` reports them.
+    /// A source that was removed, or has no kind of event any more, is skipped.
     listed: VecDeque<Key>,
     /// Keys of the sources whose tasks need a turn of the loop's thread, oldest request first.
     turns: VecDeque<Key>,
-    /// Number of slots that have at least one kind of event.
+    /// Number of sources that have at least one kind of event.
     live: usize,
     /// Whether the loop's thread sleeps, in the loop itself or in an external event loop. Only then
     /// do new events notify the doorbell.
@@ -69,7 +69,7 @@ struct State {
     is_external: bool,
 }
 
-/// The entry of one source in the ready list.
+/// The entry of one source in the ready list of a loop.
 #[derive(Debug, Default)]
 struct Slot {
     generation: u32,
@@ -79,8 +79,9 @@ struct Slot {
     needs_turn: bool,
 }
 
-/// Identifies a source of a loop. A slot of the list that is used again has another generation, so
-/// events of a removed source match no source.
+/// Identifies a source of a loop, by the index and the generation of its entry in the ready list.
+/// An entry that is used again has another generation, so events of a removed source match no
+/// source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     pub index: u32,
@@ -315,7 +316,7 @@ impl<B: LoopWaker> ReadyList<B> {
 }
 
 impl State {
-    /// Returns the slot of a source, or `None` if the source was removed.
+    /// Returns the entry of a source in the ready list, or `None` if the source was removed.
     fn slot(&mut self, key: Key) -> Option<&mut Slot> {
         self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation)
     }
@@ -327,8 +328,8 @@ impl State {
 
 /// Most events that one turn reports.
 pub(super) const EVENTS_MAX: usize = 256;
-/// Greatest generation of a slot. The token by which the epoll set names a source has 28 bits for
-/// the generation.
+/// Greatest generation of an entry of the ready list. The token by which the epoll set names a
+/// source has 28 bits for the generation.
 pub(super) const GENERATION_MAX: u32 = (1 << 28) - 1;
 
 #[cfg(all(test, not(shuttle)))]

@@ -45,8 +45,9 @@ pub(crate) struct Driver {
     /// the session lives.
     linger_until: Option<Instant>,
     linger: Duration,
-    /// Whether the driver's next turn calls `service`. It is set when a user of the session wakes
-    /// the driver for something other than a record, such as waiting for room.
+    /// Whether the driver's next turn wakes the users that wait for room (`service`). The flag is
+    /// set when a user of the session wakes the driver for something other than a record, such as
+    /// waiting for room.
     is_service_due: bool,
     is_over: bool,
     /// The time until which a driver that closes its connection may wait for the peer; `None`
@@ -87,7 +88,7 @@ pub(crate) enum Closing {
     /// The peer has sent more records than one step discards. The caller runs another step
     /// immediately.
     Again,
-    /// The last record waits for room in the socket.
+    /// The driver waits for room in the socket for the last record of the session.
     ForRoom,
     /// The peer has not closed its direction yet, and closing before would discard sent bytes.
     ForRecords,
@@ -220,8 +221,9 @@ impl Driver {
     pub(crate) fn found_room(&mut self) {
         let mut outbox = self.shared.outbox();
         outbox.disarm();
-        // The waiters are taken before records are sent. A user whose next attempt fails registers
-        // again, and then waits for room that is freed later.
+        // The wakers of the users that wait for room are taken before pending records are sent. A
+        // user whose next attempt to send fails registers again, and is woken by room that is freed
+        // later.
         let wakers = outbox.take_waiters();
         let flushed = outbox.drain();
         self.shared.leave_outbox(outbox);
@@ -253,8 +255,8 @@ impl Driver {
     pub(crate) fn close_step(&mut self) -> Closing {
         let deadline = *self.closing_until.get_or_insert_with(|| Instant::now() + CLOSING_MAX);
         if Instant::now() >= deadline {
-            // The drop of the driver, in the thread of a loop or of tokio, must not wait for the
-            // peer once more.
+            // Dropping the driver, in the thread of an event loop or of tokio, must not wait for
+            // the peer once more.
             self.wire.give_up_end();
             return Closing::Done;
         }
@@ -292,7 +294,8 @@ impl Driver {
     }
 
     /// Whether dropping the driver may block. On a socket, dropping waits for the kernel to accept
-    /// bytes. Of a connection that moved, one direction may still be on the socket.
+    /// bytes. After a connection has moved to shared memory, one of its directions may still be on
+    /// the socket.
     #[cfg(feature = "tokio")]
     pub(crate) fn may_linger(&self) -> bool {
         use crate::transport::{LiveTransport, Transport};
@@ -375,7 +378,8 @@ impl Drop for Driver {
             self.finish(SessionError::closed_here());
         }
         // The outbox is not locked while this thread waits. Users of the session lock the outbox
-        // when they drop a stream, perhaps in tasks whose threads a peer in the same process needs.
+        // when they drop a stream. The lock would block their threads, which a peer in the same
+        // process may need.
         let deadline = self.closing_until.unwrap_or_else(|| Instant::now() + CLOSING_MAX);
         while !self.is_outbox_closed
             && self.shared.outbox().begin_close()

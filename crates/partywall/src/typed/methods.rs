@@ -236,7 +236,8 @@ impl Message {
 
 #[cfg(feature = "zerocopy")]
 impl Sender {
-    /// Sends a plain struct or a slice of plain structs: the bytes in memory are the message.
+    /// Sends a plain struct or a slice of plain structs: their bytes in memory are the payload of
+    /// the message.
     ///
     /// # Errors
     /// Fails as [`send`](Self::send) does.
@@ -474,7 +475,8 @@ impl Stream {
 
 #[cfg(all(feature = "zerocopy", feature = "tokio"))]
 impl SendStream {
-    /// Sends a plain struct or a slice of plain structs: the bytes in memory are the message.
+    /// Sends a plain struct or a slice of plain structs: their bytes in memory are the payload of
+    /// the message.
     ///
     /// # Errors
     /// Fails as [`send`](Self::send) does.
