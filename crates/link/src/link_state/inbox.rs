@@ -131,8 +131,8 @@ pub(super) enum Taken {
     /// The record has no message to keep: it is a PAD (filler at the end of the ring), or had
     /// arrived before.
     Dropped,
-    /// The record's message is now in the inbox. The record begins at this position, and carries
-    /// this acknowledgement.
+    /// The record's message is now in the inbox. The fields are the position at which the record
+    /// begins, and the acknowledgement that it carries.
     Message(Position, Ack),
 }
 
@@ -237,14 +237,14 @@ impl Inbox {
     }
 
     /// Counts the record at position `at` as received. The result is `Known` if the record had
-    /// already arrived, as after a new connection.
+    /// already arrived, as when a new connection repeats records.
     #[inline]
     pub(super) fn arrive(&mut self, at: Position, footprint: u64) -> Result<Arrival, OutOfOrder> {
         self.incoming.arrive(at, footprint)
     }
 
     /// Counts every record up to `position` as arrived and acknowledged, while the inbox holds no
-    /// message. The fast path has received these records.
+    /// message. The fast path, the short code path for one message, has received these records.
     pub(super) fn passed(&mut self, position: Position) {
         debug_assert!(self.is_empty(), "messages are consumed in order");
         let received = self.received();
@@ -824,8 +824,8 @@ pub(super) fn as_usize(bytes: u64) -> usize {
 
 #[expect(clippy::cast_possible_truncation, reason = "16")]
 pub(super) const HEADER: usize = HEADER_BYTES as usize;
-/// The low bits of a record's first word, which hold the kind and the committed bit; the other bits
-/// are the record's position.
+/// The low six bits of a record's first word, which hold the record's kind and the bit that marks
+/// it as published; the other bits are the record's position.
 const POSITION_LOW: u64 = 63;
 /// Maximum length in bytes of a record that is copied into the log. A longer one gets an allocation
 /// of its own, which can be shared with the application without a copy.

@@ -120,7 +120,7 @@ impl SendCursor {
 pub enum Stuck {
     /// The cursor's record was freed: the peer acknowledged a record that was not completely sent.
     Passed,
-    /// The record at the position in the field is invalid: the memory was damaged.
+    /// The record at the position in the field is invalid, because the sender's memory was damaged.
     Damaged(Position),
     /// The caller reported more bytes as sent than the stream has after the cursor.
     Beyond,

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The evidence that a link file last used before a reboot gives of its own contents. `reboot.rs`
-//! makes it; an operator, and the code that opens the file, decide by it.
+//! makes the evidence. By it an operator, and the code that opens the file, decide whether the link
+//! goes on.
 
 use std::fmt;
 
-/// Facts that a link file last used before a reboot proves of its own contents: a power loss may
-/// have taken any part of the file.
+/// Facts that a link file last used before a reboot proves of its own contents. They matter because
+/// a power loss may have taken any part of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Evidence {

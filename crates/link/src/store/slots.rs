@@ -83,7 +83,7 @@ pub struct ConsumedSlots<W = OwnMem> {
     /// The acked offset that the file held when this process became the owner.
     found: Consumed,
     /// The sequence number of the slot record in force; each commit of a record adds 1. The fields
-    /// `stream`, `start` and `since` describe the same record.
+    /// `stream`, `start` and `since` of this struct describe the same slot record.
     sequence: u64,
     stream: u64,
     /// The acknowledged position in the record in force, the newest complete one. The word of its
@@ -170,14 +170,14 @@ impl<W: Words> ConsumedSlots<W> {
         }
     }
 
-    /// Records that this owner has delivered nothing yet, after the previous owner's position was
-    /// taken into account.
+    /// Records that this owner has delivered no message yet. The caller has already counted the
+    /// deliveries up to the previous owner's position.
     pub fn forget_delivered(&mut self) {
         self.line.publish(index(DELIVERED), 0);
     }
 
-    /// Publishes `position` in the word that the living peer reads. The next owner of the file does
-    /// not read this word.
+    /// Publishes the acknowledged position in the word `consumed`, which the living peer reads. The
+    /// next owner of the file does not read this word.
     #[inline]
     pub fn publish(&mut self, position: u64) {
         self.line.publish(index(CONSUMED), position);
@@ -287,9 +287,9 @@ const fn index(offset: u64) -> usize {
 }
 
 const LINE: usize = index(LINE_BYTES);
-/// The maximum distance in bytes between a record's position and the position that its word
-/// expresses. The word could count further, but then records would be replaced so rarely that tests
-/// seldom cover it.
+/// The maximum number of acknowledged bytes that the word of a slot counts; beyond it a new slot
+/// record is written. The word could count further, but then slot records would be replaced so
+/// rarely that tests seldom cover a replacement.
 const NEAR: u64 = 64 << 10;
 
 const _: () = assert!(NEAR <= consumed::SINCE_MAX);

@@ -37,8 +37,9 @@ pub struct Link {
     pub(super) handle: Arc<Handle>,
 }
 
-/// State that all handles of one link share. Fields are dropped in the order of declaration, so the
-/// driver task checks only after the link was released.
+/// State that all handles of one link share. The fields are dropped in the order of declaration:
+/// first the link is released, and then the reference `_hold`, after whose drop the driver task
+/// makes its last check.
 pub(super) struct Handle {
     pub(super) link: crate::Link,
     pub(super) notices: Arc<Notices>,
@@ -249,7 +250,7 @@ impl Link {
         loop {
             let notified = notices.events.notified();
             // The status is read before the event is taken: events precede the end of the link, so
-            // none is missed.
+            // no event is missed.
             let stopped = notices.observer.observe()?.snapshot.stopped();
             if let Some(event) = self.try_event() {
                 return Ok(event);
@@ -508,8 +509,8 @@ impl Handle {
     ) -> Result<Option<R>, RecvError> {
         consume_budget().await;
         loop {
-            // The future registers for notices before it checks, so that it misses none between
-            // check and await.
+            // The future of a receiving call registers for notices before it checks for a message,
+            // so that it misses no message between check and await.
             let notified = self.notices.messages.notified();
             match receive() {
                 Err(TryRecvError::Empty) => {}

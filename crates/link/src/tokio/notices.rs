@@ -47,8 +47,8 @@ impl Notices {
         Self { observer, shared, messages, changes, events, acks, reported }
     }
 
-    /// Notifies the futures of this link, after the group has listed the link as changed. Returns
-    /// true if the link's connection changed.
+    /// Notifies the futures of this link, after the group has listed the link as one with events.
+    /// Returns true if the link's connection changed.
     pub(super) fn arrived(&self) -> bool {
         self.messages.notify_waiters();
         self.events.notify_waiters();
@@ -84,7 +84,8 @@ impl Notices {
         act()
     }
 
-    /// Makes all futures of the link check again, because the driver task has ended.
+    /// Wakes all futures of the link, because the driver task has ended: each then returns an
+    /// error.
     pub(super) fn over(&self) {
         for notify in [&self.messages, &self.changes, &self.events] {
             notify.notify_waiters();
@@ -98,7 +99,8 @@ impl Notices {
     ) -> Result<R, Stopped> {
         consume_budget().await;
         loop {
-            // The future registers for notices before it calls `act`, so that it misses no change.
+            // The future registers for notices before it calls `act`, so that it misses no change
+            // of the link between that call and the await.
             let changed = self.changes.notified();
             if let Some(done) = self.act(&mut act) {
                 return Ok(done);
@@ -116,8 +118,8 @@ impl Notices {
         done
     }
 
-    /// Notifies futures that send a reply, because their requests may have been acknowledged by
-    /// another task.
+    /// Notifies futures that wait for room for a reply: another task may have acknowledged the
+    /// request that the reply answers, and the future then fails.
     pub(super) fn acked(&self) {
         self.acks.notify_waiters();
     }
@@ -204,7 +206,8 @@ impl Drop for Notices {
     }
 }
 
-/// Guard of an operation on a link: dropping it notifies the futures of what the operation changed.
+/// Guard of an operation on a link: dropping the guard notifies the futures that wait for the
+/// changes that the operation made.
 struct Acting<'a> {
     notices: &'a Notices,
     before: Option<Observation>,

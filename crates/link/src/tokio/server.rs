@@ -102,8 +102,8 @@ impl Server {
         let shared = &self.hold.shared;
         consume_budget().await;
         loop {
-            // The future registers for notices before it checks, so that it misses none between
-            // check and await.
+            // The future of `accept` registers for notices before it checks for a link, so that it
+            // misses no link between check and await.
             let offered = shared.offered.notified();
             match self.try_accept() {
                 Err(AcceptError::TimedOut) => {}
