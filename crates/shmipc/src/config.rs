@@ -276,8 +276,8 @@ impl Config {
     }
 
     /// Whether this process survives a peer that truncates a mapped region, which the other
-    /// implementations do not prevent. Without the guard, the truncation kills this process.
-    /// Default: `true`.
+    /// implementations do not prevent. If the setting is `false`, the truncation kills this
+    /// process. Default: `true`.
     #[must_use]
     pub const fn guard_against_truncation(mut self, guards: bool) -> Self {
         self.guards_truncation = guards;

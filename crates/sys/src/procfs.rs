@@ -55,8 +55,8 @@ pub(crate) fn namespaces(process: &str) -> Option<[PathBuf; 2]> {
     Some([of_kind("user")?, of_kind("pid")?])
 }
 
-/// The user namespace and the pid namespace of this process, which are read once. A process moves
-/// to another user namespace before it connects, or not at all.
+/// The user namespace and the pid namespace of this process, which are read once: a process that
+/// moves to another user namespace does so before it connects.
 pub(crate) fn own_namespaces() -> Option<[PathBuf; 2]> {
     OWN.get(|own| own.namespaces.clone(), |own| own.namespaces = namespaces("thread-self"))
 }

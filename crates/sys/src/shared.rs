@@ -289,8 +289,8 @@ impl Piece {
 }
 
 impl Pieces {
-    /// Divides `area` of the map into pieces; `None` if the map does not contain all of them. Areas
-    /// of one map must not overlap.
+    /// Divides `area` of the mapping into pieces; `None` if the mapping does not contain all of
+    /// them. The areas of one mapping must not overlap.
     pub fn new(map: Arc<SharedMap>, area: Area) -> Option<Pieces> {
         u32::try_from(area.count).ok()?;
         let last = area.count.checked_sub(1)?;

@@ -244,8 +244,8 @@ impl Shared {
         };
         let waiter = self.table().pending.answered(id)?;
         if let Some(waiter) = waiter {
-            // An error of this `send` is ignored: it only means that the caller has dropped its
-            // call in the meantime.
+            // Passing the answer to its call fails only if the caller has dropped the call in the
+            // meantime. So the error is ignored.
             let _ = waiter.answer.send(answer);
         }
         Ok(())

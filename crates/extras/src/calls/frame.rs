@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Expected results: the example headers of CALLS 2, with their bytes.
+    /// The example headers of `spec/CALLS.md`, section 2, with their bytes, which the tests expect.
     const GOLDEN: [(Frame, [u8; 16]); 5] = [
         (
             Frame::Call { id: 1, one_way: false, left_us: 250_000 },

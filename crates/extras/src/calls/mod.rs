@@ -69,7 +69,7 @@ impl Default for CallsConfig {
 impl CallsConfig {
     /// For a client: sets the most calls in flight, at least 1. Further calls wait. Default: 1,024.
     ///
-    /// A cancelled call counts until its CANCEL is sent.
+    /// A cancelled call counts until the server has been told of it by the message CANCEL.
     #[must_use]
     pub const fn in_flight_max(mut self, count: usize) -> Self {
         self.in_flight_max = count;

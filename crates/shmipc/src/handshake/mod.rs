@@ -63,8 +63,8 @@ pub enum Step {
         /// The name that the client gave the buffers' memfd.
         buffer_name: String,
     },
-    /// Open and map these files of the client, if the server's settings allow that, and then call
-    /// `mapped`.
+    /// Open and map the client's files at the given paths, if the server's settings allow that, and
+    /// then call `mapped`.
     MapPaths {
         /// Path of the file that holds the queue.
         queue: String,

@@ -259,8 +259,8 @@ impl SessionManager {
 }
 
 /// Chooses the session whose turn it is, or a later one if that session is broken; `None` if there
-/// is no session yet. The first `begun` attempts to connect were made before the request, so their
-/// failures are ignored.
+/// is no session yet. The first `begun` attempts to connect were made before the caller requested a
+/// stream, so their failures are ignored.
 fn choose(view: &View, turn: usize, begun: u64) -> Result<Option<Arc<Place>>, GetStreamError> {
     if view.is_closed || view.is_over {
         return Err(GetStreamError::Closed);

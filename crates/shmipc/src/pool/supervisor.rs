@@ -252,8 +252,9 @@ impl Supervisor {
                 }
                 let is_of_epoch = self.place(number).is_some_and(|place| place.epoch == epoch);
                 if is_of_epoch || (!is_same && is_following) {
-                    // The pool retries after a delay. Either the old process still accepts
-                    // connections, or one hot restart follows another at a short interval.
+                    // The pool connects again only after a delay. Either the old process has
+                    // accepted a new connection and announced the same hot restart on it, or one
+                    // hot restart follows another at a short interval.
                     self.migrator.failed(number, now);
                 } else {
                     self.move_on(number);
@@ -362,7 +363,8 @@ impl Supervisor {
         finished: Result<(u64, Result<Connected, ConnectError>), tokio::task::JoinError>,
     ) {
         let Ok((number, connected)) = finished else {
-            // The runtime shuts down, and has cancelled the task that was connecting.
+            // The runtime shuts down, and has cancelled the task that was connecting a session. So
+            // there is no session to add.
             return;
         };
         let Some(attempt) = self.under_way.remove(&number) else { return };

@@ -136,8 +136,8 @@ impl List {
                 head = self.map.load(at);
                 continue;
             }
-            // Between the load of `next` and the CAS of the head there is only the check of the
-            // word, so that the head seldom becomes stale in between.
+            // Between the load of `next` and the compare-and-swap of the list's head, this process
+            // only checks the loaded word. So another process seldom changes the list in between.
             let next = self.map.load(slice + SLICE_NEXT);
             if self.geometry.index(next).is_none() {
                 // The loaded word is no link of the free list. Another process may have allocated
@@ -251,7 +251,7 @@ impl List {
 
     /// Number of faults of the list that this process has detected.
     pub(super) fn violations(&self) -> u64 {
-        // ORDER: Relaxed: no other access depends on `violations`.
+        // ORDER: Relaxed: no other access depends on `violations`, the count of detected faults.
         self.violations.load(Ordering::Relaxed)
     }
 
@@ -265,8 +265,9 @@ impl List {
 
     #[cold]
     fn stop(&self) {
-        // ORDER: Relaxed: a slice that is allocated after the stop is checked all the same, and no
-        // other access depends on `violations`.
+        // ORDER: Relaxed: a slice that another thread allocates after the list was stopped is
+        // checked before use like any other. No other access depends on `violations`, the count of
+        // detected faults.
         self.is_stopped.store(true, Ordering::Relaxed);
         self.violations.fetch_add(1, Ordering::Relaxed);
     }

@@ -251,7 +251,8 @@ impl BufferRegion {
     /// can identify and free. Other sessions continue with the rest, but new sessions use another
     /// region.
     pub fn retire(&self) {
-        // ORDER: Relaxed: no other access depends on `is_retired`.
+        // ORDER: Relaxed: no other access depends on `is_retired`, which only keeps new sessions
+        // from the region.
         self.shared.is_retired.store(true, Ordering::Relaxed);
     }
 
@@ -260,12 +261,14 @@ impl BufferRegion {
     pub fn is_usable(&self, is_shared: bool) -> bool {
         let is_whole = !self.is_damaged() && !self.shared.lists.iter().any(List::is_stopped);
         if is_shared {
-            // ORDER: Relaxed: no other access depends on `is_retired`.
+            // ORDER: Relaxed: no other access depends on `is_retired`, which only keeps new
+            // sessions from the region.
             return is_whole && !self.shared.is_retired.load(Ordering::Relaxed);
         }
         let is_usable = is_whole && self.is_all_free();
         if is_usable {
-            // ORDER: Relaxed: no other access depends on `is_retired`.
+            // ORDER: Relaxed: no other access depends on `is_retired`, which only keeps new
+            // sessions from the region.
             self.shared.is_retired.store(false, Ordering::Relaxed);
         }
         is_usable

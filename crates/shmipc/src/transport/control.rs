@@ -41,12 +41,12 @@ pub(crate) struct Control {
     driver_waker: DriverWaker,
     observer: Arc<dyn Observer>,
     /// Whether the peer has sent its first Polling message. By then the peer has finished its setup
-    /// after the handshake, so it can be notified of a hot restart.
+    /// after the handshake, so the peer can be notified of a hot restart.
     has_polled: AtomicBool,
     is_ended: AtomicBool,
 }
 
-/// An observer of connections, which acts on hot restarts and ends.
+/// An observer of connections, which acts on hot restarts and on the ends of connections.
 pub(crate) trait Observer: fmt::Debug + Send + Sync {
     /// Returns a number for the next connection, which no other connection of the observer gets.
     fn number(&self) -> u64;
@@ -112,8 +112,8 @@ impl Control {
     }
 
     pub(crate) fn is_ended(&self) -> bool {
-        // ORDER: Relaxed: a stale value does no harm, because writing to a connection that has
-        // ended has no effect.
+        // ORDER: Relaxed: a caller that does not see yet that the connection has ended may still
+        // write to it, which has no effect.
         self.is_ended.load(Ordering::Relaxed)
     }
 
@@ -213,8 +213,8 @@ impl Control {
     /// Records that the connection has ended, and notifies the observer. Only the first call has an
     /// effect.
     pub(super) fn end(&self) {
-        // ORDER: Relaxed: the swap returns `false` to only one caller, and no other access depends
-        // on it.
+        // ORDER: Relaxed: the swap returns `false` to only one caller, which notifies the observer.
+        // No other access depends on the flag.
         if !self.is_ended.swap(true, Ordering::Relaxed) {
             self.counters.tell_monitor(true, || (0, 0));
             self.observer.ended(self);

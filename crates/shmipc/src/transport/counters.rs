@@ -110,7 +110,8 @@ impl ConnectionCounters {
         self.more[what as usize].load(Ordering::Relaxed)
     }
 
-    /// Counts a message that this side sent. The thread that holds the sender calls this function.
+    /// Counts a message that this side sent. Only the thread that holds the connection's sender
+    /// calls this function.
     pub(super) fn sent(&self, bytes: usize, in_place: bool) {
         self.sent.count(bytes, in_place);
     }

@@ -95,7 +95,8 @@ impl Drop for OnHeap {
         // Either this thread sees `is_held` and wakes the session's driver, or `Heap::holds` sees
         // that these bytes were freed.
         used.bytes.fetch_sub(weight(&self.bytes), Ordering::SeqCst);
-        // ORDER: SeqCst: the load of `is_held` pairs with the store in `Heap::holds`.
+        // ORDER: SeqCst: the load of `is_held` pairs with the store in `Heap::holds`, so a
+        // session's driver that stops reading is not overlooked.
         if used.is_held.load(Ordering::SeqCst) && !self.heap.is_full() {
             // ORDER: Relaxed: before the session's driver stops reading the socket again, it sets
             // `is_held` again, in `Heap::holds`.

@@ -199,8 +199,8 @@ pub struct SessionMetrics {
 }
 
 impl SessionMetrics {
-    /// Adds the counters of another session, and its current figures if `is_alive`. Regions are
-    /// left out, because sessions may share one.
+    /// Adds the counters of another session, and its current figures if `is_alive`. The metrics of
+    /// its region are left out, because several sessions may share one region.
     #[cfg(feature = "tokio")]
     pub(crate) fn add(&mut self, other: &Self, is_alive: bool) {
         let now = u64::from(is_alive);

@@ -97,8 +97,8 @@ impl Receiver {
         }
     }
 
-    /// Reads the socket. Returns the next event from it, or the event for the end of the
-    /// connection.
+    /// Reads the socket. Returns the next event that the read bytes cause, or the event for the end
+    /// of the connection; `None` if the ring must be read first.
     fn check_socket(&mut self) -> Result<Option<ConnectionEvent>, ProtocolError> {
         if let Some(frame) = self.frame.take() {
             return Ok(Some(self.act(frame)));
@@ -279,7 +279,8 @@ impl ConnectionReceiver for Receiver {
                 }
             }
             self.turn = TURN;
-            // After `TURN` elements the receiver reads the socket, even if the ring is never empty.
+            // After 256 elements (`TURN`) the receiver reads the socket, even if the ring is never
+            // empty.
             self.must_read |= is_their_turn;
             match self.check_socket()? {
                 // The receiver left the ring to read the socket, and the socket had no message. The

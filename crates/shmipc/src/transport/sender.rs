@@ -75,8 +75,7 @@ impl Sender {
     }
 
     /// Returns the error for a message for which there is no room: `Closed` if the peer has hung up
-    /// or shut down its write direction, otherwise `Full`. In the first case there will never be
-    /// room again.
+    /// or shut down its write direction, so that there will never be room again; otherwise `Full`.
     fn full(&self) -> TrySendError {
         match self.room.has_hung_up() {
             true => TrySendError::Closed(Closed::Disconnected),
@@ -269,8 +268,9 @@ fn damaged(damage: Damage) -> TrySendError {
     TrySendError::Broken(ProtocolError::Violation { what: damage.to_string() })
 }
 
-/// Time to wait for a slice before a message is written to private memory and copied. Copying one
-/// of the largest messages takes about as long. A sleeping sender polls twice in that time.
+/// Time for which a reservation waits for a free slice; after that, the message is written to
+/// private memory and copied. Copying one of the largest messages takes about as long. A sleeping
+/// sender polls twice in that time.
 const SCARCE_MAX: Duration = Duration::from_millis(2);
 
 /// Statuses of elements: data, and the close of a stream.

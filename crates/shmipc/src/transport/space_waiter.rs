@@ -72,8 +72,9 @@ impl SpaceWaiter {
         poll::wait(&mut descriptors, Some(Instant::now())).is_ok_and(|ready| ready > 0)
     }
 
-    /// Adds the socket to the epoll set behind the descriptor if `is_polled`, and otherwise removes
-    /// it. A socket that stayed in the set would report a hang-up for ever.
+    /// Adds the connection's socket to the epoll set on which the sender waits if `is_polled`;
+    /// otherwise removes the socket. A socket that stayed in the set would report a hang-up for
+    /// ever.
     fn watch(&self, is_polled: bool) -> io::Result<()> {
         // ORDER: Relaxed: one thread at a time changes what the descriptor waits for; for other
         // threads `waits_for_socket` is only a hint.

@@ -129,7 +129,7 @@ fn statuses_that_nobody_knows_are_given_back_and_the_session_goes_on() {
         free.iter().zip(&before).all(|(free, before)| free + 15 >= *before)
     });
     // Input: an element that closes a stream that was never open, and whose offset is out of range.
-    // Expected: the server ignores it.
+    // Expected: the server ignores the element.
     assert!(foe.put(77, u32::MAX, 1));
     foe.say(2, b"still here");
     assert_eq!(foe.hear(), (2, Some(b"still here".to_vec())));

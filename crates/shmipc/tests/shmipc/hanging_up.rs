@@ -126,7 +126,7 @@ fn over_tcp_nothing_that_is_under_way_is_destroyed() {
     has_not_finished(&session);
     read_the_last(&wire);
     assert!(wire.receive(1).is_none());
-    // Expected: until the peer has read the message to the end, its own writes succeed.
+    // Expected: the peer's own writes still succeed after the peer has read the message to the end.
     write_on(&wire, 2);
     has_not_finished(&session);
     write_on(&wire, 2);

@@ -290,7 +290,8 @@ async fn while_one_session_is_broken_another_serves_and_it_comes_back_after_the_
     let manager = manager(&server, config).await;
     until("two sessions", || server.sessions() == 2).await;
     server.sessions.lock().unwrap().remove(0).close(0, "");
-    // On a busy machine the manager may have replaced the session before this check.
+    // The manager has lost one of its two sessions. On a busy machine it may have replaced that
+    // session before this check.
     until("one session", || manager.live() == 1 || server.sessions() == 2).await;
     for _ in 0..64 {
         let mut stream = get(&manager).await;

@@ -60,8 +60,8 @@ impl AdoptedFile {
     /// Removes the adopted files that were locked when their values were dropped, and that no
     /// process locks any more.
     pub fn remove_unlocked() {
-        // The mutex is not held while the files are checked, because a slow file system would make
-        // other threads wait for the mutex.
+        // The list of locked files is not locked while the files are checked, because a slow file
+        // system would make other threads wait for the list.
         let mut before = std::mem::take(&mut *locked());
         before.retain(|named| named.remove_closed() == Found::Locked);
         if !before.is_empty() {

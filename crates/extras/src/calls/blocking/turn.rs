@@ -88,7 +88,8 @@ impl<T> Drop for Taken<'_, T> {
     }
 }
 
-/// Waits on `changed` as long as `condition` holds, at most until `deadline`.
+/// Waits on the condition variable `changed` as long as `condition` holds, at most until
+/// `deadline`.
 pub(super) fn wait_while<'a, T>(
     changed: &Condvar,
     guard: MutexGuard<'a, T>,
@@ -103,7 +104,7 @@ pub(super) fn wait_while<'a, T>(
     waited.unwrap_or_else(PoisonError::into_inner).0
 }
 
-/// Waits for one notification of `changed`, at most until `deadline`.
+/// Waits for one notification of the condition variable `changed`, at most until `deadline`.
 pub(super) fn wait_once<'a, T>(
     changed: &Condvar,
     guard: MutexGuard<'a, T>,
