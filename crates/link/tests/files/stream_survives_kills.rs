@@ -82,8 +82,8 @@ struct World {
     retained: Option<Retained>,
     memory: Memory,
     state: State,
-    /// The messages that the sender has published and not yet trimmed, each with the position where
-    /// its record ends.
+    /// The messages that the sender has published and not yet freed (trimmed), each with the
+    /// position where its record ends.
     kept: VecDeque<(Position, Vec<u8>)>,
     batch: Vec<(Position, Vec<u8>)>,
     random: Random,

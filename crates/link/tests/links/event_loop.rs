@@ -264,8 +264,8 @@ fn idle_server(
             let idle = || threads.send((drive, number())).unwrap();
             clients(drive, &channel_address, &session_address, Some(their_end), idle);
         });
-        // The client's ends of the links stay open until the server's loop has ended and drops
-        // `close`.
+        // The client's ends of the links stay open until the server's loop has ended: then `close`,
+        // for whose end the client's thread waits, is dropped.
         let (close, closed) = std::sync::mpsc::channel::<()>();
         let (client, link_address) = (&client, &link_address);
         scope.spawn(move || {

@@ -442,7 +442,8 @@ fn older_owner_of_the_client_is_fenced_by_a_newer_one() {
         assert!(Instant::now() < deadline, "{}", old.status());
     }
     assert!(matches!(old.send(b"late"), Err(SendError::Stopped(Stopped::Fenced))));
-    // The events from before the end are not lost behind it.
+    // Rule: the fenced client still gets the events from before it was fenced, and only then the
+    // error that the link has stopped.
     let mut events = Vec::new();
     let ended = loop {
         match old.next_event(soon()) {

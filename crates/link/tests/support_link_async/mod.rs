@@ -71,7 +71,7 @@ pub fn client(ground: &Ground, config: Config) -> Client {
 }
 
 /// Makes a server and a client, each with a group of its own, and a link between them. Returns
-/// both, and both ends of the link.
+/// server, client and both ends of the link.
 pub fn ends(ground: &Ground, config: &Config) -> Ends {
     let (server, client) = (server(ground, config.clone()), client(ground, config.clone()));
     let link = client.connect(server.local_address(), "bob", "orders").unwrap();
