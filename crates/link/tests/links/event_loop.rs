@@ -132,7 +132,7 @@ fn clients(
         sessions.push(driven.events.connect(session_address, &config, tag).unwrap());
     }
     // Each stream gets a tag of its own in the event loop. Opening a stream does not wait, because
-    // the session has room for the records of all of them.
+    // the session has room for the records that open all its streams.
     for (session, tags) in sessions.iter().zip((10_000..).step_by(1000)) {
         for tag in tags..tags + STREAMS {
             streams.insert(tag, Conversation::new(session.try_open(b"", tag).unwrap()));

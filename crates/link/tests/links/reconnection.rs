@@ -302,7 +302,8 @@ fn reply_and_its_request_are_committed_together() {
     let Pair { server, served, link } = ground.pair(&config);
     link.send(b"question").unwrap();
     let question = served.recv_deadline(soon()).unwrap().unwrap();
-    // The client is closed here, so no process receives the reply before the link is opened again.
+    // The client's end is dropped, so no process receives the server's reply before the link is
+    // opened again.
     drop(link);
     question.reply(b"answer").unwrap();
     let bytes = served.unacked_bytes().unwrap();
