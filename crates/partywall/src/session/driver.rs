@@ -255,8 +255,8 @@ impl Driver {
     pub(crate) fn close_step(&mut self) -> Closing {
         let deadline = *self.closing_until.get_or_insert_with(|| Instant::now() + CLOSING_MAX);
         if Instant::now() >= deadline {
-            // The drop of the driver, in the thread of a loop or of tokio, must not wait for the
-            // peer once more.
+            // Dropping the driver, in the thread of an event loop or of tokio, must not wait for
+            // the peer once more.
             self.wire.give_up_end();
             return Closing::Done;
         }
@@ -378,7 +378,8 @@ impl Drop for Driver {
             self.finish(SessionError::closed_here());
         }
         // The outbox is not locked while this thread waits. Users of the session lock the outbox
-        // when they drop a stream, perhaps in tasks whose threads a peer in the same process needs.
+        // when they drop a stream. The lock would block their threads, which a peer in the same
+        // process may need.
         let deadline = self.closing_until.unwrap_or_else(|| Instant::now() + CLOSING_MAX);
         while !self.is_outbox_closed
             && self.shared.outbox().begin_close()
