@@ -26,7 +26,7 @@
 //!
 //! - A reference to the value exists only while the thread with the reference is inside, or while
 //!   it holds the mutex and no thread is favoured.
-//! - Only the thread that holds the mutex touches `held`.
+//! - Only the thread that holds the mutex touches `held`, the field that stores the mutex's guard.
 
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
@@ -71,8 +71,8 @@ unsafe impl<T: Send> Send for Biased<T> {}
 // through the flag that its revocation waits for.
 unsafe impl<T: Send> Sync for Biased<T> {}
 
-// A thread that panics while it is inside leaves the value as it is. The lock stays usable, because
-// it has no poisoning.
+// A thread that panics while it holds the lock leaves the value as it is. The lock stays usable,
+// because it has no poisoning.
 impl<T> UnwindSafe for Biased<T> {}
 impl<T> RefUnwindSafe for Biased<T> {}
 
@@ -135,7 +135,7 @@ impl<T> Biased<T> {
     /// # Panics
     ///
     /// If the calling thread holds the lock already and is favoured; a thread that is not favoured
-    /// deadlocks, as with any mutex. Also if called within [`locking_nothing`].
+    /// deadlocks, as with any mutex. The call also panics within [`locking_nothing`].
     #[inline]
     pub fn lock(&self) -> BiasedGuard<'_, T> {
         match self.bias.enter(thread_number()) {
@@ -179,7 +179,8 @@ impl<T> Biased<T> {
         assert!(!habits.is_in_doubt, "membarrier(2) is no longer allowed in this process");
         let is_in_doubt = &mut habits.is_in_doubt;
         let barrier = || {
-            // `is_in_doubt` stays set if the barrier panics, because mutual exclusion is then lost.
+            // The flag `is_in_doubt` stays set if the barrier panics: mutual exclusion is then
+            // lost, and later attempts to lock have to panic.
             *is_in_doubt = true;
             barrier_in_all_threads();
         };
@@ -196,8 +197,8 @@ impl<T> Biased<T> {
         // lock for `'a`.
         let habits =
             unsafe { transmute::<MutexGuard<'a, Habits>, MutexGuard<'static, Habits>>(habits) };
-        // SAFETY: this thread holds the mutex, and `held` is empty, because unlocking takes its
-        // content out.
+        // SAFETY: this thread holds the mutex, so no other thread uses the field `held`. The field
+        // is empty, because unlocking takes its content out.
         let held = unsafe { &mut *self.held.get() };
         held.write(habits);
         BiasedGuard { lock: self, inside: None, marker: PhantomData }
@@ -210,9 +211,10 @@ impl<T> Biased<T> {
     /// that called `hold`.
     unsafe fn take_held(&self) -> MutexGuard<'_, Habits> {
         // SAFETY: this thread has held the mutex since it called `hold`, so no other thread uses
-        // `held`.
+        // the field `held`.
         let held = unsafe { &*self.held.get() };
-        // SAFETY: `hold` has initialised `held`, and the caller takes its content once.
+        // SAFETY: `hold` has stored the mutex's guard in the field `held`, and the caller takes it
+        // out once.
         unsafe { held.assume_init_read() }
     }
 
@@ -278,7 +280,8 @@ impl<'a, T> BiasedGuard<'a, T> {
         // The guard is forgotten, because dropping it would unlock the value a second time.
         std::mem::forget(self);
         // SAFETY: the guard's `inside` is `None` (asserted), so `hold` made the guard, on this
-        // thread. The guard is never dropped, so its content is taken once.
+        // thread. The guard is never dropped, so the mutex's guard that `hold` stored is taken out
+        // once.
         let habits = unsafe { lock.take_held() };
         let mut habits = match timeout {
             None => changed.wait(habits).unwrap_or_else(PoisonError::into_inner),

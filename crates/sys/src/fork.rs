@@ -54,9 +54,9 @@ impl ForkGuard {
         if ptr::eq(word, &NEVER_WIPED) {
             return ForkGuard { word, value: asked_pid() };
         }
-        // ORDER: Relaxed, in `current` and in `is_child`: the word guards no other memory. Within
-        // one process the word changes only from 0, before the first guard exists; across fork()
-        // the kernel orders the change.
+        // ORDER: Relaxed, for all accesses to the word of the fork guards: the word guards no other
+        // memory. Within one process the word changes only from 0, before the first guard exists;
+        // across fork() the kernel orders the change.
         let seen = word.load(Ordering::Relaxed);
         if seen != 0 {
             return ForkGuard { word, value: seen };

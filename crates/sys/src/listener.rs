@@ -241,8 +241,8 @@ fn unix_label(path: &Path) -> String {
 /// Whether the error `errno` of `accept` concerns only the connection that `accept` would have
 /// returned, not the listener.
 fn is_of_one_connection(errno: Errno) -> bool {
-    // accept(2) lists these errors: Linux reports pending network errors of the new connection as
-    // errors of `accept`.
+    // The manual page accept(2) lists the errors of one connection: Linux reports pending network
+    // errors of the new connection as errors of `accept`.
     matches!(
         errno,
         Errno::AGAIN

@@ -98,8 +98,9 @@ static OWN: OwnValues =
     OwnValues(RwLock::new(OwnProcess { word: 0, has_own_proc: None, namespaces: None }));
 
 impl OwnValues {
-    /// Returns the value that `known` finds among the kept values. If `known` finds none, `find`
-    /// reads the value from `/proc`, and the value is kept unless it is `None`.
+    /// Returns a value of this process from `/proc`: the stored one, which `known` looks up, or
+    /// else the one that `find` reads from `/proc` now. A value that was read is stored unless it
+    /// is `None`.
     fn get<T>(
         &self,
         known: impl Fn(&OwnProcess) -> Option<T>,

@@ -20,7 +20,7 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// Creates an unarmed timer.
+    /// Creates a timer that does not fire until [`set`](Timer::set) chooses a time.
     ///
     /// # Errors
     ///

@@ -104,8 +104,8 @@ struct State {
     queue: LossyQueue,
     /// Buffer for header and payload of the record that is being sent.
     scratch: Vec<u8>,
-    /// Whether a thread flushes the queue without holding the lock of this state. Other threads
-    /// then only append to the queue.
+    /// Whether a thread flushes the queue, for which it does not hold the sender's lock. Other
+    /// threads then only append to the queue.
     is_flushing: bool,
     /// Whether the receiver is gone, so that every record is dropped.
     is_over: bool,
@@ -116,8 +116,8 @@ struct State {
 const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Most queued records that one call of `log` sends, so that the call stays short.
 const DRAIN_MAX: usize = 32;
-/// Most attempts to send one record while another thread's flush uses the channel. After them, the
-/// record counts as one without room.
+/// Most attempts to send one record while a flush by another thread uses the channel. After them,
+/// the record is treated as if the channel had no room.
 const BUSY_ATTEMPTS: u32 = 100;
 /// Largest capacity in bytes that the buffer `scratch` keeps between two records, so that one long
 /// record does not occupy memory for ever.

@@ -31,11 +31,11 @@ pub(crate) struct ReceiveDriver<'a> {
 }
 
 impl ReceiveDriver<'_> {
-    /// Passes the next message to `sink` if one has arrived, and returns what `sink` made of it.
-    /// Returns `None` if the peer has finished its stream.
+    /// Passes the next message, if one has arrived, to `sink`, which reads or copies it, and
+    /// returns the result of `sink`. Returns `None` if the peer has finished its stream.
     pub(crate) fn try_recv<T: Sink>(&self, mut sink: T) -> Result<Option<T::Output>, TryRecvError> {
-        // If `sink` takes no message, it is dropped only after the lock is released, because its
-        // destructor may use the link.
+        // If `sink`, which may hold the application's code, takes no message, it is dropped only
+        // after the link's lock is released: its destructor may use the link.
         match self.next_now(self.end.lock()?, &mut sink, false) {
             Some(found) => Ok(Some(found)),
             None => self.found_none(),
@@ -64,9 +64,9 @@ impl ReceiveDriver<'_> {
             return Err(stopped.into());
         }
         if state.core()?.take_finished() {
-            // `take_finished` reports only once that the peer has finished its stream. So the turn
-            // of the reactor below, which may fail, must not come first: its error would hide that
-            // report.
+            // `take_finished` reports only once that the peer has finished its stream. So this
+            // check comes before the poll of the group's sockets, which may fail: its error would
+            // hide that report.
             return Ok(None);
         }
         // If no thread blocks on the link's group, only this call can connect, or notice that the
@@ -125,8 +125,8 @@ impl ReceiveDriver<'_> {
     ) -> Result<Option<T::Output>, RecvError> {
         let mut is_first = true;
         let found = self.end.waiter().wait_for(deadline, Waits::ForRecords, |state| {
-            // The socket was read just before this loop, so the first check need not read it. Bytes
-            // that arrive from now on wake a sleeping thread.
+            // The connection's socket was read just before this loop, so the loop's first check
+            // need not read the socket. Bytes that arrive from now on wake a sleeping thread.
             let is_read = std::mem::take(&mut is_first) && !state.is_shared();
             let found = if is_read {
                 self.take_here(state, &mut sink)
@@ -164,9 +164,9 @@ impl ReceiveDriver<'_> {
         if found.is_some() {
             if self.end.wakeups().is_poll_due(&mut state, true) {
                 drop(state);
-                // An error of this turn, in which the reactor handles ready sockets, is dropped:
-                // returning it would lose the message. The next thread that blocks on the group
-                // gets the same error.
+                // An error of handling the group's ready sockets is dropped, because returning it
+                // would lose the message. The next thread that blocks on the group gets the same
+                // error.
                 let _ = self.end.group.reactor.try_turn(Before::Polling);
             } else if T::ACKS {
                 state.open_fast_path(&self.end.config);
@@ -352,7 +352,7 @@ pub(crate) struct MessageInfo {
 pub(crate) trait Sink {
     type Output;
 
-    /// Whether the message counts as acknowledged once [`take`](Self::take) has returned.
+    /// Whether a delivered message counts as acknowledged once [`take`](Self::take) has returned.
     const ACKS: bool = false;
 
     fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> Self::Output;
@@ -388,7 +388,8 @@ impl<R, F: FnOnce(&[u8], &MessageInfo) -> R> Sink for ReadSink<F> {
             Payload::Own(bytes) => bytes,
         };
         let Some(read) = self.read.take() else { unreachable!("one message is taken") };
-        // This thread holds the lock of the link, so `read` must not use the link.
+        // The calling thread holds the lock of the link, so the application's code `read` must not
+        // use the link: it would wait for the lock endlessly.
         locking_nothing(|| read(bytes, &info))
     }
 }
@@ -441,8 +442,8 @@ impl Drop for Taking<'_, '_> {
     }
 }
 
-/// Wakes threads that wait for room for a reply. A message to which one of them replies may just
-/// have been acknowledged by another thread: the wait then ends with an error.
+/// Wakes threads that wait for room for a reply. Another thread may just have acknowledged the
+/// request that such a reply answers: the reply then fails.
 #[inline]
 fn notify_replying(state: &Locked<'_>) {
     if state.wakeups.replying > 0 {

@@ -96,8 +96,8 @@ impl Waiter<'_> {
         }
         let (polls, is_there) = poll_record(state, POLLS_SOON);
         if is_there {
-            // The pacer, which sets the pauses before waits, counts this short poll as a wait. It
-            // asks for no pause before such a poll, so its result is ignored.
+            // The pacer, which sets the pauses before waits, counts this short poll as a wait. The
+            // pacer asks for no pause before a short poll, so its result is ignored.
             let _ = state.pacing.pacer.before_wait(self.end.config.wait);
             state.pacing.pacer.count_misses(polls);
         }
@@ -153,8 +153,9 @@ impl Waiter<'_> {
                 found = check(&mut state);
             }
             if found.is_some() {
-                // The spinner is returned to the state here, because this thread holds the lock
-                // already. Otherwise dropping the guard `turn` would take the lock again.
+                // The thread returns the spinner to the state now, while it holds the lock of the
+                // link. Otherwise the guard `turn`, which returns the spinner when it is dropped,
+                // would take the lock again.
                 state.pacing.spinner = turn.spinner.take();
             }
             state.pacing.checked(waits, found.is_some())
@@ -179,9 +180,9 @@ impl Waiter<'_> {
     ) -> Option<R> {
         loop {
             if let Some(found) = check(state) {
-                // The event may have come while this end was declared awake to the peer and other
-                // threads slept. So this end is put on the reactor's list of sources that declare
-                // themselves asleep before any thread sleeps again.
+                // The event for which the thread waited may have come while this end was declared
+                // awake to the peer and other threads slept. So this end is put on the reactor's
+                // list of sources that declare themselves asleep before any thread sleeps again.
                 self.end.wakeups().arm_later(state);
                 return Some(found);
             }

@@ -54,8 +54,9 @@ pub struct Link {
     pub(crate) handle: Arc<Handle>,
 }
 
-/// The application's right to use a link, shared by its sender, its receiver and its messages.
-/// Dropping the last one gives the right back.
+/// The application's right to use a link, shared by its sender, its receiver and its messages. When
+/// the last of these objects is dropped, the right ends, and the link is closed or returned to its
+/// server.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) end: Arc<Endpoint>,

@@ -87,8 +87,8 @@ pub(crate) struct StoreParts {
     /// The parts of the store by which a peer can map and read it; `None` if the store cannot be
     /// mapped.
     pub export: Option<Export>,
-    /// Whether the store was adopted after another boot with only what it proves, and no
-    /// application has taken the events about that.
+    /// Whether the store was adopted after another boot with only the messages that it proves
+    /// whole, and no application has taken the events about that.
     pub is_adopted: bool,
     /// Whether this process made the store's file, although the link had a file before in this
     /// boot.
@@ -141,8 +141,8 @@ impl StoreParts {
     /// Returns `None` if no ring or slab can have these sizes, or memory is insufficient.
     pub(crate) fn on_heap(sizes: Sizes, inline_max: usize) -> Option<Self> {
         let ring_size = RingSize::new(sizes.ring)?;
-        // The call first checks that so much memory is available, because a failed allocation would
-        // abort the process.
+        // The available memory is checked before ring and slab are allocated, because a failed
+        // allocation would abort the process.
         sizes.ring.checked_add(sizes.slab).filter(|bytes| memfd::is_available(*bytes))?;
         let store_id = StoreId(u128::from_le_bytes(nonce()));
         Some(Self {
@@ -277,8 +277,8 @@ impl Store {
     pub(crate) fn publish_stream(&mut self, stream: StreamId) {
         if let Some(exported) = &mut self.exported {
             exported.stream.publish(0, stream.0.get());
-            // The fence orders the two stores: a peer that sees a byte of the new stream also sees
-            // this stream id (SPEC 16.4).
+            // The fence orders the store of the stream id before later stores into the ring: a peer
+            // that sees a byte of the new stream also sees the new stream's id (SPEC 16.4).
             exported.stream.order_stores();
         }
     }

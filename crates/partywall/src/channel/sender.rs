@@ -316,7 +316,8 @@ impl Sender {
             return Ok(Readiness::Ready);
         }
         // Another thread may have dropped an owned reservation after the failed attempt, and its
-        // memory may suffice now. `sleep` above has consumed the notification of that drop.
+        // memory may suffice now. The call of `sleep` before has consumed the notification of that
+        // drop.
         if end.take_back() && !seeded_fault("no_look_for_given_back") {
             return Ok(Readiness::Ready);
         }
@@ -408,7 +409,8 @@ impl Sender {
         }
     }
 
-    /// Returns the sending end of the transport, or `Full` if `shared` has converted this sender.
+    /// Returns the sending end of the transport, or the error `Full` if `Sender::shared` has
+    /// converted this sender into a shared one.
     #[inline]
     pub(super) fn end(&mut self) -> Result<&mut AnySender, NotSent> {
         let end = self.end.as_mut().ok_or(NotSent::Full)?;

@@ -137,7 +137,7 @@ const fn fits(window: u64, outstanding: u64, cost: u64) -> bool {
     outstanding <= window / 2 || outstanding.saturating_add(cost) <= window
 }
 
-// The models under shuttle are built without proptest.
+// The test needs the crate proptest, without which the models under shuttle are built.
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;

@@ -396,7 +396,8 @@ impl SendHalf {
         let mut attempted = flushed
             .and_then(|()| outbox.send(stream.number, credit, |wire| attempt(wire, outgoing)));
         if credit.is_some() && attempted.is_err() {
-            // The credit for the peer must not wait until the message can be sent.
+            // The credit for the peer must not wait until the message can be sent, so a record of
+            // its own will carry the credit.
             stream.lock().credit_pending = true;
             outbox.list(stream);
             if matches!(attempted, Err(NotSent::TooLarge(_))) {

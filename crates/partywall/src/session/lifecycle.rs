@@ -208,7 +208,7 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// Handles END from the peer: the stream's number is free again.
+    /// Applies an END record from the peer: the stream's number is free again.
     pub(crate) fn received_end(&mut self, stream: u32) -> Result<(), Violation> {
         if !self.is_opener {
             return Err(Violation::Stream { stream, what: "is ended by its opener" });

@@ -182,8 +182,8 @@ impl Outbox {
         self.waiters.push((self.last_ticket, context.waker().clone()));
     }
 
-    /// Registers the waker of a user that waits for room without a ticket, unless the same waker is
-    /// registered already.
+    /// Registers the waker of a user that waits for room, unless the same waker is registered
+    /// already. The user gets no ticket, so it cannot remove the waker.
     pub(crate) fn await_any_room(&mut self, context: &Context<'_>) {
         if !self.waiters.iter().any(|(_, waker)| waker.will_wake(context.waker())) {
             self.await_room(&mut None, context);

@@ -77,7 +77,8 @@ fn dropped_reservation_is_free_for_the_next_message() {
             reserved.push(sender.try_reserve_owned(BLOCK).unwrap());
         }
         drop(reserved);
-        // A call that sends a copy can use the memory of the dropped reservations as well.
+        // Expected: the memory of dropped reservations can also be used by `try_send`, which sends
+        // a copy.
         sender.try_send(&[1; BLOCK]).unwrap();
         sender.trim().unwrap();
         assert!(sender.stats().memory_used_bytes < 2 * BLOCK as u64, "{}", kind.name());

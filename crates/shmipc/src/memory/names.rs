@@ -139,7 +139,7 @@ pub enum NameError {
     TooLong {
         /// The refused prefix.
         prefix: String,
-        /// Length of the prefix with token and process id, in bytes.
+        /// Length in bytes of the refused prefix, with the token and process id that follow it.
         bytes: usize,
     },
 }

@@ -190,7 +190,8 @@ impl Geometry {
         self.lists.iter().map(|list| u64::from(list.slices)).sum()
     }
 
-    /// The list whose area contains byte `offset`, and the slice whose header begins at that byte.
+    /// Index of the list whose area contains byte `offset` of the region, and index of the slice
+    /// whose header begins at that byte; `None` if no slice begins there.
     #[inline]
     pub fn locate(&self, offset: u32) -> Option<(usize, u32)> {
         // A region has only a few lists, and most slices are in the first one, so this search is
@@ -265,7 +266,7 @@ pub enum PlanError {
         /// The requested size of the region, in bytes.
         bytes: usize,
     },
-    /// There is no class of slices, or there are too many classes.
+    /// The settings have no class of slices, or too many classes.
     #[error("{count} slice classes: choose 1 to {LISTS_MAX}")]
     ClassCount {
         /// The requested number of classes of slices.

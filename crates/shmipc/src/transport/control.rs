@@ -13,7 +13,8 @@
 //!
 //! # Invariants
 //!
-//! - An observer is called without any lock of the connection, because it may write.
+//! - No lock of the connection is held during a call of the observer, because the observer may
+//!   write to the connection, which locks.
 //! - Messages that a [`Control`] writes are in order with all other messages of the connection on
 //!   the socket.
 
@@ -105,8 +106,8 @@ impl Control {
 
     /// Whether the peer has sent a Polling message on this connection.
     pub(crate) fn has_polled(&self) -> bool {
-        // ORDER: Relaxed: a caller that reads a stale value is notified later, by the observer's
-        // `polled`, under the observer's lock.
+        // ORDER: Relaxed: a caller that reads a stale `false` learns of the Polling message later,
+        // when the receiver calls `polled` of the observer, under the observer's lock.
         self.has_polled.load(Ordering::Relaxed)
     }
 
@@ -139,8 +140,8 @@ impl Control {
         let Some(outlet) = self.outlet.upgrade() else { return };
         let written = outlet.with(write);
         if written.is_ok() && outlet.keeps() {
-            // The socket has not accepted all bytes. The driver is woken, and writes the rest once
-            // the socket has room.
+            // The socket has not accepted all bytes. The session's driver, the thread or task that
+            // moves its messages, is woken and writes the rest once the socket has room.
             self.driver_waker.wake();
         }
     }
@@ -149,7 +150,8 @@ impl Control {
         self.counters.add(what, 1);
     }
 
-    /// Number of messages of this connection that used the socket, in both directions.
+    /// Number of messages of this connection that used the socket instead of shared memory, in both
+    /// directions.
     #[cfg(feature = "tokio")]
     pub(crate) fn fallbacks(&self) -> u64 {
         self.counters.fallbacks()
@@ -193,7 +195,8 @@ impl Control {
 /// Functions that the connection's receiver calls.
 impl Control {
     pub(super) fn polled(&self) {
-        // ORDER: Relaxed, as in `has_polled`: the observer's lock orders the notification.
+        // ORDER: Relaxed: the swap only finds out whether this Polling message is the first. The
+        // lock of the connection's observer orders the notification that follows.
         if !self.has_polled.swap(true, Ordering::Relaxed) {
             self.observer.polled(self);
         }

@@ -19,8 +19,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub(super) struct Streams {
     table: Mutex<Table>,
-    /// Whether the data of any stream of the connection uses or has used the socket. While it is
-    /// `false`, a sender needs no lock to learn that a stream's data uses the ring.
+    /// Whether the data of any stream of the connection uses or has used the socket. While the flag
+    /// is `false`, a sender needs no lock to learn that a stream's data uses the ring.
     has_fallen: AtomicBool,
 }
 
@@ -166,7 +166,8 @@ impl Table {
 /// The id of the first stream that a side opens, as in other implementations.
 const FIRST_NAME: u32 = 2;
 /// Number of closed streams whose id is remembered, if the ring's capacity is not larger. With a
-/// larger ring it is that capacity, because that many elements of closed streams may be in flight.
+/// larger ring the number is the ring's capacity, because so many elements of closed streams may be
+/// in flight.
 const CLOSED_MIN: usize = 1 << 16;
 
 #[cfg(test)]

@@ -8,7 +8,8 @@
 //!
 //! A creator that does not use [`CreatedFile`](super::CreatedFile) locks no file. When a creator is
 //! killed, its socket may hang up shortly before the kernel releases its locks, hence the second
-//! check. This module checks no owner: the code that opened the file did.
+//! check. This module does not check whose file it is: the code that opened the file has checked
+//! its owner.
 //!
 //! # Invariants
 //!

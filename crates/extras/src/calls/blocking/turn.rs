@@ -34,8 +34,8 @@ impl<T> Turn<T> {
         Self { place: Mutex::new(place), returned: Condvar::new() }
     }
 
-    /// Takes the value. Waits until other threads have returned it; returns `None` if none has by
-    /// `deadline`.
+    /// Takes the value. If another thread has taken it, waits until that thread returns it; returns
+    /// `None` if the value is not free before `deadline`.
     pub(super) fn take(&self, deadline: Option<Instant>) -> Option<Taken<'_, T>> {
         let is_away = |place: &mut Place<T>| place.value.is_none();
         let value = wait_while(&self.returned, self.lock(), deadline, is_away).value.take()?;
