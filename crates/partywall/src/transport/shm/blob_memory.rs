@@ -136,8 +136,8 @@ impl BlobMemory {
             self.note_idle(notified_at);
             return Ok(block);
         }
-        // Blocks that the receiver has released are taken back first. At the limit of blocks, one
-        // of them may suffice.
+        // Blocks that the receiver has released are taken back first. If the limit of blocks is
+        // reached, one of the returned blocks may suffice.
         self.reclaim()?;
         self.take_back(shm);
         if let Some(block) = self.slab.allocate(len) {
