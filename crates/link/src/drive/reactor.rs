@@ -55,8 +55,9 @@ pub(crate) enum Before {
     Polling,
     /// The thread sleeps in `epoll_wait` during this turn.
     Sleeping,
-    /// The thread is in an external event loop of the application. After the turn it checks which
-    /// links have events, and then sleeps in that loop until the reactor's descriptor is ready.
+    /// The thread is in an external event loop of the application. After this poll of the reactor
+    /// it checks which links have events, and then sleeps in its own loop until the reactor's
+    /// descriptor is ready.
     SleepingExternally,
 }
 
@@ -112,8 +113,9 @@ struct Leadership {
     is_taken: bool,
     next_ticket: u64,
     waiting: BTreeMap<u64, Arc<dyn Wake>>,
-    /// The buffers for the sources and timers that are ready in one turn of the reactor. They are
-    /// kept here while no thread leads (polls for the group).
+    /// The buffers for the sources and timers that are ready in one poll of the reactor. While no
+    /// thread leads (polls for the group), this field keeps the buffers; a leader has them
+    /// meanwhile.
     lists: Lists,
 }
 
@@ -441,9 +443,10 @@ impl Leader<'_> {
         if reactor.has_external_loop()
             && !(registry.unsettled.is_empty() && registry.unarmed.is_empty())
         {
-            // This turn has done the work of the lists `unsettled` (sources with postponed work)
-            // and `unarmed` (sources that the peer does not notify yet). Since then other sources
-            // were added, so the external event loop is woken, to settle and arm them.
+            // This poll of the reactor has done the work of the lists `unsettled` (sources with
+            // postponed work) and `unarmed` (sources that the peer does not notify yet). Since then
+            // other sources were added, so the external event loop is woken, to settle and arm
+            // them.
             reactor.notify_external_loop();
         }
         handled

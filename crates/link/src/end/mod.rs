@@ -317,7 +317,8 @@ impl Endpoint {
                     reading = Reading { end: self };
                     let read = FastPath::read(core, record, |bytes, token| {
                         let info = MessageInfo { token, attempt: 1, is_acked: false };
-                        // This thread holds the lock of the link, so `read` must not use the link.
+                        // The calling thread holds the lock of the link, so the application's code
+                        // `read` must not use the link: it would wait for the lock endlessly.
                         locking_nothing(|| read(bytes, &info))
                     });
                     std::mem::forget(reading);
@@ -591,7 +592,7 @@ impl Drop for Reading<'_> {
 
 impl Entered for State {
     /// Closes the fast path (the short code path for one message) if it is open, and updates the
-    /// state with the messages that were sent and received there.
+    /// state of the link with the messages that were sent and received on that path.
     #[inline]
     fn entered(&mut self) {
         if self.core.as_deref().is_some_and(FastPath::is_in_use) {

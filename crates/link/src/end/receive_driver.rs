@@ -125,8 +125,8 @@ impl ReceiveDriver<'_> {
     ) -> Result<Option<T::Output>, RecvError> {
         let mut is_first = true;
         let found = self.end.waiter().wait_for(deadline, Waits::ForRecords, |state| {
-            // The socket was read just before this loop, so the first check need not read it. Bytes
-            // that arrive from now on wake a sleeping thread.
+            // The connection's socket was read just before this loop, so the loop's first check
+            // need not read the socket. Bytes that arrive from now on wake a sleeping thread.
             let is_read = std::mem::take(&mut is_first) && !state.is_shared();
             let found = if is_read {
                 self.take_here(state, &mut sink)
@@ -388,7 +388,8 @@ impl<R, F: FnOnce(&[u8], &MessageInfo) -> R> Sink for ReadSink<F> {
             Payload::Own(bytes) => bytes,
         };
         let Some(read) = self.read.take() else { unreachable!("one message is taken") };
-        // This thread holds the lock of the link, so `read` must not use the link.
+        // The calling thread holds the lock of the link, so the application's code `read` must not
+        // use the link: it would wait for the lock endlessly.
         locking_nothing(|| read(bytes, &info))
     }
 }

@@ -56,7 +56,7 @@ impl Shutdown<'_> {
             result = result.and(left);
             cores.extend(core.map(|core| *core));
         }
-        // Writing the files to the disk may take long, so no lock is held here.
+        // Writing the link files to the disk may take long, so no link is locked meanwhile.
         let closed = LinkState::close_all(cores);
         result = result.and(closed.map_err(|error| Stopped::System(Arc::new(error)).into()));
         // Other owners may open the link files only after these were written to the disk. So only

@@ -153,8 +153,9 @@ impl Waiter<'_> {
                 found = check(&mut state);
             }
             if found.is_some() {
-                // The spinner is returned to the state here, because this thread holds the lock
-                // already. Otherwise dropping the guard `turn` would take the lock again.
+                // The thread returns the spinner to the state now, while it holds the lock of the
+                // link. Otherwise the guard `turn`, which returns the spinner when it is dropped,
+                // would take the lock again.
                 state.pacing.spinner = turn.spinner.take();
             }
             state.pacing.checked(waits, found.is_some())

@@ -249,8 +249,8 @@ impl Conn {
     /// Returns the place, in the records of our ring, of the next byte to write.
     ///
     /// The peer may have acknowledged more since it stated where to resume, and a later frame says
-    /// so (SPEC 12.2). The records up to there may be freed, so the place moves forward to the
-    /// base, the first record kept.
+    /// so (SPEC 12.2). The records before that higher position may be freed, so the place moves
+    /// forward to the base, the first record kept.
     fn cursor(&self, retained: &Retained) -> Option<SendCursor> {
         let cursor = self.cursor?;
         let base = retained.base();
@@ -287,7 +287,7 @@ impl Conn {
             return Ok(used);
         }
         // If control frames wait because a record was written in part, only the rest of that record
-        // is added, as one slice.
+        // is written before them, as one slice.
         let rest = &mut slices[used..];
         let count = rest.len().min(if within && !control.is_empty() { 1 } else { usize::MAX });
         let records = cursor.slices(retained, bytes_max, &mut rest[..count]);

@@ -86,7 +86,7 @@ struct Queued {
 struct InFlight {
     start: Position,
     /// Position at which the message's record ends. No record ends at the start of a stream, so
-    /// that position means that no message is in flight.
+    /// position 0 means that there is no such message.
     end: Position,
     digest: RecordDigest,
     entry: Entry,
@@ -367,7 +367,7 @@ impl Inbox {
         Some(AckedOffset { stream, position: end, digest })
     }
 
-    /// Moves the message in flight, if there is one, into the queue.
+    /// Moves the message that was delivered without the queue, if there is one, into the queue.
     #[inline]
     fn queue_in_flight(&mut self) {
         if !self.in_flight.is_none() {
@@ -625,14 +625,16 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The entry of a message whose bytes have an allocation of their own, and are not in the log.
+    /// The place in the log of a message that is not in the log: its bytes have an allocation of
+    /// their own.
     const NONE: Self = Self { at: 0, len: 0 };
 
     const fn len(self) -> usize {
         self.len
     }
 
-    /// The place in the log of the rest of the message, after its first `bytes` bytes.
+    /// The place in the log of short messages of the rest of this message, after its first `bytes`
+    /// bytes.
     pub(super) const fn behind(self, bytes: usize) -> Self {
         let bytes = if bytes > self.len { self.len } else { bytes };
         Self { at: self.at + bytes as u64, len: self.len - bytes }
@@ -650,7 +652,7 @@ impl Log {
     }
 
     /// The memory of the log of short messages, to which the caller may append a message.
-    /// [`since`](Self::since) then returns the entry of that message.
+    /// [`since`](Self::since) then returns the place of that message in the log.
     #[inline(always)]
     pub(super) const fn room(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
@@ -663,7 +665,8 @@ impl Log {
         Entry { at: end, len: as_usize(self.end() - end) }
     }
 
-    /// The bytes of the message with this `entry`, which must not have been released yet.
+    /// The bytes of the message whose place in the log of short messages is `entry`. The log must
+    /// not have released them yet.
     #[inline]
     pub(super) fn get(&self, entry: Entry) -> &[u8] {
         self.range(entry).and_then(|range| self.bytes.get(range)).unwrap_or_default()
@@ -682,7 +685,8 @@ impl Log {
         self.bytes.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
     }
 
-    /// Releases the bytes of `entry` and of all earlier messages in the log of short messages.
+    /// Releases, in the log of short messages, the bytes of the message at the place `entry` and of
+    /// all earlier messages.
     #[inline]
     fn give_up(&mut self, entry: Entry) {
         self.head = entry.at + entry.len as u64;
@@ -839,8 +843,8 @@ const CAPACITY_KEPT: usize = 4 << 10;
 /// The inbox's queue moves its items to the front only if at least this number of places there is
 /// blank, so that it moves rarely.
 const BLANK_MIN: usize = 64;
-/// Number of places for which the inbox's empty queue keeps memory for later messages; memory
-/// beyond that is freed.
+/// Number of messages for which the inbox's queue keeps memory when it becomes empty; memory beyond
+/// that is freed.
 const PLACES_KEPT: usize = 32;
 
 #[cfg(test)]

@@ -485,8 +485,9 @@ impl PeerMemory {
             return None;
         }
         for _ in 0..CONSUMED_READS_MAX {
-            // `consumed_of` returns `None` while the peer writes the slots. The peer notifies this
-            // end afterwards, so the offset is read then.
+            // While the peer writes its acked offset into one of the two slots for it,
+            // `consumed_of` returns `None`. The peer notifies this end afterwards, and this end
+            // then reads the offset.
             if let Some(found) = consumed_of(&self.control) {
                 self.consumed_seen = Some(word);
                 let is_ours = found.record.stream.get() == stream.0.get();

@@ -151,9 +151,9 @@ impl Retained {
 
     /// Recovers the stream that this memory holds from `base` on, as the owner's state names it.
     ///
-    /// This call does not check the position `acked` of that state. If `acked` lies beyond the
-    /// recovered tail, the state is damaged, and [`acknowledged`](Self::acknowledged) returns an
-    /// error for it.
+    /// This call does not check the acknowledged position in the owner's state. If that position
+    /// lies beyond the recovered tail, the state is damaged, and
+    /// [`acknowledged`](Self::acknowledged) returns an error for it.
     ///
     /// # Errors
     ///
@@ -259,8 +259,8 @@ impl Retained {
     }
 
     /// Appends a message like [`append`](Self::append), but as a compact record without `ack` where
-    /// possible. The caller must have stored `ack` in the consumed slots, where the peer reads it,
-    /// before the call.
+    /// possible. The caller must have stored `ack` in the control page of this end's memory, where
+    /// the peer reads it, before the call.
     ///
     /// # Errors
     ///
@@ -801,7 +801,8 @@ impl Boundaries {
         self.tail = self.open;
     }
 
-    /// Drops the boundaries (the ends of the records) of the open batch.
+    /// Drops the boundaries (the noted ends of records) of the open batch, because the batch is
+    /// discarded.
     fn abort(&mut self) {
         self.open = self.tail;
         while self.inner.back().is_some_and(|boundary| boundary.position > self.tail.position) {

@@ -67,13 +67,14 @@ pub struct OwnFile {
     /// The header, owner record, state and consumed position of the link file when this process
     /// became the owner.
     pub image: Box<Image>,
-    /// The pair of slots in which each new state replaces the one before as a whole.
+    /// The pair of slots of the file for the state of the link: each new state replaces the earlier
+    /// one as a whole.
     pub state: StateSlots,
     /// The pair of slots with the position up to which this end has acknowledged the received
     /// stream (`consumed` in SPEC 13.5).
     pub consumed: ConsumedSlots,
-    /// The rest of the control page, from the word `asleep_records` on (SPEC 3.3). A peer reads
-    /// there whether this end sleeps.
+    /// The rest of the control page, from the word `asleep_records` on (SPEC 3.3). A peer reads in
+    /// that word whether this end sleeps.
     pub control: OwnMem,
     /// The memory of the record ring.
     pub ring: OwnMem,

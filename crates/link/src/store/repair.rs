@@ -147,7 +147,7 @@ pub enum RepairError {
     Copy {
         /// The path of the copy that could not be made.
         path: PathBuf,
-        /// The error of the system call.
+        /// The error of the system call that failed.
         cause: io::Error,
     },
 }

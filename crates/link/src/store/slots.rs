@@ -45,13 +45,13 @@ impl StateSlots {
         Self { page, in_force: Box::new(in_force) }
     }
 
-    /// The state image in force: the one that was committed last.
+    /// The state image in force: the image that was committed last.
     pub fn state(&self) -> &StateImage {
         &self.in_force
     }
 
-    /// Puts the whole `state` in force: writes it into the other slot with the next sequence
-    /// number, and then its seal. From then on a reader finds this state.
+    /// Puts the whole `state` in force: writes it, with the next sequence number, into the slot
+    /// that is not in force, and then its seal. From then on a reader finds this state.
     ///
     /// # Panics
     ///
@@ -86,8 +86,8 @@ pub struct ConsumedSlots<W = OwnMem> {
     /// `stream`, `start` and `since` of this struct describe the same slot record.
     sequence: u64,
     stream: u64,
-    /// The acknowledged position in the record in force, the newest complete one. The word of its
-    /// slot counts from this position.
+    /// The acknowledged position in the slot record in force, the newest complete one. The further
+    /// word of that slot counts bytes from this position.
     start: u64,
     /// The offset of the word that counts the bytes acknowledged since the record in force was
     /// committed.
@@ -185,7 +185,7 @@ impl<W: Words> ConsumedSlots<W> {
 }
 
 impl ConsumedSlots {
-    /// The slots of a new store, which record that nothing is acknowledged.
+    /// The slots for the acked offset of a new store, which say that nothing is acknowledged.
     pub fn fresh(mut line: OwnMem) -> Self {
         let nothing = ConsumedRecord::new(1, 0, 0, 0);
         line.write(index(slot_offset(index_of(1))), nothing.as_bytes());
@@ -193,14 +193,15 @@ impl ConsumedSlots {
     }
 }
 
-/// The memory of the slots. Tests implement this trait with a memory that keeps a copy of its
-/// contents after each store.
+/// The memory of the slots for the acked offset. Tests implement this trait with a memory that
+/// keeps a copy of its contents after each store.
 pub trait Words {
     /// Loads the word at `offset`, like the method `load` of [`OwnMem`].
     fn load(&self, offset: usize) -> u64;
-    /// Stores consecutive words in the memory of the slots, from `offset` on.
+    /// Stores consecutive words in the memory of the slots for the acked offset, from `offset` on.
     fn store_all(&mut self, offset: usize, words: impl ExactSizeIterator<Item = u64>);
-    /// Stores a word with Release: earlier stores become visible before it.
+    /// Stores a word in the memory of the slots with Release: earlier stores become visible before
+    /// this word.
     fn publish(&mut self, offset: usize, value: u64);
     /// Orders all later stores after all earlier ones.
     fn order_stores(&self);
@@ -244,8 +245,9 @@ pub fn consumed_of(control: &PeerMem) -> Option<Consumed> {
     })
 }
 
-/// Does the work of [`consumed_of`]: `records` copies the 128 bytes of both slots once, and `word`
-/// loads single words of these bytes afterwards.
+/// Does the work of [`consumed_of`], which reads the acked offset from its two slots: `records`
+/// copies the 128 bytes of both slots once, and `word` loads single words of these bytes
+/// afterwards.
 fn consumed_by(
     records: impl FnOnce(&mut [u8]),
     mut word: impl FnMut(usize) -> u64,

@@ -27,8 +27,8 @@ use tokio::task::coop::consume_budget;
 use super::group::GroupShared;
 use crate::{Observation, Observer, Snapshot, Stopped, WaitError};
 
-/// The notifications of one link: futures wait here, and are woken when the link has messages,
-/// events or other changes.
+/// The notifications of one link: futures of the link wait for them, and are woken when the link
+/// has messages, events or other changes.
 pub(super) struct Notices {
     pub(super) observer: Observer,
     pub(super) shared: Arc<GroupShared>,
@@ -79,7 +79,8 @@ impl Notices {
 
     /// Calls the operation `act`, and notifies futures of the changes.
     pub(super) fn act<R>(&self, act: impl FnOnce() -> R) -> R {
-        // The guard notifies the futures even if the application's code panics in `act`.
+        // The guard `_acting`, when dropped, notifies the link's futures, even if the application's
+        // code panics in `act`.
         let _acting = Acting { notices: self, before: self.observer.observe().ok() };
         act()
     }

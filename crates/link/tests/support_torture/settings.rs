@@ -83,7 +83,8 @@ impl Plan {
         }
     }
 
-    /// These settings as text, for an environment variable of the client and server processes.
+    /// The settings of a round as text, for an environment variable of the client and server
+    /// processes.
     pub fn words(&self) -> String {
         let mode = match self.mode {
             Mode::OneWay => 0,

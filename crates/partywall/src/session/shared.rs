@@ -191,8 +191,9 @@ impl SessionShared {
     pub(super) fn failed(&self, unsent: NotSent) -> SessionError {
         match unsent {
             NotSent::Fault(fault) => self.end(SessionError::Fault(Arc::new(fault))),
-            // The driver ends the session after it has delivered the messages received before the
-            // peer closed.
+            // An attempt to send that fails because the peer has closed does not end the session
+            // here. The driver ends the session after it has delivered the messages that arrived
+            // before the close.
             NotSent::Closed(closed) => {
                 let waiters = self.outbox().take_waiters();
                 wake(waiters);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! If the file size is limited, creating shared memory fails with an error that names the remedy.
-//! Without the library's check the kernel would send SIGXFSZ, which kills the process.
+//! If the library did not check the limit, the kernel would send SIGXFSZ, which kills the process.
 
 use partywall_sys::probe::{Feature, probe};
 use partywall_sys::{MemfdError, OwnMap};

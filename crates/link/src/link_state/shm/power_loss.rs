@@ -218,8 +218,8 @@ fn torn_state_is_refused_whatever_the_policy() {
 }
 
 /// Rule: a closed file is refused after a power loss if its page with the consumed position is
-/// older than the rest. If the file is adopted, its owner gets the event that messages may come
-/// again.
+/// older than its other pages. If the file is adopted, its owner gets the event that messages may
+/// come again.
 #[test]
 fn receiver_with_an_older_position_says_that_messages_come_again() {
     let disk = Disk::new();

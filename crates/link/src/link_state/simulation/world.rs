@@ -493,7 +493,7 @@ impl World {
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        // This is one step of an xorshift64 generator of random numbers.
+        // The three shifts are one step of an xorshift64 generator of random numbers.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
