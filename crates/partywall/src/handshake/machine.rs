@@ -38,7 +38,8 @@ pub(crate) enum Received {
     OtherVersion(u16, u16),
 }
 
-/// The first bytes of the peer, which do not begin with a tag of Partywall.
+/// The first bytes of a peer that uses another protocol: no frame of Partywall's handshake begins
+/// so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NotPartywall(pub Vec<u8>);
 
