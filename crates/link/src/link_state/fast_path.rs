@@ -143,8 +143,8 @@ impl FastPath {
     }
 
     /// Stores the position up to which messages were received and acknowledged in the inbox and in
-    /// the durable state, whose values are out of date while messages take the fast path. Returns
-    /// the numbers of messages and bytes since the last call.
+    /// the state for a later owner, whose values are out of date while messages take the fast path.
+    /// Returns the numbers of messages and bytes since the last call.
     pub(crate) fn settle(link: &mut LinkState) -> Traffic {
         let path = &mut link.fast_path;
         if let Some(reader) = &mut path.reader {

@@ -446,8 +446,8 @@ impl Retained {
         self.producer.prepare_ahead();
     }
 
-    /// Discards all messages of the open batch: they are not published yet, so no reader has seen
-    /// them.
+    /// Discards all messages of the open batch: they are not published yet, so neither the peer nor
+    /// a later owner sees any of them.
     pub fn abort(&mut self) {
         self.producer.abort();
         self.boundaries.abort();

@@ -51,7 +51,7 @@ impl StateSlots {
     }
 
     /// Puts the whole `state` in force: writes it, with the next sequence number, into the slot
-    /// that is not in force, and then its seal. From then on a reader finds this state.
+    /// that is not in force, and then its seal. From then on a later owner finds this state.
     ///
     /// # Panics
     ///
@@ -107,8 +107,8 @@ impl<W: Words> ConsumedSlots<W> {
         &self.found
     }
 
-    /// Makes it durable that `stream` is acknowledged up to `position`, and only then publishes the
-    /// position to the peer, which may free everything before it.
+    /// Stores for a later owner that `stream` is acknowledged up to `position`. Only then publishes
+    /// the position to the peer, which may free all records before it.
     #[inline]
     pub fn commit(&mut self, stream: u64, position: u64, digest: u32) {
         // If `position` is below `start`, the subtraction wraps to a value above `NEAR`. So a new

@@ -166,9 +166,9 @@ fn message_whose_reader_panics_is_received_next_again() {
     }
 }
 
-/// Rule: if the reader of one thread panics, the message goes to another thread that waits for a
-/// message. The message had arrived before that thread blocked, so no notification of its arrival
-/// wakes the thread.
+/// Rule: if the closure with which one thread reads a message in place panics, the message goes to
+/// another thread that waits for a message. The message had arrived before that thread blocked, so
+/// no notification of its arrival wakes the thread.
 #[test]
 fn message_whose_reader_panics_goes_to_a_waiting_thread() {
     for ground in Ground::all() {
@@ -187,8 +187,8 @@ fn message_whose_reader_panics_goes_to_a_waiting_thread() {
                 let mut has_panicked = false;
                 while !other.is_finished() {
                     let fails = AssertUnwindSafe(|| served.try_recv_with(panics));
-                    // The reader of this thread panics once; the message then goes to the blocked
-                    // thread.
+                    // The closure with which this thread reads the message panics once; the message
+                    // then goes to the blocked thread.
                     has_panicked = has_panicked || catch_unwind(fails).is_err();
                     if has_panicked {
                         break;
@@ -246,7 +246,8 @@ fn message_at_most_once_is_acked_before_it_is_read() {
                 catch_unwind(fails).unwrap_err();
             } else {
                 // With at-most-once delivery, the message is already acknowledged and copied when
-                // its reader is called. So the link is not locked, and the reader may use it.
+                // the closure that reads it is called. So the link is not locked, and the closure
+                // may use the link.
                 let read = |lies: MessageView<'_>| (served.stats().connections, lies.to_vec());
                 let (connections, bytes) =
                     served.recv_with_deadline(read, soon()).unwrap().unwrap();
