@@ -96,9 +96,10 @@ pub(super) struct Endpoint {
 /// A server, as its ends of links see it: they call these methods when a client attaches or a link
 /// is closed.
 pub(super) trait Home: Send + Sync {
-    /// Called when a client has attached to a link for which the application has no handle.
+    /// The end `link` calls this method when a client has attached to the link and the application
+    /// has no handle of it.
     fn attached(&self, link: Arc<Endpoint>);
-    /// Called when the application has closed the link whose end is `link`.
+    /// The end `link` calls this method when the application has closed its link.
     fn closed(&self, link: &Endpoint);
 }
 

@@ -65,8 +65,8 @@ impl Waiter<'_> {
         let spinner = if may_spin { state.pacing.spinner.take() } else { None };
         drop(state);
         if let Some(spinner) = spinner {
-            // The lock was released before this pause, so the pause does not delay another thread
-            // that sends.
+            // The link's lock was released before this pause of the receiving thread. So the pause
+            // does not delay another thread that sends.
             lag.into_iter().for_each(Pause::pause);
             let turn = SpinTurn { end: self.end, spinner: Some(spinner) };
             if let Some(found) = self.spin(deadline, waits, turn, &mut check)? {
@@ -253,8 +253,9 @@ fn poll(state: &mut Locked<'_>, waits: Waits, polls_max: u32) -> bool {
         return false;
     }
     let (polls, is_there) = poll_record(state, polls_max);
-    // If the record is there, the last poll found it and is not counted as a miss. The caller's
-    // next check finds the same record, and counts that success.
+    // The pacer counts polls that found no record (misses). If the record is there, the last poll
+    // found it and is no miss. The caller's next check finds the same record, and counts that
+    // success.
     state.pacing.pacer.count_misses(polls.saturating_sub(u32::from(is_there)));
     is_there
 }

@@ -162,8 +162,8 @@ impl LinkState {
         link.count_attempts();
         link.commit_state();
         // The delivered position of the previous owner is erased only after the commit that counts
-        // its deliveries as attempts. If this process is killed in between, they are counted twice,
-        // which is better than not at all.
+        // its deliveries as attempts. If this process is killed in between, these deliveries are
+        // counted twice, which is better than not at all.
         link.store.consumed.forget_delivered();
         link.store.publish_stream(link.retained.stream());
         if is_adopted {

@@ -260,8 +260,8 @@ impl World {
         self.retained().acknowledged(Position((acked.0 + more) & !63)).unwrap();
         let Some(base) = self.retained().trim_to() else { return };
         // The sender commits the new base (the position of the first kept record) by one store,
-        // before it reuses the room below. So a kill leaves the old or the new base, and both are
-        // checked.
+        // before it reuses the room below the new base. So a kill leaves the old or the new base,
+        // and both are checked.
         Self::expect(&self.memory.image(), self.state, &self.published());
         self.state.base = base;
         let before = self.kept.len();

@@ -56,8 +56,8 @@ fn messages_of_every_length_are_read_in_order() {
                 assert!(bytes == expected && last < Some(position));
                 last = Some(position);
                 // Rule: after `rewind`, which makes the link deliver its unacknowledged messages
-                // again, no message is received twice. Each was acknowledged when its reader
-                // returned.
+                // again, no message is received twice. Each was acknowledged when the closure that
+                // read it returned.
                 if number % 7 == 0 {
                     receiver.rewind().unwrap();
                 }
@@ -99,8 +99,8 @@ fn spinning_ends_pass_messages_on() {
     }
 }
 
-/// Whether `served` can receive a message without waiting. The reader that this check passes
-/// panics, so the message stays unacknowledged.
+/// Whether `served` can receive a message without waiting. The closure that this check passes to
+/// the receive call panics, so the message stays unacknowledged.
 fn is_there(served: &Link) -> bool {
     let fails = AssertUnwindSafe(|| served.try_recv_with(panics));
     catch_unwind(fails).is_err()
@@ -129,8 +129,8 @@ fn message_whose_reader_panics_is_received_next_again() {
                 assert!(is_there(&served), "{len} bytes");
             }
             assert_eq!(served.stats().messages_received, before + 6);
-            // Rule: a message whose reader panicked is received again by each kind of receive call,
-            // before the message that follows it.
+            // Rule: a message is received again if the closure that read it in place panicked: by
+            // each kind of receive call, before the message that follows it.
             link.send(&message(number + 1000, 10)).unwrap();
             match number % 4 {
                 0 => expect(number, len),
@@ -338,8 +338,8 @@ fn recv_with_future_reads_once_a_message_is_there() {
         for ground in Ground::all() {
             let Ends { server, client, served, link } = ends(&ground, &config());
             link.wait_attached().await.unwrap();
-            // A receive future that is dropped while it waits has never called its reader, and has
-            // received no message.
+            // A receive future that is dropped while it waits has received no message, and never
+            // called the closure that would read the message.
             let never = |_: MessageView<'_>| panic!("there is none");
             assert!(matches!(served.try_recv_with(never), Err(TryRecvError::Empty)));
             assert!(for_turns(10, served.recv_with(never)).await.is_none());

@@ -469,8 +469,8 @@ impl World {
         }
     }
 
-    /// Ends the connection `wire` at the end `side`, because `LinkState` has returned the reason
-    /// `end`.
+    /// Ends the connection `wire` at the end `side`, because the tested code has returned `end`,
+    /// the reason why the connection has to end.
     fn over(&mut self, wire: usize, side: usize, end: End) {
         match end {
             End::Violation(violation) => panic!("seed {}: {violation}", self.seed),
