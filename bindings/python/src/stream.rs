@@ -6,7 +6,8 @@
 //!   recv ─▶ try_recv ─▶ Empty ─▶ future of the Rust crate ─▶ wait
 //! ```
 //!
-//! A stream is whole until its first use, so that `calls.rs` can take it.
+//! A stream is split into its two directions at its first use. Before, `calls.rs` can take all of
+//! it.
 
 use crate::buffer::Payload;
 use crate::channel::DETACHED_COPY_MIN;
@@ -86,9 +87,9 @@ impl Stream {
         self.receiver.try_lock().map_err(|_| error::busy(py))
     }
 
-    /// Makes the exception of a sending call that finds no sender.
+    /// Makes the exception of a sending call on a stream that has no sender any more.
     fn no_sender(&self, py: Python<'_>) -> PyErr {
-        // A locked receiver is in use, so it is there.
+        // If the receiver is locked, another thread is using it, so the stream still has it.
         let receives = self.receiver.try_lock().map_or(true, |receiver| receiver.is_some());
         if self.is_finished.get().is_some() && receives {
             return error::finished_here(py, "stream");
@@ -109,13 +110,13 @@ impl Stream {
         received.map_err(|error| error::exception(py, &error))
     }
 
-    /// Whether a call that finds no room waits for it.
+    /// Whether a call that finds no room waits for room.
     const fn waits(&self, deadline: &Deadline) -> bool {
         !matches!(self.policy, BackPressure::Error) && !matches!(deadline, Deadline::Now)
     }
 
-    /// Sends the message in `reservation`, and returns the reservation if there was no time to
-    /// wait for room.
+    /// Sends the message in `reservation`. On an error, returns the reservation with it, unless the
+    /// call has waited for room: the message is then dropped.
     #[expect(clippy::result_large_err, reason = "the reservation is given back")]
     pub fn commit(
         &self,
@@ -193,9 +194,9 @@ impl Stream {
         Ok(message.map(|message| PyBytes::new(py, &message)))
     }
 
-    /// Reserves memory for a message of `length` bytes, which is then written where the peer reads
-    /// it. Waits for memory at most `timeout` seconds. A `commit` that waits for room in vain drops
-    /// the message.
+    /// Reserves memory for a message of `length` bytes. The caller writes the message there, where
+    /// the peer reads it. Waits for memory at most `timeout` seconds. A `commit` that waits for
+    /// room in vain drops the message.
     #[pyo3(signature = (length, timeout = None))]
     fn reserve(
         slf: &Bound<'_, Self>,
@@ -220,7 +221,8 @@ impl Stream {
         Ok(Reservation::new(slf.clone().unbind().into(), reservation))
     }
 
-    /// Ends the sending direction: the peer receives what was sent, then `None`. Receiving goes on.
+    /// Ends the sending direction: the peer receives what was sent, then `None`. The stream still
+    /// receives.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         if self.sender(py)?.take().is_some() {
             let _ = self.is_finished.set(());
@@ -238,7 +240,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends both directions at once: the peer's calls fail with `code`.
+    /// Ends both directions of the stream at once: the peer's calls fail with `code`.
     #[pyo3(signature = (code = 0))]
     fn reset(&self, py: Python<'_>, code: u32) -> PyResult<()> {
         error::check_application_code(code)?;
@@ -248,7 +250,7 @@ impl Stream {
         self.stop(py, code)
     }
 
-    /// Ends both directions in good order. Closing a stream again does nothing.
+    /// Ends both directions of the stream in good order. Closing a stream again does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.finish(py)?;
         *self.receiver(py)? = None;
@@ -275,13 +277,13 @@ impl Stream {
         self.number
     }
 
-    /// The process at the other end.
+    /// The peer: the process at the other end of the stream's session.
     #[getter]
     fn peer(&self) -> Peer {
         Peer::from(&self.peer)
     }
 
-    /// The transport when the stream was opened, as text.
+    /// The transport of the session when the stream was opened, as text.
     #[getter]
     fn transport(&self) -> String {
         self.transport.to_string()

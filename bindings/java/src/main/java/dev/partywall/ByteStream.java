@@ -24,7 +24,9 @@ public final class ByteStream implements ByteChannel {
     private final Stream stream;
     private final InputStream input = new Input();
     private final OutputStream output = new Output();
-    /** The bytes from {@code position} to {@code limit} were received, but not read yet. */
+    /**
+     * Bytes of a received message. Those from {@code position} to {@code limit} were not read yet.
+     */
     private byte[] rest = new byte[0];
     private int position;
     private int limit;
@@ -109,15 +111,17 @@ public final class ByteStream implements ByteChannel {
         stream.close();
     }
 
-    /** Makes {@code rest} have a byte. Returns false at the end. */
+    /**
+     * Receives a message unless {@code rest} has unread bytes. Returns false at the stream's end.
+     */
     private boolean fill() throws IOException {
         return position < limit || receive(rest, 0, 0) >= 0;
     }
 
     /**
      * Receives the next message that is not empty: its first bytes, at most {@code length}, into
-     * {@code target}, and the others into {@code rest}. Returns how many are in {@code target}, or
-     * -1 at the end.
+     * {@code target}, and the others into {@code rest}. Returns the number of bytes in
+     * {@code target}, or -1 at the stream's end.
      */
     private int receive(byte[] target, int offset, int length) throws IOException {
         while (true) {
@@ -143,7 +147,10 @@ public final class ByteStream implements ByteChannel {
         }
     }
 
-    /** Makes {@code rest} long enough. A very long one is not kept for later messages. */
+    /**
+     * Makes the array {@code rest} long enough for a message. A very long array is not kept for
+     * later messages.
+     */
     private void makeRoom(int length) {
         if (rest.length < length || (rest.length > REST_BYTES_MAX && length <= REST_BYTES_MAX)) {
             rest = new byte[length];
@@ -201,6 +208,6 @@ public final class ByteStream implements ByteChannel {
     }
 
     private static final int MESSAGE_BYTES_MAX = 32 << 10;
-    /** Longest array that is kept for the rest of a message. */
+    /** Longest array that is kept for unread bytes of later messages. */
     private static final int REST_BYTES_MAX = 64 << 10;
 }

@@ -24,7 +24,10 @@ public final class CallRequest implements AutoCloseable {
         return frame.payload().clone();
     }
 
-    /** Returns the time until the client's timeout; null if it has none. */
+    /**
+     * Returns the time left until the client's timeout for the call; null if the call has no
+     * timeout.
+     */
     public Duration timeLeft() {
         return deadline == Deadline.NEVER ? null : Duration.ofNanos(Deadline.left(deadline));
     }
@@ -34,7 +37,10 @@ public final class CallRequest implements AutoCloseable {
         return frame.kind() == CallFrame.ONE_WAY;
     }
 
-    /** Returns whether nobody waits for the answer: it was given up, late, or the client is gone. */
+    /**
+     * Returns whether nobody waits for the answer: the call was given up, its timeout has passed,
+     * or the client is gone.
+     */
     public boolean isCancelled() {
         return isCancelled || isLate();
     }
@@ -52,8 +58,8 @@ public final class CallRequest implements AutoCloseable {
     }
 
     /**
-     * Sends the answer. Waits for room without a limit. Nothing is sent to a client that does not
-     * wait any more.
+     * Sends the answer of the call. Waits for room without a limit. Nothing is sent if the client
+     * does not wait any more.
      */
     public void answer(byte[] payload) throws IOException {
         finish(CallFrame.ANSWER, 0, payload);

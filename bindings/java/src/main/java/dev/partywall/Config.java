@@ -8,8 +8,8 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Settings of channels and sessions. Each method changes this object and returns it; a call that
- * takes it copies it. A value that is impossible is refused when the configuration is used.
+ * Settings of channels and sessions. Each method changes this object and returns it. A method that
+ * takes a configuration copies it. An impossible value is refused when the configuration is used.
  */
 public final class Config {
     private final Map<String, Long> settings = new LinkedHashMap<>();
@@ -30,13 +30,13 @@ public final class Config {
     public enum Begin {
         /** In shared memory. */
         SHARED_MEMORY,
-        /** On the socket; it moves to shared memory once that pays. */
+        /** On the socket; the connection moves to shared memory once that pays. */
         SOCKET,
         /** Sessions on the socket, channels in shared memory. */
         AUTO
     }
 
-    /** What happens to a message without room. */
+    /** What happens to a message for which the ring or the memory has no room. */
     public enum BackPressure {
         /** The sender waits. */
         BLOCK,
@@ -50,9 +50,9 @@ public final class Config {
     public enum Trust {
         /** As the system allows to judge. */
         AUTO,
-        /** Processes of this user. */
+        /** Processes of this process's user are trusted. */
         OWN_USER,
-        /** Every admitted process. */
+        /** Every admitted process is trusted. */
         TRUSTED,
         /** None. */
         UNTRUSTED
@@ -60,7 +60,7 @@ public final class Config {
 
     /** How a platform thread waits on a channel. */
     public enum Wait {
-        /** It polls for the spin budget while that pays, then it parks. */
+        /** The thread polls for the spin budget while that pays, then it parks. */
         ADAPTIVE,
         /** It polls. */
         SPIN,
@@ -71,7 +71,7 @@ public final class Config {
     /** Makes a configuration with the default settings. */
     public Config() {}
 
-    /** Returns a configuration with the same settings, which no longer change with these. */
+    /** Returns a copy of the configuration, which later changes of this object do not change. */
     Config copy() {
         Config copy = new Config();
         copy.settings.putAll(settings);
@@ -90,7 +90,10 @@ public final class Config {
         return set("begin", begin.ordinal());
     }
 
-    /** Sets what happens without room; the default is {@link BackPressure#BLOCK}. */
+    /**
+     * Sets what happens to a message for which there is no room; the default is {@link
+     * BackPressure#BLOCK}.
+     */
     public Config backPressure(BackPressure policy) {
         return set("back_pressure", policy.ordinal());
     }
@@ -105,7 +108,7 @@ public final class Config {
         return set("wait", wait.ordinal());
     }
 
-    /** Sets for how long waiting polls at most; the default is 50 µs. */
+    /** Sets for how long a waiting thread polls at most before it parks; the default is 50 µs. */
     public Config spinBudget(Duration budget) {
         return set("spin_budget_ns", nanos(budget));
     }
@@ -140,12 +143,15 @@ public final class Config {
         return set("message_max", bytes);
     }
 
-    /** Sets up to which length a message travels in the ring; the default is 1024 bytes. */
+    /**
+     * Sets the longest message that is copied into the ring; the default is 1024 bytes. Longer
+     * messages lie in other shared memory.
+     */
     public Config inlineMax(int bytes) {
         return set("inline_max", bytes);
     }
 
-    /** Sets how many unread bytes a stream may have; the default is 256 KiB. */
+    /** Sets how many unread bytes a stream's receiver may have; the default is 256 KiB. */
     public Config streamWindow(long bytes) {
         return set("stream_window", bytes);
     }
@@ -174,13 +180,19 @@ public final class Config {
         return this;
     }
 
-    /** Admits processes of a user, and refuses all that no such call admits. */
+    /**
+     * Makes a listener admit processes of a user, and refuse all processes that no such call
+     * admits.
+     */
     public Config admitUser(int uid) {
         users.add(uid);
         return this;
     }
 
-    /** Admits processes of a primary group, and refuses all that no such call admits. */
+    /**
+     * Makes a listener admit processes of a primary group, and refuse all processes that no such
+     * call admits.
+     */
     public Config admitGroup(int gid) {
         groups.add(gid);
         return this;

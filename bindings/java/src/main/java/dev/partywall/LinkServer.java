@@ -14,8 +14,9 @@ public final class LinkServer implements AutoCloseable {
     private final long handle;
 
     /**
-     * Listens for links of the end called {@code name} at {@code address}. {@code directory}
-     * belongs to this user alone; null keeps the links in memory.
+     * Listens for links of the end called {@code name} at {@code address}, and keeps them in files
+     * of {@code directory}. The directory must belong to this user alone. If it is null, links are
+     * kept in memory.
      */
     public LinkServer(String address, Path directory, String name, LinkConfig config)
             throws IOException {
@@ -45,7 +46,7 @@ public final class LinkServer implements AutoCloseable {
         }
     }
 
-    /** Stops listening. Ends calls of other threads that wait. */
+    /** Stops listening for links. Ends calls of other threads that wait for a link. */
     @Override
     public void close() {
         if (isClosed.compareAndSet(false, true)) {

@@ -9,7 +9,9 @@ import java.time.Duration;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
-/** A listener for channels. Any thread may accept; they take turns. */
+/**
+ * A listener for channels. Any thread may accept; threads that accept at the same time take turns.
+ */
 public final class Listener implements AutoCloseable {
     private final long handle;
     private final Config config;
@@ -48,7 +50,7 @@ public final class Listener implements AutoCloseable {
         }
     }
 
-    /** Returns the bound address, with the port that the system chose. */
+    /** Returns the address that the listener is bound to, with the port that the system chose. */
     public String address() {
         return address;
     }
@@ -91,7 +93,10 @@ public final class Listener implements AutoCloseable {
         }
     }
 
-    /** Waits for the threads that accept before this one. */
+    /**
+     * Waits until the threads that began to accept before this thread are done, at most until the
+     * deadline.
+     */
     private void lock(long deadline) throws IOException {
         try {
             if (deadline == Deadline.NEVER) {
@@ -122,7 +127,10 @@ public final class Listener implements AutoCloseable {
         }
     }
 
-    /** Stops listening, and removes the socket file. Ends calls of other threads that wait. */
+    /**
+     * Stops listening, and removes the socket file. Ends calls of other threads that wait to
+     * accept.
+     */
     @Override
     public void close() {
         isClosed = true;

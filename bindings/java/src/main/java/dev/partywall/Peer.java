@@ -2,11 +2,11 @@
 package dev.partywall;
 
 /**
- * The process at the other end, as the kernel attests it.
+ * The peer: the process at the other end of a connection, as the kernel attests it.
  *
- * @param credentials who it is; null without credentials, as over TCP
- * @param distrust why it is not trusted; null if it is
- * @param description a text for logs
+ * @param credentials the process and its user; null if the kernel attests none, as over TCP
+ * @param distrust why the peer is not trusted; null if it is trusted
+ * @param description a text about the peer for logs
  */
 public record Peer(Credentials credentials, Distrust distrust, String description) {
     /**
@@ -20,7 +20,7 @@ public record Peer(Credentials credentials, Distrust distrust, String descriptio
 
     /** Why a peer is not trusted. */
     public enum Distrust {
-        /** The configuration trusts nobody, or not this user. */
+        /** The configuration trusts no peer, or no peer of this user. */
         POLICY,
         /** The kernel attests no credentials. */
         NO_CREDENTIALS,
@@ -34,7 +34,7 @@ public record Peer(Credentials credentials, Distrust distrust, String descriptio
         UNKNOWN_NAMESPACES,
         /** The kernel knows no such process. */
         NO_PROCESS,
-        /** A reason of a later version. */
+        /** A reason of a later version of the library, which this version does not know. */
         UNKNOWN
     }
 
