@@ -53,7 +53,7 @@ pub(crate) enum Before {
     /// The thread does not sleep: it polls all sources again. So no source needs to be armed, that
     /// is, to ask its peer for notifications.
     Polling,
-    /// The thread sleeps in `epoll_wait` during this turn.
+    /// The thread sleeps in `epoll_wait`, that is, in this turn of the reactor.
     Sleeping,
     /// The thread is in an external event loop of the application. After this poll of the reactor
     /// it checks which links have events, and then sleeps in its own loop until the reactor's
@@ -269,7 +269,8 @@ impl Reactor {
         false
     }
 
-    /// Wakes an external event loop, because a source has events.
+    /// Wakes an external event loop of the application, because a source of this reactor, such as a
+    /// link, has events.
     pub(crate) fn wake_external_loop(&self) {
         // The caller holds the lock of the value that it changed. If an external loop is just being
         // set up and is not visible to this thread yet, that loop will check for events later, and

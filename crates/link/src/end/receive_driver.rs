@@ -79,8 +79,8 @@ impl ReceiveDriver<'_> {
         Err(TryRecvError::Empty)
     }
 
-    /// Passes the next message to a sink like [`try_recv`](Self::try_recv), but waits for one until
-    /// `deadline`.
+    /// Passes the next message to `sink`, which reads or copies it, like
+    /// [`try_recv`](Self::try_recv), but waits for one until `deadline`.
     pub(crate) fn recv<T: Sink>(
         &self,
         deadline: Option<Instant>,
@@ -116,7 +116,8 @@ impl ReceiveDriver<'_> {
         }
     }
 
-    /// Waits for the next message until `deadline`, and passes it to `sink`.
+    /// Waits for the next message until `deadline`, and passes it to `sink`, which reads or copies
+    /// it.
     #[inline(never)]
     fn recv_next<T: Sink>(
         &self,
@@ -144,8 +145,8 @@ impl ReceiveDriver<'_> {
         Ok(found.ok_or(RecvError::TimedOut)??)
     }
 
-    /// Passes the next message to `sink` if there is one now. If `may_watch`, waits for one for a
-    /// short time by polling.
+    /// Passes the next message, if there is one now, to `sink`, which reads or copies it. If
+    /// `may_watch`, waits for one for a short time by polling.
     #[inline(always)]
     fn next_now<T: Sink>(
         &self,
@@ -175,8 +176,8 @@ impl ReceiveDriver<'_> {
         found
     }
 
-    /// Passes the next message to `sink`: one that has arrived before, or one read now from the
-    /// peer's memory or the socket.
+    /// Passes the next message to `sink`, which reads or copies it: one that has arrived before, or
+    /// one read now from the peer's memory or the socket.
     #[inline(always)]
     fn next<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         match self.take_short(state, &mut sink) {
@@ -185,8 +186,9 @@ impl ReceiveDriver<'_> {
         }
     }
 
-    /// Passes the next message to `sink` by the shortest code path, which nearly all messages over
-    /// shared memory take. Returns `None` if the next message cannot take that path.
+    /// Passes the next message to `sink`, which reads or copies it, by the shortest code path,
+    /// which nearly all messages over shared memory take. Returns `None` if the next message cannot
+    /// take that path.
     #[inline(always)]
     fn take_short<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         if self.end.config.delivery == Delivery::AtMostOnce {
@@ -223,8 +225,8 @@ impl ReceiveDriver<'_> {
         self.take_here(state, sink)
     }
 
-    /// Passes the next message to `sink` only if this end has already received it, without polling
-    /// the peer.
+    /// Passes the next message to `sink`, which reads or copies it, only if this end has already
+    /// received it, without polling the peer.
     fn take_here<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         let is_acked = self.end.config.delivery == Delivery::AtMostOnce;
         let mut taking = Taking { end: self.end, state, len: None };

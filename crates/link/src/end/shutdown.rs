@@ -100,8 +100,8 @@ impl Shutdown<'_> {
     }
 
     /// Sends all messages and then LEAVE, the frame that says that all were sent. Waits until
-    /// `deadline` for the peer's system to have them, and takes the link's state out of the
-    /// endpoint.
+    /// `deadline` for the peer's system to have them, and takes the link's state out of this end,
+    /// which is closed from then on.
     fn leave_in_time(
         &self,
         deadline: Option<Instant>,

@@ -531,8 +531,9 @@ impl LinkState {
             self.peer_memory = Some(peer_memory);
             if let Some(acked_offset) = self.acked_offset() {
                 // A reply, or a skip of lost messages, may have changed this end's acked offset in
-                // the durable state only. The peer now reads the offset from the control page of
-                // this end's memory, so the offset is stored there, too.
+                // the stored state only, which the peer does not read. The peer now reads the
+                // offset from the control page of this end's memory, so the offset is stored there,
+                // too.
                 self.store.consume(acked_offset);
             }
             return;

@@ -45,10 +45,11 @@ pub(crate) struct Conn {
     /// The offset in `control` of the last queued frame, if that frame is an ACK (an
     /// acknowledgement); a newer ACK replaces it.
     pub(super) last_ack: Option<usize>,
-    /// Number of bytes of `control` that are already written.
+    /// Number of bytes of the queued control frames (`control`) that are already written to the
+    /// socket.
     pub(super) control_sent: usize,
     /// The place of the next byte of a record to write. `None` if the connection is not attached,
-    /// or no record goes over its socket.
+    /// or it has shared memory, so that no record goes over its socket.
     pub(super) cursor: Option<SendCursor>,
     /// Whether this end is closing the connection in good order. The record in progress and the
     /// control frames are still written, but no further record.
@@ -136,7 +137,7 @@ impl Conn {
     }
 
     /// Stores the mapped memory of the server, whose descriptor came with the first byte of its
-    /// answer. The caller stores it before it handles the answer.
+    /// answer. The caller stores the mapping before it handles the answer.
     pub(crate) fn set_peer_mapping(&mut self, mapping: PeerMapping) {
         self.peer_mapping = Some(mapping);
     }

@@ -274,8 +274,8 @@ impl Inbox {
         let checked = match LinkRecord::check(at, tag, size, input) {
             Err(RecordFault::Cut) => return Ok(Taken::Incomplete(needed(input))),
             Err(fault) => return Err(End::violation(fault)),
-            // `check` returns `None` only if bit 0 of the record's first word is clear, but the
-            // caller has found this bit set.
+            // `check` returns `None` only if bit 0 of the record's first word is clear. The caller
+            // has found this bit set, so this case never occurs.
             Ok(None) => return Err(End::violation(Violation::OutOfPlace("nothing"))),
             Ok(Some(checked)) => checked,
         };
@@ -337,7 +337,7 @@ impl Inbox {
     }
 
     /// Whether the inbox holds no message, so that the next message may be
-    /// [delivered](Self::deliver) when it arrives.
+    /// [delivered](Self::deliver) without the queue when it arrives.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.messages.is_empty() && self.in_flight.is_none()
@@ -559,7 +559,7 @@ impl Blank for Queued {
 }
 
 impl Stored {
-    /// The bytes of the message after the first `count` bytes, such as a record's header.
+    /// The bytes of the message without the first `count` bytes, which may be a record's header.
     #[inline]
     pub(super) fn behind(self, count: usize) -> Self {
         match self {
@@ -840,8 +840,8 @@ const UNUSED_MIN: usize = 16 << 10;
 /// Number of bytes of memory that the empty log of short messages keeps for later ones; memory
 /// beyond that is freed, so that an idle link stays small.
 const CAPACITY_KEPT: usize = 4 << 10;
-/// The inbox's queue moves its items to the front only if at least this number of places there is
-/// blank, so that it moves rarely.
+/// The inbox's queue moves its items to the front of its memory only if at least this number of
+/// places at the front is blank, so that it moves rarely.
 const BLANK_MIN: usize = 64;
 /// Number of messages for which the inbox's queue keeps memory when it becomes empty; memory beyond
 /// that is freed.

@@ -162,8 +162,8 @@ impl LinkState {
         link.count_attempts();
         link.commit_state();
         // The delivered position of the previous owner is erased only after the commit that counts
-        // its deliveries as attempts. If this process is killed in between, they are counted twice,
-        // which is better than not at all.
+        // its deliveries as attempts. If this process is killed in between, these deliveries are
+        // counted twice, which is better than not at all.
         link.store.consumed.forget_delivered();
         link.store.publish_stream(link.retained.stream());
         if is_adopted {
@@ -307,14 +307,15 @@ impl LinkState {
         Ok(end)
     }
 
-    /// Appends a message to the open batch, which no reader sees before [`publish`](Self::publish).
+    /// Appends a message to the open batch, which neither the peer nor a later owner sees before
+    /// [`publish`](Self::publish).
     pub(crate) fn append_to_batch(&mut self, parts: &[&[u8]]) -> Result<Position, SendFault> {
         let carries = self.ack_carrier();
         self.append(len_of(parts), |room| join(parts, room), carries)
     }
 
-    /// Publishes all messages of the open batch by one store, so that a reader sees all of them or
-    /// none.
+    /// Publishes all messages of the open batch by one store, so that the peer and a later owner
+    /// see all of them or none.
     #[inline(always)]
     pub(crate) fn publish(&mut self) {
         self.retained.publish();
@@ -898,7 +899,7 @@ impl LinkState {
 
     /// Takes all records that are left in the peer's memory when the connection ends, because every
     /// complete record there was sent. Also reads the peer's acked offset once more. The peer's
-    /// window bounds the number of records.
+    /// window, the size of its ring and slab, bounds the number of records.
     fn pull_rest(&mut self) -> Result<(), End> {
         while self.pull_present()? {}
         self.poll_acked();

@@ -116,8 +116,8 @@ impl PeerMapping {
         }
         match map_memory(descriptor, size, limit) {
             Ok(memory) => return Ok(Self { memory, bytes: size, view: None }),
-            // The descriptor is not a memfd, or the memfd lacks seals. So it is mapped below as a
-            // file, which its owner could truncate.
+            // The descriptor is not a memfd, or the memfd lacks seals. So the memory is mapped
+            // below as that of a file, which its owner could truncate.
             Err(MapError::NotMemfd { .. } | MapError::MissingSeals { .. }) => {}
             Err(fault) => return Err(fault.into()),
         }
@@ -131,8 +131,8 @@ impl PeerMapping {
     /// Splits the mapping into the parts (ring, slab, control page) that the connection `conn`
     /// reads. Returns `None` unless the memory has the store id and sizes that `attach` names.
     pub(super) fn parts(self, attach: &Attach, conn: ConnId) -> Option<PeerMemory> {
-        // The header is copied once, and the copy is checked and used, because the peer may change
-        // the original.
+        // The header of the peer's memory is copied once, and the copy is checked and used, because
+        // the peer may change the original.
         let mut page = vec![0; usize::try_from(PAGE_BYTES).ok()?];
         self.memory.copy(0, &mut page);
         let (header, geometry) = header::check(&page, self.bytes, None).ok()?;

@@ -110,7 +110,7 @@ pub(super) fn walk(
 /// all valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Proven {
-    /// The end of the last valid record. It is followed by free room, damage, or an incomplete
+    /// The end of the last valid record. After that record come free room, damage, or an incomplete
     /// record.
     pub(crate) tail: Boundary,
     /// The number of messages from the first kept record up to the last valid one.

@@ -101,7 +101,8 @@ pub(crate) struct Cut {
     pub(crate) state_page: OwnMem,
     /// The 128 bytes of the control page with the two slots of `consumed`, the acked offset.
     pub(crate) line: OwnMem,
-    /// The rest of the control page, from `asleep_records` on.
+    /// The rest of the control page, from the word `asleep_records` on, in which a peer reads
+    /// whether this end sleeps.
     pub(crate) control: OwnMem,
     pub(crate) ring: OwnMem,
     pub(crate) release_ring: OwnMem,
@@ -454,7 +455,7 @@ fn judge_owner(pages: &[u8], file_bytes: u64, key: &Key) -> Result<OwnerRecord, 
 }
 
 /// Reads the pages before the rings and the slab (header, owner, state and control page); a shorter
-/// file yields fewer.
+/// file yields fewer pages.
 pub(crate) fn read_pages(file: &File, file_bytes: u64) -> io::Result<Vec<u8>> {
     let mut pages = vec![0; size(file_bytes.min(PARTS_OFFSET))];
     let mut done = 0;

@@ -51,7 +51,7 @@ impl StateSlots {
     }
 
     /// Puts the whole `state` in force: writes it, with the next sequence number, into the slot
-    /// that is not in force, and then its seal. From then on a reader finds this state.
+    /// that is not in force, and then its seal. From then on a later owner finds this state.
     ///
     /// # Panics
     ///
@@ -107,12 +107,12 @@ impl<W: Words> ConsumedSlots<W> {
         &self.found
     }
 
-    /// Makes it durable that `stream` is acknowledged up to `position`, and only then publishes the
-    /// position to the peer, which may free everything before it.
+    /// Stores for a later owner that `stream` is acknowledged up to `position`. Only then publishes
+    /// the position to the peer, which may free all records before it.
     #[inline]
     pub fn commit(&mut self, stream: u64, position: u64, digest: u32) {
-        // If `position` is below `start`, the subtraction wraps to a value above `NEAR`. So a new
-        // record is begun.
+        // If `position` is below `start`, the position of the slot record in force, the subtraction
+        // wraps to a value above `NEAR`. So a new slot record is written.
         let bytes = position.wrapping_sub(self.start);
         match since_word(bytes, digest) {
             Some(word) if bytes <= NEAR && stream == self.stream => {
@@ -234,12 +234,12 @@ impl Words for OwnMem {
 pub fn consumed_of(control: &PeerMem) -> Option<Consumed> {
     let records = |line: &mut [u8]| control.copy(index(CONSUMED), line);
     consumed_by(records, |word| {
-        // ORDER: the reader copies the records, then loads the word of each of the two slots, then
-        // one seal again. A fence before each of these three loads keeps this order (SPEC 16.5).
-        // The words are loaded after the records: a record whose seal was copied is followed by a
-        // word that is 0, or that counts from this record. The seal is loaded once more after the
-        // words: if a word counts from the next record in this slot, the second load sees that
-        // record's seal.
+        // ORDER: the reader of a peer's acked offset copies the records, then loads the word of
+        // each of the two slots, then one seal again. A fence before each of these three loads
+        // keeps this order (SPEC 16.5). The words are loaded after the records: a record whose seal
+        // was copied is followed by a word that is 0, or that counts from this record. The seal is
+        // loaded once more after the words: if a word counts from the next record in this slot, the
+        // second load sees that record's seal.
         control.order_loads();
         control.peek(word)
     })

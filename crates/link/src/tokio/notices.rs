@@ -59,8 +59,8 @@ impl Notices {
         change == Change::Connection
     }
 
-    /// Notifies futures after an operation that may have changed the link. `before` is the
-    /// observation from before the operation.
+    /// Notifies futures after an operation that may have changed the link. `before` is the state of
+    /// the link that was observed before the operation.
     pub(super) fn acted(&self, before: Option<&Observation>) {
         let (change, after) = self.take_change();
         if change != Change::None {
@@ -145,8 +145,8 @@ impl Notices {
         }
     }
 
-    /// Waits until `is_so` returns true for an observation of the link. The future neither receives
-    /// nor sends anything.
+    /// Waits until `is_so` returns true for an observed state of the link. The future neither
+    /// receives nor sends anything.
     pub(super) async fn until(
         &self,
         is_so: impl Fn(&Observation) -> bool,
@@ -173,8 +173,8 @@ impl Notices {
     /// Replaces the last reported snapshot by the present one. Returns the difference, and the
     /// present observation unless the link is closed.
     fn take_change(&self) -> (Change, Option<Observation>) {
-        // The lock is held while the link is observed, so that a later caller never records an
-        // older state.
+        // The lock of the last reported snapshot is held while the link is observed, so that a
+        // later caller never records an older state of the link.
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = self.observer.observe().ok();
         let now = seen.map(|seen| seen.snapshot);

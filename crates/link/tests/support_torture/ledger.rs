@@ -48,8 +48,8 @@ pub struct Message {
     /// The first and the last epoch in which the message may have been sent.
     pub epochs: (u64, u64),
     batch: (usize, usize),
-    /// The index of the request, in the ledger of the opposite direction, that this message
-    /// answers.
+    /// The index of the request that this message answers, in the list of the messages of the
+    /// opposite direction; `None` if this message is no reply.
     pub answers: Option<usize>,
     pub place: Option<(u64, u64)>,
     pub is_consumed: bool,

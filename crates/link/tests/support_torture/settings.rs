@@ -12,8 +12,8 @@ pub struct Settings {
     pub cuts: u64,
     pub is_long_of_cuts: bool,
     pub seed: u64,
-    /// The time for which the run begins new rounds, whatever `kills` is; `None` if `kills` limits
-    /// the run.
+    /// The time for which the run begins new rounds, however many kills they make; `None` if the
+    /// number of kills (`kills`) limits the run.
     pub time: Option<Duration>,
 }
 
