@@ -399,7 +399,8 @@ private:
     T *object_ = nullptr;
 };
 
-/// Returns the text that a function of the C interface copies into a buffer.
+/// Returns a text that a function of the C interface copies into a buffer, which grows until the
+/// text fits.
 template <class Function, class Object>
 std::string text_of(Function *function, Object *object) {
     std::string text(128, '\0');
@@ -884,8 +885,8 @@ private:
 
 // ---- Channels ----------------------------------------------------------------------------------
 
-/// Both directions of a connection between two processes. Destroying a channel ends both; the peer
-/// receives every sent message first.
+/// A channel: one pipe of messages in each direction, between two processes. Destroying a channel
+/// ends both directions; the peer receives every sent message first.
 class channel : public detail::pipe<detail::channel_calls>,
                 public detail::connection<channel, detail::channel_calls> {
 public:
@@ -1195,7 +1196,7 @@ public:
         return detail::reason_of(code, partywall_session_wait_closed, get(), time);
     }
 
-    /// Returns the number of streams that have not ended.
+    /// Returns the number of streams of the session that have not ended.
     std::size_t streams() const {
         std::size_t count = 0;
         detail::check(partywall_session_streams(get(), &count));

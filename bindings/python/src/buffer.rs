@@ -38,7 +38,7 @@ impl<'py> Payload<'py> {
             return Ok(Self::Bytes(bytes.clone()));
         }
         let mut view = Box::new(ffi::Py_buffer::new());
-        // SAFETY: the object is alive, and `view` is a place for one view that nothing else uses.
+        // SAFETY: the object is alive, and `view` is memory for one view that no other code uses.
         let status =
             unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, ffi::PyBUF_SIMPLE) };
         if status != 0 {
@@ -96,7 +96,8 @@ pub unsafe fn export(
     let Ok(len) = isize::try_from(len) else {
         return Err(PyBufferError::new_err("the memory is longer than a view may be"));
     };
-    // SAFETY: the caller promises the place and the bytes; CPython takes a reference to the object.
+    // SAFETY: the caller promises that `view` and the bytes are valid; CPython takes a reference to
+    // the object.
     let status = unsafe {
         ffi::PyBuffer_FillInfo(
             view,

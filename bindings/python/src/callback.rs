@@ -8,8 +8,9 @@
 //! ```
 //!
 //! A callable often refers to the object that holds the listener, which is a cycle. The collector
-//! finds it only if each reference to the callable belongs to an object of Python. So the objects
-//! that use a config hold the config, and a closure holds a `WeakCallback`, which is weak.
+//! finds the cycle only if each reference to the callable belongs to an object of Python. So an
+//! object that uses a config holds the config, and a closure of Rust holds only a weak reference,
+//! the `WeakCallback`.
 
 use crate::wait::report_raised;
 use pyo3::PyTraverseError;
@@ -20,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// A Python callable that is the value of a setting.
 pub struct Callback {
-    /// `None` once the garbage collector has cleared it.
+    /// The callable; `None` once the garbage collector has cleared it.
     callable: Mutex<Option<Py<PyAny>>>,
 }
 

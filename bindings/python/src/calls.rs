@@ -159,7 +159,7 @@ fn exception(py: Python<'_>, error: &CallError) -> PyErr {
     made
 }
 
-/// A call as its handler receives it: a message with the payload.
+/// The request of a call, as the handler receives it: a message with the payload.
 #[pyclass(frozen, extends = Message, module = "partywall._native")]
 pub struct Request {
     deadline: Option<Instant>,

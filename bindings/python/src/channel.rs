@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 pub struct Channel {
     sender: Mutex<Option<partywall::Sender>>,
     receiver: Mutex<Option<partywall::Receiver>>,
-    /// Set once `finish` has ended the sending direction.
+    /// Set once `finish` has ended the channel's sending direction.
     is_finished: OnceLock<()>,
     peer: partywall::Peer,
     transport: Transport,
@@ -43,7 +43,7 @@ pub struct Channel {
     policy: BackPressure,
 }
 
-/// Connects to the listener at `address`.
+/// Opens a channel with the listener at `address`.
 ///
 /// The call waits for the handshake, at most for the `handshake_timeout` of the config.
 #[pyfunction]
@@ -103,7 +103,7 @@ impl Channel {
         error::closed_here("channel")
     }
 
-    /// Receives the next message, or `None` at the end.
+    /// Receives the next message; `None` once the peer has finished.
     fn receive(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<partywall::Message>> {
         let mut guard = self.receiver.try_lock().map_err(|_| error::busy(py))?;
         let receiver = guard.as_mut().ok_or_else(|| error::closed_here("channel"))?;

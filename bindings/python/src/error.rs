@@ -27,7 +27,8 @@ pub fn numbered(py: Python<'_>, code: u32, text: &str) -> PyErr {
     make(py, code, text, None)
 }
 
-/// Makes the exception of a call that another thread is executing on the same object.
+/// Makes the exception BusyError, for a call on an object on which another thread is executing a
+/// call.
 pub fn busy(py: Python<'_>) -> PyErr {
     numbered(py, 8, "another thread is in this call: give each thread a channel of its own")
 }
@@ -49,7 +50,7 @@ pub fn code_of(py: Python<'_>, error: &PyErr) -> Option<u32> {
     error.value(py).getattr("code").ok()?.extract().ok()
 }
 
-/// Checks that `code` is one that an application may send to a peer.
+/// Checks that `code` is a code that an application may send to a peer, not one of the protocol.
 pub fn check_application_code(code: u32) -> PyResult<()> {
     if code < RESERVED_CODES {
         return Ok(());

@@ -85,7 +85,7 @@ impl EventLoop {
         Ok(EventListener { inner: Mutex::new(Some(listener)), config })
     }
 
-    /// Begins to open a session, in a thread that lasts as long as the handshake.
+    /// Begins to open a session, in a thread of its own that ends with the handshake.
     #[pyo3(signature = (address, tag, config = None, shmipc = None))]
     fn connect(
         &self,
@@ -178,7 +178,7 @@ impl EventListener {
         Ok(listener.local_address().to_string())
     }
 
-    /// Stops listening. Accepted sessions go on.
+    /// Stops listening for sessions. Accepted sessions go on.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let inner = self.inner.try_lock().map_err(|_| error::busy(py))?.take();
         py.detach(|| drop(inner));
@@ -282,7 +282,7 @@ impl EventStream {
         })
     }
 
-    /// Ends the sending direction: the peer receives what was sent, then the end.
+    /// Ends the stream's sending direction: the peer receives what was sent, then the end.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |stream| {
             stream.finish();
@@ -290,7 +290,7 @@ impl EventStream {
         })
     }
 
-    /// Ends both directions at once: the peer's calls fail.
+    /// Ends both directions of the stream at once: the peer's calls fail.
     fn reset(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |stream| {
             stream.reset(0);

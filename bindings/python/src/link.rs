@@ -184,7 +184,7 @@ impl LinkServer {
         }
     }
 
-    /// Calls `act` with the server, without the GIL.
+    /// Calls `act` with the server of the Rust crate, without the GIL.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
@@ -427,7 +427,7 @@ impl Link {
         }
     }
 
-    /// Sends several messages, all or none, also if the process dies.
+    /// Sends several messages on the link: all or none, even if the process dies.
     #[pyo3(signature = (payloads, timeout = None))]
     fn send_batch(
         &self,
@@ -470,7 +470,7 @@ impl Link {
         self.with(py, EndOfLink::rewind)
     }
 
-    /// Waits until the peer has acknowledged every message that was sent before.
+    /// Waits until the peer has acknowledged every message that was sent before this call.
     #[pyo3(signature = (timeout = None))]
     fn wait_acked(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let end = self.end()?;
@@ -763,7 +763,8 @@ impl LinkMessage {
         runtime::start(done, async move { message.reply(&bytes).await }, nothing)
     }
 
-    /// Position at which the message begins in the peer's stream. Positions rise.
+    /// Position at which the message begins in the peer's stream. Later messages have higher
+    /// positions.
     #[getter]
     const fn position(&self) -> u64 {
         self.position
@@ -791,9 +792,9 @@ impl LinkMessage {
     }
 }
 
-/// Seconds for which the end of a `with` block waits until messages have gone out.
+/// How many seconds the end of a `with` block waits until the link's messages have gone out.
 const CLOSE_MAX: f64 = 5.0;
 /// Number of the error for a deadline that has passed (SPEC 17.1).
 const TIMED_OUT: u32 = 4;
-/// Number of the error of a link that was closed in this process (SPEC 17.6).
+/// Number of the error for a call on a link that this process has closed (SPEC 17.6).
 const CLOSED: u32 = 501;

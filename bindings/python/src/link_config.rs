@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The settings of links as keywords, and groups of links.
+//! The settings of links, as keyword arguments, and groups of links.
 
 use crate::buffer::Payload;
 use crate::callback::{Callback, WeakCallback};

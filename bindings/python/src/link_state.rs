@@ -49,7 +49,7 @@ pub struct LinkEvent {
     /// The kind of the event: "attached", "detached", "refused", "epoch", "fenced", "quarantined",
     /// "loss_possible", "repeat_possible" or "file_replaced".
     kind: &'static str,
-    /// Whether the peer has closed its end in good order.
+    /// Whether the connection ended because the peer closed its end in good order.
     is_farewell: bool,
     text: String,
 }

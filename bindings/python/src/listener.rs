@@ -50,7 +50,7 @@ impl Listener {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accepts a channel; `None` once the listener is closed.
+    /// Accepts a channel, at most until the deadline; `None` once the listener is closed.
     fn accept_until(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Channel>> {
         let mut inner = self.inner.try_lock().map_err(|_| error::busy(py))?;
         let Some(listener) = inner.as_mut() else { return Ok(None) };

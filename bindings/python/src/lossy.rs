@@ -22,7 +22,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Sends records that may be lost, from any number of threads, over the sending direction of a
-/// channel, which it takes. `log` waits for the agent only as `on_full` says.
+/// channel, which it takes. `log` waits for the receiving agent only if `on_full` says so.
 #[pyclass(frozen, module = "partywall._native")]
 pub struct LossySender {
     sender: Detached<lossy::LossySender>,
@@ -207,8 +207,8 @@ impl LossyStats {
     }
 }
 
-/// Receives the records of a lossy sender, over the receiving direction of a channel, which it
-/// takes. An iterable of records.
+/// Receives the records of a lossy sender. It takes the receiving direction of a channel. An
+/// iterable of records.
 #[pyclass(frozen, module = "partywall._native")]
 pub struct LossyReceiver {
     receiver: Mutex<lossy::LossyReceiver>,

@@ -128,7 +128,7 @@ enum Step<T> {
     TimedOut,
 }
 
-/// Polls `future` until it is ready, the deadline has passed, or a signal came.
+/// Polls `future` without the GIL until it is ready, the deadline has passed, or a signal came.
 fn step<F: Future>(
     runtime: &Handle,
     sleeper: &Arc<Sleeper>,
@@ -225,7 +225,7 @@ impl Sleeper {
         Ok(made)
     }
 
-    /// Sleeps until a waker writes, or the deadline has passed.
+    /// Sleeps until a future's waker writes to the eventfd, or the deadline has passed.
     fn sleep(&self, deadline: &Deadline) -> Result<(), Errno> {
         let mut descriptors = [PollFd::new(&self.notified, PollFlags::IN)];
         poll(&mut descriptors, deadline.timespec().as_ref())?;
@@ -275,6 +275,5 @@ impl<T: Send> Drop for Detached<T> {
     }
 }
 
-/// Longest time for which the exit of the interpreter waits for sessions to write what they have
-/// sent.
+/// How long the exit of the interpreter waits at most for sessions to write what they have sent.
 const SHUT_DOWN_MAX: Duration = Duration::from_secs(2);

@@ -45,7 +45,7 @@ impl SessionListener {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Accepts a session; `None` once the listener is closed.
+    /// Accepts a session, at most until the deadline; `None` once the listener is closed.
     fn accept_until(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Session>> {
         let _stay = self.accept_threads.enter();
         let Some(listener) = self.listener() else { return Ok(None) };
@@ -265,7 +265,7 @@ impl Session {
         Ok(Self::wait(py, timeout, self.inner.ping())?.as_secs_f64())
     }
 
-    /// Asks the peer to open no more streams. Open streams go on.
+    /// Asks the peer to open no more streams. Streams that are open go on.
     #[pyo3(signature = (code = 0))]
     fn go_away(&self, code: u32) -> PyResult<()> {
         error::check_application_code(code)?;
@@ -273,7 +273,8 @@ impl Session {
         Ok(())
     }
 
-    /// Waits until the peer has asked for no more streams, and returns its code.
+    /// Waits until the peer has asked this side to open no more streams, and returns the peer's
+    /// code.
     #[pyo3(signature = (timeout = None))]
     fn wait_going_away(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<u32> {
         Self::wait(py, timeout, self.inner.going_away())

@@ -23,7 +23,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// A duplex pipe of messages, with an end and back-pressure of its own.
+/// A stream of a session: messages in two directions, with an end and back-pressure of its own.
 ///
 /// One thread may send while another receives. A second thread in the same direction gets
 /// BusyError. A stream is an iterable of received messages, and a context manager: at the end of
@@ -33,7 +33,7 @@ pub struct Stream {
     whole: Mutex<Option<partywall::tokio::Stream>>,
     sender: Mutex<Option<SendStream>>,
     receiver: Mutex<Option<RecvStream>>,
-    /// Set once `finish` has ended the sending direction.
+    /// Set once `finish` has ended the stream's sending direction.
     is_finished: OnceLock<()>,
     metadata: Vec<u8>,
     number: u32,
@@ -230,7 +230,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends the receiving direction: the peer's sends fail with `code`.
+    /// Ends the stream's receiving direction: the peer's sends fail with `code`.
     #[pyo3(signature = (code = 0))]
     fn stop(&self, py: Python<'_>, code: u32) -> PyResult<()> {
         error::check_application_code(code)?;
@@ -271,7 +271,8 @@ impl Stream {
         PyBytes::new(py, &self.metadata)
     }
 
-    /// The number of the stream within its session. A later stream may get the same number.
+    /// The number of the stream within its session. After the stream has ended, another stream may
+    /// get the same number.
     #[getter]
     const fn number(&self) -> u32 {
         self.number

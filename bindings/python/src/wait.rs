@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// The time at which a call gives up.
 pub enum Deadline {
-    /// The call waits for as long as it takes.
+    /// The call waits without a limit.
     Never,
     /// The call never waits.
     Now,
@@ -131,8 +131,8 @@ pub fn wait_any_readable(
     }
 }
 
-/// A call that runs in a thread of its own, because it goes on after EINTR: a blocking call of the
-/// Rust crate.
+/// A blocking call of the Rust crate that runs in a thread of its own, because a signal does not
+/// end it.
 pub struct Work<T> {
     done: Arc<OwnedFd>,
     results: mpsc::Receiver<T>,

@@ -305,7 +305,8 @@ def test_link_survives_kills_of_either_side(address: str, tmp_path: Path) -> Non
             process.kill()
             process.wait(DEADLINE)
     numbers = [int(line) for line in output.read_bytes().splitlines()]
-    # A consumer that was killed between write and acknowledgement has received the message again.
+    # A consumer that was killed after it wrote a number and before it acknowledged the message has
+    # received the message again.
     repeats = [now for before, now in zip(numbers, numbers[1:], strict=False) if now == before]
     assert len(repeats) <= 4
     assert sorted(set(numbers)) == list(range(total))

@@ -98,7 +98,7 @@ impl<O: Object> Handle<O> {
         Ok(Self { value: ptr::without_provenance_mut(value as usize), object: PhantomData })
     }
 
-    /// Whether C passed a null pointer.
+    /// Whether the C program passed a null pointer.
     pub(crate) fn is_null(self) -> bool {
         self.value.is_null()
     }
@@ -230,7 +230,8 @@ impl<O: Object> Handle<O> {
         })
     }
 
-    /// Locks the object, calls `take` with the places of its parts, and makes the slot vacant.
+    /// Locks all parts of the object, calls `take` with the places of the parts, and makes the
+    /// object's slot vacant.
     #[inline]
     fn vacate<R>(
         self,
@@ -383,7 +384,8 @@ fn wait_briefly<T>(lock: impl Fn() -> Result<T, Failure>) -> Result<T, Failure> 
     lock()
 }
 
-/// Returns the chunk that holds the slot `index`, and the offset of the slot in it.
+/// Returns the chunk of a table that holds the slot `index`, and the offset of the slot in the
+/// chunk.
 #[inline]
 const fn place(index: u32) -> (usize, usize) {
     let chunk = (index / SLOTS_FIRST + 1).ilog2();

@@ -695,7 +695,7 @@ auto initiate(const shared_state<State> &object, direction way, Attempt attempt,
         object ? net::any_io_executor() : object.executor());
 }
 
-/// The state of a channel or stream, which its operations share.
+/// The state of a channel or stream. The object and its pending operations share it.
 template <class Object> class endpoint : public source {
 public:
     explicit endpoint(std::shared_ptr<detail::reactor> below) : reactor(std::move(below)) {}
@@ -914,7 +914,8 @@ public:
         return state_->object.address();
     }
 
-    /// Accepts the next channel: void(error_code, channel). A failed handshake is an error.
+    /// Accepts the next channel: void(error_code, channel). If a handshake fails, the operation
+    /// completes with its error.
     template <class Token> auto async_accept(Token &&token) {
         using signature = void(error_code, channel);
         return detail::initiate<channel>(
@@ -998,7 +999,7 @@ public:
             std::forward<Token>(token), static_cast<signature *>(nullptr));
     }
 
-    /// Writes as many bytes as one message holds: void(error_code, std::size_t).
+    /// Writes as many of the bytes as one message holds: void(error_code, std::size_t).
     template <class Buffers, class Token>
     auto async_write_some(const Buffers &buffers, Token &&token) {
         using signature = void(error_code, std::size_t);
@@ -1119,7 +1120,8 @@ public:
 
     std::string address() const { return listener_.address(); }
 
-    /// Takes the sessions and streams that peers have opened, also while no accept waits for one.
+    /// Takes the sessions and streams that peers have opened, even while no async_accept is
+    /// pending.
     void prepare(std::uint64_t tag, std::uint32_t) noexcept override {
         std::error_code code;
         if (tag == tag_) return accept_sessions();

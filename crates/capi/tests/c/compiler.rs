@@ -23,8 +23,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Builds the program from one source file. Its path begins in `bindings/cpp` if `standard` is
-    /// one of C++, else in `bindings/c`.
+    /// Builds the program from the source file `source`. The path is relative to `bindings/cpp` if
+    /// `standard` is a C++ standard, else to `bindings/c`.
     ///
     /// # Panics
     /// The compiler is missing, or reports a warning.
@@ -61,7 +61,8 @@ impl Program {
         Self { path, directory }
     }
 
-    /// Runs the program, whose first argument is an empty directory of its own.
+    /// Runs the program to its end. Its first argument is the path of an empty directory, made for
+    /// this program.
     ///
     /// # Panics
     /// The program fails.
@@ -111,7 +112,7 @@ impl Drop for Running {
     }
 }
 
-/// Compiles a source file in the given standard, without linking it.
+/// Compiles a source file in the given standard of C or C++, without linking it.
 ///
 /// # Panics
 /// The compiler is missing, or reports a warning.

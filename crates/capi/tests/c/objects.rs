@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Object files of the C and C++ programs, which later runs of the tests use again.
+//! Object files of the C and C++ test programs, which later runs of the tests use again.
 //!
 //! ```text
 //!   target/…/c-objects/  KEY.o      the object; KEY is a hash of the command that makes it

@@ -40,7 +40,7 @@ fn declared() -> Prototypes {
     found
 }
 
-/// Puts the asterisks of a C type next to its name.
+/// Writes the asterisks of a C type without a space before the name that follows.
 fn tight(c_type: &str) -> String {
     c_type.replace(" *", "*").replace('*', " *").replace("* *", "**").trim().to_owned()
 }

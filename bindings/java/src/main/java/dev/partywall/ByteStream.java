@@ -14,11 +14,11 @@ import java.util.Objects;
  *
  * <pre>
  *   message ─┬─ its first bytes ─▶ the array of the caller
- *            └─ the others ──────▶ rest ─▶ later reads
+ *            └─ its other bytes ─▶ rest ─▶ later reads
  * </pre>
  *
- * <p>A read takes at most one message. A write is sent as messages of at most 32 KiB. Neither
- * allocates anything in steady state.
+ * <p>A read takes at most one message. A write is sent as messages of at most 32 KiB. Once the
+ * arrays are long enough, neither allocates anything.
  */
 public final class ByteStream implements ByteChannel {
     private final Stream stream;
@@ -35,12 +35,16 @@ public final class ByteStream implements ByteChannel {
         this.stream = stream;
     }
 
-    /** Returns the receiving direction. Closing it closes the stream. */
+    /**
+     * Returns the receiving direction as a stream of the JDK. Closing it closes both directions.
+     */
     public InputStream inputStream() {
         return input;
     }
 
-    /** Returns the sending direction. Closing it finishes that direction alone. */
+    /**
+     * Returns the sending direction as a stream of the JDK. Closing it ends that direction alone.
+     */
     public OutputStream outputStream() {
         return output;
     }
@@ -95,7 +99,7 @@ public final class ByteStream implements ByteChannel {
         return count;
     }
 
-    /** Finishes the sending direction: the peer reads every byte, then the end. */
+    /** Ends the sending direction: the peer reads every byte, then the end. */
     public void shutdownOutput() throws IOException {
         stream.finish();
     }
@@ -105,7 +109,7 @@ public final class ByteStream implements ByteChannel {
         return !stream.isClosed();
     }
 
-    /** Closes both directions. */
+    /** Closes both directions of the stream. */
     @Override
     public void close() {
         stream.close();

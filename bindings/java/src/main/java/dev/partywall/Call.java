@@ -79,7 +79,10 @@ final class Call implements AutoCloseable {
         return place.getAtIndex(ValueLayout.JAVA_LONG, 2);
     }
 
-    /** Calls a function whose last argument is the place for an error, and returns its status. */
+    /**
+     * Calls a native function whose last argument is the place for an error, and returns its
+     * status.
+     */
     int status(String name, long... arguments) {
         long[] all = Arrays.copyOf(arguments, arguments.length + 1);
         all[arguments.length] = place.address();
@@ -99,7 +102,7 @@ final class Call implements AutoCloseable {
         return status;
     }
 
-    /** Calls a function as {@link #status} does, and throws unless it succeeds. */
+    /** Calls a native function as {@link #status} does, and throws unless it succeeds. */
     void check(String name, long... arguments) throws PartywallException {
         int status = status(name, arguments);
         if (status != Native.OK) {
@@ -112,7 +115,7 @@ final class Call implements AutoCloseable {
         return PartywallException.of(status, place.address());
     }
 
-    /** Calls a function that reports no error object, and returns its status. */
+    /** Calls a native function that reports no error object, and returns its status. */
     static int invoke(String name, long... arguments) {
         MethodHandle function = FUNCTIONS.computeIfAbsent(name, Call::find);
         try {

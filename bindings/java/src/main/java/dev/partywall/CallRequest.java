@@ -19,7 +19,7 @@ public final class CallRequest implements AutoCloseable {
         deadline = micros == 0 ? Deadline.NEVER : Deadline.after(Duration.ofNanos(micros * 1000));
     }
 
-    /** Returns a copy of the payload. */
+    /** Returns a copy of the call's payload. */
     public byte[] bytes() {
         return frame.payload().clone();
     }
@@ -32,7 +32,7 @@ public final class CallRequest implements AutoCloseable {
         return deadline == Deadline.NEVER ? null : Duration.ofNanos(Deadline.left(deadline));
     }
 
-    /** Returns whether the client expects no answer. */
+    /** Returns whether the client expects no answer to the call. */
     public boolean isOneWay() {
         return frame.kind() == CallFrame.ONE_WAY;
     }
@@ -80,7 +80,7 @@ public final class CallRequest implements AutoCloseable {
         server.finish(this, new CallFrame(kind, word, frame.id(), payload));
     }
 
-    /** Aborts the call, unless it was answered. */
+    /** Aborts the call at the client, unless it was answered. */
     @Override
     public void close() throws IOException {
         if (claim()) {

@@ -68,7 +68,7 @@ final class CallStream {
         side.end(failed);
     }
 
-    /** Receives the next frame; returns null once the peer has finished. */
+    /** Receives the next frame of the stream; returns null once the peer has finished. */
     private CallFrame receive() throws IOException {
         try (View message = stream.recv()) {
             return message == null ? null : CallFrame.decode(message.toArray());

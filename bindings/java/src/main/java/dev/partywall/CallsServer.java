@@ -60,7 +60,10 @@ public final class CallsServer implements AutoCloseable {
         return recv(Deadline.NEVER);
     }
 
-    /** Receives as {@link #recv()}. Throws {@link TimedOutException} if no call comes in time. */
+    /**
+     * Receives a call as {@link #recv()} does. Throws {@link TimedOutException} if no call comes in
+     * time.
+     */
     public CallRequest recv(Duration timeout) throws IOException {
         return recv(Deadline.after(timeout));
     }

@@ -6,7 +6,7 @@ import java.io.InterruptedIOException;
 import java.time.Duration;
 
 /**
- * One pipe of messages in each direction, with another process.
+ * A channel: one pipe of messages in each direction, to and from one other process.
  *
  * <pre>{@code
  *   try (Channel channel = Channel.connect("unix:/run/app.sock")) {

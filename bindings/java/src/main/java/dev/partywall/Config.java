@@ -16,9 +16,9 @@ public final class Config {
     private final List<Integer> users = new ArrayList<>();
     private final List<Integer> groups = new ArrayList<>();
 
-    /** Which transports are allowed. */
+    /** Which transports a connection may use. */
     public enum Transport {
-        /** Shared memory where possible, otherwise the socket. */
+        /** Shared memory where possible, otherwise a socket. */
         AUTO,
         /** Shared memory alone. */
         SHARED_MEMORY,
@@ -26,13 +26,13 @@ public final class Config {
         SOCKET
     }
 
-    /** Where a connection begins. */
+    /** On which transport a connection begins. */
     public enum Begin {
         /** In shared memory. */
         SHARED_MEMORY,
         /** On the socket; the connection moves to shared memory once that pays. */
         SOCKET,
-        /** Sessions on the socket, channels in shared memory. */
+        /** Sessions begin on the socket, channels in shared memory. */
         AUTO
     }
 
@@ -46,7 +46,7 @@ public final class Config {
         OVERFLOW
     }
 
-    /** Which peers are trusted. */
+    /** Which peers are trusted not to change the bytes of messages that they have sent. */
     public enum Trust {
         /** As the system allows to judge. */
         AUTO,
@@ -58,7 +58,7 @@ public final class Config {
         UNTRUSTED
     }
 
-    /** How a platform thread waits on a channel. */
+    /** How a platform thread waits for a message or for room on a channel. */
     public enum Wait {
         /** The thread polls for the spin budget while that pays, then it parks. */
         ADAPTIVE,
@@ -80,12 +80,12 @@ public final class Config {
         return copy;
     }
 
-    /** Sets the allowed transports; the default is {@link Transport#AUTO}. */
+    /** Sets the transports that a connection may use; the default is {@link Transport#AUTO}. */
     public Config transport(Transport transport) {
         return set("transport", transport.ordinal());
     }
 
-    /** Sets where a connection begins; the default is {@link Begin#AUTO}. */
+    /** Sets the transport on which a connection begins; the default is {@link Begin#AUTO}. */
     public Config begin(Begin begin) {
         return set("begin", begin.ordinal());
     }
@@ -123,7 +123,10 @@ public final class Config {
         return set("handshakes_max", count);
     }
 
-    /** Sets how many connections may wait for a listener; the default is 128. */
+    /**
+     * Sets how many connections may wait in the kernel until a listener accepts them; the default
+     * is 128.
+     */
     public Config backlog(int count) {
         return set("backlog", count);
     }
@@ -133,12 +136,12 @@ public final class Config {
         return set("ring_bytes", bytes);
     }
 
-    /** Sets the memory for messages that this side sends; the default is 64 MiB. */
+    /** Sets the most memory for messages that this side sends; the default is 64 MiB. */
     public Config memoryMax(long bytes) {
         return set("memory_max", bytes);
     }
 
-    /** Sets the longest message; the default is that of {@link #memoryMax}. */
+    /** Sets the length of the longest message; the default is the value of {@link #memoryMax}. */
     public Config messageMax(long bytes) {
         return set("message_max", bytes);
     }

@@ -35,15 +35,15 @@ public final class Link implements AutoCloseable {
         DETACHED,
         /** A connection is being attached. */
         ATTACHING,
-        /** A connection is attached. */
+        /** A connection is attached, and messages flow. */
         ATTACHED,
-        /** A later owner of this end has attached. */
+        /** A later owner of this end has attached, so this owner attaches no more. */
         FENCED,
-        /** The two ends contradict each other. */
+        /** The files of the two ends contradict each other. */
         QUARANTINED,
-        /** The link was closed. */
+        /** This end of the link was closed. */
         CLOSED,
-        /** A state of a later version. */
+        /** A state of a later version of the library, which this version does not know. */
         UNKNOWN
     }
 
@@ -62,7 +62,8 @@ public final class Link implements AutoCloseable {
     }
 
     /**
-     * Sends as {@link #send(byte[])}. Throws {@link TimedOutException} if there is no room in time.
+     * Sends a message as {@link #send(byte[])} does. Throws {@link TimedOutException} if there is
+     * no room in time.
      */
     public void send(byte[] payload, Duration timeout) throws IOException {
         send(payload, Deadline.after(timeout));
@@ -82,7 +83,8 @@ public final class Link implements AutoCloseable {
     }
 
     /**
-     * Receives as {@link #recv()}. Throws {@link TimedOutException} if no message comes in time.
+     * Receives a message as {@link #recv()} does. Throws {@link TimedOutException} if no message
+     * comes in time.
      */
     public LinkMessage recv(Duration timeout) throws IOException {
         return recv(Deadline.after(timeout));

@@ -14,9 +14,9 @@ public final class LinkConfig {
 
     /** How often a message may be delivered after a crash. */
     public enum Delivery {
-        /** A message that was not acknowledged comes again. */
+        /** A message that was not acknowledged is delivered again. */
         AT_LEAST_ONCE,
-        /** A message that was delivered never comes again. */
+        /** A message that was delivered is never delivered again. */
         AT_MOST_ONCE
     }
 
@@ -24,7 +24,7 @@ public final class LinkConfig {
     public enum AfterReboot {
         /** The file is refused unless the link was closed and the file is whole. */
         REFUSE,
-        /** The link goes on with what is provable. */
+        /** The link goes on with those messages and positions of the file that are provable. */
         ADOPT_PROVEN
     }
 

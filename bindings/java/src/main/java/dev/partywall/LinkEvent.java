@@ -14,15 +14,15 @@ package dev.partywall;
  * @param text a description for people, with the reason
  */
 public record LinkEvent(Kind kind, boolean isResumed, boolean isFarewell, long epoch, String text) {
-    /** What has happened to a link. */
+    /** Kinds of events of a link. */
     public enum Kind {
         /** An event of a later version of the library, which this version does not know. */
         UNKNOWN,
-        /** Messages flow over a new connection. */
+        /** Messages of the link flow over a new connection. */
         ATTACHED,
         /** The connection of the link has ended; a client attaches again by itself. */
         DETACHED,
-        /** An attempt to attach has failed; a client tries again by itself. */
+        /** An attempt to attach the link has failed; a client tries again by itself. */
         REFUSED,
         /** This end has gone on to another epoch. */
         EPOCH,

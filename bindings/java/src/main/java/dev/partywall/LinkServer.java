@@ -6,7 +6,9 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.concurrent.atomic.AtomicBoolean;
 
-/** The server of links: clients attach links to it. Any thread may accept. */
+/**
+ * A server of links: accepts the links that clients attach at an address. Any thread may accept.
+ */
 public final class LinkServer implements AutoCloseable {
     private final LinkDriver driver = LinkDriver.get();
     private final WaitList waiters = new WaitList(Link.BRIEF_WAIT_NS);
@@ -34,7 +36,10 @@ public final class LinkServer implements AutoCloseable {
         return accept(Deadline.NEVER);
     }
 
-    /** Waits for the next link. Throws {@link TimedOutException} if none is attached in time. */
+    /**
+     * Waits for the next link that a client attaches. Throws {@link TimedOutException} if none is
+     * attached in time.
+     */
     public Link accept(Duration timeout) throws IOException {
         return accept(Deadline.after(timeout));
     }

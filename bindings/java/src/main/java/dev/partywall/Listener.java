@@ -28,13 +28,17 @@ public final class Listener implements AutoCloseable {
     }
 
     /**
-     * Listens at {@code address}: {@code unix:/path}, {@code unix:@name} or {@code tcp:host:port}.
+     * Listens for channels at {@code address}: {@code unix:/path}, {@code unix:@name} or {@code
+     * tcp:host:port}.
      */
     public static Listener bind(String address) throws IOException {
         return bind(address, new Config());
     }
 
-    /** Listens with the settings of {@code config}, which apply to every accepted channel. */
+    /**
+     * Listens for channels with the settings of {@code config}, which apply to every accepted
+     * channel.
+     */
     public static Listener bind(String address, Config config) throws IOException {
         try (Call call = new Call(); NativeConfig settings = config.toNative()) {
             call.check("partywall_listener_bind", call.text(address), settings.handle(), call.result());

@@ -40,8 +40,8 @@ public final class Loop implements AutoCloseable {
     }
 
     /**
-     * Returns the descriptor that is readable while {@link #poll} may find events or a timer is
-     * due. Never read from it, and never close it.
+     * Returns the loop's descriptor, which is readable while {@link #poll} may find events or a
+     * timer is due. Never read from it, and never close it.
      */
     public int fd() {
         try (Call call = new Call()) {

@@ -38,9 +38,10 @@ public final class LossyReceiver {
     }
 
     /**
-     * Receives as {@link #recv()}. Throws {@link TimedOutException} if no record comes in time. A
-     * {@link PartywallException} with the code {@link PartywallException#NOT_A_RECORD} says that the
-     * sender has sent something else; the next record can be received.
+     * Receives a record as {@link #recv()} does. Throws {@link TimedOutException} if no record
+     * comes in time. A {@link PartywallException} with the code {@link
+     * PartywallException#NOT_A_RECORD} says that the sender has sent a message that is no record;
+     * the next call receives what follows.
      */
     public Received recv(Duration timeout) throws IOException {
         return recv(Deadline.after(timeout));
@@ -89,7 +90,7 @@ public final class LossyReceiver {
         return Long.compareUnsigned(sum, one) < 0 ? -1 : sum;
     }
 
-    /** Returns how many records were received so far. */
+    /** Returns how many records this receiver has received so far. */
     public long received() {
         return received;
     }

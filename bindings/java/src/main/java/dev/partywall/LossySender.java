@@ -49,9 +49,9 @@ public final class LossySender implements AutoCloseable {
     }
 
     /**
-     * Makes a sender with the settings {@code on_full}, {@code on_full_block_ns},
-     * {@code queue_records}, {@code queue_bytes} and {@code flush_on_drop_ns} of {@code config}, which
-     * {@link Config#set} sets.
+     * Makes a sender with those settings of {@code config} that concern records: {@code on_full},
+     * {@code on_full_block_ns}, {@code queue_records}, {@code queue_bytes} and {@code
+     * flush_on_drop_ns}. {@link Config#set} sets them.
      */
     public LossySender(Channel channel, Config config) throws IOException {
         channel.beginSending();

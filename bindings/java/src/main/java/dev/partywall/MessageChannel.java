@@ -19,7 +19,7 @@ import java.util.Objects;
  *
  * <p>One thread may send while another receives; a second thread in the same direction gets a
  * {@link PartywallException} with the code {@link PartywallException#BUSY}. A virtual thread that
- * waits gives its carrier back. {@link Thread#interrupt} ends a wait with an
+ * waits leaves its carrier thread free. {@link Thread#interrupt} ends a wait with an
  * {@link java.io.InterruptedIOException} and leaves the interrupt status set; {@link #close} by
  * another thread ends it with an {@link AsynchronousCloseException}. The channel stays usable after
  * an interrupt.
@@ -31,7 +31,7 @@ import java.util.Objects;
  * </pre>
  */
 public abstract sealed class MessageChannel implements AutoCloseable permits Channel, Stream {
-    /** The handle of the native object. */
+    /** The handle of the channel or stream in the native library. */
     final long handle;
     final Waiter sender = new Waiter();
     final Waiter receiver = new Waiter();
@@ -118,14 +118,17 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Sends as {@link #send(ByteBuffer)}. Throws {@link TimedOutException} if there is no room in
-     * time.
+     * Sends a buffer as {@link #send(ByteBuffer)} does. Throws {@link TimedOutException} if there
+     * is no room in time.
      */
     public final void send(ByteBuffer payload, Duration timeout) throws IOException {
         send(payload, Deadline.after(timeout));
     }
 
-    /** Sends as {@link #send(ByteBuffer)} if there is room now, and returns whether there was. */
+    /**
+     * Sends a buffer as {@link #send(ByteBuffer)} does if there is room now, and returns whether
+     * there was.
+     */
     public final boolean trySend(ByteBuffer payload) throws IOException {
         return send(payload, Deadline.NOW);
     }
@@ -176,14 +179,17 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         return reserve(length, Deadline.NEVER);
     }
 
-    /** Reserves memory. Throws {@link TimedOutException} if there is no room in time. */
+    /**
+     * Reserves memory for a message of {@code length} bytes. Throws {@link TimedOutException} if
+     * there is no room in time.
+     */
     public final Reservation reserve(long length, Duration timeout) throws IOException {
         return reserve(length, Deadline.after(timeout));
     }
 
     /**
-     * Receives the next message where it lies. Waits without a limit; returns null once the peer
-     * has finished and every message was received. The view must be closed before the next message
+     * Receives the next message as a view, without a copy. Waits without a limit; returns null once
+     * the peer has finished and every message was received. Close the view before the next message
      * is received.
      */
     public final View recv() throws IOException {
@@ -191,7 +197,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Receives as {@link #recv()}. Throws {@link TimedOutException} if no message comes in time.
+     * Receives a message as {@link #recv()} does. Throws {@link TimedOutException} if no message
+     * comes in time.
      */
     public final View recv(Duration timeout) throws IOException {
         return recvView(Deadline.after(timeout));
@@ -228,8 +235,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Receives as {@link #recv(byte[])}. Throws {@link TimedOutException} if no message comes in
-     * time.
+     * Receives a message as {@link #recv(byte[])} does. Throws {@link TimedOutException} if no
+     * message comes in time.
      */
     public final int recv(byte[] target, Duration timeout) throws IOException {
         return recv(target, Deadline.after(timeout));
@@ -244,8 +251,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Receives as {@link #recv(ByteBuffer)}. Throws {@link TimedOutException} if no message comes
-     * in time.
+     * Receives a message as {@link #recv(ByteBuffer)} does. Throws {@link TimedOutException} if no
+     * message comes in time.
      */
     public final int recv(ByteBuffer target, Duration timeout) throws IOException {
         return recv(target, Deadline.after(timeout));
@@ -257,19 +264,19 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Receives as {@link #recv(MemorySegment)}. Throws {@link TimedOutException} if no message
-     * comes in time.
+     * Receives a message as {@link #recv(MemorySegment)} does. Throws {@link TimedOutException} if
+     * no message comes in time.
      */
     public final long recv(MemorySegment target, Duration timeout) throws IOException {
         return recv(target, Deadline.after(timeout));
     }
 
-    /** Returns whether the peer has finished, and every message was received. */
+    /** Returns whether the peer has finished and every message of the peer was received. */
     public final boolean isFinished() {
         return isFinished;
     }
 
-    /** Returns whether {@link #close} was called. */
+    /** Returns whether {@link #close} was called on this object. */
     public final boolean isClosed() {
         return isClosed;
     }
@@ -720,7 +727,9 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         }
     }
 
-    /** Frees the native object if the channel is closed, and no direction is in use. */
+    /**
+     * Frees the native channel or stream if this object is closed and neither direction is in use.
+     */
     private void freeUnlessUsed() {
         synchronized (freeing) {
             if (!SENDING.compareAndSet(this, 0, 1)) {

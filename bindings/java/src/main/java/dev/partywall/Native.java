@@ -63,7 +63,8 @@ final class Native {
     private static final Linker LINKER = Linker.nativeLinker();
     private static final SymbolLookup LIBRARY = compatible(NativeLibrary.load());
     /**
-     * All memory of the process. Only addresses from the library are read and written through it.
+     * A segment of all memory of the process. The package reads and writes it only at addresses
+     * that the library returned.
      */
     static final MemorySegment MEMORY = MemorySegment.NULL.reinterpret(Long.MAX_VALUE);
 
@@ -419,7 +420,7 @@ final class Native {
         return MEMORY.get(JAVA_INT_UNALIGNED, address);
     }
 
-    /** Returns the text at an address, which ends with a zero byte. */
+    /** Returns the text at an address of the library's memory. The text ends with a zero byte. */
     static String string(long address) {
         return MEMORY.asSlice(address).getString(0);
     }

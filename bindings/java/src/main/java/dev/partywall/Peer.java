@@ -10,7 +10,7 @@ package dev.partywall;
  */
 public record Peer(Credentials credentials, Distrust distrust, String description) {
     /**
-     * The process and its user.
+     * The peer process and its user.
      *
      * @param pid the process, as this process sees it
      * @param uid the user, of 32 bits without a sign
@@ -18,17 +18,17 @@ public record Peer(Credentials credentials, Distrust distrust, String descriptio
      */
     public record Credentials(int pid, int uid, int gid) {}
 
-    /** Why a peer is not trusted. */
+    /** The reason why a peer is not trusted. */
     public enum Distrust {
         /** The configuration trusts no peer, or no peer of this user. */
         POLICY,
-        /** The kernel attests no credentials. */
+        /** The kernel attests no process and user for the connection, as over TCP. */
         NO_CREDENTIALS,
         /** The peer belongs to another user. */
         OTHER_USER,
-        /** The peer is in another namespace of processes. */
+        /** The peer is in another pid namespace. */
         OTHER_PID_NAMESPACE,
-        /** The peer is in another namespace of users. */
+        /** The peer is in another user namespace. */
         OTHER_USER_NAMESPACE,
         /** The namespaces of the peer cannot be read. */
         UNKNOWN_NAMESPACES,
@@ -38,7 +38,7 @@ public record Peer(Credentials credentials, Distrust distrust, String descriptio
         UNKNOWN
     }
 
-    /** Returns whether the peer is trusted not to change what it has sent. */
+    /** Returns whether the peer is trusted not to change the bytes of messages that it has sent. */
     public boolean isTrusted() {
         return distrust == null;
     }

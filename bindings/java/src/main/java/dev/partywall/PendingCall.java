@@ -35,7 +35,7 @@ public final class PendingCall implements AutoCloseable {
         answer.completeExceptionally(cause);
     }
 
-    /** Waits for the answer, without a limit. */
+    /** Waits for the answer of the call, without a limit. */
     public byte[] await() throws IOException {
         return await(Deadline.NEVER);
     }

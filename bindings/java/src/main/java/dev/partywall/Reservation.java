@@ -47,7 +47,7 @@ public final class Reservation implements AutoCloseable {
         Call.invoke("partywall_reservation_truncate", handle, length);
     }
 
-    /** Sends the message. Waits for room in the ring without a limit. */
+    /** Sends the message in the reserved memory. Waits for room in the ring without a limit. */
     public void commit() throws IOException {
         commit(Deadline.NEVER);
     }
@@ -78,7 +78,7 @@ public final class Reservation implements AutoCloseable {
         }
     }
 
-    /** Frees the memory without sending the message, unless it was committed. */
+    /** Frees the reserved memory without sending the message, unless the message was committed. */
     @Override
     public void close() {
         if (!isDone) {

@@ -137,7 +137,8 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * Accepts as {@link #accept()}. Throws {@link TimedOutException} if no stream comes in time.
+     * Accepts a stream as {@link #accept()} does. Throws {@link TimedOutException} if no stream
+     * comes in time.
      */
     public Stream accept(Duration timeout) throws IOException {
         return accept(Deadline.after(timeout));
@@ -202,7 +203,7 @@ public final class Session implements AutoCloseable {
         return connection.senderStats();
     }
 
-    /** Returns the number of streams that have not ended. */
+    /** Returns the number of streams of the session that have not ended. */
     public long streams() throws IOException {
         try (Call call = new Call()) {
             int status = Call.invokeAlone("partywall_session_streams", handle, call.result());

@@ -40,7 +40,10 @@ public final class SessionListener implements AutoCloseable {
         return bind(address, new Config());
     }
 
-    /** Listens with the settings of {@code config}, which apply to every accepted session. */
+    /**
+     * Listens for sessions with the settings of {@code config}, which apply to every accepted
+     * session.
+     */
     public static SessionListener bind(String address, Config config) throws IOException {
         return bind(address, config, SessionLoop.get());
     }

@@ -25,9 +25,9 @@ public final class Shmipc implements AutoCloseable {
         NEVER,
         /** It is under way. */
         PENDING,
-        /** Every client goes on with the other process. */
+        /** Every client goes on with the new process. */
         DONE,
-        /** Some clients have not answered in time. */
+        /** Some clients have not answered the hot restart in time. */
         TIMED_OUT
     }
 

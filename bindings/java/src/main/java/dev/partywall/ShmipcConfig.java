@@ -20,7 +20,7 @@ public final class ShmipcConfig {
 
     /** How a client makes the memory that it shares with its server. */
     public enum MemoryType {
-        /** Memory without a name. */
+        /** Memory without a name in the file system, a memfd. */
         MEMFD,
         /** Files, which servers open by their names. */
         FILE
@@ -64,13 +64,13 @@ public final class ShmipcConfig {
         return this;
     }
 
-    /** Sets any setting by the key that {@code partywall.h} lists. */
+    /** Sets any setting of shmipc that is a number, by the key that {@code partywall.h} lists. */
     public ShmipcConfig set(String key, long value) {
         settings.put(key, value);
         return this;
     }
 
-    /** Sets any setting that is a text by the key that {@code partywall.h} lists. */
+    /** Sets any setting of shmipc that is a text, by the key that {@code partywall.h} lists. */
     public ShmipcConfig set(String key, String value) {
         texts.put(key, value);
         return this;

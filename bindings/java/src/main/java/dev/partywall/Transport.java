@@ -10,7 +10,7 @@ package dev.partywall;
  * @param description a text about the transport for logs, with the reason
  */
 public record Transport(Kind kind, int reason, String description) {
-    /** What carries messages. */
+    /** What carries the messages of a connection. */
     public enum Kind {
         /** Shared memory. */
         SHARED_MEMORY,

@@ -37,7 +37,7 @@ abstract sealed class Wakeup extends AbstractSelector permits ChannelWakeup, Eve
         }
     }
 
-    /** Waits in native code, until {@link #wakeup} at the latest. */
+    /** Waits in native code, until another thread calls {@link #wakeup} at the latest. */
     abstract boolean block(long left) throws IOException;
 
     @Override

@@ -73,7 +73,7 @@ final class StopTest {
         return true;
     }
 
-    /** One connection whose peer sends every message back. */
+    /** A connection of the test, whose peer sends every message back. */
     private interface Echoed {
         void send(int number) throws Exception;
 

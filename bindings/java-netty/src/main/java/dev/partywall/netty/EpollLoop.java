@@ -66,7 +66,7 @@ final class EpollLoop implements EpollIoHandle {
      * before the next spin.
      */
     private boolean isResting;
-    /** Whether a channel has sent something since the last poll of the spin began. */
+    /** Whether a channel has sent something since the spin's last poll began. */
     private boolean hasSent;
     /**
      * How many sends are followed by no spin because the last spins got no answer, and how many of
@@ -112,8 +112,8 @@ final class EpollLoop implements EpollIoHandle {
     }
 
     /**
-     * Adds a channel, which is closed together with the event loop, completes its registration, and
-     * then runs {@code first} as a task of the event loop.
+     * Adds a channel to the event loop, which will close the channel when it ends. Completes the
+     * channel's registration, then runs {@code first} as a task of the event loop.
      */
     static void register(Channel channel, ChannelPromise promise, Runnable first) {
         try {
@@ -266,7 +266,7 @@ final class EpollLoop implements EpollIoHandle {
         }
     }
 
-    /** Polls once, and returns whether a further poll is worth it. */
+    /** Polls once during a spin, and returns whether another poll is worth it. */
     private boolean pollInSpin() {
         long now = System.nanoTime();
         boolean isInTime = now - spinUntil < 0;

@@ -710,6 +710,6 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
      * carries this size, too.
      */
     private static final int MESSAGE_BYTES_SMALL = 4 << 10;
-    /** Most buffers that one message is made of. */
+    /** Most buffers of which one message is made. */
     private static final int PARTS_MAX = 1024;
 }

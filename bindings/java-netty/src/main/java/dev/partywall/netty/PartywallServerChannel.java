@@ -35,7 +35,7 @@ public final class PartywallServerChannel extends AbstractServerChannel {
 
     private final PartywallChannelConfig config = new PartywallChannelConfig(this);
     private final Set<Accepted> sessions = new HashSet<>();
-    /** Sessions that may have streams to accept, or that have ended. */
+    /** Accepted sessions that may have a stream to accept, or that have ended. */
     private final Queue<Accepted> reported = new ConcurrentLinkedQueue<>();
     private volatile boolean isListenerReported = true;
     private volatile boolean isClosed;
@@ -43,7 +43,7 @@ public final class PartywallServerChannel extends AbstractServerChannel {
     private SessionListener listener;
     private boolean isReadPending;
 
-    /** A session that was accepted. */
+    /** A session that this server channel has accepted. */
     private final class Accepted {
         private final Session session;
         private final PartywallAddress peer;
@@ -126,7 +126,7 @@ public final class PartywallServerChannel extends AbstractServerChannel {
             try {
                 accepted.session.goAway(0);
             } catch (IOException over) {
-                // A session that is over gets no streams.
+                // The session is over, so it accepts no further streams anyway.
             }
             accepted.session.close();
         }

@@ -13,7 +13,7 @@ import java.util.concurrent.TimeUnit;
 final class Collector extends ChannelInboundHandlerAdapter {
     /** User events and exceptions of the channel, in their order. */
     final LinkedBlockingQueue<Object> events = new LinkedBlockingQueue<>();
-    /** Completed at the end of the channel. */
+    /** A future that completes when the channel ends. */
     final CompletableFuture<Void> inactive = new CompletableFuture<>();
     private byte[] bytes = new byte[1024];
     private int length;

@@ -49,7 +49,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 /** Tests the bytes of channels: sent, received, ended, and held back without credit. */
 @Timeout(120)
 final class EchoTest {
-    /** Sends back what it receives. */
+    /** A handler that sends back the bytes which its channel receives. */
     static final class Echo extends ChannelInboundHandlerAdapter {
         @Override
         public void channelRead(ChannelHandlerContext context, Object message) {

@@ -91,7 +91,7 @@ final class HttpTest {
         }
     }
 
-    /** Sends back the frames of a stream of HTTP/2. */
+    /** A handler that sends back the frames of a stream of HTTP/2. */
     private static final class FrameEcho extends ChannelInboundHandlerAdapter {
         @Override
         public void channelRead(ChannelHandlerContext context, Object frame) {
@@ -110,7 +110,7 @@ final class HttpTest {
         }
     }
 
-    /** Keeps the bytes of the answer of one stream of HTTP/2. */
+    /** A handler that keeps the bytes of the answer of one stream of HTTP/2. */
     private static final class FrameReader extends ChannelInboundHandlerAdapter {
         private final ByteBuf bytes = Unpooled.buffer();
         private final BlockingQueue<byte[]> answers = new LinkedBlockingQueue<>();

@@ -14,7 +14,7 @@ public final class RecordingLeakDetector<T> extends ResourceLeakDetector<T> {
     private static final String CANARY = "a buffer that is leaked on purpose ";
     private static int canaries;
 
-    /** The constructor that Netty calls. */
+    /** The constructor with which Netty makes its leak detector. */
     public RecordingLeakDetector(Class<?> type, int interval) {
         super(type, interval);
     }

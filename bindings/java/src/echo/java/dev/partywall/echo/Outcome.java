@@ -6,7 +6,7 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.Locale;
 
-/** What was measured with one endpoint. The times of round trips are in nanoseconds. */
+/** The measurement of one endpoint of the echo. The times of round trips are in nanoseconds. */
 record Outcome(Endpoint endpoint, String transport, int size, long nanos, long[] roundTrips) {
     Outcome {
         roundTrips = roundTrips.clone();
