@@ -224,8 +224,9 @@ impl Sending {
     }
 }
 
-/// Sends a copy where `send_soon` cannot: the lock of the sending direction does not favour the
-/// calling thread, or the call may have to wait for room.
+/// Sends a copy where `send_soon` cannot: the call has to lock the sending direction by an atomic
+/// exchange, because its lock does not favour the calling thread, or the call may have to wait for
+/// room.
 #[cold]
 #[inline(never)]
 fn send_slowly(
@@ -243,8 +244,9 @@ const fn raw(view: &[u8]) -> RawView {
     (view.as_ptr().cast(), view.len())
 }
 
-/// Receives a view where `view_soon` cannot: the lock of the receiving direction does not favour
-/// the calling thread, a message was held back, or the call has a deadline.
+/// Receives a view where `view_soon` cannot: the call has to lock the receiving direction by an
+/// atomic exchange, because its lock does not favour the calling thread; a message was held back;
+/// or the call has a deadline.
 #[cold]
 #[inline(never)]
 fn view_slowly(channel: Handle<ChannelObject>, timeout_ns: i64) -> Result<RawView, Failure> {

@@ -65,8 +65,8 @@ pub(crate) fn contain<T>(body: impl FnOnce() -> T) -> Result<T, Failure> {
     if seeded_fault("no_panic_boundary") {
         return Ok(body());
     }
-    // A panic poisons the lane, the lock of a handle's object, that the call held. So no later call
-    // sees the object in the state that the panic left behind.
+    // A panic poisons the lock of the object that the call was using, so that later calls are
+    // refused. So no later call sees the object in the state that the panic left behind.
     catch_unwind(AssertUnwindSafe(body)).map_err(|payload| {
         let failure = Failure::panicked(&*payload);
         // Dropping a panic's payload can panic again; the payload of that second panic is leaked.

@@ -35,8 +35,8 @@ impl Object for ShmipcConfigObject {
     }
 }
 
-/// A configuration of shmipc with the classes of slices that the program has added. No added class
-/// means the default classes.
+/// A configuration of shmipc with the classes of slices that the program has added. If it has added
+/// none, the default classes are used.
 #[derive(Clone, Default)]
 pub(crate) struct Settings {
     config: Config,

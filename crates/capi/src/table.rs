@@ -13,6 +13,7 @@
 //! - A slot whose generation is used up is never used again, so no two objects have one handle.
 //! - A lane is a lock with its value. Only the call that has locked a lane touches the value.
 //! - A lane can favour a thread, which then enters it without an atomic exchange.
+//! - A panic within a lane poisons it: every later call but a free is refused.
 
 use crate::failure::Failure;
 use crate::spare;
@@ -114,8 +115,9 @@ impl<O: Object> Handle<O> {
         slot.first.lock(generation).map_err(|refusal| explain(refusal, O::NAME))
     }
 
-    /// Locks the first part of the object while `act` uses it. A panic of `act` poisons the part.
-    /// After many such calls by one thread, the part favours that thread.
+    /// Locks the first part of the object while `act` uses it. A panic of `act` poisons the part,
+    /// so that later calls are refused. After many such calls by one thread, the part favours that
+    /// thread, which then needs no atomic exchange to lock it.
     ///
     /// # Errors
     /// Fails as [`first`](Self::first) does, and with the failure of `act`.
@@ -131,9 +133,10 @@ impl<O: Object> Handle<O> {
         used.unwrap_or_else(|refusal| Err(explain(refusal, O::NAME)))
     }
 
-    /// Lets `act` use the first part of the object if the part's lock favours the calling thread.
-    /// Otherwise returns `None`, and the caller has to use [`with_first`](Self::with_first). A
-    /// panic of `act` poisons the part.
+    /// Lets `act` use the first part of the object if the part's lock favours the calling thread,
+    /// which then needs no atomic exchange. Otherwise returns `None`, and the caller has to use
+    /// [`with_first`](Self::with_first). A panic of `act` poisons the part, so that later calls are
+    /// refused.
     #[inline(always)]
     pub(crate) fn if_favoured_first<R>(self, act: impl FnOnce(&mut O::First) -> R) -> Option<R> {
         let (slot, generation) = self.locate_soon()?;

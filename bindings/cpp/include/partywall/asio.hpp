@@ -1081,8 +1081,8 @@ private:
     /// Most bytes of a message of async_write_some. Four messages of this size and their headers
     /// fit the default window of a stream.
     static constexpr std::size_t WRITE_BYTES_MAX = (64 << 10) - 64;
-    /// Most bytes of a message after a longer one could never be sent: a session with little memory
-    /// carries this size, too.
+    /// Most bytes of a message, once a longer message was refused as too long for the session. A
+    /// session with little memory carries messages of this size, too.
     static constexpr std::size_t WRITE_BYTES_SMALL = 4 << 10;
 };
 

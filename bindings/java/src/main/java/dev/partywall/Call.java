@@ -13,9 +13,9 @@ import java.util.Objects;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * A call of a native function by its name. Functions that carry messages are called by {@link
- * Native} instead, without an allocation. The object has memory for the results and for the error
- * of the call, which is freed when it is closed.
+ * A call of a native function by its name. Functions that carry messages are called by
+ * {@link Native} instead, without an allocation. The object has memory for the results and for the
+ * error of the call, which is freed when it is closed.
  *
  * <pre>
  *   try (Call call = new Call()) {

@@ -2,8 +2,8 @@
 package dev.partywall;
 
 /**
- * The failure of a call: its handler at the server has failed ({@link
- * PartywallException#CALL_FAILED}), or the server has refused the call or given it up.
+ * The failure of a call: its handler at the server has failed
+ * ({@link PartywallException#CALL_FAILED}), or the server has refused the call or given it up.
  */
 public final class CallException extends PartywallException {
     private static final long serialVersionUID = 1L;

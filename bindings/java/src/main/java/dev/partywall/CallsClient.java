@@ -108,8 +108,8 @@ public final class CallsClient implements AutoCloseable {
             }
         }
         if (lost != null && waiting.remove(made[0].id()) != null) {
-            // The stream ended after {@code checkOpen} and before the call was put into {@code
-            // waiting}, so the end has not failed this call.
+            // The stream ended after checkOpen and before the call was put into `waiting`, so the
+            // end of the stream has not failed this call.
             slots.release();
             made[0].fail(lost);
         }

@@ -89,8 +89,8 @@ public final class Channel extends MessageChannel {
     }
 
     /**
-     * Waits until the kernel has accepted the bytes of all sent messages, at most for {@code
-     * timeout}. Over shared memory the kernel gets no bytes, so the call returns at once.
+     * Waits until the kernel has accepted the bytes of all sent messages, at most for
+     * {@code timeout}. Over shared memory the kernel gets no bytes, so the call returns at once.
      */
     public void flush(Duration timeout) throws IOException {
         beginSending();

@@ -42,7 +42,7 @@ public final class Config {
         BLOCK,
         /** Sending fails with {@link PartywallException#FULL}. */
         ERROR,
-        /** A long message goes through the ring, in fragments. */
+        /** A long message without room elsewhere goes through the ring, in fragments. */
         OVERFLOW
     }
 
@@ -91,8 +91,8 @@ public final class Config {
     }
 
     /**
-     * Sets what happens to a message for which there is no room; the default is {@link
-     * BackPressure#BLOCK}.
+     * Sets what happens to a message for which there is no room; the default is
+     * {@link BackPressure#BLOCK}.
      */
     public Config backPressure(BackPressure policy) {
         return set("back_pressure", policy.ordinal());

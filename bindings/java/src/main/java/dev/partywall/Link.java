@@ -15,8 +15,8 @@ import java.util.function.LongToIntFunction;
  *
  * <p>One daemon thread of the process drives all links. A platform thread that waits for a link
  * first drives the link itself for a moment, then it parks. A virtual thread parks at once. So
- * {@link Thread#interrupt} ends a wait with an {@link java.io.InterruptedIOException}, and {@link
- * #close} by another thread with an {@link java.nio.channels.AsynchronousCloseException}.
+ * {@link Thread#interrupt} ends a wait with an {@link java.io.InterruptedIOException}, and
+ * {@link #close} by another thread with an {@link java.nio.channels.AsynchronousCloseException}.
  */
 public final class Link implements AutoCloseable {
     private final LinkDriver driver;

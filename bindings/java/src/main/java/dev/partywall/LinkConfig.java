@@ -47,8 +47,8 @@ public final class LinkConfig {
     }
 
     /**
-     * Sets how often a message may be delivered after a crash; the default is {@link
-     * Delivery#AT_LEAST_ONCE}.
+     * Sets how often a message may be delivered after a crash; the default is
+     * {@link Delivery#AT_LEAST_ONCE}.
      */
     public LinkConfig delivery(Delivery delivery) {
         return set("delivery", delivery.ordinal());

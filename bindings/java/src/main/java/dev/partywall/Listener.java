@@ -28,8 +28,8 @@ public final class Listener implements AutoCloseable {
     }
 
     /**
-     * Listens for channels at {@code address}: {@code unix:/path}, {@code unix:@name} or {@code
-     * tcp:host:port}.
+     * Listens for channels at {@code address}: {@code unix:/path}, {@code unix:@name} or
+     * {@code tcp:host:port}.
      */
     public static Listener bind(String address) throws IOException {
         return bind(address, new Config());

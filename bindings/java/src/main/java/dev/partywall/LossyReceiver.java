@@ -39,9 +39,9 @@ public final class LossyReceiver {
 
     /**
      * Receives a record as {@link #recv()} does. Throws {@link TimedOutException} if no record
-     * comes in time. A {@link PartywallException} with the code {@link
-     * PartywallException#NOT_A_RECORD} says that the sender has sent a message that is no record;
-     * the next call receives what follows.
+     * comes in time. A {@link PartywallException} with the code
+     * {@link PartywallException#NOT_A_RECORD} says that the sender has sent a message that is no
+     * record; the next call receives what follows.
      */
     public Received recv(Duration timeout) throws IOException {
         return recv(Deadline.after(timeout));

@@ -50,8 +50,8 @@ public final class LossySender implements AutoCloseable {
 
     /**
      * Makes a sender with those settings of {@code config} that concern records: {@code on_full},
-     * {@code on_full_block_ns}, {@code queue_records}, {@code queue_bytes} and {@code
-     * flush_on_drop_ns}. {@link Config#set} sets them.
+     * {@code on_full_block_ns}, {@code queue_records}, {@code queue_bytes} and
+     * {@code flush_on_drop_ns}. {@link Config#set} sets them.
      */
     public LossySender(Channel channel, Config config) throws IOException {
         channel.beginSending();
@@ -82,9 +82,9 @@ public final class LossySender implements AutoCloseable {
     }
 
     /**
-     * Logs an important record: waits for room whatever the sender's policy, at most for {@code
-     * timeout}, and sends the record after those in the queue. An interrupt is noticed once the
-     * call is done.
+     * Logs an important record: waits for room whatever the sender's policy, at most for
+     * {@code timeout}, and sends the record after those in the queue. An interrupt is noticed once
+     * the call is done.
      */
     public Outcome logAndWait(byte[] bytes, Duration timeout) throws IOException {
         long nanos = Deadline.left(Deadline.after(timeout));

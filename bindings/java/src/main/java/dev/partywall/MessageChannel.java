@@ -243,8 +243,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Receives a copy of the next message into the remaining space of a buffer, as {@link
-     * #recv(byte[])} does.
+     * Receives a copy of the next message into the remaining space of a buffer, as
+     * {@link #recv(byte[])} does.
      */
     public final int recv(ByteBuffer target) throws IOException {
         return recv(target, Deadline.NEVER);

@@ -16,8 +16,8 @@ import java.lang.invoke.MethodHandle;
 import java.nio.charset.StandardCharsets;
 
 /**
- * The functions of {@code partywall.h} that carry messages, and those of the C library that {@link
- * Poller} calls. {@link Call} calls all other functions.
+ * The functions of {@code partywall.h} that carry messages, and those of the C library that
+ * {@link Poller} calls. {@link Call} calls all other functions.
  *
  * <p>Handles and addresses are {@code long} values, so that no call allocates. Functions that never
  * wait and copy little are linked as critical (see {@code Linker.Option.critical}): the thread does
@@ -48,8 +48,8 @@ final class Native {
     /** Size of {@code partywall_event}. */
     static final int EVENT_BYTES = 16;
     /**
-     * Longest message that a critical native call copies, in bytes; for an array, {@code
-     * ARRAY_BYTES_MAX} holds.
+     * Longest message that a critical native call copies, in bytes; for an array,
+     * {@code ARRAY_BYTES_MAX} holds.
      */
     static final long CRITICAL_BYTES_MAX = 4096;
     /**

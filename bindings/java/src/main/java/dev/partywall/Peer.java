@@ -32,7 +32,7 @@ public record Peer(Credentials credentials, Distrust distrust, String descriptio
         OTHER_USER_NAMESPACE,
         /** The namespaces of the peer cannot be read. */
         UNKNOWN_NAMESPACES,
-        /** The kernel knows no such process. */
+        /** The kernel knows no process with the pid of the peer. */
         NO_PROCESS,
         /** A reason of a later version of the library, which this version does not know. */
         UNKNOWN

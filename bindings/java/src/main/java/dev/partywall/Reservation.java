@@ -30,9 +30,9 @@ public final class Reservation implements AutoCloseable {
     }
 
     /**
-     * Returns the reserved memory as a segment, to be written. After {@link #commit} or {@link
-     * #close} the segment throws {@link IllegalStateException}, so nothing can change a message
-     * that was sent.
+     * Returns the reserved memory as a segment, to be written. After {@link #commit} or
+     * {@link #close} the segment throws {@link IllegalStateException}, so nothing can change a
+     * message that was sent.
      */
     public MemorySegment segment() {
         return segment;
@@ -53,8 +53,8 @@ public final class Reservation implements AutoCloseable {
     }
 
     /**
-     * Sends the message. Waits for room at most for {@code timeout}. After a {@link
-     * TimedOutException} the message cannot be committed any more.
+     * Sends the message. Waits for room at most for {@code timeout}. After a
+     * {@link TimedOutException} the message cannot be committed any more.
      */
     public void commit(Duration timeout) throws IOException {
         commit(Deadline.after(timeout));

@@ -12,8 +12,8 @@ import java.util.function.IntConsumer;
  * A session: a connection that carries many streams, which either side opens. Any thread may call
  * it.
  *
- * <p>One daemon thread of the process receives for all sessions, except for those of a {@link
- * Loop}. Threads that wait park, so any number of virtual threads may wait.
+ * <p>One daemon thread of the process receives for all sessions, except for those of a
+ * {@link Loop}. Threads that wait park, so any number of virtual threads may wait.
  */
 public final class Session implements AutoCloseable {
     private final SessionLoop loop;

@@ -33,8 +33,8 @@ public final class SessionListener implements AutoCloseable {
     }
 
     /**
-     * Listens for sessions at {@code address}: {@code unix:/path}, {@code unix:@name} or {@code
-     * tcp:host:port}.
+     * Listens for sessions at {@code address}: {@code unix:/path}, {@code unix:@name} or
+     * {@code tcp:host:port}.
      */
     public static SessionListener bind(String address) throws IOException {
         return bind(address, new Config());

@@ -81,8 +81,8 @@ final class SessionLoop {
 
     /**
      * Lets the sessions advance, waits for events at most for {@code timeout} nanoseconds, and
-     * signals the objects that have events. Returns the number of events. {@code memory} has {@link
-     * #TURN_BYTES}.
+     * signals the objects that have events. Returns the number of events. {@code memory} has
+     * {@link #TURN_BYTES}.
      */
     int turn(long memory, long timeout) throws PartywallException {
         return signal(memory,

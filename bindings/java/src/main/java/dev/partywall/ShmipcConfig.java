@@ -30,8 +30,8 @@ public final class ShmipcConfig {
     public ShmipcConfig() {}
 
     /**
-     * Sets how a client makes the memory that it shares with its server; the default is {@link
-     * MemoryType#MEMFD}.
+     * Sets how a client makes the memory that it shares with its server; the default is
+     * {@link MemoryType#MEMFD}.
      */
     public ShmipcConfig memoryType(MemoryType type) {
         return set("mem_map_type", type.ordinal());

@@ -56,8 +56,8 @@ final class EpollLoop implements EpollIoHandle {
     private final Runnable spin = this::spin;
     private boolean isSpinning;
     /**
-     * When the spin began and when it ends unless something comes, in nanoseconds of {@link
-     * System#nanoTime}.
+     * When the spin began and when it ends unless something comes, in nanoseconds of
+     * {@link System#nanoTime}.
      */
     private long spinStart;
     private long spinUntil;

@@ -706,8 +706,8 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
      */
     private static final int MESSAGE_BYTES_MAX = (64 << 10) - 64;
     /**
-     * Most bytes of a message after a longer one could never be sent: a session with little memory
-     * carries this size, too.
+     * Most bytes of a message, once a longer message was refused as too long for the session. A
+     * session with little memory carries messages of this size, too.
      */
     private static final int MESSAGE_BYTES_SMALL = 4 << 10;
     /** Most buffers of which one message is made. */

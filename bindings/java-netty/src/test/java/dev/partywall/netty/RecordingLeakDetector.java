@@ -40,8 +40,8 @@ public final class RecordingLeakDetector<T> extends ResourceLeakDetector<T> {
     }
 
     /**
-     * Throws if a buffer has leaked. To know that all leaks were reported, it leaks a buffer
-     * itself, and collects garbage until that buffer is reported.
+     * Throws if a buffer has leaked. To know that all leaks were reported, this method leaks
+     * a buffer itself, and collects garbage until that buffer is reported.
      */
     static void check() {
         String name = CANARY + ++canaries;
