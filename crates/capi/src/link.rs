@@ -227,7 +227,7 @@ export! {
         Ok(link.close(deadline(Timeout::new(timeout_ns)))?)
     }
 
-    /// Copies the name of the peer's end of the link into `buffer`, without a zero byte at its end.
+    /// Sends a copy of `len` bytes, which the link keeps until the peer has acknowledged them.
     fn partywall_link_send(
         link: Handle<LinkObject>, data: Bytes, len: usize, timeout_ns: i64, error: Errors,
     ) reports error {
@@ -267,7 +267,7 @@ export! {
         buffer.write_text(link.share_second()?.key().link(), capacity, len)
     }
 
-    /// Copies the name of the end at the peer into `buffer`.
+    /// Copies the name of the peer's end of the link into `buffer`, without a zero byte at its end.
     fn partywall_link_peer_name(
         link: Handle<LinkObject>, buffer: Buffer, capacity: usize, len: Out<usize>, error: Errors,
     ) reports error {
