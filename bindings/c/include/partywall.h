@@ -160,7 +160,7 @@ int32_t partywall_error_free(partywall_error *error);
  *   on_full                   PARTYWALL_ON_FULL_DROP_NEWEST
  *   on_full_block_ns          0: longest wait of PARTYWALL_ON_FULL_BLOCK
  *   queue_records             1024: most records that PARTYWALL_ON_FULL_DROP_OLDEST queues
- *   queue_bytes               1048576: most bytes of these
+ *   queue_bytes               1048576: most bytes of these records
  *   flush_on_drop_ns          100000000: longest wait of freeing a sender
  *
  * Of calls:
@@ -190,7 +190,7 @@ int32_t partywall_error_free(partywall_error *error);
 
 /* Makes a configuration with the default settings. A call that takes a configuration copies it. */
 int32_t partywall_config_new(partywall_config **config, partywall_error **error);
-/* Makes a copy of a configuration. */
+/* Makes a copy of a configuration, which can be changed without changing the original. */
 int32_t partywall_config_copy(partywall_config *config, partywall_config **copy,
                               partywall_error **error);
 /* Frees a configuration. NULL is allowed. */
@@ -324,7 +324,7 @@ int32_t partywall_listener_fd(partywall_listener *listener, int32_t *fd, partywa
 
 /*
  * Opens a channel with the listener at `address`. `config` may be NULL. Waits for the handshake, at
- * most for its timeout.
+ * most for the setting handshake_timeout_ns.
  */
 int32_t partywall_connect(const char *address, partywall_config *config,
                           partywall_channel **channel, partywall_error **error);
@@ -429,7 +429,10 @@ int32_t partywall_channel_pause(partywall_channel *channel, partywall_error **er
 
 /* Writes what is known of the peer process. `size` is sizeof(partywall_peer). */
 int32_t partywall_channel_peer(partywall_channel *channel, partywall_peer *peer, size_t size);
-/* Copies a description of the peer for logs, as partywall_listener_address copies the address. */
+/*
+ * Copies a description of the channel's peer for logs, as partywall_listener_address copies an
+ * address.
+ */
 int32_t partywall_channel_peer_text(partywall_channel *channel, void *buffer, size_t capacity,
                                     size_t *len, partywall_error **error);
 /*
@@ -538,7 +541,10 @@ int32_t partywall_lossy_recv_view(partywall_lossy_receiver *receiver, const void
 /* Receives the next record as an object that the caller owns. */
 int32_t partywall_lossy_recv(partywall_lossy_receiver *receiver, partywall_message **message,
                              uint64_t *lost_before, int64_t timeout_ns, partywall_error **error);
-/* Writes how many records were received so far, and how many the sender has reported lost. */
+/*
+ * Writes how many records the receiver has received so far, and how many the sender has reported as
+ * lost.
+ */
 int32_t partywall_lossy_receiver_counts(partywall_lossy_receiver *receiver, uint64_t *received,
                                         uint64_t *lost);
 
@@ -658,8 +664,8 @@ int32_t partywall_session_listener_accept(partywall_session_listener *listener, 
 int32_t partywall_session_listener_address(partywall_session_listener *listener, void *buffer,
                                            size_t capacity, size_t *len, partywall_error **error);
 /*
- * Opens a session with the listener at `address`. `loop` and `tag` are as of
- * partywall_session_listener_bind. Waits for the handshake.
+ * Opens a session with the listener at `address`. If `loop` is not NULL, that loop drives the
+ * session and reports `tag` for it. Waits for the handshake.
  */
 int32_t partywall_session_connect(const char *address, partywall_config *config,
                                   partywall_loop *loop, uint64_t tag, partywall_session **session,
@@ -732,7 +738,7 @@ int32_t partywall_session_transport_text(partywall_session *session, void *buffe
 /* Writes the counters of all that the session sends, in all its streams. */
 int32_t partywall_session_sender_stats(partywall_session *session, partywall_sender_stats *stats,
                                        size_t size);
-/* Writes the number of streams that have not ended. */
+/* Writes the number of streams of a session that have not ended. */
 int32_t partywall_session_streams(partywall_session *session, size_t *count);
 
 /* ---- Streams ----------------------------------------------------------------------------- */
@@ -854,7 +860,7 @@ int32_t partywall_calls_client_begin(partywall_calls_client *client, const void 
  */
 int32_t partywall_call_wait(partywall_call *call, partywall_message **answer, int64_t timeout_ns,
                             partywall_error **error);
-/* Frees a call, and cancels it if it has no answer yet. NULL is allowed. */
+/* Frees the handle of a call, and cancels the call if it has no answer yet. NULL is allowed. */
 int32_t partywall_call_free(partywall_call *call);
 
 /* Makes a server of calls from a stream, as partywall_calls_client_new makes a client. */
@@ -881,7 +887,7 @@ int32_t partywall_request_data(partywall_request *request, const void **data, si
  * no timeout.
  */
 int32_t partywall_request_time_left(partywall_request *request, int64_t *timeout_ns);
-/* Writes 1 if the client expects no answer, else 0. */
+/* Writes 1 if the client expects no answer to the call, else 0. */
 int32_t partywall_request_is_one_way(partywall_request *request, int32_t *is_one_way);
 /*
  * Writes 1 if nobody waits for the answer of a request any more: the call was cancelled, its
@@ -982,7 +988,7 @@ int32_t partywall_shmipc_connect(partywall_shmipc *shmipc, const char *address,
  */
 int32_t partywall_shmipc_hot_restart(partywall_shmipc *shmipc, uint64_t epoch,
                                      partywall_error **error);
-/* Writes the state of the last hot restart. */
+/* Writes the state of the last hot restart, such as PARTYWALL_HOT_RESTART_DONE. */
 int32_t partywall_shmipc_hot_restart_state(partywall_shmipc *shmipc, int32_t *state);
 
 /* ---- Links ------------------------------------------------------------------------------- */
@@ -1069,7 +1075,7 @@ int32_t partywall_link_config_set(partywall_link_config *config, const char *key
 
 /* Makes a group of links, without a link. */
 int32_t partywall_link_group_new(partywall_link_group **group, partywall_error **error);
-/* Frees the handle of a group, and removes the group from its loop. NULL is allowed. */
+/* Frees the handle of a group of links, and removes the group from its loop. NULL is allowed. */
 int32_t partywall_link_group_free(partywall_link_group *group);
 /* Puts the links of all clients and servers that are made with this configuration into a group. */
 int32_t partywall_link_config_set_group(partywall_link_config *config, partywall_link_group *group,
@@ -1090,7 +1096,10 @@ int32_t partywall_link_group_poll(partywall_link_group *group, size_t *count, in
  * received yet. Never read from the descriptor, and never close it.
  */
 int32_t partywall_link_group_fd(partywall_link_group *group, int32_t *fd);
-/* Writes after how many nanoseconds the group's next timer is due; -1 if none is set. */
+/*
+ * Writes after how many nanoseconds the next timer of a group of links is due; -1 if no timer is
+ * set.
+ */
 int32_t partywall_link_group_next_timer(partywall_link_group *group, int64_t *timeout_ns);
 /*
  * Adds a group to a loop, which reports `tag` as readable while links of the group have events. On
@@ -1126,7 +1135,10 @@ int32_t partywall_link_server_bind(const char *address, const char *directory, c
                                    partywall_error **error);
 /* Stops listening for links, and frees the server. NULL is allowed. */
 int32_t partywall_link_server_free(partywall_link_server *server);
-/* Returns the next link that a client attaches. PARTYWALL_TIMED_OUT: none came in time. */
+/*
+ * Returns the next link that a client attaches to the server. PARTYWALL_TIMED_OUT: none came in
+ * time.
+ */
 int32_t partywall_link_server_accept(partywall_link_server *server, partywall_link **link,
                                      int64_t timeout_ns, partywall_error **error);
 

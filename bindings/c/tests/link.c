@@ -69,7 +69,7 @@ static void copied(partywall_link_config *config, partywall_link_group *group) {
     OK(partywall_link_client_free(client));
 }
 
-/* The events of a link say why it does not attach. */
+/* The events of a link say why the link does not attach. */
 static void refused(partywall_link *link, const char *address) {
     partywall_link_event event;
     char text[100] = {0};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A peer in C for tests of life and death. Its arguments: a directory, what to do, an address. */
+/* A peer process in C, for tests that kill, stop or fork it. Its arguments: a directory, what to
+ * do, an address. */
 #include "check.h"
 #include <signal.h>
 #include <sys/wait.h>

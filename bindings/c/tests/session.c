@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Sessions and streams: with threads of their own, and a server of many in one loop. */
+/* Sessions and streams: with a thread for each session, and a server of many streams in one
+ * loop. */
 #include "check.h"
 #include <unistd.h>
 
@@ -115,7 +116,7 @@ static void properties(struct sessions pair) {
     CHECK(count == 0);
 }
 
-/* The codes with which streams and sessions end reach the peer's error objects. */
+/* The codes with which one side ends streams and sessions are in the error objects of its peer. */
 static void codes(struct sessions pair) {
     partywall_stream *here = NULL, *there = NULL;
     partywall_error *error = NULL;

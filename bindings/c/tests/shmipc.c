@@ -52,7 +52,7 @@ static void echo(partywall_session *session) {
     OK(partywall_session_free(session));
 }
 
-/* One address serves clients of shmipc and of our own protocol. */
+/* One address serves clients of shmipc and of Partywall's own protocol. */
 static void both_protocols(const char *address, partywall_shmipc *shmipc) {
     partywall_session_listener *listener = NULL;
     partywall_session *session = NULL;

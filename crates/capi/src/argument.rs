@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pointers that C programs pass: texts, bytes, and places for results.
+//! Pointers that C programs pass to the library: texts, bytes, and places for results.
 //!
 //! ```text
 //!   const char *   Text      a C string in UTF-8
@@ -8,8 +8,8 @@
 //!   T *            Out<T>    a place for one result; null is refused
 //! ```
 //!
-//! Only C makes these values, so what the header demands of a caller holds for each pointer that is
-//! not null: it is valid for the call and for the length passed with it.
+//! Only C programs make values of these types. So each pointer that is not null is as the header
+//! demands: valid for the call and for the length passed with it.
 
 use crate::failure::{BUFFER_TOO_SHORT, Failure};
 use partywall_layout::seeded_fault;
@@ -22,7 +22,7 @@ use std::{ptr, slice};
 pub(crate) struct Text(*const c_char);
 
 impl Text {
-    /// Whether C passed a null pointer.
+    /// Whether the C program passed a null pointer.
     pub(crate) fn is_null(self) -> bool {
         self.0.is_null()
     }
@@ -65,7 +65,7 @@ impl Bytes {
     }
 }
 
-/// Memory of the caller for a copy of bytes.
+/// Memory of a C program, into which a call copies bytes.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub(crate) struct Buffer(*mut c_void);

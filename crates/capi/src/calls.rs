@@ -21,7 +21,7 @@ use partywall_extras::calls::{CODES_RESERVED, CallError};
 use std::ffi::c_void;
 use std::time::Instant;
 
-/// The kind of handle that a C program has for clients of calls; see [`Object`].
+/// Marks the type of handles to clients of calls. [`Object`] says what such a handle stands for.
 pub(crate) struct CallsClientObject;
 
 static CLIENTS: Table<CallsClientObject> = Table::new();
@@ -39,7 +39,8 @@ impl Object for CallsClientObject {
     }
 }
 
-/// The kind of handle that a C program has for calls that were sent; see [`Object`].
+/// Marks the type of handles to calls that were sent. [`Object`] says what such a handle stands
+/// for.
 pub(crate) struct CallObject;
 
 static CALLS: Table<CallObject> = Table::new();
@@ -56,7 +57,7 @@ impl Object for CallObject {
     }
 }
 
-/// The kind of handle that a C program has for servers of calls; see [`Object`].
+/// Marks the type of handles to servers of calls. [`Object`] says what such a handle stands for.
 pub(crate) struct CallsServerObject;
 
 static SERVERS: Table<CallsServerObject> = Table::new();
@@ -74,8 +75,8 @@ impl Object for CallsServerObject {
     }
 }
 
-/// The kind of handle that a C program has for requests, which its server
-/// answers; see [`Object`].
+/// Marks the type of handles to requests, which its server answers. [`Object`] says what such a
+/// handle stands for.
 pub(crate) struct RequestObject;
 
 static REQUESTS: Table<RequestObject> = Table::new();
@@ -179,7 +180,8 @@ export! {
         give(call.wait(Timeout::new(timeout_ns).deadline()), place)
     }
 
-    /// Frees a call, and cancels it if it has no answer yet. A null pointer is allowed.
+    /// Frees the handle of a call, and cancels the call if it has no answer yet. A null pointer is
+    /// allowed.
     fn partywall_call_free(call: Handle<CallObject>) {
         if !call.is_null() {
             call.remove()?;
@@ -225,7 +227,8 @@ export! {
         Ok(())
     }
 
-    /// Writes where the payload of a request lies. It stays there until the request is freed.
+    /// Writes the address and the length of the payload of a request. The payload stays valid until
+    /// the request is freed.
     fn partywall_request_data(
         request: Handle<RequestObject>, data: Out<*const c_void>, len: Out<usize>,
     ) {
@@ -236,7 +239,7 @@ export! {
         Ok(())
     }
 
-    /// Writes how many nanoseconds are left until the client's deadline.
+    /// Writes how many nanoseconds are left until the client's deadline for a call.
     fn partywall_request_time_left(request: Handle<RequestObject>, timeout_ns: Out<i64>) {
         let place = timeout_ns.require("timeout_ns")?;
         place.write(request.first()?.deadline().map_or(-1, |deadline| {
@@ -246,7 +249,7 @@ export! {
         Ok(())
     }
 
-    /// Writes 1 if the client expects no answer, else 0.
+    /// Writes 1 if the client expects no answer to the call, else 0.
     fn partywall_request_is_one_way(request: Handle<RequestObject>, is_one_way: Out<i32>) {
         let place = is_one_way.require("is_one_way")?;
         place.write(i32::from(request.first()?.is_one_way()));
@@ -260,7 +263,7 @@ export! {
         Ok(())
     }
 
-    /// Sends the answer to a request, and frees it.
+    /// Sends the answer to a request, and frees the request.
     fn partywall_request_answer(
         request: Handle<RequestObject>, data: Bytes, len: usize, timeout_ns: i64, error: Errors,
     ) reports error {
@@ -269,7 +272,7 @@ export! {
         Ok(request.answer(answer, Timeout::new(timeout_ns).deadline())?)
     }
 
-    /// Fails a request with a code and a detail, and frees it.
+    /// Fails the call of a request with a code and a detail, and frees the request.
     fn partywall_request_fail(
         request: Handle<RequestObject>, code: u32, data: Bytes, len: usize, timeout_ns: i64,
         error: Errors,

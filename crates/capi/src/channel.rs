@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Channels: connecting, sending and receiving. One thread at a time may send, and another receive.
+//! Channels: connecting, sending and receiving. One thread may send while another receives.
 //!
 //! ```text
 //!   handle ─┬─ first: Sending ──── Plain ─ add to a loop ─▶ InLoop ─ close_write ─▶ Closed
@@ -25,7 +25,7 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Instant;
 
-/// The kind of handle that a C program has for channels; see [`Object`].
+/// Marks the type of handles to channels. [`Object`] says what such a handle stands for.
 pub(crate) struct ChannelObject;
 
 static CHANNELS: Table<ChannelObject> = Table::new();
@@ -73,7 +73,8 @@ pub(crate) fn watch(
     {
         return Err(Failure::argument("the channel is in a loop already, or was closed"));
     }
-    // Only a receiver has a descriptor from the beginning, so only adding it can fail.
+    // The receiver is added first: it has a descriptor from the beginning, so adding it can fail.
+    // Adding a sender cannot fail.
     if let Incoming::Plain(receiver) = mem::replace(&mut receiving.incoming, Incoming::Closed) {
         let added = events.add_receiver(receiver, tag);
         let added = added.map_err(|error| Failure::system("the loop cannot watch", &error))?;
@@ -223,8 +224,9 @@ impl Sending {
     }
 }
 
-/// Sends a copy where `send_soon` cannot: the lock of the sending direction does not favour the
-/// calling thread, or the call may have to wait for room.
+/// Sends a copy where `send_soon` cannot: the call has to lock the sending direction by an atomic
+/// exchange, because its lock does not favour the calling thread, or the call may have to wait for
+/// room.
 #[cold]
 #[inline(never)]
 fn send_slowly(
@@ -235,15 +237,16 @@ fn send_slowly(
     channel.with_first(|sending| sending.send(payload, Timeout::new(timeout_ns)))
 }
 
-/// Where the bytes of a view begin, and their number.
+/// The address and the length of the bytes of a view, a message that is read where it was received.
 type RawView = (*const c_void, usize);
 
 const fn raw(view: &[u8]) -> RawView {
     (view.as_ptr().cast(), view.len())
 }
 
-/// Receives a view where `view_soon` cannot: the lock of the receiving direction does not favour
-/// the calling thread, a message was held back, or the call has a deadline.
+/// Receives a view where `view_soon` cannot: the call has to lock the receiving direction by an
+/// atomic exchange, because its lock does not favour the calling thread; a message was held back;
+/// or the call has a deadline.
 #[cold]
 #[inline(never)]
 fn view_slowly(channel: Handle<ChannelObject>, timeout_ns: i64) -> Result<RawView, Failure> {
@@ -276,12 +279,12 @@ pub(crate) struct Receiving {
     held: Held,
 }
 
-/// A message that a receiving direction owns.
+/// The message that a receiving direction keeps between two calls.
 enum Held {
     Nothing,
-    /// The message of the current view, if it was received as an owned message.
+    /// The message of the current view, received as an object of the direction.
     Viewed(Message),
-    /// A message that did not fit into the caller's buffer: the next call receives it.
+    /// A message that did not fit into the caller's buffer. The next call receives it again.
     Returned(Message),
 }
 
@@ -308,7 +311,7 @@ impl Receiving {
         Some(view.and_then(|view| view.map(raw).ok_or_else(|| Failure::state(FINISHED))))
     }
 
-    /// Receives a view, which is valid until the next call of this direction.
+    /// Receives a view, which is valid until the next call of the receiving direction.
     fn view_in_time(&mut self, timeout: Timeout) -> Result<&[u8], Failure> {
         if !matches!(self.held, Held::Nothing) && self.show_returned() {
             return self.view_held();
@@ -378,7 +381,7 @@ impl Receiving {
         }
     }
 
-    /// Makes the message of the current view an owned message.
+    /// Makes the message of the current view an object that the caller owns.
     #[inline]
     fn keep(&mut self) -> Result<Message, Failure> {
         if matches!(self.held, Held::Viewed(_))
@@ -402,7 +405,7 @@ impl Receiving {
         }
     }
 
-    /// Receives an owned message.
+    /// Receives a message as an object that the caller owns.
     fn recv(&mut self, timeout: Timeout) -> Result<Message, Failure> {
         if !matches!(self.held, Held::Nothing)
             && let Held::Returned(message) = mem::replace(&mut self.held, Held::Nothing)
@@ -501,14 +504,15 @@ export! {
         })
     }
 
-    /// Waits until the kernel has accepted the bytes of all sent messages.
+    /// Waits until the kernel has accepted the bytes of all messages sent on the channel.
     fn partywall_channel_flush(
         channel: Handle<ChannelObject>, timeout_ns: i64, error: Errors,
     ) reports error {
         channel.first()?.flush(Timeout::new(timeout_ns))
     }
 
-    /// Prepares for waiting for room, and writes the descriptor to wait for.
+    /// Prepares a channel for waiting for room, and writes the descriptor that becomes readable
+    /// when there may be room.
     fn partywall_channel_arm_send(channel: Handle<ChannelObject>, fd: Out<i32>, error: Errors)
     reports error {
         let fd = fd.require("fd")?;
@@ -516,7 +520,8 @@ export! {
         Ok(())
     }
 
-    /// Prepares for waiting for a message, and writes the descriptor to wait for.
+    /// Prepares a channel for waiting for a message, and writes the descriptor that becomes
+    /// readable when there may be one.
     fn partywall_channel_arm_recv(channel: Handle<ChannelObject>, fd: Out<i32>, error: Errors)
     reports error {
         let fd = fd.require("fd")?;
@@ -537,7 +542,7 @@ export! {
         }
         let deadline = Timeout::new(timeout_ns).deadline();
         parker.park(deadline)?;
-        // A message that came in time is reported, however late this thread has woken up.
+        // The wait succeeds if a message has come, even if this thread woke up after the deadline.
         let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
         if is_late && channel.second()?.arm_parker()? != Readiness::Ready {
             return Err(Failure::state(TIMED_OUT));
@@ -552,7 +557,7 @@ export! {
         Ok(())
     }
 
-    /// Ends the sending direction: the peer receives every sent message, then the end.
+    /// Ends the channel's sending direction: the peer receives every sent message, then the end.
     fn partywall_channel_close_write(channel: Handle<ChannelObject>, error: Errors) reports error {
         *channel.first()? = Sending::Closed;
         Ok(())
@@ -618,13 +623,13 @@ export! {
         Ok(())
     }
 
-    /// Writes the first `size` bytes of what is known of the peer.
+    /// Writes the first `size` bytes of the structure with what is known of the peer.
     fn partywall_channel_peer(channel: Handle<ChannelObject>, peer: Out<CPeer>, size: usize) {
         let place = peer.require("peer")?;
         place.write_prefix(&channel.shared()?.info.peer().into(), size)
     }
 
-    /// Copies a description of the peer into `buffer`, without a zero byte at its end.
+    /// Copies a description of the channel's peer into `buffer`, without a zero byte at its end.
     fn partywall_channel_peer_text(
         channel: Handle<ChannelObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
         error: Errors,
@@ -632,7 +637,7 @@ export! {
         peer::write_peer(channel.shared()?.info.peer(), buffer, capacity, len)
     }
 
-    /// Writes the transport, and the reason why memory is not shared.
+    /// Writes the transport of a channel, and the reason why memory is not shared.
     fn partywall_channel_transport(
         channel: Handle<ChannelObject>, transport: Out<i32>, reason: Out<u32>,
     ) {
@@ -641,7 +646,8 @@ export! {
         Ok(())
     }
 
-    /// Copies a description of the transport into `buffer`, without a zero byte at its end.
+    /// Copies a description of the channel's transport into `buffer`, without a zero byte at its
+    /// end.
     fn partywall_channel_transport_text(
         channel: Handle<ChannelObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
         error: Errors,
@@ -649,7 +655,7 @@ export! {
         buffer.write_text(&channel.shared()?.info.transport().to_string(), capacity, len)
     }
 
-    /// Writes the first `size` bytes of the counters of the sending direction.
+    /// Writes the first `size` bytes of the structure with the counters of the sending direction.
     fn partywall_channel_sender_stats(
         channel: Handle<ChannelObject>, stats: Out<CSenderStats>, size: usize,
     ) {
@@ -657,7 +663,7 @@ export! {
         place.write_prefix(&channel.first()?.stats()?.into(), size)
     }
 
-    /// Writes the first `size` bytes of the counters of the receiving direction.
+    /// Writes the first `size` bytes of the structure with the counters of the receiving direction.
     fn partywall_channel_receiver_stats(
         channel: Handle<ChannelObject>, stats: Out<CReceiverStats>, size: usize,
     ) {

@@ -13,7 +13,7 @@ use partywall_extras::calls::CallsConfig;
 use partywall_extras::lossy::LossyConfig;
 use std::time::Duration;
 
-/// The kind of handle that a C program has for configurations; see [`Object`].
+/// Marks the type of handles to configurations. [`Object`] says what such a handle stands for.
 pub(crate) struct ConfigObject;
 
 static CONFIGS: Table<ConfigObject> = Table::new();
@@ -75,7 +75,7 @@ export! {
         Ok(())
     }
 
-    /// Makes a copy of a configuration.
+    /// Makes a copy of a configuration, which can be changed without changing the original.
     fn partywall_config_copy(
         config: Handle<ConfigObject>, copy: Out<Handle<ConfigObject>>, error: Errors,
     ) reports error {
@@ -119,7 +119,8 @@ export! {
     }
 }
 
-/// Sets the setting `key` of calls. Returns false if calls have no such setting.
+/// Sets the setting `key` of clients and servers of calls. Returns false if they have no setting of
+/// this name.
 ///
 /// # Errors
 /// Fails if the value is impossible.

@@ -10,7 +10,7 @@ use std::ffi::c_char;
 /// The place at which a C program wants an error object; null if it wants none.
 pub(crate) type Errors = Out<Handle<ErrorObject>>;
 
-/// The kind of handle that a C program has for error objects; see [`Object`].
+/// Marks the type of handles to error objects. [`Object`] says what such a handle stands for.
 pub(crate) struct ErrorObject;
 
 static ERRORS: Table<ErrorObject> = Table::new();
@@ -53,7 +53,7 @@ export_value! {
         error.first().map_or(0, |detail| detail.application_code)
     } or 0
 
-    /// Returns the error number of the system that belongs to an error, or 0.
+    /// Returns the errno of the system call behind an error, or 0.
     fn partywall_error_errno(error: Handle<ErrorObject>) -> i32 {
         error.first().map_or(0, |detail| detail.errno)
     } or 0

@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-/// The kind of handle that a C program has for event loops; see [`Object`].
+/// Marks the type of handles to event loops. [`Object`] says what such a handle stands for.
 pub(crate) struct LoopObject;
 
 static LOOPS: Table<LoopObject> = Table::new();
@@ -55,7 +55,7 @@ impl Turn {
     }
 }
 
-/// Collects at most `capacity` events of a loop, and writes them and their number.
+/// Collects at most `capacity` events of a loop by `take`, and writes the events and their number.
 fn collect(
     events: Handle<LoopObject>,
     array: Out<CEvent>,
@@ -94,12 +94,12 @@ impl From<Event> for CEvent {
     }
 }
 
-/// Returns the loop of a handle.
+/// Returns the event loop that a handle names.
 pub(crate) fn shared(events: Handle<LoopObject>) -> Result<Arc<Loop>, Failure> {
     events.share_second()
 }
 
-/// Makes a loop, and writes its handle to `place`.
+/// Makes an event loop, and writes its handle to `place`.
 fn insert(
     place: Out<Handle<LoopObject>>,
     make: impl FnOnce() -> io::Result<Loop>,
@@ -112,17 +112,19 @@ fn insert(
 }
 
 export! {
-    /// Makes a loop without objects.
+    /// Makes an event loop without objects.
     fn partywall_loop_new(r#loop: Out<Handle<LoopObject>>, error: Errors) reports error {
         insert(r#loop, Loop::new)
     }
 
-    /// Makes a loop without objects that reports each kind of an object once.
+    /// Makes an event loop that reports each kind of an object's events once, until a call on the
+    /// object found nothing.
     fn partywall_loop_new_once(r#loop: Out<Handle<LoopObject>>, error: Errors) reports error {
         insert(r#loop, Loop::reporting_once)
     }
 
-    /// Frees a loop. Its objects stay, but report no more events. A null pointer is allowed.
+    /// Frees an event loop. Its objects stay, but no loop reports their events any more. A null
+    /// pointer is allowed.
     fn partywall_loop_free(r#loop: Handle<LoopObject>) {
         if !r#loop.is_null() {
             r#loop.remove()?;
@@ -138,21 +140,21 @@ export! {
         Ok(())
     }
 
-    /// Adds a channel to a loop, in which both directions report `tag`.
+    /// Adds a channel to an event loop. Events of both its directions carry the number `tag`.
     fn partywall_loop_add_channel(
         r#loop: Handle<LoopObject>, channel: Handle<ChannelObject>, tag: u64, error: Errors,
     ) reports error {
         channel::watch(channel, &*shared(r#loop)?, tag)
     }
 
-    /// Adds a listener to a loop, in which it reports `tag`.
+    /// Adds a listener to an event loop. Its events carry the number `tag`.
     fn partywall_loop_add_listener(
         r#loop: Handle<LoopObject>, listener: Handle<ListenerObject>, tag: u64, error: Errors,
     ) reports error {
         listener::watch(listener, &*shared(r#loop)?, tag)
     }
 
-    /// Waits for events, and writes at most `capacity` of them.
+    /// Waits for events of the loop's objects, and writes at most `capacity` of them.
     fn partywall_loop_wait(
         r#loop: Handle<LoopObject>, events: Out<CEvent>, capacity: usize, count: Out<usize>,
         timeout_ns: i64, error: Errors,
@@ -162,8 +164,8 @@ export! {
         })
     }
 
-    /// Writes at most `capacity` events without waiting, for a thread that calls again before it
-    /// waits.
+    /// Writes at most `capacity` events of a loop without waiting, for a thread that calls again
+    /// before it waits.
     fn partywall_loop_poll_awake(
         r#loop: Handle<LoopObject>, events: Out<CEvent>, capacity: usize, count: Out<usize>,
         error: Errors,

@@ -16,7 +16,7 @@ use std::error::Error;
 use std::ffi::CString;
 use std::io;
 
-/// Why an exported function failed.
+/// The failure of an exported function: its number and, for most failures, an explanation.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: i32,
@@ -40,7 +40,7 @@ impl Failure {
         Self { code, detail: None }
     }
 
-    /// The failure that the caller has passed an argument that the header forbids.
+    /// The failure that a C program has passed an argument that the header forbids.
     #[cold]
     pub(crate) fn argument(message: &str) -> Self {
         Self::explained(ARGUMENT, message, 0)
@@ -123,7 +123,8 @@ impl Failure {
     }
 
     fn explained(code: i32, message: &str, errno: i32) -> Self {
-        // A text of the library has no zero byte, but one of another process may.
+        // A text of the library has no zero byte, but a text of another process, such as its name,
+        // may.
         let message = CString::new(message.replace('\0', " ")).unwrap_or_default();
         Self { code, detail: Some(Box::new(Detail { code, message, errno, application_code: 0 })) }
     }
@@ -186,9 +187,9 @@ const SETTING: i32 = 13;
 pub(crate) const FINISHED_HERE: i32 = 408;
 /// Error code: this side has ended its receiving.
 pub(crate) const STOPPED_HERE: i32 = 409;
-/// Error code: memory was reserved on another connection.
+/// Error code: a reservation was committed on a connection that has not reserved it.
 pub(crate) const FOREIGN_RESERVATION: i32 = 14;
-/// Error code: an argument is null or impossible.
+/// Error code: an argument of the call is null or impossible.
 pub(crate) const ARGUMENT: i32 = 901;
 /// Error code: a handle names no object of its type.
 const HANDLE: i32 = 902;
@@ -196,7 +197,7 @@ const HANDLE: i32 = 902;
 const PANIC: i32 = 903;
 /// Error code: the caller's buffer is too short for the message.
 pub(crate) const BUFFER_TOO_SHORT: i32 = 904;
-/// Error code: the process has too many objects of the type.
+/// Error code: the process has as many objects of the type as it may have.
 const EXHAUSTED: i32 = 905;
 
 #[cfg(test)]

@@ -29,8 +29,9 @@ const ABI: u32 = 0;
 
 #[cfg(debug_assertions)]
 crate::export::export! {
-    /// Panics while a direction of `channel` is locked, for tests of the boundary. Only builds with
-    /// debug assertions have this function, and the header has it not.
+    /// Panics while the sending direction of `channel` is locked, to test that no panic crosses
+    /// into C. Only builds with debug assertions have this function, and `partywall.h` does not
+    /// declare it.
     fn partywall_test_panic(channel: crate::table::Handle<crate::channel::ChannelObject>) {
         let _direction = channel.first()?;
         panic!("a panic that the test asked for")

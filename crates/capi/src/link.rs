@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links: clients, servers and the links themselves. Any number of threads may call each.
+//! Links, and their clients and servers. Any number of threads may call each object.
 //!
 //! ```text
 //!   partywall_link_client ─ connect ─┐
@@ -19,7 +19,7 @@ use partywall_link::{Client, Event, Link, Server, Status, Storage};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The kind of handle that a C program has for clients of links; see [`Object`].
+/// Marks the type of handles to clients of links. [`Object`] says what such a handle stands for.
 pub(crate) struct LinkClientObject;
 
 static CLIENTS: Table<LinkClientObject> = Table::new();
@@ -36,7 +36,7 @@ impl Object for LinkClientObject {
     }
 }
 
-/// The kind of handle that a C program has for servers of links; see [`Object`].
+/// Marks the type of handles to servers of links. [`Object`] says what such a handle stands for.
 pub(crate) struct LinkServerObject;
 
 static SERVERS: Table<LinkServerObject> = Table::new();
@@ -53,7 +53,7 @@ impl Object for LinkServerObject {
     }
 }
 
-/// The kind of handle that a C program has for links; see [`Object`].
+/// Marks the type of handles to links. [`Object`] says what such a handle stands for.
 pub(crate) struct LinkObject;
 
 static LINKS: Table<LinkObject> = Table::new();
@@ -126,7 +126,7 @@ export! {
         Ok(())
     }
 
-    /// Frees a client. Its links stay. A null pointer is allowed.
+    /// Frees a client of links. Links that it has opened stay. A null pointer is allowed.
     fn partywall_link_client_free(client: Handle<LinkClientObject>) {
         if !client.is_null() {
             client.remove()?;
@@ -160,7 +160,8 @@ export! {
         Ok(())
     }
 
-    /// Stops listening, and frees the server. Links with a handle stay. A null pointer is allowed.
+    /// Stops listening, and frees a server of links. Links to which the program has a handle stay.
+    /// A null pointer is allowed.
     fn partywall_link_server_free(server: Handle<LinkServerObject>) {
         if !server.is_null() {
             server.remove()?;
@@ -168,7 +169,7 @@ export! {
         Ok(())
     }
 
-    /// Returns the next link that a client attaches.
+    /// Returns the next link that a client attaches to the server.
     fn partywall_link_server_accept(
         server: Handle<LinkServerObject>, link: Out<Handle<LinkObject>>, timeout_ns: i64,
         error: Errors,
@@ -217,7 +218,7 @@ export! {
         Ok(())
     }
 
-    /// Closes a link in good order, and frees it.
+    /// Closes this end of a link in good order, and frees its handle.
     fn partywall_link_close(link: Handle<LinkObject>, timeout_ns: i64, error: Errors)
     reports error {
         let (_, link) = link.remove()?;
@@ -226,7 +227,7 @@ export! {
         Ok(link.close(deadline(Timeout::new(timeout_ns)))?)
     }
 
-    /// Copies the name of the peer's end of the link into `buffer`, without a zero byte at its end.
+    /// Sends a copy of `len` bytes, which the link keeps until the peer has acknowledged them.
     fn partywall_link_send(
         link: Handle<LinkObject>, data: Bytes, len: usize, timeout_ns: i64, error: Errors,
     ) reports error {
@@ -241,7 +242,7 @@ export! {
         Ok(())
     }
 
-    /// Receives the next message as an object of its own.
+    /// Receives the next message of a link as an object that the caller owns.
     fn partywall_link_recv(
         link: Handle<LinkObject>, message: Out<Handle<LinkMessageObject>>, timeout_ns: i64,
         error: Errors,
@@ -266,7 +267,7 @@ export! {
         buffer.write_text(link.share_second()?.key().link(), capacity, len)
     }
 
-    /// Copies the name of the end at the peer into `buffer`.
+    /// Copies the name of the peer's end of the link into `buffer`, without a zero byte at its end.
     fn partywall_link_peer_name(
         link: Handle<LinkObject>, buffer: Buffer, capacity: usize, len: Out<usize>, error: Errors,
     ) reports error {
@@ -291,12 +292,12 @@ export! {
         Ok(link.share_second()?.wait_acked(deadline(Timeout::new(timeout_ns)))?)
     }
 
-    /// Receives again every message that was not acknowledged.
+    /// Makes the link deliver every received message again that was not acknowledged.
     fn partywall_link_rewind(link: Handle<LinkObject>, error: Errors) reports error {
         Ok(link.share_second()?.rewind()?)
     }
 
-    /// Writes how many bytes the link keeps for the peer.
+    /// Writes how many bytes of messages the link keeps because the peer has not acknowledged them.
     fn partywall_link_unacked_bytes(link: Handle<LinkObject>, bytes: Out<u64>, error: Errors)
     reports error {
         let bytes = bytes.require("bytes")?;

@@ -11,7 +11,8 @@ use partywall::Wait;
 use partywall_link::{AfterReboot, Config, Delivery, Group};
 use std::time::Duration;
 
-/// The kind of handle that a C program has for configurations of links; see [`Object`].
+/// Marks the type of handles to configurations of links. [`Object`] says what such a handle stands
+/// for.
 pub(crate) struct LinkConfigObject;
 
 static CONFIGS: Table<LinkConfigObject> = Table::new();
@@ -43,7 +44,7 @@ pub(crate) fn set_group(config: Handle<LinkConfigObject>, group: &Group) -> Resu
 }
 
 export! {
-    /// Makes a configuration with the default settings.
+    /// Makes a configuration of links with the default settings.
     fn partywall_link_config_new(config: Out<Handle<LinkConfigObject>>, error: Errors)
     reports error {
         let config = config.require("config")?;
@@ -61,7 +62,7 @@ export! {
         Ok(())
     }
 
-    /// Frees a configuration. A null pointer is allowed.
+    /// Frees a configuration of links. A null pointer is allowed.
     fn partywall_link_config_free(config: Handle<LinkConfigObject>) {
         if !config.is_null() {
             config.remove()?;
@@ -69,7 +70,7 @@ export! {
         Ok(())
     }
 
-    /// Sets the setting `key` of a configuration to `value`.
+    /// Sets the setting `key` of a configuration of links to `value`.
     fn partywall_link_config_set(
         config: Handle<LinkConfigObject>, key: Text, value: u64, error: Errors,
     ) reports error {

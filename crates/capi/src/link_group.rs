@@ -15,7 +15,7 @@ use partywall_link::Group;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-/// The kind of handle that a C program has for groups of links; see [`Object`].
+/// Marks the type of handles to groups of links. [`Object`] says what such a handle stands for.
 pub(crate) struct LinkGroupObject;
 
 static GROUPS: Table<LinkGroupObject> = Table::new();
@@ -34,7 +34,7 @@ impl Object for LinkGroupObject {
 }
 
 export! {
-    /// Makes a group without links.
+    /// Makes a group of links, without a link.
     fn partywall_link_group_new(group: Out<Handle<LinkGroupObject>>, error: Errors)
     reports error {
         let place = group.require("group")?;
@@ -43,7 +43,8 @@ export! {
         Ok(())
     }
 
-    /// Frees the handle of a group, and removes the group from its loop. A null pointer is allowed.
+    /// Frees the handle of a group of links, and removes the group from its event loop. A null
+    /// pointer is allowed.
     fn partywall_link_group_free(group: Handle<LinkGroupObject>) {
         if !group.is_null() {
             group.remove()?;

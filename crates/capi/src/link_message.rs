@@ -10,7 +10,8 @@ use crate::timeout::Timeout;
 use partywall_link::Message;
 use std::ffi::c_void;
 
-/// The kind of handle that a C program has for received messages of links; see [`Object`].
+/// Marks the type of handles to received messages of links. [`Object`] says what such a handle
+/// stands for.
 pub(crate) struct LinkMessageObject;
 
 static MESSAGES: Table<LinkMessageObject> = Table::new();
@@ -27,7 +28,7 @@ impl Object for LinkMessageObject {
     }
 }
 
-/// Makes a handle of a message.
+/// Makes a handle of a received message.
 pub(crate) fn insert(message: Message) -> Result<Handle<LinkMessageObject>, Failure> {
     Handle::insert(message, ())
 }
@@ -58,7 +59,7 @@ export! {
         Ok(())
     }
 
-    /// Writes the position of the message in the peer's stream.
+    /// Writes the position of a link's message in the peer's stream.
     fn partywall_link_message_position(message: Handle<LinkMessageObject>, position: Out<u64>) {
         let position = position.require("position")?;
         position.write(message.first()?.position());
@@ -87,7 +88,7 @@ export! {
         Ok(())
     }
 
-    /// Frees a message without acknowledging it. A null pointer is allowed.
+    /// Frees a message of a link without acknowledging it. A null pointer is allowed.
     fn partywall_link_message_free(message: Handle<LinkMessageObject>) {
         if !message.is_null() {
             message.remove()?;

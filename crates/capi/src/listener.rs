@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Listeners for channels.
+//! Listeners for channels: objects that accept the channels which peers open at an address.
 
 use crate::argument::{Buffer, Out, Text};
 use crate::channel::{self, ChannelObject};
@@ -14,7 +14,8 @@ use partywall::{Channel, Listener};
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The kind of handle that a C program has for listeners for channels; see [`Object`].
+/// Marks the type of handles to listeners for channels. [`Object`] says what such a handle stands
+/// for.
 pub(crate) struct ListenerObject;
 
 static LISTENERS: Table<ListenerObject> = Table::new();
@@ -107,7 +108,7 @@ export! {
         Ok(())
     }
 
-    /// Stops listening, and frees the listener. A null pointer is allowed.
+    /// Stops listening for channels, and frees the listener. A null pointer is allowed.
     fn partywall_listener_free(listener: Handle<ListenerObject>) {
         if !listener.is_null() {
             listener.remove()?;

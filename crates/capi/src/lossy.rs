@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records that may be lost: their sender, which any thread may call, and their receiver.
+//! Senders and receivers of records that may be lost. Any thread may call a sender.
 //!
 //! ```text
 //!   channel ─┬─ sending direction ───▶ partywall_lossy_sender      the channel keeps the other
@@ -22,7 +22,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The kind of handle that a C program has for senders of records; see [`Object`].
+/// Marks the type of handles to senders of records. [`Object`] says what such a handle stands for.
 pub(crate) struct LossySenderObject;
 
 static SENDERS: Table<LossySenderObject> = Table::new();
@@ -41,7 +41,8 @@ impl Object for LossySenderObject {
     }
 }
 
-/// The kind of handle that a C program has for receivers of records; see [`Object`].
+/// Marks the type of handles to receivers of records. [`Object`] says what such a handle stands
+/// for.
 pub(crate) struct LossyReceiverObject;
 
 static RECEIVERS: Table<LossyReceiverObject> = Table::new();
@@ -122,7 +123,7 @@ fn deadline(timeout: Timeout) -> Instant {
 const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 export! {
-    /// Makes a sender of records from the sending direction of a channel.
+    /// Makes a sender of records that may be lost from the sending direction of a channel.
     fn partywall_lossy_sender_new(
         channel: Handle<ChannelObject>, config: Handle<ConfigObject>,
         sender: Out<Handle<LossySenderObject>>, error: Errors,
@@ -185,7 +186,7 @@ export! {
         if sender.stats().queued > 0 { Err(Failure::state(FULL)) } else { Ok(()) }
     }
 
-    /// Writes the first `size` bytes of the counters of a sender.
+    /// Writes the first `size` bytes of the structure with the counters of a sender of records.
     fn partywall_lossy_sender_stats(
         sender: Handle<LossySenderObject>, stats: Out<CLossyStats>, size: usize,
     ) {
@@ -202,7 +203,7 @@ export! {
         Ok(())
     }
 
-    /// Makes a receiver of records from the receiving direction of a channel.
+    /// Makes a receiver of records that may be lost from the receiving direction of a channel.
     fn partywall_lossy_receiver_new(
         channel: Handle<ChannelObject>, receiver: Out<Handle<LossyReceiverObject>>, error: Errors,
     ) reports error {
@@ -248,7 +249,8 @@ export! {
         Ok(())
     }
 
-    /// Writes how many records were received so far, and how many the sender has reported lost.
+    /// Writes how many records the receiver has received so far, and how many the sender has
+    /// reported as lost.
     fn partywall_lossy_receiver_counts(
         receiver: Handle<LossyReceiverObject>, received: Out<u64>, lost: Out<u64>,
     ) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Received messages that a C program owns. Any thread may read and free one.
+//! Received messages that a C program owns. Any thread may read and free such a message.
 
 use crate::argument::Out;
 use crate::export::export;
@@ -7,7 +7,7 @@ use crate::table::{Handle, Object, Table};
 use partywall::Message;
 use std::ffi::c_void;
 
-/// The kind of handle that a C program has for received messages; see [`Object`].
+/// Marks the type of handles to received messages. [`Object`] says what such a handle stands for.
 pub(crate) struct MessageObject;
 
 static MESSAGES: Table<MessageObject> = Table::new();

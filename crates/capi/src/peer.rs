@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Properties of a connection: the process at the other end, the transport, and the counters.
+//! Properties of a connection: the peer process, the transport, and the counters.
 //!
-//! A structure has the layout of the header's structure of the same name, without padding. A later
-//! version may add fields at the end, so callers pass the size that they know.
+//! Each structure has the layout of the structure of the same name in `partywall.h`, without
+//! padding. A later version may add fields at the end, so callers pass the size of their structure.
 
 use crate::argument::{Buffer, Out};
 use crate::failure::Failure;
@@ -80,7 +80,7 @@ const SHARED_MEMORY: i32 = 1;
 const SOCKET: i32 = 2;
 const PROTOCOL: i32 = 3;
 
-/// The counters of a sending direction, as C programs see them.
+/// The counters of a sending direction, in the layout of `partywall_sender_stats` of the header.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CSenderStats {
@@ -111,7 +111,8 @@ impl From<SenderStats> for CSenderStats {
     }
 }
 
-/// The counters of a receiving direction, as C programs see them.
+/// The counters of a receiving direction, in the layout of `partywall_receiver_stats` of the
+/// header.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CReceiverStats {

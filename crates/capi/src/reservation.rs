@@ -13,7 +13,7 @@ use crate::table::{Handle, Object, Table};
 use partywall::OwnedReservation;
 use std::ffi::c_void;
 
-/// The kind of handle that a C program has for reservations; see [`Object`].
+/// Marks the type of handles to reservations. [`Object`] says what such a handle stands for.
 pub(crate) struct ReservationObject;
 
 static RESERVATIONS: Table<ReservationObject> = Table::new();
@@ -85,7 +85,7 @@ export! {
         Ok(())
     }
 
-    /// Shortens the message to `len` bytes, if it is longer.
+    /// Shortens the reserved message to `len` bytes, if it is longer.
     fn partywall_reservation_truncate(reservation: Handle<ReservationObject>, len: usize) {
         if let Some(reservation) = &mut *reservation.first()? {
             reservation.truncate(len);

@@ -17,7 +17,8 @@ use crate::table::{Handle, Object, Table};
 use partywall_shmipc::{Config, HandoverState, MemMapType, Shmipc, SizePercentPair};
 use std::sync::Arc;
 
-/// The kind of handle that a C program has for configurations of shmipc; see [`Object`].
+/// Marks the type of handles to configurations of shmipc. [`Object`] says what such a handle stands
+/// for.
 pub(crate) struct ShmipcConfigObject;
 
 static CONFIGS: Table<ShmipcConfigObject> = Table::new();
@@ -34,16 +35,16 @@ impl Object for ShmipcConfigObject {
     }
 }
 
-/// A configuration of shmipc with the classes of slices that the program has added. No added class
-/// means the default classes.
+/// A configuration of shmipc with the classes of slices that the program has added. If it has added
+/// none, the default classes are used.
 #[derive(Clone, Default)]
 pub(crate) struct Settings {
     config: Config,
     classes: Vec<SizePercentPair>,
 }
 
-/// The kind of handle that a C program has for objects of the protocol shmipc, which hold its
-/// settings and shared memory; see [`Object`].
+/// Marks the type of handles to objects of the protocol shmipc, which hold its settings and shared
+/// memory. [`Object`] says what such a handle stands for.
 pub(crate) struct ShmipcObject;
 
 static PROTOCOLS: Table<ShmipcObject> = Table::new();
@@ -130,7 +131,7 @@ export! {
         Ok(())
     }
 
-    /// Sets the setting `key` of a configuration to `value`.
+    /// Sets the setting `key` of a configuration of shmipc to `value`.
     fn partywall_shmipc_config_set(
         config: Handle<ShmipcConfigObject>, key: Text, value: u64, error: Errors,
     ) reports error {
@@ -140,7 +141,7 @@ export! {
         Ok(())
     }
 
-    /// Sets the setting `key` of a configuration to a text.
+    /// Sets the setting `key` of a configuration of shmipc to a text.
     fn partywall_shmipc_config_set_text(
         config: Handle<ShmipcConfigObject>, key: Text, value: Text, error: Errors,
     ) reports error {
@@ -204,7 +205,7 @@ export! {
         Ok(shmipc.shared()?.hot_restart(epoch)?)
     }
 
-    /// Writes the state of the last hot restart.
+    /// Writes the state of the last hot restart, such as `PARTYWALL_HOT_RESTART_DONE`.
     fn partywall_shmipc_hot_restart_state(shmipc: Handle<ShmipcObject>, state: Out<i32>) {
         let place = state.require("state")?;
         place.write(number(shmipc.shared()?.hot_restart_state()));

@@ -14,7 +14,7 @@ pub(crate) fn status_text(status: i32) -> &'static CStr {
 
 const UNKNOWN: &CStr = c"this version of the library has no such status";
 
-/// The texts by number, in rising order: success, and every number of SPEC 17.
+/// The text of each status, in rising order of the numbers: success, and every number of SPEC 17.
 const TEXTS: &[(i32, &CStr)] = &[
     (0, c"success"),
     (1, c"the object belongs to the parent process"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Streams of sessions. One thread at a time may send, and another receive.
+//! Streams of sessions. One thread may send on a stream while another receives from it.
 //!
 //! ```text
 //!   handle ─┬─ first: Sending ──── Threaded or InLoop, as the session is
@@ -18,7 +18,7 @@ use partywall::{Message, OwnedReservation, StreamSendError};
 use partywall::{blocking, event};
 use std::ffi::c_void;
 
-/// The kind of handle that a C program has for streams; see [`Object`].
+/// Marks the type of handles to streams. [`Object`] says what such a handle stands for.
 pub(crate) struct StreamObject;
 
 static STREAMS: Table<StreamObject> = Table::new();
@@ -148,9 +148,9 @@ impl Sending {
 pub(crate) struct Receiving {
     incoming: Incoming,
     metadata: Box<[u8]>,
-    /// The message of the current view.
+    /// The message of the current view, which is valid until the next receiving call.
     current: Option<Message>,
-    /// A message that did not fit into the caller's buffer: the next call receives it.
+    /// A message that did not fit into the caller's buffer. The next call receives it again.
     returned: Option<Message>,
 }
 
@@ -245,7 +245,7 @@ export! {
         Ok(())
     }
 
-    /// Ends the sending direction: the peer receives every sent message, then the end.
+    /// Ends the stream's sending direction: the peer receives every sent message, then the end.
     fn partywall_stream_finish(stream: Handle<StreamObject>, error: Errors) reports error {
         match &mut *stream.first()? {
             Sending::Threaded(sender) => sender.finish(),
@@ -254,7 +254,7 @@ export! {
         Ok(())
     }
 
-    /// Ends the sending direction at once: the peer's receiver fails with `code`.
+    /// Ends the stream's sending direction at once: the peer's receiver fails with `code`.
     fn partywall_stream_reset(stream: Handle<StreamObject>, code: u32, error: Errors)
     reports error {
         let code = application_code(code)?;
@@ -265,7 +265,7 @@ export! {
         Ok(())
     }
 
-    /// Ends the receiving direction: the peer's sender fails with `code`.
+    /// Ends the stream's receiving direction: the peer's sender fails with `code`.
     fn partywall_stream_stop(stream: Handle<StreamObject>, code: u32, error: Errors)
     reports error {
         let code = application_code(code)?;

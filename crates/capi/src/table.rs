@@ -13,6 +13,7 @@
 //! - A slot whose generation is used up is never used again, so no two objects have one handle.
 //! - A lane is a lock with its value. Only the call that has locked a lane touches the value.
 //! - A lane can favour a thread, which then enters it without an atomic exchange.
+//! - A panic within a lane poisons it: every later call but a free is refused.
 
 use crate::failure::Failure;
 use crate::spare;
@@ -98,7 +99,7 @@ impl<O: Object> Handle<O> {
         Ok(Self { value: ptr::without_provenance_mut(value as usize), object: PhantomData })
     }
 
-    /// Whether C passed a null pointer.
+    /// Whether the C program passed a null pointer.
     pub(crate) fn is_null(self) -> bool {
         self.value.is_null()
     }
@@ -114,8 +115,9 @@ impl<O: Object> Handle<O> {
         slot.first.lock(generation).map_err(|refusal| explain(refusal, O::NAME))
     }
 
-    /// Locks the first part of the object while `act` uses it. A panic of `act` poisons the part.
-    /// After many such calls by one thread, the part favours that thread.
+    /// Locks the first part of the object while `act` uses it. A panic of `act` poisons the part,
+    /// so that later calls are refused. After many such calls by one thread, the part favours that
+    /// thread, which then needs no atomic exchange to lock it.
     ///
     /// # Errors
     /// Fails as [`first`](Self::first) does, and with the failure of `act`.
@@ -131,9 +133,10 @@ impl<O: Object> Handle<O> {
         used.unwrap_or_else(|refusal| Err(explain(refusal, O::NAME)))
     }
 
-    /// Lets `act` use the first part of the object if the part's lock favours the calling thread.
-    /// Otherwise returns `None`, and the caller has to use [`with_first`](Self::with_first). A
-    /// panic of `act` poisons the part.
+    /// Lets `act` use the first part of the object if the part's lock favours the calling thread,
+    /// which then needs no atomic exchange. Otherwise returns `None`, and the caller has to use
+    /// [`with_first`](Self::with_first). A panic of `act` poisons the part, so that later calls are
+    /// refused.
     #[inline(always)]
     pub(crate) fn if_favoured_first<R>(self, act: impl FnOnce(&mut O::First) -> R) -> Option<R> {
         let (slot, generation) = self.locate_soon()?;
@@ -230,7 +233,8 @@ impl<O: Object> Handle<O> {
         })
     }
 
-    /// Locks the object, calls `take` with the places of its parts, and makes the slot vacant.
+    /// Locks all parts of the object, calls `take` with the places of the parts, and makes the
+    /// object's slot vacant.
     #[inline]
     fn vacate<R>(
         self,
@@ -247,8 +251,8 @@ impl<O: Object> Handle<O> {
         let mut shared = slot.shared.lock_part(generation).map_err(refused)?;
         let places = (second.as_mut().map(Guard::place), shared.as_mut().map(Guard::place));
         let taken = take(first.place(), places.0, places.1);
-        // The lanes, the locks of the object's parts, stay locked until they are vacant, so their
-        // guards must not unlock them.
+        // The locks of the object's parts stay locked until the parts are vacant, so their guards
+        // must not unlock them.
         mem::forget((first, second, shared));
         let next = generation.checked_add(1);
         slot.second.vacate_part(next.unwrap_or(generation));
@@ -383,7 +387,8 @@ fn wait_briefly<T>(lock: impl Fn() -> Result<T, Failure>) -> Result<T, Failure> 
     lock()
 }
 
-/// Returns the chunk that holds the slot `index`, and the offset of the slot in it.
+/// Returns the chunk of a table that holds the slot `index`, and the offset of the slot in the
+/// chunk.
 #[inline]
 const fn place(index: u32) -> (usize, usize) {
     let chunk = (index / SLOTS_FIRST + 1).ilog2();
@@ -408,8 +413,8 @@ struct Lane<T> {
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: the lock gives the value to one thread at a time, and its next owner sees every change
-// (`ring/src/lane.rs`).
+// SAFETY: the lock of a lane gives the value to one thread at a time, and the next owner sees every
+// change (`ring/src/lane.rs`).
 unsafe impl<T: Send> Sync for Lane<T> {}
 
 impl<T> Lane<T> {
@@ -421,16 +426,18 @@ impl<T> Lane<T> {
         self.lock.generation()
     }
 
-    /// Puts a value into a vacant lane, which no other thread knows yet.
+    /// Puts the value of a new object's part into its lane, the part's lock with its value. The
+    /// lane is vacant, and no other thread knows it yet.
     fn fill(&self, generation: u32, value: T) {
-        // SAFETY: `take_vacant` gave the slot to this thread alone, and the lane's state is VACANT.
+        // SAFETY: `take_vacant` gave the slot to this thread alone, and the state of the part's
+        // lock is VACANT.
         let place = unsafe { &mut *self.value.get() };
         *place = Some(value);
         self.lock.fill(generation);
     }
 
-    /// Puts a value into a vacant lane, unless the value's type has no bytes: no call locks a lane
-    /// of such a type.
+    /// Puts the value of a new object's part into its vacant lane. A part whose type has no bytes
+    /// needs no lock and is left out.
     #[inline]
     fn fill_part(&self, generation: u32, value: T) {
         if Self::IS_USED {
@@ -438,7 +445,8 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Makes a lane vacant, unless its value's type has no bytes.
+    /// Makes the lane of an object's part vacant, when the object is freed. A part whose type has
+    /// no bytes has no lock and is left out.
     #[inline]
     fn vacate_part(&self, generation: u32) {
         if Self::IS_USED {
@@ -446,7 +454,8 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Makes a lane vacant, so that the next object in its slot has the given generation.
+    /// Makes the lane of an object's part vacant, so that the next object in the slot has the given
+    /// generation.
     #[inline]
     fn vacate(&self, generation: u32) {
         self.lock.vacate(generation);
@@ -457,36 +466,39 @@ impl<T> Lane<T> {
         self.claim(generation, false)
     }
 
-    /// Whether the lane guards a value: a type without bytes needs no lock.
+    /// Whether the part has a value to guard: a type without bytes needs no lock.
     const IS_USED: bool = size_of::<T>() > 0;
 
-    /// Locks the lane as [`lock_any`](Self::lock_any) does; returns `None` if the value's type has
+    /// Locks the part as [`lock_any`](Self::lock_any) does; returns `None` if the part's type has
     /// no bytes.
     #[inline]
     fn lock_part(&self, generation: u32) -> Result<Option<Guard<'_, T>>, Refusal> {
         if Self::IS_USED { self.lock_any(generation).map(Some) } else { Ok(None) }
     }
 
-    /// Locks the lane even if a panic has poisoned it, for a caller that only drops the value.
+    /// Locks the part even if a panic has poisoned its lock, for a caller that only drops the
+    /// value.
     #[inline]
     fn lock_any(&self, generation: u32) -> Result<Guard<'_, T>, Refusal> {
         self.claim(generation, true)
     }
 
-    /// Enters the lane without an atomic exchange if it favours the calling thread, and returns
-    /// that thread; otherwise returns `None`.
+    /// Locks the part without an atomic exchange if its lock favours the calling thread, and
+    /// returns that thread; otherwise returns `None`.
     #[inline(always)]
     fn enter(&self, generation: u32) -> Option<Thread<'static>> {
         let thread = thread::current()?;
         self.lock.enter(generation, thread).then_some(thread)
     }
 
-    /// Calls `act` with the lane's value, and leaves the lane. `thread` is the calling thread,
-    /// which has entered the lane. A panic of `act` poisons the lane.
+    /// Calls `act` with the value of the part, and unlocks the part. `thread` is the calling
+    /// thread, which has locked the part by `enter`. A panic of `act` poisons the lock, so that
+    /// later calls are refused.
     #[inline(always)]
     fn use_inside<R>(&self, thread: Thread<'static>, act: impl FnOnce(&mut T) -> R) -> R {
         let entered = Entered(&self.lock);
-        // SAFETY: the calling thread has entered the lane, so no other thread uses the value.
+        // SAFETY: the calling thread has locked the part by `enter`, so no other thread uses the
+        // value.
         let value = unsafe { &mut *self.value.get() };
         let value = value.as_mut().unwrap_or_else(|| unreachable!("a locked lane has a value"));
         let result = act(value);
@@ -495,14 +507,14 @@ impl<T> Lane<T> {
         result
     }
 
-    /// Locks the lane by an atomic exchange, calls `act` with its value, and unlocks it. A panic of
-    /// `act` poisons the lane. A lane that one thread locks again and again begins to favour that
-    /// thread.
+    /// Locks the part by an atomic exchange, calls `act` with its value, and unlocks it. A panic of
+    /// `act` poisons the lock, so that later calls are refused. If one thread locks a part again
+    /// and again, the lock begins to favour that thread.
     fn with<R>(&self, generation: u32, act: impl FnOnce(&mut T) -> R) -> Result<R, Refusal> {
         let thread = thread::registered();
         let claim = self.lock.claim(generation, false, thread, &ThisProcess)?;
         let claimed = Claimed { lane: &self.lock, claim };
-        // SAFETY: this call has locked the lane, so no other call uses the value.
+        // SAFETY: this call has locked the part, so no other call uses the value.
         let value = unsafe { &mut *self.value.get() };
         let value = value.as_mut().unwrap_or_else(|| unreachable!("a locked lane has a value"));
         let result = act(value);
@@ -521,23 +533,23 @@ impl<T> Lane<T> {
     }
 }
 
-/// A lane that the calling thread has entered. Only a panic drops this object, and its destructor
-/// poisons the lane.
+/// The lock of a part that the calling thread has locked without an atomic exchange. Only a panic
+/// drops this object, and its destructor poisons the lock.
 struct Entered<'a>(&'a lane::Lane);
 
 impl Drop for Entered<'_> {
     #[cold]
     fn drop(&mut self) {
-        // A thread that has entered a lane always has a presence, the word that says which lane it
-        // is in.
+        // A thread that locks without an atomic exchange always has a presence, the word that says
+        // which lock it holds.
         if let Some(thread) = thread::current() {
             self.0.break_inside(thread, &ThisProcess);
         }
     }
 }
 
-/// A lane that a call has locked by an atomic exchange. Only a panic drops this object, and its
-/// destructor poisons the lane.
+/// The lock of a part that a call has locked by an atomic exchange. Only a panic drops this object,
+/// and its destructor poisons the lock.
 struct Claimed<'a> {
     lane: &'a lane::Lane,
     claim: Claim,
@@ -554,17 +566,17 @@ impl Drop for Claimed<'_> {
 pub(crate) struct Guard<'a, T> {
     lane: &'a Lane<T>,
     claim: Claim,
-    /// Whether the thread was panicking when it locked the lane. If so, its unlocking does not
-    /// poison.
+    /// Whether the thread was already panicking when it locked the part. If so, dropping this guard
+    /// does not poison the lock.
     panics: bool,
 }
 
 impl<T> Guard<'_, T> {
-    /// Returns the place of the lane's value, which is empty if the value's destructor has
+    /// Returns the place of the part's value, which is empty if the value's destructor has
     /// panicked.
     #[inline]
     fn place(&mut self) -> &mut Option<T> {
-        // SAFETY: this guard has locked the lane, and is borrowed mutably.
+        // SAFETY: this guard has locked the part, and is borrowed mutably.
         unsafe { &mut *self.lane.value.get() }
     }
 }
@@ -574,7 +586,7 @@ impl<T> Deref for Guard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard has locked the lane, and no mutable borrow of the guard is alive.
+        // SAFETY: this guard has locked the part, and no mutable borrow of the guard is alive.
         let value = unsafe { &*self.lane.value.get() };
         value.as_ref().unwrap_or_else(|| unreachable!("a locked lane has a value"))
     }
@@ -583,7 +595,7 @@ impl<T> Deref for Guard<'_, T> {
 impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this guard has locked the lane, and is borrowed mutably.
+        // SAFETY: this guard has locked the part, and is borrowed mutably.
         let value = unsafe { &mut *self.lane.value.get() };
         value.as_mut().unwrap_or_else(|| unreachable!("a locked lane has a value"))
     }
@@ -600,7 +612,7 @@ impl<T> Drop for Guard<'_, T> {
     }
 }
 
-/// Returns the failure of a call that could not lock a lane of an object of the type `name`.
+/// Returns the failure of a call that could not lock a part of an object of the type `name`.
 #[cold]
 fn explain(refusal: Refusal, name: &'static str) -> Failure {
     match refusal {
@@ -656,8 +668,8 @@ mod tests {
         }
     }
 
-    /// A type for tests of lanes that favour a thread. It has few objects, which all lie in the
-    /// first chunk.
+    /// A type of object for tests of locks that favour a thread. It has few objects, which all lie
+    /// in the first chunk of the table.
     struct Favouring;
 
     static FAVOURING: Table<Favouring> = Table::new();

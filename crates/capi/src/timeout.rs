@@ -15,7 +15,7 @@ pub(crate) enum Timeout {
     Unlimited,
     /// The call never waits.
     Zero,
-    /// The call waits at most for so many nanoseconds.
+    /// The call waits at most for this number of nanoseconds.
     After(u64),
 }
 

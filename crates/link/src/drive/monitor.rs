@@ -38,7 +38,8 @@ pub(crate) struct Monitored<T> {
 /// locks the value. The state of a link then closes its fast path, the short code path for one
 /// message.
 pub(crate) trait Entered {
-    /// Called whenever a monitor has locked the value, except through [`Monitor::biased`].
+    /// The monitor calls this function whenever it has locked the value, except through
+    /// [`Monitor::biased`].
     #[inline]
     fn entered(&mut self) {}
 }

@@ -53,10 +53,11 @@ pub(crate) enum Before {
     /// The thread does not sleep: it polls all sources again. So no source needs to be armed, that
     /// is, to ask its peer for notifications.
     Polling,
-    /// The thread sleeps in `epoll_wait` during this turn.
+    /// The thread sleeps in `epoll_wait`, that is, in this turn of the reactor.
     Sleeping,
-    /// The thread is in an external event loop of the application. After the turn it checks which
-    /// links have events, and then sleeps in that loop until the reactor's descriptor is ready.
+    /// The thread is in an external event loop of the application. After this poll of the reactor
+    /// it checks which links have events, and then sleeps in its own loop until the reactor's
+    /// descriptor is ready.
     SleepingExternally,
 }
 
@@ -112,8 +113,9 @@ struct Leadership {
     is_taken: bool,
     next_ticket: u64,
     waiting: BTreeMap<u64, Arc<dyn Wake>>,
-    /// The buffers for the sources and timers that are ready in one turn of the reactor. They are
-    /// kept here while no thread leads (polls for the group).
+    /// The buffers for the sources and timers that are ready in one poll of the reactor. While no
+    /// thread leads (polls for the group), this field keeps the buffers; a leader has them
+    /// meanwhile.
     lists: Lists,
 }
 
@@ -267,7 +269,8 @@ impl Reactor {
         false
     }
 
-    /// Wakes an external event loop, because a source has events.
+    /// Wakes an external event loop of the application, because a source of this reactor, such as a
+    /// link, has events.
     pub(crate) fn wake_external_loop(&self) {
         // The caller holds the lock of the value that it changed. If an external loop is just being
         // set up and is not visible to this thread yet, that loop will check for events later, and
@@ -441,9 +444,10 @@ impl Leader<'_> {
         if reactor.has_external_loop()
             && !(registry.unsettled.is_empty() && registry.unarmed.is_empty())
         {
-            // This turn has done the work of the lists `unsettled` (sources with postponed work)
-            // and `unarmed` (sources that the peer does not notify yet). Since then other sources
-            // were added, so the external event loop is woken, to settle and arm them.
+            // This poll of the reactor has done the work of the lists `unsettled` (sources with
+            // postponed work) and `unarmed` (sources that the peer does not notify yet). Since then
+            // other sources were added, so the external event loop is woken, to settle and arm
+            // them.
             reactor.notify_external_loop();
         }
         handled

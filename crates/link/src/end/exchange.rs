@@ -175,8 +175,8 @@ impl Exchange<'_> {
         if let Err(end) = pulled {
             return self.end_by_pull(state, acked, end);
         }
-        // A record from the peer may carry an acknowledgement, which frees room, so waiting threads
-        // are woken.
+        // A record from the peer may carry an acknowledgement, which frees room in this end's ring.
+        // So threads that wait for room are woken.
         self.end.report_acks(state, acked);
     }
 

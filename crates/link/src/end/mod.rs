@@ -71,8 +71,8 @@ pub(super) use self::send_driver::Load;
 pub(super) use self::shutdown::Shutdown;
 pub(super) use self::wire::{read_some, refuse};
 
-/// One end of a link in this process. Its methods lock the state. Each task, such as sending, has a
-/// driver that borrows the endpoint.
+/// One end of a link in this process. Its methods lock the state. Each task, such as sending, has
+/// an object of its own (a driver) that borrows the endpoint.
 pub(super) struct Endpoint {
     me: Weak<Endpoint>,
     id: MemberId,
@@ -96,9 +96,10 @@ pub(super) struct Endpoint {
 /// A server, as its ends of links see it: they call these methods when a client attaches or a link
 /// is closed.
 pub(super) trait Home: Send + Sync {
-    /// Called when a client has attached to a link for which the application has no handle.
+    /// The end `link` calls this method when a client has attached to the link and the application
+    /// has no handle of it.
     fn attached(&self, link: Arc<Endpoint>);
-    /// Called when the application has closed the link whose end is `link`.
+    /// The end `link` calls this method when the application has closed its link.
     fn closed(&self, link: &Endpoint);
 }
 
@@ -317,7 +318,8 @@ impl Endpoint {
                     reading = Reading { end: self };
                     let read = FastPath::read(core, record, |bytes, token| {
                         let info = MessageInfo { token, attempt: 1, is_acked: false };
-                        // This thread holds the lock of the link, so `read` must not use the link.
+                        // The calling thread holds the lock of the link, so the application's code
+                        // `read` must not use the link: it would wait for the lock endlessly.
                         locking_nothing(|| read(bytes, &info))
                     });
                     std::mem::forget(reading);
@@ -393,47 +395,48 @@ impl Endpoint {
         !self.guard.is_child() && self.monitor.lock().core.is_some()
     }
 
-    /// Returns the driver for sending messages and waiting until the peer acknowledges them.
+    /// Returns the object that sends messages through this end, and waits until the peer
+    /// acknowledges them.
     #[inline(always)]
     pub(super) const fn send_driver(&self) -> SendDriver<'_> {
         SendDriver { end: self }
     }
 
-    /// Returns the driver for receiving, acknowledging and replying.
+    /// Returns the object that receives messages through this end, acknowledges them and replies.
     #[inline(always)]
     pub(super) const fn receive_driver(&self) -> ReceiveDriver<'_> {
         ReceiveDriver { end: self }
     }
 
-    /// Returns the driver that moves records and acknowledgements to and from the peer.
+    /// Returns the object that moves records and acknowledgements between this end and the peer.
     #[inline(always)]
     const fn exchange(&self) -> Exchange<'_> {
         Exchange { end: self }
     }
 
-    /// Returns the driver that declares this end asleep or awake to the peer.
+    /// Returns the object that declares this end asleep or awake to the peer.
     #[inline(always)]
     const fn wakeups(&self) -> WakeupDriver<'_> {
         WakeupDriver { end: self }
     }
 
-    /// Returns the driver that blocks threads until an event of the link happens.
+    /// Returns the object that blocks threads until an event of the link happens.
     #[inline(always)]
     pub(super) const fn waiter(&self) -> Waiter<'_> {
         Waiter { end: self }
     }
 
-    /// Returns the driver that reads, writes and ends the connections that exist.
+    /// Returns the object that reads, writes and ends the connections of this end.
     pub(super) const fn connections(&self) -> ConnectionDriver<'_> {
         ConnectionDriver { end: self }
     }
 
-    /// Returns the driver that makes a client's next connection.
+    /// Returns the object that makes a client's next connection.
     pub(super) const fn dial(&self) -> DialDriver<'_> {
         DialDriver { end: self }
     }
 
-    /// Returns the driver that closes the link.
+    /// Returns the object that closes this end of the link.
     pub(super) const fn shutdown(&self) -> Shutdown<'_> {
         Shutdown { end: self }
     }
@@ -591,7 +594,7 @@ impl Drop for Reading<'_> {
 
 impl Entered for State {
     /// Closes the fast path (the short code path for one message) if it is open, and updates the
-    /// state with the messages that were sent and received there.
+    /// state of the link with the messages that were sent and received on that path.
     #[inline]
     fn entered(&mut self) {
         if self.core.as_deref().is_some_and(FastPath::is_in_use) {

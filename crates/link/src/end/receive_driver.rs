@@ -79,8 +79,8 @@ impl ReceiveDriver<'_> {
         Err(TryRecvError::Empty)
     }
 
-    /// Passes the next message to a sink like [`try_recv`](Self::try_recv), but waits for one until
-    /// `deadline`.
+    /// Passes the next message to `sink`, which reads or copies it, like
+    /// [`try_recv`](Self::try_recv), but waits for one until `deadline`.
     pub(crate) fn recv<T: Sink>(
         &self,
         deadline: Option<Instant>,
@@ -116,7 +116,8 @@ impl ReceiveDriver<'_> {
         }
     }
 
-    /// Waits for the next message until `deadline`, and passes it to `sink`.
+    /// Waits for the next message until `deadline`, and passes it to `sink`, which reads or copies
+    /// it.
     #[inline(never)]
     fn recv_next<T: Sink>(
         &self,
@@ -125,8 +126,8 @@ impl ReceiveDriver<'_> {
     ) -> Result<Option<T::Output>, RecvError> {
         let mut is_first = true;
         let found = self.end.waiter().wait_for(deadline, Waits::ForRecords, |state| {
-            // The socket was read just before this loop, so the first check need not read it. Bytes
-            // that arrive from now on wake a sleeping thread.
+            // The connection's socket was read just before this loop, so the loop's first check
+            // need not read the socket. Bytes that arrive from now on wake a sleeping thread.
             let is_read = std::mem::take(&mut is_first) && !state.is_shared();
             let found = if is_read {
                 self.take_here(state, &mut sink)
@@ -144,8 +145,8 @@ impl ReceiveDriver<'_> {
         Ok(found.ok_or(RecvError::TimedOut)??)
     }
 
-    /// Passes the next message to `sink` if there is one now. If `may_watch`, waits for one for a
-    /// short time by polling.
+    /// Passes the next message, if there is one now, to `sink`, which reads or copies it. If
+    /// `may_watch`, waits for one for a short time by polling.
     #[inline(always)]
     fn next_now<T: Sink>(
         &self,
@@ -175,8 +176,8 @@ impl ReceiveDriver<'_> {
         found
     }
 
-    /// Passes the next message to `sink`: one that has arrived before, or one read now from the
-    /// peer's memory or the socket.
+    /// Passes the next message to `sink`, which reads or copies it: one that has arrived before, or
+    /// one read now from the peer's memory or the socket.
     #[inline(always)]
     fn next<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         match self.take_short(state, &mut sink) {
@@ -185,8 +186,9 @@ impl ReceiveDriver<'_> {
         }
     }
 
-    /// Passes the next message to `sink` by the shortest code path, which nearly all messages over
-    /// shared memory take. Returns `None` if the next message cannot take that path.
+    /// Passes the next message to `sink`, which reads or copies it, by the shortest code path,
+    /// which nearly all messages over shared memory take. Returns `None` if the next message cannot
+    /// take that path.
     #[inline(always)]
     fn take_short<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         if self.end.config.delivery == Delivery::AtMostOnce {
@@ -223,8 +225,8 @@ impl ReceiveDriver<'_> {
         self.take_here(state, sink)
     }
 
-    /// Passes the next message to `sink` only if this end has already received it, without polling
-    /// the peer.
+    /// Passes the next message to `sink`, which reads or copies it, only if this end has already
+    /// received it, without polling the peer.
     fn take_here<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         let is_acked = self.end.config.delivery == Delivery::AtMostOnce;
         let mut taking = Taking { end: self.end, state, len: None };
@@ -388,7 +390,8 @@ impl<R, F: FnOnce(&[u8], &MessageInfo) -> R> Sink for ReadSink<F> {
             Payload::Own(bytes) => bytes,
         };
         let Some(read) = self.read.take() else { unreachable!("one message is taken") };
-        // This thread holds the lock of the link, so `read` must not use the link.
+        // The calling thread holds the lock of the link, so the application's code `read` must not
+        // use the link: it would wait for the lock endlessly.
         locking_nothing(|| read(bytes, &info))
     }
 }

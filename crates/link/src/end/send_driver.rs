@@ -263,13 +263,13 @@ impl SendDriver<'_> {
     }
 }
 
-/// The messages of one send operation.
+/// The messages that one call of a send operation sends.
 #[derive(Clone, Copy)]
 pub(crate) enum Load<'a> {
-    /// One message, which is the concatenation of these parts.
+    /// The operation sends one message, which is the concatenation of these parts.
     Message(&'a [&'a [u8]]),
-    /// Several messages: their lengths, and their bytes one after the other. After a restart the
-    /// receiver finds either all of these messages or none.
+    /// The operation sends several messages: the fields are their lengths, and their bytes one
+    /// after the other. After a restart the receiver finds either all of these messages or none.
     Batch(&'a [usize], &'a [u8]),
 }
 

@@ -56,7 +56,7 @@ impl Shutdown<'_> {
             result = result.and(left);
             cores.extend(core.map(|core| *core));
         }
-        // Writing the files to the disk may take long, so no lock is held here.
+        // Writing the link files to the disk may take long, so no link is locked meanwhile.
         let closed = LinkState::close_all(cores);
         result = result.and(closed.map_err(|error| Stopped::System(Arc::new(error)).into()));
         // Other owners may open the link files only after these were written to the disk. So only
@@ -100,8 +100,8 @@ impl Shutdown<'_> {
     }
 
     /// Sends all messages and then LEAVE, the frame that says that all were sent. Waits until
-    /// `deadline` for the peer's system to have them, and takes the link's state out of the
-    /// endpoint.
+    /// `deadline` for the peer's system to have them, and takes the link's state out of this end,
+    /// which is closed from then on.
     fn leave_in_time(
         &self,
         deadline: Option<Instant>,

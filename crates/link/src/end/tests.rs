@@ -24,7 +24,8 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 /// that were sent later cannot be written.
 #[test]
 fn wait_sent_of_a_part_ends_when_another_thread_writes_that_part() {
-    /// Size in bytes of both rings: far more than the system buffers for a peer that does not read.
+    /// Size in bytes of the ring of each end: far more than the system buffers for a peer that does
+    /// not read.
     const RING: u64 = 32 << 20;
     let config = || {
         let config = Config::default().ring_bytes(RING).slab_bytes(0).peer_max(RING, 0);
@@ -57,8 +58,8 @@ fn wait_sent_of_a_part_ends_when_another_thread_writes_that_part() {
         until("it waits", || waiting() == 1);
         let behind = fill(RING);
         assert!(behind > awaited / 2, "{behind} behind {awaited}");
-        // The peer reads more than the awaited bytes, and acknowledges nothing. So only writing,
-        // and no acknowledgement, can wake the waiting thread.
+        // The peer reads more than the bytes for which `wait_sent` waits, and acknowledges nothing.
+        // So only the writing of these bytes, and no acknowledgement, can wake the waiting thread.
         for _ in 0..=awaited {
             assert_eq!(&*served.recv_deadline(soon()).unwrap().unwrap(), message);
         }

@@ -79,8 +79,8 @@ impl Link {
         &self.handle.end
     }
 
-    /// Returns the endpoint of the link, for an observer that polls its state. The observer may
-    /// outlive this handle, and does not keep the link open.
+    /// Returns the object with the state of this end of the link, for an observer that polls the
+    /// state. The observer may outlive this handle, and does not keep the link open.
     #[cfg(any(all(test, not(shuttle)), feature = "tokio"))]
     pub(crate) fn shared_end(&self) -> Arc<Endpoint> {
         Arc::clone(&self.handle.end)

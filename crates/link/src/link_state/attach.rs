@@ -52,7 +52,7 @@ pub(super) struct Attachment {
     /// The present connection, while records can flow on it; `None` otherwise.
     pub(super) active: Option<ConnId>,
     /// The process that owned the peer's file or memory on the last connection. Only if the same
-    /// process attaches again, messages that arrived here and are unacknowledged remain valid.
+    /// process attaches again, messages in the inbox (received and not acknowledged) remain valid.
     pub(super) peer: Option<Peer>,
     /// Position up to which the peer has received this end's acknowledgements on the present
     /// connection.
@@ -520,7 +520,7 @@ impl LinkState {
     fn flow(&mut self, conn: &mut Conn, answer: &Attach, mine: &Decision) {
         if let (Decision::Resume(_), Some(acked_offset)) = (mine, answer.receiving.consumed()) {
             // The decision to resume implies that the peer's acked offset belongs to our stream and
-            // is not beyond its tail. So `acknowledged` does not fail here.
+            // is not beyond its tail. So this call of `acknowledged` does not fail.
             let _ = self.retained.acknowledged(acked_offset.position);
         }
         // Acknowledgements in the peer's records are ignored until the peer says from which record
@@ -531,8 +531,9 @@ impl LinkState {
             self.peer_memory = Some(peer_memory);
             if let Some(acked_offset) = self.acked_offset() {
                 // A reply, or a skip of lost messages, may have changed this end's acked offset in
-                // the durable state only. The peer now reads the offset from the control page of
-                // this end's memory, so the offset is stored there, too.
+                // the stored state only, which the peer does not read. The peer now reads the
+                // offset from the control page of this end's memory, so the offset is stored there,
+                // too.
                 self.store.consume(acked_offset);
             }
             return;

@@ -45,10 +45,11 @@ pub(crate) struct Conn {
     /// The offset in `control` of the last queued frame, if that frame is an ACK (an
     /// acknowledgement); a newer ACK replaces it.
     pub(super) last_ack: Option<usize>,
-    /// Number of bytes of `control` that are already written.
+    /// Number of bytes of the queued control frames (`control`) that are already written to the
+    /// socket.
     pub(super) control_sent: usize,
     /// The place of the next byte of a record to write. `None` if the connection is not attached,
-    /// or no record goes over its socket.
+    /// or it has shared memory, so that no record goes over its socket.
     pub(super) cursor: Option<SendCursor>,
     /// Whether this end is closing the connection in good order. The record in progress and the
     /// control frames are still written, but no further record.
@@ -136,7 +137,7 @@ impl Conn {
     }
 
     /// Stores the mapped memory of the server, whose descriptor came with the first byte of its
-    /// answer. The caller stores it before it handles the answer.
+    /// answer. The caller stores the mapping before it handles the answer.
     pub(crate) fn set_peer_mapping(&mut self, mapping: PeerMapping) {
         self.peer_mapping = Some(mapping);
     }
@@ -249,8 +250,8 @@ impl Conn {
     /// Returns the place, in the records of our ring, of the next byte to write.
     ///
     /// The peer may have acknowledged more since it stated where to resume, and a later frame says
-    /// so (SPEC 12.2). The records up to there may be freed, so the place moves forward to the
-    /// base, the first record kept.
+    /// so (SPEC 12.2). The records before that higher position may be freed, so the place moves
+    /// forward to the base, the first record kept.
     fn cursor(&self, retained: &Retained) -> Option<SendCursor> {
         let cursor = self.cursor?;
         let base = retained.base();
@@ -287,7 +288,7 @@ impl Conn {
             return Ok(used);
         }
         // If control frames wait because a record was written in part, only the rest of that record
-        // is added, as one slice.
+        // is written before them, as one slice.
         let rest = &mut slices[used..];
         let count = rest.len().min(if within && !control.is_empty() { 1 } else { usize::MAX });
         let records = cursor.slices(retained, bytes_max, &mut rest[..count]);

@@ -38,11 +38,12 @@ use super::{DeliveryId, LinkState, NotifyDue, attempt};
 /// and the messages that took it and are not yet counted in the link's other state.
 #[derive(Debug, Default)]
 pub(crate) struct FastPath {
-    /// The number of messages that may still take the fast path; 0 while the path is closed.
+    /// The number of messages that may still take the fast path, the short code path for one
+    /// message; 0 while the path is closed.
     left: u32,
     may_send: bool,
-    /// The place of the peer's next record; `None` if messages of the peer may not take the fast
-    /// path.
+    /// The place of the peer's next record; `None` if messages of the peer may not be received on
+    /// the fast path.
     reader: Option<Reader>,
     /// The position in the peer's stream up to which messages were received and acknowledged.
     consumed: Position,
@@ -98,8 +99,9 @@ pub(crate) struct Opening {
 }
 
 impl FastPath {
-    /// Opens the fast path for sending, receiving or both, as the state of the link allows. Returns
-    /// `false` if the state allows neither, and leaves the path closed.
+    /// Opens the fast path, the short code path for one message, for sending, receiving or both, as
+    /// the state of the link allows. Returns `false` if the state allows neither, and leaves the
+    /// path closed.
     pub(crate) fn open(link: &mut LinkState, opening: Opening) -> bool {
         if link.is_fenced() || link.is_quarantined() || !link.is_shared() || link.has_fault() {
             return false;
@@ -121,15 +123,16 @@ impl FastPath {
         is_open
     }
 
-    /// Closes the fast path, after the caller has called [`settle`](Self::settle). Returns how many
-    /// more messages might have taken the path.
+    /// Closes the fast path (the short code path for one message), after the caller has called
+    /// [`settle`](Self::settle). Returns how many more messages might have taken the path.
     pub(crate) fn close(link: &mut LinkState) -> u32 {
         let path = &mut link.fast_path;
         (path.may_send, path.reader) = (false, None);
         std::mem::take(&mut path.left)
     }
 
-    /// Whether the fast path is open, so that a message may take it.
+    /// Whether the fast path, the short code path for one message, is open, so that a message may
+    /// take it.
     pub(crate) fn is_open(link: &LinkState) -> bool {
         link.fast_path.left > 0
     }
@@ -143,8 +146,8 @@ impl FastPath {
     }
 
     /// Stores the position up to which messages were received and acknowledged in the inbox and in
-    /// the durable state, whose values are out of date while messages take the fast path. Returns
-    /// the numbers of messages and bytes since the last call.
+    /// the state for a later owner, whose values are out of date while messages take the fast path.
+    /// Returns the numbers of messages and bytes since the last call.
     pub(crate) fn settle(link: &mut LinkState) -> Traffic {
         let path = &mut link.fast_path;
         if let Some(reader) = &mut path.reader {

@@ -150,8 +150,8 @@ impl LinkState {
             prepared.map(|prepared| prepared.acked_offset.position)
         });
         if let Some(outgoing) = &durable.outgoing {
-            // `DurableState::read` has checked that the acknowledged position is not beyond the
-            // tail. So `acknowledged` does not fail here.
+            // When the state was read from the store, it was checked that the acknowledged position
+            // is not beyond the tail. So this call of `acknowledged` does not fail.
             let _ = retained.acknowledged(outgoing.acked());
         }
         let inbox = Inbox::new(durable.acked_offset);
@@ -162,8 +162,8 @@ impl LinkState {
         link.count_attempts();
         link.commit_state();
         // The delivered position of the previous owner is erased only after the commit that counts
-        // its deliveries as attempts. If this process is killed in between, they are counted twice,
-        // which is better than not at all.
+        // its deliveries as attempts. If this process is killed in between, these deliveries are
+        // counted twice, which is better than not at all.
         link.store.consumed.forget_delivered();
         link.store.publish_stream(link.retained.stream());
         if is_adopted {
@@ -262,13 +262,13 @@ impl LinkState {
     }
 
     /// This end's view as the sender: how far its outgoing stream is kept, acknowledged and sent.
-    /// From it follows where the stream continues on a new connection.
+    /// From this view, and the peer's, follows where the stream continues on a new connection.
     fn sender_view(&self) -> SenderView {
         SenderView::of(self.store.durable.epoch, &self.outgoing_from(self.retained.base()))
     }
 
-    /// This end's view as the receiver: how far it has consumed the peer's stream. From it follows
-    /// where that stream continues on a new connection.
+    /// This end's view as the receiver: how far it has consumed the peer's stream. From this view,
+    /// and the peer's, follows where that stream continues on a new connection.
     fn receiver_view(&self) -> ReceiverView {
         let DurableState { epoch, acked_offset, skip, .. } = self.store.durable;
         ReceiverView::of(epoch, acked_offset, self.inbox.incoming(), skip)
@@ -307,14 +307,15 @@ impl LinkState {
         Ok(end)
     }
 
-    /// Appends a message to the open batch, which no reader sees before [`publish`](Self::publish).
+    /// Appends a message to the open batch, which neither the peer nor a later owner sees before
+    /// [`publish`](Self::publish).
     pub(crate) fn append_to_batch(&mut self, parts: &[&[u8]]) -> Result<Position, SendFault> {
         let carries = self.ack_carrier();
         self.append(len_of(parts), |room| join(parts, room), carries)
     }
 
-    /// Publishes all messages of the open batch by one store, so that a reader sees all of them or
-    /// none.
+    /// Publishes all messages of the open batch by one store, so that the peer and a later owner
+    /// see all of them or none.
     #[inline(always)]
     pub(crate) fn publish(&mut self) {
         self.retained.publish();
@@ -680,8 +681,8 @@ impl LinkState {
         acked.map_err(|_| End::violation(Violation::AckBeyondTail(position.0)))
     }
 
-    /// The peer's memory on the present connection, and the position of the next record there.
-    /// Returns `None` if the memory must not be read.
+    /// The peer's memory, as mapped for the present connection, and the position of the peer's next
+    /// record in that memory. Returns `None` if the memory must not be read.
     #[inline]
     fn next_pulled(&self) -> Option<(&PeerMemory, Position)> {
         self.attachment.acks_from?;
@@ -796,9 +797,9 @@ impl LinkState {
     /// results to `received`.
     ///
     /// # Errors
-    /// Fails if the connection has ended: the driver sends the connection's last frames if
-    /// possible, and closes it. Everything that arrived before the end is kept, and counted in
-    /// `received`.
+    /// Fails if the connection has ended: the caller, which has the socket, sends the connection's
+    /// last frames if possible, and closes it. Everything that arrived before the end is kept, and
+    /// counted in `received`.
     pub(crate) fn receive_into(
         &mut self,
         conn: &mut Conn,
@@ -898,7 +899,7 @@ impl LinkState {
 
     /// Takes all records that are left in the peer's memory when the connection ends, because every
     /// complete record there was sent. Also reads the peer's acked offset once more. The peer's
-    /// window bounds the number of records.
+    /// window, the size of its ring and slab, bounds the number of records.
     fn pull_rest(&mut self) -> Result<(), End> {
         while self.pull_present()? {}
         self.poll_acked();
@@ -1171,8 +1172,8 @@ pub(crate) struct Received {
     pub(crate) activated: bool,
     /// Whether the bytes brought new messages, or a control frame that was handled.
     pub(crate) has_progress: bool,
-    /// Total length in bytes of the incomplete frame or record at the end of the input; 0 if
-    /// nothing is left there.
+    /// Total length in bytes of the incomplete frame or record at the end of the bytes that were
+    /// read from the socket; 0 if there is none.
     pub(crate) needed: usize,
 }
 

@@ -116,8 +116,8 @@ impl PeerMapping {
         }
         match map_memory(descriptor, size, limit) {
             Ok(memory) => return Ok(Self { memory, bytes: size, view: None }),
-            // The descriptor is not a memfd, or the memfd lacks seals. So it is mapped below as a
-            // file, which its owner could truncate.
+            // The descriptor is not a memfd, or the memfd lacks seals. So the memory is mapped
+            // below as that of a file, which its owner could truncate.
             Err(MapError::NotMemfd { .. } | MapError::MissingSeals { .. }) => {}
             Err(fault) => return Err(fault.into()),
         }
@@ -131,8 +131,8 @@ impl PeerMapping {
     /// Splits the mapping into the parts (ring, slab, control page) that the connection `conn`
     /// reads. Returns `None` unless the memory has the store id and sizes that `attach` names.
     pub(super) fn parts(self, attach: &Attach, conn: ConnId) -> Option<PeerMemory> {
-        // The header is copied once, and the copy is checked and used, because the peer may change
-        // the original.
+        // The header of the peer's memory is copied once, and the copy is checked and used, because
+        // the peer may change the original.
         let mut page = vec![0; usize::try_from(PAGE_BYTES).ok()?];
         self.memory.copy(0, &mut page);
         let (header, geometry) = header::check(&page, self.bytes, None).ok()?;
@@ -485,8 +485,9 @@ impl PeerMemory {
             return None;
         }
         for _ in 0..CONSUMED_READS_MAX {
-            // `consumed_of` returns `None` while the peer writes the slots. The peer notifies this
-            // end afterwards, so the offset is read then.
+            // While the peer writes its acked offset into one of the two slots for it,
+            // `consumed_of` returns `None`. The peer notifies this end afterwards, and this end
+            // then reads the offset.
             if let Some(found) = consumed_of(&self.control) {
                 self.consumed_seen = Some(word);
                 let is_ours = found.record.stream.get() == stream.0.get();

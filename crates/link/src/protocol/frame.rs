@@ -41,8 +41,8 @@ pub enum Frame {
         /// The identity of the server, and its views: how far it has sent and received both
         /// streams.
         attach: Attach,
-        /// The random number (nonce) of the client's ATTACH, repeated to prove that this frame
-        /// answers it.
+        /// The random number (nonce) of the client's frame ATTACH, repeated to prove that this
+        /// frame answers it.
         echo: Nonce,
         /// The server's decision at which position its outgoing stream continues.
         decision: Decision,
@@ -62,8 +62,8 @@ pub enum Frame {
     /// which position the server's stream continues. The echoed nonce proves that the client has
     /// read the frame ATTACHED of this connection.
     Confirm {
-        /// The random number (nonce) of the server's ATTACHED, repeated to prove that this frame
-        /// answers it.
+        /// The random number (nonce) of the server's frame ATTACHED, repeated to prove that this
+        /// frame answers it.
         echo: Nonce,
         /// The client's decision at which position its outgoing stream continues.
         decision: Decision,

@@ -140,8 +140,8 @@ impl fmt::Display for Stuck {
 
 impl std::error::Error for Stuck {}
 
-/// The bytes of one record, as a socket carries them: first the bytes in the ring, then the bytes
-/// of its BLOB in the slab.
+/// The bytes of one record, as a socket carries them: first the bytes in the ring, then, if its
+/// message is in the slab (a BLOB), the bytes of that message.
 struct Pieces<'a> {
     header: RecordHeader,
     parts: [&'a [u8]; 2],

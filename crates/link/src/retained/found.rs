@@ -50,10 +50,10 @@ pub enum Flaw {
     Base,
     /// A published record of the stream is damaged, as the contained fault says.
     Record(RecordFault),
-    /// A BLOB record names a slab offset other than the one that follows from the BLOBs before it,
-    /// or a BLOB that leaves the slab.
+    /// A record of a BLOB (a message in the slab) names another slab offset than the one that
+    /// follows from the earlier BLOBs, or a range beyond the end of the slab.
     BlobPlace,
-    /// The bytes of a BLOB in the slab do not match the checksum in its record.
+    /// The bytes of a BLOB, a message in the slab, do not match the checksum in its record.
     BlobBytes,
     /// No record follows a PAD, the filler at the end of the ring, although a record is always
     /// published with the PAD before it.
@@ -110,7 +110,7 @@ pub(super) fn walk(
 /// all valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Proven {
-    /// The end of the last valid record. It is followed by free room, damage, or an incomplete
+    /// The end of the last valid record. After that record come free room, damage, or an incomplete
     /// record.
     pub(crate) tail: Boundary,
     /// The number of messages from the first kept record up to the last valid one.

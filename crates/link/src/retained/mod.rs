@@ -151,9 +151,9 @@ impl Retained {
 
     /// Recovers the stream that this memory holds from `base` on, as the owner's state names it.
     ///
-    /// This call does not check the position `acked` of that state. If `acked` lies beyond the
-    /// recovered tail, the state is damaged, and [`acknowledged`](Self::acknowledged) returns an
-    /// error for it.
+    /// This call does not check the acknowledged position in the owner's state. If that position
+    /// lies beyond the recovered tail, the state is damaged, and
+    /// [`acknowledged`](Self::acknowledged) returns an error for it.
     ///
     /// # Errors
     ///
@@ -259,8 +259,8 @@ impl Retained {
     }
 
     /// Appends a message like [`append`](Self::append), but as a compact record without `ack` where
-    /// possible. The caller must have stored `ack` in the consumed slots, where the peer reads it,
-    /// before the call.
+    /// possible. The caller must have stored `ack` in the control page of this end's memory, where
+    /// the peer reads it, before the call.
     ///
     /// # Errors
     ///
@@ -306,7 +306,8 @@ impl Retained {
         ack: Option<AckedOffset>,
     ) -> Position {
         // A receiver that spins for a short message polls the record's cache line all the time, and
-        // would take the line away between two stores. So the whole record is copied in one step.
+        // would take the line away from the sender between two stores. So the whole record is
+        // copied in one step.
         match place {
             Place::Ring if len <= SHORT_MAX => self.append_short(len, fill, ack),
             Place::CompactRecord if len <= SHORT_MAX => {
@@ -339,8 +340,8 @@ impl Retained {
         self.appended(begin, payload, sealed.crc.get(), false)
     }
 
-    /// Adds the end of the written record to the boundaries of the open batch, and returns its
-    /// position.
+    /// Adds the end of the record that was just written to the boundaries (noted ends of records)
+    /// of the open batch. Returns the position of this end.
     #[inline(always)]
     fn appended(
         &mut self,
@@ -365,7 +366,7 @@ impl Retained {
         Ok(Reservation { retained: self, len, place })
     }
 
-    /// Returns the place of the next message, valid until the next call that changes this object.
+    /// Returns the place of the next message, valid until the next call that changes this stream.
     /// If `may_be_compact`, the record need not carry an acknowledgement.
     ///
     /// # Errors
@@ -399,7 +400,7 @@ impl Retained {
     }
 
     /// The position of the compact record for a short message, valid until the next call that
-    /// changes this object. `None` if the message is not short, or its record may not be compact.
+    /// changes this stream. `None` if the message is not short, or its record may not be compact.
     ///
     /// # Errors
     ///
@@ -446,8 +447,8 @@ impl Retained {
         self.producer.prepare_ahead();
     }
 
-    /// Discards all messages of the open batch: they are not published yet, so no reader has seen
-    /// them.
+    /// Discards all messages of the open batch: they are not published yet, so neither the peer nor
+    /// a later owner sees any of them.
     pub fn abort(&mut self) {
         self.producer.abort();
         self.boundaries.abort();
@@ -516,8 +517,9 @@ impl Retained {
     }
 
     /// Returns the acked offset of `stream`, the stream of the opposite direction, from the last
-    /// published record that carries one. A new owner [recovers](partywall_reconcile::recover) its
-    /// acked offset from it. Compact records carry none.
+    /// published record that carries an acked offset. From it a new owner
+    /// [recovers](partywall_reconcile::recover) its own acked offset. Compact records carry no
+    /// acked offset.
     #[must_use]
     pub fn prepared(&self, stream: StreamId) -> Option<Prepared> {
         let tag = record::tag(stream.0.get());
@@ -801,7 +803,8 @@ impl Boundaries {
         self.tail = self.open;
     }
 
-    /// Drops the boundaries (the ends of the records) of the open batch.
+    /// Drops the boundaries (the noted ends of records) of the open batch, because the batch is
+    /// discarded.
     fn abort(&mut self) {
         self.open = self.tail;
         while self.inner.back().is_some_and(|boundary| boundary.position > self.tail.position) {

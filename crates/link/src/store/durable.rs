@@ -173,8 +173,8 @@ impl DurableState {
         state
     }
 
-    /// Applies the consumed record, which holds what the application acknowledged after the state
-    /// was stored (SPEC 13.5).
+    /// Applies the record of the acked offset in the control page, which holds what the application
+    /// acknowledged after the state was stored (SPEC 13.5).
     pub fn catch_up(&mut self, consumed: &Consumed) {
         let (position, digest) = (Position(consumed.position), RecordDigest(consumed.digest));
         if let Some(acked_offset) = &mut self.acked_offset {

@@ -25,8 +25,8 @@ pub struct Evidence {
     pub damage: Option<String>,
     /// Whether the file still holds everything that its last owner had stored in it.
     pub(super) is_whole: bool,
-    /// File offset of the slot after the last whole message, if that slot is not 0. It has to be
-    /// zeroed, because a 0 ends the stream.
+    /// File offset of the slot after the last whole message, if that slot is not 0. Whoever adopts
+    /// the file zeroes this slot, because a 0 ends the stream.
     pub(super) cut_at: Option<u64>,
 }
 

@@ -67,13 +67,14 @@ pub struct OwnFile {
     /// The header, owner record, state and consumed position of the link file when this process
     /// became the owner.
     pub image: Box<Image>,
-    /// The pair of slots in which each new state replaces the one before as a whole.
+    /// The pair of slots of the file for the state of the link: each new state replaces the earlier
+    /// one as a whole.
     pub state: StateSlots,
     /// The pair of slots with the position up to which this end has acknowledged the received
     /// stream (`consumed` in SPEC 13.5).
     pub consumed: ConsumedSlots,
-    /// The rest of the control page, from the word `asleep_records` on (SPEC 3.3). A peer reads
-    /// there whether this end sleeps.
+    /// The rest of the control page, from the word `asleep_records` on (SPEC 3.3). A peer reads in
+    /// that word whether this end sleeps.
     pub control: OwnMem,
     /// The memory of the record ring.
     pub ring: OwnMem,
@@ -100,7 +101,8 @@ pub(crate) struct Cut {
     pub(crate) state_page: OwnMem,
     /// The 128 bytes of the control page with the two slots of `consumed`, the acked offset.
     pub(crate) line: OwnMem,
-    /// The rest of the control page, from `asleep_records` on.
+    /// The rest of the control page, from the word `asleep_records` on, in which a peer reads
+    /// whether this end sleeps.
     pub(crate) control: OwnMem,
     pub(crate) ring: OwnMem,
     pub(crate) release_ring: OwnMem,
@@ -453,7 +455,7 @@ fn judge_owner(pages: &[u8], file_bytes: u64, key: &Key) -> Result<OwnerRecord, 
 }
 
 /// Reads the pages before the rings and the slab (header, owner, state and control page); a shorter
-/// file yields fewer.
+/// file yields fewer pages.
 pub(crate) fn read_pages(file: &File, file_bytes: u64) -> io::Result<Vec<u8>> {
     let mut pages = vec![0; size(file_bytes.min(PARTS_OFFSET))];
     let mut done = 0;

@@ -239,7 +239,8 @@ fn inspect_path(path: &Path, name: Name) -> Result<Found, StorageError> {
 /// [`StorageError`] if the directory is unfit for links, or it or its list is unreadable.
 pub fn missing_files(directory: &Path) -> Result<Vec<PathBuf>, StorageError> {
     let directory = Directory::open(directory)?;
-    // The list is read first: a file that is made later is not taken for missing.
+    // The list of link files is read before the names in the directory: a file that is made in
+    // between is then not taken for missing.
     let mut names = directory.listed_names()?;
     let files = directory.files()?;
     names.retain(|name| files.binary_search(name).is_err());

@@ -71,8 +71,8 @@ impl List {
         // time. The line of the second process then begins at a wrong offset, so that process tries
         // again.
         for _ in 0..ATTEMPTS_MAX {
-            // A torn last line is filled up with line feeds, so that the new line begins at a
-            // multiple of the line length.
+            // A last line that a power loss has torn is filled up with line feeds, so that the new
+            // line begins at a multiple of the line length.
             let torn = file.metadata()?.len() % LINE_BYTES as u64;
             let missing = (LINE_BYTES as u64 - torn) % LINE_BYTES as u64;
             let filled = "\n".repeat(usize::try_from(missing).unwrap_or(0));
@@ -96,7 +96,7 @@ fn parsed(line: &[u8]) -> Option<(u64, u128)> {
     Some((u64::from_str_radix(name, 16).ok()?, u128::from_str_radix(boot, 16).ok()?))
 }
 
-/// Name of the file with this list, in the directory of the link files.
+/// Name of the file with the list of link files, in the directory of these files.
 pub(super) const LIST_NAME: &str = "links.list";
 /// Length of one line of the list, in bytes.
 const LINE_BYTES: usize = 50;

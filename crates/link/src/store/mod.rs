@@ -223,7 +223,8 @@ pub(crate) struct Store {
 struct ExportedWords {
     records: Sleeper,
     room: Sleeper,
-    /// The word at `SENDING_STREAM`: the id of the stream in the ring.
+    /// The word of the control page (at `SENDING_STREAM`) in which a peer reads the id of the
+    /// stream in the ring.
     stream: OwnMem,
     source: ExportSource,
 }
@@ -356,14 +357,14 @@ impl Writable for Heap {
 
 fn heap(bytes: u64) -> Option<OwnMem> {
     let len = usize::try_from(bytes.next_multiple_of(LINE_ALIGN as u64)).ok()?;
-    // `Vec<u8>` is requested zeroed, so that the system allocates pages only when they are first
-    // used.
+    // The bytes are requested as zeros, because the system then allocates each page only when it is
+    // first used.
     let bytes = vec![0; len.checked_add(LINE_ALIGN)?];
     let start = bytes.as_ptr().align_offset(LINE_ALIGN);
     (start <= LINE_ALIGN).then(|| OwnMem::new(Box::new(Heap { bytes, start, len })))
 }
 
-/// The alignment in bytes that `OwnMem` requires.
+/// The alignment in bytes that `OwnMem`, the type of a store's memory, requires.
 const LINE_ALIGN: usize = 64;
 
 /// The length in bytes of a line of the control page as `usize`; it equals [`LINE_BYTES`].

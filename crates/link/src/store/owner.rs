@@ -274,7 +274,7 @@ fn read(file: &File, path: &Path) -> Result<Option<OwnerRecord>, StorageError> {
 const OWNER_PAGE_BYTES: usize = 4096;
 const _: () = assert!(OWNER_PAGE_BYTES as u64 == PAGE_BYTES);
 
-/// Writes an owner record into the slot with the older one: first the body, then the seal, with
+/// Writes an owner record into the slot with the older record: first the body, then the seal, with
 /// which the new record replaces the other.
 fn write(file: &File, record: &OwnerRecord) -> io::Result<()> {
     let slot = index_of(record.sequence.get()) as u64;

@@ -147,7 +147,7 @@ pub enum RepairError {
     Copy {
         /// The path of the copy that could not be made.
         path: PathBuf,
-        /// The error of the system call.
+        /// The error of the system call that failed.
         cause: io::Error,
     },
 }
@@ -314,8 +314,8 @@ impl Taken {
     }
 
     /// Forgets the position up to which this end has acknowledged the received stream (the acked
-    /// offset), so that the peer sends again what it still has. The caller's next commit makes the
-    /// change durable.
+    /// offset), so that the peer sends again what it still has. The caller's next commit stores the
+    /// change in the file.
     fn unlearn(&mut self) {
         // The first commit stores the highest of the three acked offsets in the state. So a kill
         // between the following steps leaves the quarantine as it was.

@@ -274,7 +274,7 @@ impl Link {
         self.blocking().id()
     }
 
-    /// Present status of the link.
+    /// Present status of the link: whether it is attached, and if not, why.
     #[must_use]
     pub fn status(&self) -> Status {
         self.blocking().status()
@@ -528,8 +528,9 @@ impl Handle {
         let seen = self.notices.observer.observe()?;
         let (is_attached, stopped) = (seen.snapshot.is_attached, seen.snapshot.stopped());
         if !is_attached && !seen.has_next && !seen.has_finished && stopped.is_none() {
-            // Without this check the receiving call would make a turn of the whole group (handle
-            // the events of all its links), which is the driver task's job.
+            // If no message is there, this function returns. Otherwise the receiving call would
+            // handle the events of all links of the group (make a turn), which is the driver task's
+            // job.
             return Err(TryRecvError::Empty);
         }
         Ok(())

@@ -27,8 +27,8 @@ use tokio::task::coop::consume_budget;
 use super::group::GroupShared;
 use crate::{Observation, Observer, Snapshot, Stopped, WaitError};
 
-/// The notifications of one link: futures wait here, and are woken when the link has messages,
-/// events or other changes.
+/// The notifications of one link: futures of the link wait for them, and are woken when the link
+/// has messages, events or other changes.
 pub(super) struct Notices {
     pub(super) observer: Observer,
     pub(super) shared: Arc<GroupShared>,
@@ -59,8 +59,8 @@ impl Notices {
         change == Change::Connection
     }
 
-    /// Notifies futures after an operation that may have changed the link. `before` is the
-    /// observation from before the operation.
+    /// Notifies futures after an operation that may have changed the link. `before` is the state of
+    /// the link that was observed before the operation.
     pub(super) fn acted(&self, before: Option<&Observation>) {
         let (change, after) = self.take_change();
         if change != Change::None {
@@ -79,7 +79,8 @@ impl Notices {
 
     /// Calls the operation `act`, and notifies futures of the changes.
     pub(super) fn act<R>(&self, act: impl FnOnce() -> R) -> R {
-        // The guard notifies the futures even if the application's code panics in `act`.
+        // The guard `_acting`, when dropped, notifies the link's futures, even if the application's
+        // code panics in `act`.
         let _acting = Acting { notices: self, before: self.observer.observe().ok() };
         act()
     }
@@ -144,8 +145,8 @@ impl Notices {
         }
     }
 
-    /// Waits until `is_so` returns true for an observation of the link. The future neither receives
-    /// nor sends anything.
+    /// Waits until `is_so` returns true for an observed state of the link. The future neither
+    /// receives nor sends anything.
     pub(super) async fn until(
         &self,
         is_so: impl Fn(&Observation) -> bool,
@@ -172,8 +173,8 @@ impl Notices {
     /// Replaces the last reported snapshot by the present one. Returns the difference, and the
     /// present observation unless the link is closed.
     fn take_change(&self) -> (Change, Option<Observation>) {
-        // The lock is held while the link is observed, so that a later caller never records an
-        // older state.
+        // The lock of the last reported snapshot is held while the link is observed, so that a
+        // later caller never records an older state of the link.
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = self.observer.observe().ok();
         let now = seen.map(|seen| seen.snapshot);

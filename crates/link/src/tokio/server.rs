@@ -127,11 +127,11 @@ impl Server {
     }
 
     /// Opens the link called `link` of the client called `client`, whether that client has attached
-    /// or not. Messages sent before the client attaches are kept for it.
+    /// or not. Messages that the server sends before the client attaches are kept for the client.
     ///
     /// # Errors
-    /// [`OpenError::AlreadyOpen`] if the link already has a handle; [`OpenError`] lists the
-    /// other reasons.
+    /// [`OpenError::AlreadyOpen`] if the link already has a handle; [`OpenError`] lists the other
+    /// reasons.
     pub fn open(&self, client: &str, link: &str) -> Result<Link, OpenError> {
         Ok(Link::new(self.server.open(client, link)?, self.hold.clone()))
     }

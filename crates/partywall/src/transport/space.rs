@@ -74,8 +74,8 @@ pub(crate) enum Waited {
 }
 
 /// Blocks until there may be space, which a snapshot that differs from `seen` shows. The closure
-/// `with` gives access to the sender. For a shared sender it takes the lock, which is not held
-/// while the thread waits.
+/// `with` gives access to the sender. For a sender that threads share, the closure takes the
+/// sender's lock, which is not held while the thread waits.
 pub(crate) fn wait_for_space(
     space: &dyn SpaceWaiter,
     seen: ProgressSnapshot,

@@ -147,7 +147,8 @@ fn reservation_of_another_channel_is_refused_and_freed_at_home() {
         assert!(matches!(error, TrySendError::ForeignReservation), "{error}");
         let error = other.sender().commit_owned(foreign, None).unwrap_err();
         assert!(matches!(error, SendError::ForeignReservation), "{error}");
-        // The sender at the other end of the same channel counts as another sender, too.
+        // Expected: the sender at the other end of the same channel refuses the reservation as
+        // well, because another sender made it.
         let foreign = client.sender().reserve_owned(BLOCK, None).unwrap();
         let error = server.sender().commit_owned(foreign, None).unwrap_err();
         assert!(matches!(error, SendError::ForeignReservation), "{error}");

@@ -76,8 +76,8 @@ fn changed_bytes_are_never_a_message() {
 }
 
 /// Chooses an offset in the client's file and a number of bytes, which the hostile client then
-/// changes. Mostly the server reads there next, or they are in the control page, which has the
-/// acknowledgements and the sleeper words.
+/// changes. Mostly they are bytes that the server reads next, or bytes of the control page, which
+/// has the acknowledgements and the sleeper words.
 fn target(pair: &Pair, random: &mut u64) -> (usize, usize) {
     let next = usize::try_from(pair.sides[SERVER].core.inbox.received().0).unwrap();
     let (start, room) = match below(random, 5) {
@@ -221,9 +221,9 @@ fn false_word_ends_the_connection_or_is_ignored() {
     }
 }
 
-/// Forges the consumed slots in the client's `file` (its record of what it has acknowledged), so
-/// that they acknowledge `stream` up to the position `consumed`. Also changes the word `consumed`,
-/// so that the server reads the slots.
+/// Forges the client's acked offset, which its `file` has in two slots: `stream` is then
+/// acknowledged up to the position `consumed`. Also changes the word `consumed` in the file, so
+/// that the server reads the slots.
 fn claim(file: &File, stream: u64, consumed: u64) {
     let last = ConsumedRecord::new(1 << 40 | 1, stream, consumed, 7);
     let before = ConsumedRecord::new(1 << 40, stream, 0, 0);

@@ -218,8 +218,8 @@ fn torn_state_is_refused_whatever_the_policy() {
 }
 
 /// Rule: a closed file is refused after a power loss if its page with the consumed position is
-/// older than the rest. If the file is adopted, its owner gets the event that messages may come
-/// again.
+/// older than its other pages. If the file is adopted, its owner gets the event that messages may
+/// come again.
 #[test]
 fn receiver_with_an_older_position_says_that_messages_come_again() {
     let disk = Disk::new();
@@ -245,7 +245,7 @@ fn receiver_with_an_older_position_says_that_messages_come_again() {
     let mut image = whole;
     image[page..page + 4096].copy_from_slice(&older[page..page + 4096]);
     // The state page also contains the consumed position, as it was when the file was closed. So
-    // the test replaces this page, too.
+    // the test replaces the state page, too.
     let state = usize::try_from(STATE_OFFSET).unwrap();
     image[state..state + 4096].copy_from_slice(&older[state..state + 4096]);
     disk.put(&image);
@@ -345,8 +345,9 @@ fn record_of_a_dropped_batch_is_not_adopted() {
     for is_killed in [false, true] {
         let disk = Disk::new();
         let mut link = disk.link(AfterReboot::Refuse).unwrap();
-        // The record of a message of eight bytes takes a slot of 64. So the batch's second record
-        // begins at the next page of the ring.
+        // The record of a message of eight bytes takes one slot of 64 bytes of the ring. So after
+        // 63 messages and the batch's first record, the batch's second record begins at the next
+        // page.
         for number in 0..63_u64 {
             link.send(&[&number.to_le_bytes()]).unwrap();
         }

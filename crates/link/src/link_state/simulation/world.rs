@@ -290,8 +290,9 @@ impl World {
                 }
             } else if let Some(record) = FastPath::copy_next(core) {
                 assert!(is_open && opening.may_receive, "seed {}", self.seed);
-                // If `reads` is false, the test only copies the record, as if its reader had
-                // panicked. Expected: the same message is the next one again.
+                // If `reads` is false, the test only copies the record out of shared memory, as if
+                // the application's code had panicked while it read the message. Expected: the same
+                // message is the next one again.
                 if reads {
                     let (number, _) =
                         FastPath::read(core, record, |bytes, _| number_of(bytes)).unwrap();
@@ -468,8 +469,8 @@ impl World {
         }
     }
 
-    /// Ends the connection `wire` at the end `side`, because `LinkState` has returned the reason
-    /// `end`.
+    /// Ends the connection `wire` at the end `side`, because the tested code has returned `end`,
+    /// the reason why the connection has to end.
     fn over(&mut self, wire: usize, side: usize, end: End) {
         match end {
             End::Violation(violation) => panic!("seed {}: {violation}", self.seed),
@@ -493,7 +494,7 @@ impl World {
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        // This is one step of an xorshift64 generator of random numbers.
+        // The three shifts are one step of an xorshift64 generator of random numbers.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;

@@ -241,8 +241,8 @@ impl SegmentMemory {
         // dropped. So taking the lock waits until the drop is complete. During the drop the peer
         // may already see the view's block as free, while `returned` does not count the view yet.
         let _releasing = lock(&self.shm.releaser);
-        // ORDER: Relaxed: `returned` is written only under the releaser's lock, which this thread
-        // holds.
+        // ORDER: Relaxed: `returned` is written only under the lock of the releaser (the writer of
+        // the release ring), which this thread holds.
         self.returned.load(Ordering::Relaxed)
     }
 }
@@ -257,7 +257,7 @@ impl BlockMemory for SegmentMemory {
     fn release(&self, block: u64) {
         self.shm.release(block, || {
             // ORDER: Relaxed for load and store: `returned` is written only by this closure, which
-            // runs under the releaser's lock.
+            // runs under the lock of the releaser (the writer of the release ring).
             self.returned.store(self.returned.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         });
     }

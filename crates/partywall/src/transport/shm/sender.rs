@@ -232,8 +232,8 @@ impl ShmSender {
     pub(super) fn check(&mut self) -> Result<(), NotSent> {
         #[cfg(shuttle)]
         super::switch_point();
-        // ORDER: Relaxed for both loads: the fork guard's word and `SharedMemory::owner` guard no
-        // other memory.
+        // ORDER: Relaxed for both loads: neither the word of the fork guard (which the kernel
+        // clears in a forked child) nor `SharedMemory::owner` guards other memory.
         let is_owner =
             self.fork_word.load(Ordering::Relaxed) == self.shm.owner.load(Ordering::Relaxed);
         if is_owner && !self.is_filling && self.end.is_none() {
