@@ -44,8 +44,8 @@ fn protocol(directory: &Path, files: bool) -> Arc<Shmipc> {
     Arc::new(Shmipc::new(config).unwrap())
 }
 
-/// Code of the second process, which a test kills. Until then it sends messages in one session, or
-/// serves one session or many. It ends by itself if its parent does not kill it.
+/// Code of the second process, which a test kills. Until its death the process sends messages in
+/// one session, or serves one session or many. It ends by itself if the test does not kill it.
 #[test]
 fn victim() {
     let Some(role) = variable(ROLE) else { return };

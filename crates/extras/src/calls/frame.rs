@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The header of each message in a stream of calls (CALLS 2).
+//! The header of each message in a stream of calls (`spec/CALLS.md`, section 2).
 //!
 //! ```text
 //!  0      1            4             8                        16

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of a client's calls that wait for an answer, by call id (CALLS 3).
+//! The table of a client's calls that wait for an answer, by call id (`spec/CALLS.md`, section 3).
 //!
 //! ```text
 //!   begin ─▶ waiting ── answer ──▶ removed

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The calls that a server has received: it runs some, keeps some waiting, and refuses the others
-//! (CALLS 4).
+//! (`spec/CALLS.md`, section 4).
 //!
 //! ```text
 //!   arrive ─┬─ fewer than `running_max` run ──▶ running ── finished ──▶ removed; the next runs

@@ -11,7 +11,8 @@
 //!
 //! # Invariants
 //!
-//! - The number of logged records is the sum of sent, queued (including `out`) and dropped ones.
+//! - The number of logged records is the sum of the sent, the queued and the dropped ones. Records
+//!   that were taken out of the queue to be sent (`out`) count as queued.
 //! - Every dropped record is counted at exactly one place: before a sent record, before a queued
 //!   record, before a record that was taken `out`, or after the queue.
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls over one stream: answered in any order, cancelled in time, and each with a result.
+//! Tests of calls over one stream: they are answered in any order and cancelled in time, and each
+//! has a result.
 #![cfg(feature = "calls")]
 
 use partywall::tokio::{Listener, Session, Stream, connect_with};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An application and its log agent: if one is stopped or dies, the other continues, and the counts
-//! of records stay consistent.
+//! Tests of an application and its log agent in two processes: if one is stopped or dies, the other
+//! continues, and the counts of records stay consistent.
 
 use partywall::{
     Begin, Channel, Config, Listener, RecvError, SendError, TransportPolicy, TryRecvError, Wait,

@@ -176,7 +176,7 @@ pub struct ShareMemoryMetrics {
 }
 
 impl ShareMemoryMetrics {
-    /// Metrics of a region with this capacity and this number of used bytes.
+    /// Makes the metrics of a region from its capacity and its used bytes.
     #[must_use]
     pub const fn new(capacity_bytes: u64, used_bytes: u64) -> Self {
         Self {

@@ -4,7 +4,8 @@
 //! files that are still in use, stay.
 //!
 //! ```text
-//!   FileFoe ── queue, buffer: paths ──▶ Home        hangs up, and leaves both files
+//!   client of the test ── paths of queue and buffers ──▶ listener under test (Home)
+//!                      ── hangs up, and leaves both files
 //! ```
 
 use crate::support_foe;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A sealed region refuses every kind of write through its descriptor; its owner's mapping stays
-//! writable.
+//! Tests that a sealed region refuses every kind of write through its descriptor, while its owner's
+//! mapping stays writable.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::os::fd::{AsFd, AsRawFd};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A wait ends when a descriptor is ready or at the deadline, never before.
+//! Tests that a wait for descriptors ends when one is ready or at the deadline, never before.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;

@@ -6,12 +6,12 @@
 //!
 //! - Each call occupies one of `in_flight_max` slots, from the choice of its id until its answer
 //!   arrives or its CANCEL (the message that tells the server of a cancelled call) is sent.
-//! - The receiving stream is in `State::recv` while no thread receives. A thread that puts the
-//!   stream back notifies all waiting threads, and each then looks for its own answer.
-//! - A CANCEL for which the stream has no room stays in `cancels`. The thread that used the sending
-//!   stream sends it later, or a waiting thread does: it tries again every `SEND_SLICE`, or every
-//!   `LOOK_AGAIN` if the CANCEL was added after its wait began. If no thread makes a call or waits
-//!   for one, the CANCEL is sent during the next call.
+//! - While no thread receives, the receiving stream lies in the shared state. A thread that puts
+//!   the stream back notifies all waiting threads, and each then looks for its own answer.
+//! - A CANCEL for which the stream has no room is sent later by the thread that used the sending
+//!   stream, or by a waiting thread. A waiting thread tries again every 5 ms (`SEND_SLICE`), or
+//!   every second (`LOOK_AGAIN`) if the CANCEL was added after its wait began. If no thread makes a
+//!   call or waits for one, the CANCEL is sent during the next call.
 
 use super::super::frame::{Frame, HEADER_BYTES, left_us};
 use super::super::pending::{Left, Pending};

@@ -10,10 +10,11 @@
 //! # Invariants
 //!
 //! - Every call is answered once, unless it is one-way or cancelled. The answer is that of the
-//!   application, or an error in `pending_errors`, which any thread sends that receives or answers.
-//!   If the stream has no room for the error, a receiving thread tries again every `SEND_SLICE`, or
-//!   every `LOOK_AGAIN` if the error was added after its wait began.
-//! - The receiving stream is in `State::recv` while no thread receives.
+//!   application, or an error, which any thread sends that receives or answers. If the stream has
+//!   no room for the error, a receiving thread tries again every 5 ms (`SEND_SLICE`), or every
+//!   second (`LOOK_AGAIN`) if the error was added after its wait began.
+//! - While no thread receives, the receiving stream lies in the shared state, where the next thread
+//!   takes it.
 
 use super::super::frame::{CODES_RESERVED, Frame, HEADER_BYTES, left};
 use super::super::serving::Serving;

@@ -48,7 +48,8 @@ impl<T> Turn<T> {
         Some(Taken { turn: self, value: Some(value) })
     }
 
-    /// Calls `work` with the value: at once, or when the thread that has the value returns it.
+    /// Calls `work` with the value: at once if no thread has taken the value, otherwise when the
+    /// thread that has taken it returns it.
     pub(super) fn apply(&self, work: fn(&mut T)) {
         let mut place = self.lock();
         match &mut place.value {
