@@ -13,7 +13,7 @@ use rustix::time::{timerfd_create, timerfd_settime};
 
 use crate::poll::timespec;
 
-/// A descriptor that becomes readable at the time that [`set`](Timer::set) chose.
+/// A descriptor that becomes readable at the time that was chosen by [`set`](Timer::set).
 #[derive(Debug)]
 pub struct Timer {
     fd: OwnedFd,

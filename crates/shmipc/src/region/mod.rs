@@ -274,7 +274,7 @@ impl BufferRegion {
         is_usable
     }
 
-    /// Whether this process created or mapped the region.
+    /// Whether this process created the region, or mapped a region that the peer created.
     pub fn role(&self) -> Role {
         self.shared.role
     }

@@ -23,7 +23,8 @@ fn run(name: &str) -> ExitStatus {
     command.output().unwrap().status
 }
 
-/// Returns a guarded mapping of a file that has been truncated to 0 bytes.
+/// Returns a guarded mapping, whose faults the SIGBUS handler repairs, of a file that has been
+/// truncated to 0 bytes.
 fn truncated() -> SharedMap {
     let fd = create_memfd("truncated", SIZE).unwrap();
     let map = SharedMap::map(fd.as_fd(), SIZE).unwrap();

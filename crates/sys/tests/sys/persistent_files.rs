@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests that persistent files are invisible until they are named, which happens when they are
-//! complete, that they replace no file, and that a file without room leaves nothing.
+//! complete, that they replace no file and are not opened through a symbolic link, and that a file
+//! without room leaves nothing.
 #![forbid(unsafe_code)]
 
 use partywall_sys::{FileMap, FileView, MakeError, PersistentDirectory};
