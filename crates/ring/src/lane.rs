@@ -162,8 +162,8 @@ impl Lane {
         // follows, makes both visible to the next thread.
         self.habit.store(0, Ordering::Relaxed);
         self.needed.store(NEEDED_MIN, Ordering::Relaxed);
-        // ORDER: Release pairs with the Acquire in `claim`: a thread that claims the lane sees the
-        // value.
+        // ORDER: Release pairs with the Acquire in `exchange`, by which `claim` claims the lane: a
+        // thread that claims the lane sees the value.
         self.word.store(word(generation, IDLE), Ordering::Release);
     }
 
@@ -303,8 +303,8 @@ impl Lane {
         let own = thread.filter(|thread| thread.number() == number);
         let favoured = own.map(|own| own.presence).or_else(|| process.presence(number));
         let Some(presence) = favoured else { return Err(Refusal::Busy) };
-        // ORDER: Acquire pairs with the Release of step E4, as in step V3 of the protocol. If the
-        // favoured thread is found inside already by this load, no heavy barrier disturbs it.
+        // ORDER: Acquire pairs with the Release of step E4, as in step V3 of the protocol. If this
+        // load already finds the favoured thread inside, no heavy barrier disturbs that thread.
         if presence.0.load(Ordering::Acquire) == self.id() {
             return Err(Refusal::Busy);
         }

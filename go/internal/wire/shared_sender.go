@@ -365,8 +365,8 @@ func (p *sharedSender) SetDeadline(t time.Time) error {
 // IsLate reports whether the deadline of this sender has passed.
 func (p *sharedSender) IsLate() bool { return p.deadline.hasPassed() }
 
-// failure converts an error of package ring, from the ring or the slab, to an error of this package.
-// A violation of the peer also ends the connection.
+// failure converts an error of package ring, from the ring or the slab, to an error of this
+// package. A violation of the peer also ends the connection.
 func (p *sharedSender) failure(err error) error {
 	var violation layout.Violation
 	switch {

@@ -46,8 +46,9 @@ pub enum Begin {
     SharedMemory,
     /// The first messages travel on the Unix socket. The connection moves to shared memory while it
     /// runs, once that pays: after 8 messages in each direction or 128 in both together, at a
-    /// message longer than 16 KiB, or at a message 1 ms after the connection was opened. A listener
-    /// that does not trust the connecting side shares memory in the handshake instead.
+    /// message longer than 16 KiB, or at a message that is sent 1 ms or more after the connection
+    /// was opened. A listener that does not trust the connecting side shares memory in the
+    /// handshake instead.
     ///
     /// A connection with one message takes about a third of the time to open, use and close, and
     /// one with many messages takes as long as with [`SharedMemory`](Self::SharedMemory).

@@ -101,8 +101,8 @@ impl DriverThread {
     fn run(&mut self) {
         let waker = Waker::from(Arc::clone(&self.waker_target));
         loop {
-            // The driver's waker is registered before the driver's turn. A user that calls the
-            // waker during the turn then causes another turn.
+            // The driver's waker is registered before the driver's turn. A user of the session that
+            // calls the waker during the turn then causes another turn.
             self.driver.register(&waker);
             match self.driver.turn() {
                 Turn::Over => return,

@@ -316,7 +316,8 @@ impl Sender {
             return Ok(Readiness::Ready);
         }
         // Another thread may have dropped an owned reservation after the failed attempt, and its
-        // memory may suffice now. `sleep` above has consumed the notification of that drop.
+        // memory may suffice now. The call of `sleep` before has consumed the notification of that
+        // drop.
         if end.take_back() && !seeded_fault("no_look_for_given_back") {
             return Ok(Readiness::Ready);
         }
@@ -408,13 +409,14 @@ impl Sender {
         }
     }
 
-    /// Returns the sending end of the transport, or `Full` if `shared` has converted this sender.
+    /// Returns the sending end of the transport, or the error `Full` if `Sender::shared` has
+    /// converted this sender into a shared one.
     #[inline]
     pub(super) fn end(&mut self) -> Result<&mut AnySender, NotSent> {
         let end = self.end.as_mut().ok_or(NotSent::Full)?;
         if self.batch_open {
-            // A batch borrows the sender, so the caller has dropped or leaked an open batch without
-            // committing it. Its messages are discarded.
+            // A batch borrows the sender, so nobody can make this call while a batch is in use. The
+            // caller has dropped or leaked it without a commit, so its messages are discarded.
             self.batch_open = false;
             end.abort_batch();
         }
@@ -605,8 +607,8 @@ impl AnySender {
     fn send_inline(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), NotSent> {
         match self {
             Self::SharedMemory(end) => end.send_inline(len, fill),
-            // Unreachable: `prepare_inline` returns `false` for these transports, so no caller
-            // sends inline.
+            // Unreachable: `prepare_inline` returns `false` for the socket and for other protocols,
+            // so no caller sends an inline message on them.
             Self::Socket(_) | Self::Protocol(_) => Err(NotSent::Full),
         }
     }

@@ -67,7 +67,7 @@ struct Round {
     /// Tasks that the loop has to arm before its thread waits, so that an event ends the wait.
     /// Other tasks wait for an event or are ready to run.
     unarmed: VecDeque<Key>,
-    /// Tasks that may need a turn at a certain time.
+    /// Tasks that have a timer, and so may need a turn at a certain time.
     timed: Vec<Key>,
     ready: Vec<Ready>,
     arrivals: Vec<Arrival>,

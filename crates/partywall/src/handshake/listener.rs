@@ -67,8 +67,8 @@ const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 pub struct Listener {
     set: EpollSet,
     timer: Timer,
-    /// When the timer fires. The time is too early if the handshake for which the timer was set has
-    /// ended.
+    /// When the listener's timer fires, at which handshakes whose deadline has passed are refused.
+    /// The timer may fire too early, because the handshake for which it was set may have ended.
     timer_set: Option<Instant>,
     socket: partywall_sys::Listener,
     guard: ForkGuard,
@@ -442,7 +442,8 @@ impl Listener {
     fn finish(&mut self, index: usize) {
         if let Some(underway) = self.pending.get_mut(index).and_then(Option::take) {
             // The channel holds a duplicate of the socket's descriptor, so closing the descriptor
-            // of `pending` would not remove the socket from the epoll set.
+            // of `pending` would not remove the socket from the listener's epoll set. It is removed
+            // explicitly.
             if underway.is_in_set {
                 let _ = self.set.remove(&underway.pending);
             }

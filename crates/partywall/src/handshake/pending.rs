@@ -340,8 +340,9 @@ impl Pending {
     /// sent already.
     fn offer(&mut self) -> Result<(), HandshakeError> {
         if terms::own_obstacle(&self.config, self.socket.family()).is_none() {
-            // This side does not know yet whether it may trust the acceptor. If not, it does not
-            // use the acceptor's doorbells, and replaces its own doorbells.
+            // This side does not know yet whether it may trust the acceptor. If the acceptor turns
+            // out untrusted, this side does not use the acceptor's doorbells, and replaces its own
+            // doorbells.
             let may_trust = self.config.trust != TrustPolicy::Untrusted;
             self.offered = self.make_region(self.own_hello.nonce, may_trust);
         }

@@ -212,7 +212,7 @@ pub trait ConnectionSender: fmt::Debug + Send {
 /// The object on which a thread waits until the connection has room to send.
 pub trait ConnectionSpace: fmt::Debug + Send + Sync {
     /// Returns numbers that change once there is more room. A waiting sender compares the numbers
-    /// of two calls. They may come from memory that the peer writes.
+    /// of two calls. The numbers may come from memory that the peer writes.
     fn snapshot(&self) -> [u64; 3];
 
     /// Whether the kernel reports that the socket accepts bytes, or that the socket never will

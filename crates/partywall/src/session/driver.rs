@@ -221,8 +221,9 @@ impl Driver {
     pub(crate) fn found_room(&mut self) {
         let mut outbox = self.shared.outbox();
         outbox.disarm();
-        // The waiters are taken before records are sent. A user whose next attempt fails registers
-        // again, and then waits for room that is freed later.
+        // The wakers of the users that wait for room are taken before pending records are sent. A
+        // user whose next attempt to send fails registers again, and is woken by room that is freed
+        // later.
         let wakers = outbox.take_waiters();
         let flushed = outbox.drain();
         self.shared.leave_outbox(outbox);
@@ -254,8 +255,8 @@ impl Driver {
     pub(crate) fn close_step(&mut self) -> Closing {
         let deadline = *self.closing_until.get_or_insert_with(|| Instant::now() + CLOSING_MAX);
         if Instant::now() >= deadline {
-            // The drop of the driver, in the thread of a loop or of tokio, must not wait for the
-            // peer once more.
+            // Dropping the driver, in the thread of an event loop or of tokio, must not wait for
+            // the peer once more.
             self.wire.give_up_end();
             return Closing::Done;
         }
@@ -377,7 +378,8 @@ impl Drop for Driver {
             self.finish(SessionError::closed_here());
         }
         // The outbox is not locked while this thread waits. Users of the session lock the outbox
-        // when they drop a stream, perhaps in tasks whose threads a peer in the same process needs.
+        // when they drop a stream. The lock would block their threads, which a peer in the same
+        // process may need.
         let deadline = self.closing_until.unwrap_or_else(|| Instant::now() + CLOSING_MAX);
         while !self.is_outbox_closed
             && self.shared.outbox().begin_close()

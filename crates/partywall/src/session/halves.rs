@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending and the receiving direction of a stream, without a runtime. The modules `tokio` and
-//! `blocking` wrap both for applications.
+//! The sending and the receiving direction of a stream, without a runtime. The modules `tokio`,
+//! `blocking` and `event` wrap both directions for applications.
 //!
 //! ```text
 //!   SendHalf  charge credit ─▶ outbox ─▶ wire       dropped: CLOSE_WRITE (RESET while panicking)
@@ -299,8 +299,8 @@ impl SendHalf {
         Ok(())
     }
 
-    /// Returns the credit of a message that was not sent as a whole, so that the next call may send
-    /// another message.
+    /// Gives back the credit of a message that was not sent as a whole, so that the next call may
+    /// send another message.
     fn uncharge(
         &mut self,
         polled: Poll<Result<(), StreamSendError>>,
@@ -396,7 +396,8 @@ impl SendHalf {
         let mut attempted = flushed
             .and_then(|()| outbox.send(stream.number, credit, |wire| attempt(wire, outgoing)));
         if credit.is_some() && attempted.is_err() {
-            // The credit for the peer must not wait until the message can be sent.
+            // The credit for the peer must not wait until the message can be sent, so a record of
+            // its own will carry the credit.
             stream.lock().credit_pending = true;
             outbox.list(stream);
             if matches!(attempted, Err(NotSent::TooLarge(_))) {

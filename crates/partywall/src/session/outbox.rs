@@ -182,8 +182,8 @@ impl Outbox {
         self.waiters.push((self.last_ticket, context.waker().clone()));
     }
 
-    /// Registers the waker of a user that waits for room without a ticket, unless the same waker is
-    /// registered already.
+    /// Registers the waker of a user that waits for room, unless the same waker is registered
+    /// already. The user gets no ticket, so it cannot remove the waker.
     pub(crate) fn await_any_room(&mut self, context: &Context<'_>) {
         if !self.waiters.iter().any(|(_, waker)| waker.will_wake(context.waker())) {
             self.await_room(&mut None, context);
@@ -318,8 +318,8 @@ impl Outbox {
         let seen = self.room.snapshot();
         let attempted = attempt(self);
         let seen = if seeded_fault("late_snapshot") { self.room.snapshot() } else { seen };
-        // If other users wait already, the older snapshot is kept. Their attempts were earlier, so
-        // room that was freed after their attempts must count as new.
+        // If other users wait already, the older snapshot of the peer's progress is kept. Their
+        // attempts were earlier, so room that was freed after their attempts must count as new.
         if matches!(attempted, Err(NotSent::Full)) && self.waiters.is_empty() {
             self.seen = seen;
         }

@@ -177,8 +177,8 @@ impl SessionShared {
         self.wake_driver();
     }
 
-    /// Notes that the driver has ended. It has written the pending records, or has dropped those
-    /// for which there was no room.
+    /// Notes that the driver has ended. The driver has written the pending records, or has dropped
+    /// those for which there was no room.
     pub(super) fn finished(&self) {
         let mut state = self.state();
         state.has_finished = true;
@@ -191,8 +191,9 @@ impl SessionShared {
     pub(super) fn failed(&self, unsent: NotSent) -> SessionError {
         match unsent {
             NotSent::Fault(fault) => self.end(SessionError::Fault(Arc::new(fault))),
-            // The driver ends the session after it has delivered the messages received before the
-            // peer closed.
+            // An attempt to send that fails because the peer has closed does not end the session
+            // here. The driver ends the session after it has delivered the messages that arrived
+            // before the close.
             NotSent::Closed(closed) => {
                 let waiters = self.outbox().take_waiters();
                 wake(waiters);
@@ -235,8 +236,8 @@ impl SessionShared {
         }
         drop(state);
         let mut outbox = self.outbox();
-        // The stream is listed while the outbox is locked. Otherwise a message of the stream could
-        // be sent before its pending record.
+        // The stream is added to the outbox's list of streams with pending records while the outbox
+        // is locked. Otherwise a message of the stream could be sent before its pending record.
         outbox.list(stream);
         let flushed = outbox.flush();
         self.leave_outbox(outbox);
@@ -338,8 +339,9 @@ impl SessionShared {
 
     /// Takes the streams that this side opened and that are not in the driver's table yet.
     pub(super) fn take_fresh(&self) -> Vec<Arc<StreamShared>> {
-        // A thread that opens a stream holds the outbox's lock from writing OPEN until it has
-        // listed the stream. So locking the outbox waits until that thread has listed its stream.
+        // A thread that opens a stream holds the outbox's lock from writing OPEN until it has added
+        // the stream to `fresh`. So once the outbox is locked, `fresh` contains every stream whose
+        // OPEN was written.
         let _written = (!seeded_fault("no_wait_for_open")).then(|| self.outbox());
         std::mem::take(&mut self.state().fresh)
     }

@@ -111,7 +111,8 @@ impl Direction {
             Call::RecvRef => self.check_ref(),
             Call::RecvView(keeps) => self.check_view(*keeps),
             Call::EndOwned(_, SendOutcome::Abort) if !self.reserved.is_empty() => {
-                // The reserved memory is freed without the sender, which may be closed already.
+                // Dropping the reservation frees its memory without access to the sender, which may
+                // be closed already.
                 drop(self.reserved.pop());
             }
             Call::DropHeld(index) => {

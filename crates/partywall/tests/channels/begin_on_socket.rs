@@ -212,7 +212,7 @@ fn every_order_of_the_two_sides_keeps_the_messages_in_order() {
     let mut moved = [0; 2];
     for order in 0..4_u32.pow(STEPS) {
         let (mut client, mut server) = pair(&address, &config, &config);
-        // After these 8 round trips, the next message begins the move to shared memory.
+        // After the 8 round trips of this loop, the next message begins the move to shared memory.
         for number in 0..8 {
             ping(&mut client, &mut server, number);
         }

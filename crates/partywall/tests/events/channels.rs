@@ -64,7 +64,8 @@ fn every_message_comes_back_once() {
     }
 }
 
-/// Polls until one message was received and the next attempt found none.
+/// Calls `poll_awake` of the event loop until the server has received one message and the next
+/// attempt to receive finds none.
 fn take_awake(events: &Loop, server: &mut partywall::event::Channel) {
     let (mut ready, mut taken) = (Vec::new(), 0);
     let deadline = soon();

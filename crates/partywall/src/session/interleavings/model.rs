@@ -102,7 +102,7 @@ impl Sender {
             }
             4 | 5 => {
                 // The sender reserves more bytes than the message has, if the limits permit, and
-                // truncates the reservation.
+                // truncates the reservation, so that truncation is tested too.
                 let more = (payload.len() + chance.below(9) as usize).min(200).max(payload.len());
                 wait(|context| half.poll_reserve(context, more))?;
                 half.truncate(payload.len());

@@ -106,7 +106,7 @@ pub(super) struct World {
     pub size_max: u64,
     /// The planned directions of each stream: first the direction from the stream's opener, then
     /// the direction to the opener. The first byte of a stream's metadata is the side that opened
-    /// it, the second its index in the list.
+    /// it, the second byte its index among the streams of that side.
     pub streams: [Vec<[Arc<Direction>; 2]>; 2],
 }
 

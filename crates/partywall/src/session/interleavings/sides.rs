@@ -228,8 +228,8 @@ pub(super) fn wait<T>(mut poll: impl FnMut(&Context<'_>) -> Poll<T>) -> T {
     }
 }
 
-/// Polls again each time the thread is woken, at most `polls` times in all, and then gives up. If
-/// `polls` is 0, it never polls.
+/// Polls an operation now and each time the thread is woken, at most `polls` times in all, and then
+/// gives up. If `polls` is 0, the function never polls.
 pub(super) fn give_up_after<T>(
     polls: u64,
     mut poll: impl FnMut(&Context<'_>) -> Poll<T>,

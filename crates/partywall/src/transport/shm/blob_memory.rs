@@ -136,8 +136,8 @@ impl BlobMemory {
             self.note_idle(notified_at);
             return Ok(block);
         }
-        // Blocks that the receiver has released are taken back first. At the limit of blocks, one
-        // of them may suffice.
+        // Blocks that the receiver has released are taken back first. If the limit of blocks is
+        // reached, one of the returned blocks may suffice.
         self.reclaim()?;
         self.take_back(shm);
         if let Some(block) = self.slab.allocate(len) {
@@ -242,8 +242,8 @@ impl BlobMemory {
     }
 
     /// Retires segments that were idle for the configured time, or every idle segment if `all` is
-    /// true. The number per call is limited by `PENDING_MAX`, the most announcements that may be
-    /// pending.
+    /// true. The number per call is limited by `PENDING_MAX`, the most SEGMENT and SEGMENT_RETIRE
+    /// records that may be pending.
     pub(super) fn retire_idle(&mut self, all: bool) {
         if !all && self.idle_since.is_none_or(|since| since.elapsed() < self.idle_timeout) {
             return;

@@ -417,8 +417,8 @@ impl SharedMemory {
     }
 
     /// Reads the control socket. A doorbell byte does not say whether it is for the sender or the
-    /// receiver of this side. One of the two calls this method; the other one, whose wait point is
-    /// `other`, is notified too.
+    /// receiver of this side. Whichever of the two calls this method, the other one, which sleeps
+    /// on the wait point `other`, is notified too.
     fn read_control(&self, other: &WaitPoint) -> Result<ControlEvents, Violation> {
         let events = lock(&self.control_socket).read(&self.socket)?;
         if events.notified {
@@ -507,7 +507,8 @@ const fn word(offset: u64) -> usize {
     offset as usize
 }
 
-/// Value of [`SharedMemory::owner`] after a violation; the word of no fork guard has this value.
+/// Value of [`SharedMemory::owner`] after a violation; the word of no fork guard has this value, so
+/// the check of that word fails in every later call.
 const VIOLATED: u64 = u64::MAX;
 
 /// Lets shuttle, the scheduler of the model tests, run another thread. The function is called where

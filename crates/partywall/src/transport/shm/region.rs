@@ -131,7 +131,8 @@ impl BlankRegion {
         };
         memory.write(0, header.as_bytes());
         // The region may reach a peer that this side does not admit. Each side of a connection
-        // knows the listener's address, so the text reveals nothing new to such a peer.
+        // knows the listener's address, so the text of that address reveals nothing new to such a
+        // peer.
         memory.write(size(ADDRESS), IdentityText::new(purpose.address).as_bytes());
         let region = OwnRegion::cut(geometry, memory, descriptor).ok_or(FallbackReason::Memory)?;
         Ok((region, doorbells))

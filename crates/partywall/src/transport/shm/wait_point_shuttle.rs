@@ -89,7 +89,8 @@ impl WaitPoint {
     }
 }
 
-/// The object on which the driver of one side sleeps, for its sender and its receiver.
+/// In a model test under shuttle: the object on which the driver of one side's session sleeps, for
+/// the side's sender and receiver.
 #[derive(Debug, Default)]
 pub(crate) struct Side {
     events: Mutex<Events>,
@@ -101,7 +102,8 @@ pub(crate) struct Side {
 struct Events {
     records: bool,
     space: bool,
-    /// Whether a waker of this side was called since the driver last consumed the events.
+    /// Whether a waker of this side was called since the driver of the side's session last consumed
+    /// the events.
     woken: bool,
     /// Whether the peer hung up. This event is never consumed.
     hung_up: bool,

@@ -343,8 +343,9 @@ impl PendingMove {
                 state.unsent = Some(descriptor);
                 Ok(position)
             }
-            // Too many descriptors are in flight in the kernel, or the peer is gone. The next write
-            // reports a peer that is gone.
+            // MOVE could not be sent: too many descriptors are in flight in the kernel, or the peer
+            // is gone. The move is given up. If the peer is gone, the next write on the socket
+            // reports it.
             Err(_) => {
                 let failed = MoveFailed::Stays(FallbackReason::Descriptors);
                 self.fail(state, failed).map(|()| position)
