@@ -9,7 +9,7 @@ import (
 
 // A Peer is the process at the other end of a connection, as the kernel has verified it.
 type Peer struct {
-	// HasCredentials says whether PID, UID and GID are known. Over TCP they are not.
+	// HasCredentials says whether PID, UID and GID are known. Over TCP they are unknown.
 	HasCredentials bool
 	// PID is the process id of the peer; 0 if this process's namespace does not show it.
 	PID int
@@ -21,18 +21,18 @@ type Peer struct {
 	Address string
 }
 
-// String returns the peer for a log.
+// String describes the peer in a form that is fit for a log.
 func (p Peer) String() string { return wire.Peer(p).String() }
 
 // A Transport says whether shared memory or a socket carries the messages of a connection.
 type Transport struct {
-	// IsShared says that shared memory carries the messages, and not the socket.
+	// IsShared says that shared memory carries the messages. If it is false, the socket does.
 	IsShared bool
-	// Reason says why the socket carries the messages; 0 for shared memory.
+	// Reason says why the socket carries the messages. It is 0 if shared memory does.
 	Reason FallbackReason
 }
 
-// String returns the transport for a log.
+// String describes the transport in a form that is fit for a log.
 func (t Transport) String() string {
 	if t.IsShared {
 		return "shared memory"

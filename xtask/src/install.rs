@@ -60,7 +60,8 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
 /// Builds the archive of the C library.
 ///
 /// # Errors
-/// If it does not compile.
+///
+/// If the library does not compile.
 pub fn build() -> Result<(), String> {
     // The target directory is given explicitly, so that the caller's CARGO_TARGET_DIR does not move
     // the archive.

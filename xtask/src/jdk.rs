@@ -48,7 +48,7 @@ impl Jdk {
     /// it.
     ///
     /// # Errors
-    /// If they do not compile.
+    /// If the program does not compile.
     pub fn compile_program(&self, source: &str, name: &str) -> Result<String, String> {
         let jar = format!("{TARGET}/partywall.jar");
         self.compile(source, name, &jar, "-try")?;
@@ -161,7 +161,7 @@ pub fn test(jdk: &Jdk) -> Result<(), String> {
         .arg(&format!("{jar}:{TARGET}/test"))
         .args("dev.partywall.Main")
         .run()?;
-    // The benchmark runs with so few messages that it only shows that it works.
+    // The benchmark runs with few messages: here it only shows that it works, and measures nothing.
     jdk.tool("java")
         .args("--enable-native-access=ALL-UNNAMED -cp")
         .arg(&jar)

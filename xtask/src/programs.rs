@@ -101,7 +101,7 @@ impl Programs {
     /// Builds the Go program with the given build tags, and returns its path.
     ///
     /// # Errors
-    /// If it does not compile.
+    /// If the program does not compile.
     pub fn go_program(&self, tags: &str) -> Result<String, String> {
         let program = absolute(&format!("{}/{}_go{tags}", self.target(), self.name))?;
         let source = format!("../{}", self.source("go"));

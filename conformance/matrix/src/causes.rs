@@ -62,7 +62,7 @@ const fn cause_of_unix_sockets(name: &'static str, what: &'static str, number: u
     Cause { name, what, number, of_unix_sockets: true }
 }
 
-/// All causes of errors, in the order in which a client brings them about.
+/// All causes of errors that the matrix compares, in the order in which a client brings them about.
 pub const CAUSES: [Cause; 9] = [
     cause("address-syntax", "connects to `nowhere`", 301),
     cause("no-listener", "connects where nobody listens", 333),

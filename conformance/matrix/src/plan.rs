@@ -32,7 +32,7 @@ pub struct Job<'a> {
     pub transport: &'static str,
     /// The index of the server's program in the roster.
     index: usize,
-    /// The index of the job in the plan.
+    /// The index of the job in the plan of the run.
     number: usize,
 }
 
@@ -148,14 +148,14 @@ impl Plan {
         outcomes.collect()
     }
 
-    /// Whether the short plan leaves out a client of a job. It runs one chain and one set of errors
-    /// for each pair, over a transport that depends on the pair.
+    /// Whether the short plan leaves out a client of a job. The short plan runs one chain and one
+    /// set of errors for each pair, over a transport that depends on the pair.
     fn leaves_out(&self, job: &Job<'_>, client: usize) -> bool {
         let transport = TRANSPORTS[(job.index + client) % TRANSPORTS.len()];
         self.is_short && matches!(job.kind, "errors" | "chain") && transport != job.transport
     }
 
-    /// The ends of the link that a job kills in its chains, one chain for each.
+    /// The ends of a link that a job kills, each in a chain of its own.
     fn victims(&self, job: &Job<'_>, client: usize) -> &'static [Victim] {
         match (self.is_short, (job.index + client) / TRANSPORTS.len() % 2) {
             (false, _) => &[Victim::Server, Victim::Client],

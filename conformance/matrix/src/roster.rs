@@ -65,7 +65,8 @@ impl Roster {
     /// Reads `--program LANGUAGE WORD…` for each language, and asks each program for its features.
     ///
     /// # Errors
-    /// If there is no program, one does not start, or one lacks what it should have.
+    /// If there is no program, a program does not start, or a program lacks a feature that it
+    /// should have.
     pub fn parse(words: &[String]) -> Result<Self, String> {
         let programs = words.split(|word| word == "--program").skip(1).map(|words| match words {
             [language, words @ ..] if !words.is_empty() => {

@@ -266,8 +266,8 @@ fn polls_per_clock_read(budget: Duration) -> u32 {
 /// spinning uses up. The result is `None` until the polls of some waits of this process have found
 /// nothing.
 ///
-/// The answer takes several files of `/proc` and `/sys`. To read them takes longer than to open a
-/// connection, so a process whose waits are short never does.
+/// The answer is in several files of `/proc` and `/sys`. To read these takes longer than to open a
+/// connection, so a process whose waits are short never reads them.
 #[cold]
 fn futile_after_misses() -> Option<bool> {
     if FUTILE.get().is_none() {
@@ -285,8 +285,8 @@ fn futile_after_misses() -> Option<bool> {
     }))
 }
 
-/// Whether spinning keeps the peers of this process from running, as on a single CPU. It is empty
-/// until it was determined.
+/// Whether spinning keeps the peers of this process from running, as on a single CPU. The cell is
+/// empty until a wait of this process has found that out.
 static FUTILE: OnceLock<bool> = OnceLock::new();
 
 /// Number of waits of this process whose polls found nothing, until `FUTILE` was set.
@@ -318,7 +318,8 @@ mod tests {
             assert_eq!(spinner.spin(Wait::Adaptive, || false), SpinOutcome::CheckDue);
         }
         assert_eq!(spinner.spin(Wait::Adaptive, || false), SpinOutcome::Exhausted);
-        // The failed wait has halved the budget, which is still longer than the interval.
+        // The failed wait has halved the spin budget. The budget is still longer than
+        // `SPIN_CHECK_EVERY`, so spinning stops for the caller's periodic check.
         assert_eq!(spinner.spin(Wait::Adaptive, || false), SpinOutcome::CheckDue);
         assert_eq!(spinner.spin(Wait::Adaptive, || true), SpinOutcome::Ready);
     }

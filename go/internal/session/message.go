@@ -46,7 +46,7 @@ func (q *messageQueue) push(m Message) {
 	q.messages = append(q.messages, m)
 }
 
-// pop takes the oldest message out of a queue that is not empty.
+// pop removes the oldest message of the queue and returns it. The queue must not be empty.
 func (q *messageQueue) pop() Message {
 	m := q.messages[q.next]
 	q.messages[q.next] = Message{}

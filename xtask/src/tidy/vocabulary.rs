@@ -193,8 +193,8 @@ impl Reader<'_> {
             }
             let is_term = is_spec && (line.starts_with('#') || line.trim_start().starts_with('|'));
             if in_fence || is_term {
-                // The rule does not read sentences, and so ignores a comment in a code block of
-                // Markdown.
+                // The rule reads code blocks of Markdown without their comments, because it does
+                // not read sentences.
                 let end = if in_fence { line.find("//") } else { None };
                 self.names(index, &line[..end.unwrap_or(line.len())]);
                 continue;
@@ -384,7 +384,7 @@ const WORDS: &[Word] = &[
         &["half"],
         "`region`",
     ),
-    // Retired words that named internal objects.
+    // Retired words that named objects inside the libraries.
     word(&["door", "doors"], "transport, wait point, accept loop, condvar or listener"),
     word(&["standing"], "connection state, or snapshot"),
     word(&["twin", "twins"], "fake transport"),
