@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tables of numbers in SPEC.md, and a walk over all variants of an error type.
 //!
-//! This file uses nothing of the crate: crates below the test scaffolding include it by its path.
+//! This file uses nothing of the crate `testkit`, so crates on which `testkit` depends can include
+//! the file by its path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory that the allocator keeps after it was freed, for the scenarios of frameworks.
+//! The memory that the allocator keeps after it was freed, for the scenarios of gRPC and HTTP.
 //!
 //! tonic and hyper allocate and free the buffers of each call. glibc returns freed memory to the
 //! kernel above a threshold, and the next call pays a page fault for each page of it. Whether this

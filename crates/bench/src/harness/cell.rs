@@ -86,8 +86,9 @@ pub enum Processes {
 pub struct Cell {
     /// The scenario, which is the pattern of messages.
     pub scenario: Scenario,
-    /// The transport that carries the messages. The control pipe sends the transport's name
-    /// separately from the cell, because a `'static` text cannot be deserialised.
+    /// The transport that carries the messages. The pipe between parent and child process carries
+    /// the transport's name separately from the cell, because a `'static` text cannot be
+    /// deserialised.
     #[serde(skip)]
     pub transport: TransportName,
     /// The way in which Partywall waits for a message; `None` for all other transports.
@@ -145,7 +146,8 @@ impl Cell {
         Self { wait: Some(wait), ..self }
     }
 
-    /// Returns a copy of this cell (combination of parameters) with both processes on one CPU.
+    /// Returns a copy of this cell (combination of parameters) with both processes pinned to one
+    /// CPU.
     pub const fn on_one_cpu(self) -> Self {
         Self { processes: Processes::TwoOnOneCpu, ..self }
     }
@@ -160,12 +162,14 @@ impl Cell {
         Self { rate: Some(rate), ..self }
     }
 
-    /// Returns a copy of this cell with `messages` messages on each connection.
+    /// Returns a copy of this cell (combination of parameters) with `messages` messages on each
+    /// connection.
     pub const fn with_messages(self, messages: u64) -> Self {
         Self { messages, ..self }
     }
 
-    /// Returns a copy of this cell with a new client process for each connection.
+    /// Returns a copy of this cell (combination of parameters) with a new client process for each
+    /// connection.
     pub const fn fresh(self) -> Self {
         Self { is_fresh: true, ..self }
     }
@@ -196,17 +200,19 @@ impl Scenario {
         }
     }
 
-    /// Whether this scenario runs a framework, tonic or hyper, over byte streams.
+    /// Whether this scenario measures a framework, tonic for gRPC or hyper for HTTP, over byte
+    /// streams.
     pub const fn is_of_frameworks(self) -> bool {
         matches!(self, Self::Grpc | Self::GrpcStream | Self::Http | Self::HttpStream)
     }
 
-    /// Whether this scenario is part of the build; the scenarios of frameworks need a feature.
+    /// Whether this build has the scenario: those of gRPC and HTTP need the feature `frameworks`.
     pub const fn is_built(self) -> bool {
         cfg!(feature = "frameworks") || !self.is_of_frameworks()
     }
 
-    /// Whether only the client of this scenario sends messages, and is answered once.
+    /// Whether only the client of this scenario sends messages, and gets a single reply to all of
+    /// them.
     pub const fn is_one_way(self) -> bool {
         matches!(self, Self::GrpcStream | Self::HttpStream)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs batches of operations in which parent and child process both take part, and calibrates the
-//! number of operations per batch.
+//! Runs batches of measured operations in which parent and child process both take part, and
+//! calibrates the number of operations per batch.
 
 use std::time::{Duration, Instant};
 
@@ -23,15 +23,15 @@ pub struct Pair {
     pub watchdog: Watchdog,
 }
 
-/// The results of one batch of operations, as both processes measured them.
+/// The results of one batch of operations, as parent and child process measured them.
 pub struct Batch<R> {
-    /// The value that the parent's part of the batch, a closure, returned.
+    /// The result of the closure that performed the parent's part of the batch of operations.
     pub value: R,
     /// Elapsed time of the batch from its first operation to its last, in nanoseconds.
     pub elapsed_ns: u64,
-    /// CPU time of the parent in the batch, in nanoseconds.
+    /// CPU time of the parent process in the batch of operations, in nanoseconds.
     pub cpu_ns: u64,
-    /// The measurements that the child made during its part of the batch.
+    /// The measurements that the child process made during its part of the batch of operations.
     pub done: Done,
 }
 
@@ -55,8 +55,8 @@ impl<R> Batch<R> {
 }
 
 impl Pair {
-    /// Runs one batch: calls `body` in this process while the child performs its part, which
-    /// `request` describes.
+    /// Runs one batch of operations: calls `body` in this process while the child performs its
+    /// part, which `request` describes.
     pub fn batch<R>(
         &mut self,
         request: &Request,
@@ -114,8 +114,8 @@ pub fn calibrate(
     }
 }
 
-/// Elapsed time at which a batch is long enough to calibrate from. The limit is a tenth of the
-/// wanted duration if that is shorter.
+/// Elapsed time from which on a batch of operations is long enough to compute from it how many
+/// operations fit into a duration. The limit is a tenth of the wanted duration if that is shorter.
 const CALIBRATION_MAX: Duration = Duration::from_millis(20);
 
 /// Minimum and maximum number of operations of one batch. The caller may set another minimum.

@@ -36,13 +36,14 @@ pub struct Measurement {
     pub cpus: Cpus,
 }
 
-/// The number that a target compares with its bar, and the cells in which it is measured.
+/// The number that a target compares with its bar, and the cells (combinations of scenario,
+/// transport and size) in which it is measured.
 #[derive(Clone, Copy)]
 pub enum Number {
-    /// The ratio of a metric of one measured cell to a metric of another measured cell, formed
-    /// within each round.
+    /// A ratio: a metric of one cell (combination of scenario, transport and size) divided by a
+    /// metric of another cell, formed within each round.
     Ratio((Cell, Metric), (Cell, Metric)),
-    /// The value of a metric of one measured cell.
+    /// The value of a metric of one cell (combination of scenario, transport and size).
     Plain(Cell, Metric),
     /// A cost of one session that carries no messages, such as its memory.
     Session(Cell, fn(SessionCost) -> Option<f64>),
@@ -136,7 +137,8 @@ pub fn table(verdicts: &[Verdict]) -> TextTable {
     table
 }
 
-/// All measurements of `bench`, as code: each names its cells and its metric.
+/// All measurements for the targets of `partywall bench`. Each has the name of its target, the
+/// cells (combinations of scenario, transport and size) to measure, and the metric.
 fn measurements() -> Vec<Measurement> {
     let groups = [pings(), flows(), streams(), connections(), links(), frameworks(), idle()];
     groups.into_iter().flatten().collect()
@@ -236,7 +238,8 @@ fn connections() -> Vec<Measurement> {
     measurements
 }
 
-/// The measurements of opening connections like that of `cell`, compared with those of a socket.
+/// The measurements for the targets on opening connections. Each divides the median time of `cell`,
+/// with a number of messages on a connection and perhaps a fresh client, by that of a Unix socket.
 fn connections_of(prefix: &str, cell: Cell) -> Vec<Measurement> {
     let to_uds = |name: &str, change: fn(Cell) -> Cell| {
         let uds = Cell::new(Scenario::Connect, TransportName::UDS, TINY);
@@ -373,8 +376,9 @@ impl Number {
     }
 }
 
-/// Returns the duration of each round that gives enough samples for the targets of `cell`. For
-/// example, five rounds at 100 messages/s give 1,050 samples.
+/// Returns the duration of each round that gives enough samples for those targets that measure
+/// `cell` (a combination of parameters). For example, five rounds at 100 messages/s give 1,050
+/// samples.
 fn time_for(cell: Cell) -> Duration {
     Duration::from_millis(match cell.scenario {
         Scenario::Ping

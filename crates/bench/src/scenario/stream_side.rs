@@ -43,7 +43,8 @@ impl<E: AsyncEndpoint> Side<E> {
         Self { cell, endpoints, next: 0 }
     }
 
-    /// Runs the client's part of a batch; returns the recorded latencies in nanoseconds.
+    /// Runs the client's operations of a batch on all streams; returns the recorded latencies in
+    /// nanoseconds.
     pub async fn request(&mut self, request: &Request) -> Result<Vec<u64>> {
         let (cell, first) = (self.cell, self.next);
         match *request {
@@ -64,7 +65,8 @@ impl<E: AsyncEndpoint> Side<E> {
         }
     }
 
-    /// Runs the server's part of a batch: on each stream, receives each message and replies to it.
+    /// Runs the server's operations of a batch: on each stream, receives each message and replies
+    /// to it.
     pub async fn respond(&mut self, request: &Request) -> Result<()> {
         let (cell, first) = (self.cell, self.next);
         match *request {

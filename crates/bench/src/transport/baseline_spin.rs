@@ -122,7 +122,7 @@ const fn flag_offset(size: usize) -> usize {
     size.next_multiple_of(FLAG_SIZE)
 }
 
-/// Sealed memory that this process writes, wrapped for the ring crate's interface.
+/// Sealed memory that this process writes, in a type with the ring crate's trait `Writable`.
 struct Own(OwnMap);
 
 impl Writable for Own {
@@ -131,7 +131,7 @@ impl Writable for Own {
     }
 }
 
-/// Sealed memory that the peer writes, wrapped for the ring crate's interface.
+/// Sealed memory that the peer writes, in a type with the ring crate's trait `Readable`.
 struct Peer(PeerMap);
 
 impl Readable for Peer {

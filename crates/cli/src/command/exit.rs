@@ -116,8 +116,8 @@ impl From<&RecvError> for Exit {
 }
 
 impl From<&SendError> for Exit {
-    /// Returns the exit code of a command whose send failed. No end of the peer is in good order
-    /// then, because the command had more to send.
+    /// Returns the exit code of a command whose send failed. In this case even an orderly end of
+    /// the peer is a failure, because the command had more to send.
     fn from(error: &SendError) -> Self {
         match error {
             SendError::Closed(_) => Self::PeerDied,

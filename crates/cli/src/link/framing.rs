@@ -31,8 +31,8 @@ impl Framing {
                 into.push(LINE_END);
             }
             Self::Length => {
-                // A message is at most 1 GiB long, like the slab of a peer, so its length fits into
-                // 32 bits.
+                // A message fits into the slab of the link's sender, which has at most 1 GiB, so
+                // its length fits into 32 bits.
                 let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
                 into.extend_from_slice(&len.to_le_bytes());
                 into.extend_from_slice(message);

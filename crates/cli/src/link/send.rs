@@ -9,8 +9,8 @@
 //!
 //! A command that fails or is killed ends without sending the frame LEAVE. LEAVE means that the
 //! input has ended and is acknowledged, and `recv --once` relies on that. A command that fails
-//! still closes the link's file, so that a reboot does not make it doubtful. The command catches no
-//! signals, so a signal ends the process immediately.
+//! still closes the link's file, so that the file is not refused after a reboot. The command
+//! catches no signals, so a signal ends the process immediately.
 //!
 //! The module doc of `checkpoint.rs` explains why `--exactly-once` is correct.
 
@@ -207,7 +207,7 @@ impl<'a> Sending<'a> {
     }
 
     /// Writes the checkpoint to the disk before the link's file, so that a power loss never leaves
-    /// an older checkpoint beside a file that was closed.
+    /// an older checkpoint beside a link file that was closed.
     fn sync(&self) -> Result<(), Ended> {
         Ok(self.checkpoint.as_ref().map_or(Ok(()), Checkpoint::sync)?)
     }

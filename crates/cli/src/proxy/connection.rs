@@ -161,8 +161,8 @@ fn after_out(ended: to_stream::Ended, send: &mut SendStream) -> End {
             End::InOrder
         }
         to_stream::Ended::Broken => End::PlainReset,
-        // The peer's code means that the stream ended there in good order, and that the peer
-        // refuses further bytes of the program.
+        // The code in the other proxy's RESET means that the stream ended there in good order, and
+        // that it takes no further bytes of the program.
         to_stream::Ended::Stopped(READS_NO_MORE | DROPPED) => End::InOrder,
         to_stream::Ended::Stopped(code) => End::PeerReset(code),
         to_stream::Ended::Over => End::CutOff(RESET),

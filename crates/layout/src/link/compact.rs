@@ -64,8 +64,8 @@ pub fn short_header(
     (is_compact && len <= len_max && fits).then_some((len, crc))
 }
 
-/// Returns the crc of a compact record. `sealed` holds the record's [`sealed_header`] and then its
-/// message.
+/// Returns the crc of a compact record. `sealed` holds the record's header, with the stream's tag
+/// in place of the crc ([`sealed_header`]), and then the message.
 #[inline]
 #[must_use]
 pub fn crc_of(sealed: &[u8]) -> u32 {

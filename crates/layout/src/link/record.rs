@@ -215,7 +215,8 @@ pub enum Body<'a> {
 
 impl<'a> LinkRecord<'a> {
     /// Checks `first` and `second`, the two words of the record header at `position`, in a ring of
-    /// `size` whose stream has this `tag`. Returns `Ok(None)` if no record was published there.
+    /// `size` whose stream has this `tag`. Returns `Ok(None)` if no record was published at
+    /// `position`.
     ///
     /// # Errors
     ///

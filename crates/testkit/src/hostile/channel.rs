@@ -175,7 +175,7 @@ pub struct Foe {
     pub region: OwnMap,
     /// The geometry of the hostile peer's region: the places of its ring and its slab.
     pub geometry: Geometry,
-    /// The attacked end's doorbells, for records and for space, if it sent them.
+    /// The attacked end's doorbells, for records and for room, if the attacked end sent them.
     pub doorbells: Vec<Doorbell>,
     /// The hostile peer's own doorbells, which it sent to the attacked end.
     pub own_doorbells: [Doorbell; 2],

@@ -244,7 +244,7 @@ impl SessionFoe {
     }
 
     /// Receives records until the attacked end answers the PING with the token `token`. Returns
-    /// whether the attacked end did.
+    /// false if the attacked end closed the connection before it answered.
     pub fn receive_answer(&mut self, token: u64) -> bool {
         let answer = [1u64.to_le_bytes(), token.to_le_bytes()].concat();
         while let Some(received) = self.receive_until(Kind::Ping, 0) {
@@ -286,7 +286,7 @@ fn shifted(role: Role, stream: u32) -> u32 {
 struct SharedMemory {
     producer: Producer,
     consumer: Consumer,
-    /// The attacked end's doorbells: for records, and for space.
+    /// The attacked end's doorbells: one for records and one for room.
     doorbells: [Doorbell; 2],
     /// The hostile peer's own doorbells, on which it never waits, because it polls.
     _own_doorbells: [Doorbell; 2],
