@@ -108,7 +108,7 @@ impl ByteServer for ShmServer {
     }
 }
 
-/// The server's end of the transport `uds`: a bound socket file.
+/// The server's end over Unix sockets: a bound socket file.
 pub struct UdsServer {
     listener: UnixListener,
     path: PathBuf,

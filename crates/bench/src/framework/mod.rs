@@ -200,7 +200,8 @@ impl Count {
         self.change(|numbers| numbers.verified += 1);
     }
 
-    /// Waits until `expected` messages have been counted since the end of the last batch.
+    /// Waits until the server has verified `expected` messages since the end of the last batch of
+    /// operations.
     async fn wait(&self, expected: u64) {
         self.change(|numbers| numbers.expected = Some(expected));
         self.complete.notified().await;

@@ -32,7 +32,7 @@ pub struct Shm;
 /// Makes channels of the transport `shm-move`: they begin on the socket, and move to shared memory.
 pub struct ShmMove;
 
-/// The child's end of the transport `shm`: a listener for channels at a socket file.
+/// The end of the child process over shared memory: a listener for channels at a socket file.
 pub struct ShmAcceptor {
     listener: Listener,
     address: String,
