@@ -277,8 +277,8 @@ func newPair(t *testing.T) ([2]*Session, [2]*fakeConn) {
 }
 
 // overEach runs a test with two sessions, once over each kind of connection: a fake one, shared
-// memory, and sockets. It also runs the test over a fake connection where the supervisor alone reads
-// the records.
+// memory, and sockets. It also runs the test over a fake connection where the supervisor alone
+// reads the records.
 func overEach(t *testing.T, test func(*testing.T, [2]*Session)) {
 	t.Helper()
 	t.Run("fake", func(t *testing.T) {
