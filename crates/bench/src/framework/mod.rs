@@ -242,7 +242,8 @@ impl Verifier {
     }
 }
 
-/// Makes the payload of message `sequence`: this number, then bytes that are computed from it.
+/// Makes the payload of message `sequence`: the number `sequence`, and then bytes that are computed
+/// from this number.
 fn payload(cell: Cell, sequence: u64) -> Vec<u8> {
     let mut payload = vec![0; cell.size];
     cell.touch.fill_headed(&mut payload, sequence, sequence);

@@ -77,7 +77,7 @@ pub enum Processes {
     /// Parent and child process each run one end of every connection.
     Two,
     /// Each process runs one end, and both are pinned to the child's CPU (`ping` only): a wake-up
-    /// then costs only system calls.
+    /// of the other process then costs only system calls, and not the wake-up of a second CPU.
     TwoOnOneCpu,
 }
 

@@ -32,7 +32,8 @@ use crate::transport::{AsyncEndpoint, Payload};
 pub struct Side<E> {
     cell: Cell,
     endpoints: Vec<E>,
-    /// The number of the next operation on each stream; it is the same on all streams.
+    /// The number of the next operation on each stream; every stream has the same number, because
+    /// all have performed equally many operations.
     next: u64,
 }
 

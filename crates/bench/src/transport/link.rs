@@ -188,7 +188,8 @@ impl Drop for OwnedDirectory {
     }
 }
 
-/// Maximum wait for the other process, which connects as soon as it knows the address.
+/// Maximum time that the child process waits for the parent's link, which the parent connects as
+/// soon as it knows the address.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(10);
 const RING: u64 = 4 << 20;
 /// Number of large messages for which the link's memory has room, so that `throughput` has as many

@@ -25,7 +25,8 @@ use crate::harness::cell::{Cell, WaitName};
 use crate::harness::round::Carrier;
 use crate::harness::workspace::Setup;
 
-/// The transport `shm`, as the benchmark's interface to it.
+/// The transport `shm` (Partywall over shared memory) as a type that the benchmark's scenarios can
+/// use.
 pub struct Shm;
 
 /// Makes channels of the transport `shm-move`: they begin on the socket, and move to shared memory.

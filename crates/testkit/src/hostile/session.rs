@@ -273,8 +273,8 @@ fn shifted(role: Role, stream: u32) -> u32 {
     match stream {
         0 => 0,
         _ if !role.is_acceptor => stream,
-        // The translated number belongs to the same side and has the same index, except that the
-        // highest number has no counterpart.
+        // The stream with the translated number has the same index and was opened by the same end
+        // as before. Only the highest number has no counterpart.
         u32::MAX => u32::MAX - 1,
         odd if odd % 2 == 1 => odd + 1,
         even => even - 1,
