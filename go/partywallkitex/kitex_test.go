@@ -389,7 +389,8 @@ func acceptedStream(
 	return accepted
 }
 
-// A resolver gives an address and its network in two parts, and the dialer puts them together.
+// A resolver gives the network "unix", with the path of a socket or with the whole address
+// "unix:/path". The dialer accepts both.
 func TestDialerReadsAddressesOfResolvers(t *testing.T) {
 	s := startServer(t, "unix:"+t.TempDir()+"/s", "shared memory", "")
 	path := strings.TrimPrefix(s.address, "unix:")

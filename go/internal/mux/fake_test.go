@@ -276,8 +276,9 @@ func newPair(t *testing.T) ([2]*Session, [2]*fakeConn) {
 	return start(t, conns), conns
 }
 
-// overEach runs a test with two sessions, once over each kind of connection: the fake one, shared
-// memory, and sockets.
+// overEach runs a test with two sessions, once over each kind of connection: a fake one, shared
+// memory, and sockets. It also runs the test over a fake connection where the supervisor alone
+// reads the records.
 func overEach(t *testing.T, test func(*testing.T, [2]*Session)) {
 	t.Helper()
 	t.Run("fake", func(t *testing.T) {
