@@ -186,11 +186,13 @@ struct Count {
     complete: Notify,
 }
 
-/// How many messages of the present batch were verified, and how many messages the batch has.
+/// How many messages of the present batch of operations the server has verified, and how many the
+/// batch has.
 #[derive(Debug, Default)]
 struct Numbers {
     verified: u64,
-    /// Number of messages of the batch; `None` while no thread waits for the end of the batch.
+    /// Number of messages of the batch of operations; `None` while no thread waits for the batch's
+    /// end.
     expected: Option<u64>,
 }
 

@@ -134,7 +134,7 @@ impl ShmServer {
         Ok(Self { listener, session: None, address })
     }
 
-    /// Makes the server accept sessions in `protocol`, too.
+    /// Makes the server accept sessions in `protocol` in addition to Partywall's own protocol.
     pub fn with_protocol(self, protocol: Arc<dyn Protocol>) -> Self {
         Self { listener: self.listener.with_protocol(protocol), ..self }
     }
