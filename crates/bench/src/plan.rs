@@ -223,8 +223,8 @@ impl Plan {
         self.add_all(stream, &sizes, &[], arguments, time);
     }
 
-    /// Adds `ping`, `throughput` and `duplex` over links, and over the transports with which links
-    /// are compared.
+    /// Adds `ping`, `throughput` and `duplex` over links, and over the channels and sockets with
+    /// which links are compared.
     fn add_links(&mut self, arguments: &Arguments, duration: Duration) {
         use TransportName as T;
         let waits = or(&arguments.wait, &[WaitName::Spin, WaitName::Park]);

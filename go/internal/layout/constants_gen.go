@@ -3,7 +3,7 @@
 
 package layout
 
-// Constants that the specification (spec/SPEC.md) defines.
+// Constants of the specification.
 const (
 	ProtocolVersionMin        = 2                    // u16, SPEC 1.3
 	ProtocolVersionMax        = 2                    // u16, SPEC 1.3

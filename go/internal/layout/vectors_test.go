@@ -13,11 +13,11 @@ import (
 	"testing"
 )
 
-// spec is the directory of the specification.
+// spec is the path of the specification's directory.
 const spec = "../../../spec"
 
-// An image is a file of bytes in the specification, with the result that its row of INDEX.md
-// expects (SPEC 10).
+// An image is a file of bytes in the specification's directory, with the result that its row of
+// INDEX.md expects (SPEC 10).
 type image struct {
 	file, kind, expected string
 	from                 uint64
@@ -176,8 +176,8 @@ func list(d Descriptors) string {
 	return strings.ReplaceAll(fmt.Sprint([]uint8(d)), " ", ", ")
 }
 
-// The values of the region that all images share. Its owner is the acceptor, and its slab takes the
-// rest of the region.
+// The values of the region in all images. Its owner is the acceptor, and its slab takes the rest of
+// the region.
 var imageExpectation = Expectation{
 	Size:          131072,
 	SessionID:     [16]byte([]byte("0123456789abcdef")),
@@ -223,7 +223,7 @@ func readControl(i image) (string, error) {
 	return strings.Join(items, "; "), nil
 }
 
-// The limits of the side that reads the images of rings and sockets.
+// The limits of the side that reads the images of record rings and sockets.
 var imageLimits = Limits{MapMax: 262144, MessageMax: 65536, SegmentsMax: 2}
 
 // segmentDescriptorsMax is the highest number of a segment whose descriptor counts as received when
@@ -259,8 +259,8 @@ func readRingOfBlobs(i image) (string, error) {
 
 func readSocketImage(i image) (string, error) { return readChannelSocket(i, false) }
 
-// readMoveImage reads a direction of a socket that may move. A descriptor counts as arrived with
-// each MOVE, and the handshake on the pair as complete.
+// readMoveImage reads a direction of a socket whose connection may move to shared memory. With each
+// record MOVE its descriptor counts as arrived, and the handshake on the pair counts as complete.
 func readMoveImage(i image) (string, error) { return readChannelSocket(i, true) }
 
 func readChannelSocket(i image, moves bool) (string, error) {

@@ -14,7 +14,7 @@ import (
 	"partywall.test/go/internal/mem"
 )
 
-// spec is the directory of the specification.
+// spec is the path of the specification's directory.
 const spec = "../../../spec"
 
 // The sizes and limits of the side that reads the images of SPEC 10.
@@ -141,7 +141,8 @@ func TestVectorRingsAreRead(t *testing.T) {
 				positions = append(positions, strconv.FormatUint(header.Position, 10))
 			}
 			for record := range strings.SplitSeq(image.expected, "; ") {
-				// The index lists PADs, which a consumer skips.
+				// The index lists PADs as well, which a consumer skips, so they are left out of the
+				// comparison.
 				if fields := strings.Fields(record); fields[1] != "Pad" {
 					want = append(want, fields[0])
 				}
@@ -173,7 +174,7 @@ func TestHeaderIsCheckedCopyOfOneLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// After Peek has checked the length, the peer changes it in the ring.
+	// The peer changes the length of the record in the ring, after Peek has checked it.
 	p.memory.Store(8, layout.Word1(0xffffffff, 9))
 	if header.Len != 10 || len(p.consumer.Payload(header)) != 10 {
 		t.Errorf("the length is %d", header.Len)

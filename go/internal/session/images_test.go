@@ -21,15 +21,16 @@ const imagesDirectory = "../../../spec/sessions"
 // imagesLeast is the least number of images in the directory; later versions have more.
 const imagesLeast = 159
 
-// An image is a file of records in the directory, with the result that its row of INDEX.md expects.
+// An image is a file of records in imagesDirectory, with the result that its row of INDEX.md
+// expects.
 type image struct {
 	file, expected string
 	isRing         bool
 	content        []byte
 }
 
-// images reads the images that the directory's INDEX.md lists. It fails the test if an image has no
-// row.
+// images reads the images that the INDEX.md of imagesDirectory lists. It fails the test if an image
+// has no row.
 func images(tb testing.TB) []image {
 	tb.Helper()
 	text, err := os.ReadFile(filepath.Join(imagesDirectory, "INDEX.md"))
@@ -80,14 +81,14 @@ func TestImagesOfSessions(t *testing.T) {
 	}
 }
 
-// An imageReader reads the images as the acceptor. Its application has opened stream 2 and sent one
-// message of cost 128. It accepts every stream, and takes no message.
+// An imageReader is the acceptor that reads the images. Its application has opened stream 2 and
+// sent a message of cost 128 on it. It accepts every stream, and takes no message.
 type imageReader struct {
 	session *Session
 	count   int // records
 }
 
-// WriteRecord implements [Writer]; it drops the record, and never lacks room.
+// WriteRecord drops the record, as a [Writer] that never lacks room.
 func (imageReader) WriteRecord(layout.Kind, uint32, []byte) (bool, error) { return true, nil }
 
 func newImageReader(tb testing.TB, isRing bool) *imageReader {

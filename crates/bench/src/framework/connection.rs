@@ -58,7 +58,7 @@ pub trait ByteServer: Send + 'static {
     /// The server's end of one connection of the transport.
     type Connection;
 
-    /// The address that the client connects to.
+    /// The address of this server, to which the client connects.
     fn address(&self) -> String;
 
     /// Waits for the next connection that the client opens to this server.
@@ -108,7 +108,7 @@ impl ByteServer for ShmServer {
     }
 }
 
-/// The server's end of the transport `uds`: a bound socket file.
+/// The server's end over Unix sockets: a bound socket file.
 pub struct UdsServer {
     listener: UnixListener,
     path: PathBuf,

@@ -200,7 +200,8 @@ impl Count {
         self.change(|numbers| numbers.verified += 1);
     }
 
-    /// Waits until `expected` messages have been counted since the end of the last batch.
+    /// Waits until the server has verified `expected` messages since the end of the last batch of
+    /// operations.
     async fn wait(&self, expected: u64) {
         self.change(|numbers| numbers.expected = Some(expected));
         self.complete.notified().await;
@@ -242,7 +243,8 @@ impl Verifier {
     }
 }
 
-/// Makes the payload of message `sequence`: this number, then bytes that are computed from it.
+/// Makes the payload of message `sequence`: the number `sequence`, and then bytes that are computed
+/// from this number.
 fn payload(cell: Cell, sequence: u64) -> Vec<u8> {
     let mut payload = vec![0; cell.size];
     cell.touch.fill_headed(&mut payload, sequence, sequence);

@@ -72,12 +72,13 @@ pub enum WaitName {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Processes {
-    /// Both ends run in the parent, which is not pinned (`parallel` only).
+    /// Both ends of each connection run in the parent process, which is not pinned (`parallel`
+    /// only).
     One,
     /// Parent and child process each run one end of every connection.
     Two,
     /// Each process runs one end, and both are pinned to the child's CPU (`ping` only): a wake-up
-    /// then costs only system calls.
+    /// of the other process then costs only system calls, and not the wake-up of a second CPU.
     TwoOnOneCpu,
 }
 

@@ -15,7 +15,8 @@ use super::watchdog::Watchdog;
 /// The parent's handles for a run: the child process, and the watchdog, which ends the parent if a
 /// measurement hangs. The child then exits, because its stdin ends.
 pub struct Pair {
-    /// The child process, which runs the other end of each connection.
+    /// The child process, which runs that end of each connection which the parent process does not
+    /// run.
     pub child: Child,
     /// The argument with which the program is started as a further process.
     pub child_command: &'static str,
@@ -142,15 +143,16 @@ mod tests {
         let duration = Duration::from_millis(100);
         let (amount, batches) = calibrated(OPS_MIN, duration, 1000);
         assert_eq!(amount, 100_000);
-        // Expected: each batch has four times the operations of the batch before, and the last
-        // batch takes at least a tenth of `duration`.
+        // Expected result of the calibration: each batch has four times as many operations as the
+        // batch before, and the last batch takes at least a tenth of `duration`.
         assert!(batches.is_sorted_by(|a, b| 4 * a == *b), "{batches:?}");
         assert!(batches.last().is_some_and(|last| (10_000..40_000).contains(last)), "{batches:?}");
-        // Input: one operation takes longer than the whole duration. Expected: the minimum number
-        // of operations.
+        // Input: one operation takes longer than the whole duration. Expected result of the
+        // calibration: the minimum number of operations, in a single batch.
         assert_eq!(calibrated(1, duration, 10_000_000_000), (1, vec![1]));
         assert_eq!(calibrated(OPS_MIN, duration, 10_000_000_000), (OPS_MIN, vec![OPS_MIN]));
-        // Input: operations that take no time at all. Expected: the maximum number of operations.
+        // Input: operations that take no time at all. Expected result of the calibration: the
+        // maximum number of operations.
         let (amount, batches) = calibrated(OPS_MIN, Duration::from_secs(100), 0);
         assert_eq!(amount, OPS_MAX);
         assert!(batches.last().is_some_and(|last| *last < 4 * OPS_MAX), "{batches:?}");

@@ -126,7 +126,8 @@ pub struct SessionCost {
 
 impl SessionCost {
     /// Combines the costs in two processes or rounds: each field is the larger value of that field
-    /// in `self` and `other`. A limit on the result therefore holds for both.
+    /// in `self` and `other`. A limit that the result meets is therefore met by both `self` and
+    /// `other`.
     pub fn worse(self, other: Self) -> Self {
         Self {
             resident_bytes: self.resident_bytes.max(other.resident_bytes),
@@ -155,8 +156,8 @@ impl Round {
 pub fn pool<'a>(mut rounds: impl Iterator<Item = &'a Round>) -> Option<Round> {
     let mut sum = rounds.next()?.clone();
     for round in rounds {
-        // All histograms have the same bounds, so no latency of `round` lies outside the bounds of
-        // the sum.
+        // All histograms have the same bounds, so adding the latencies of `round` to those of `sum`
+        // cannot fail.
         sum.latency.add(&round.latency).ok()?;
         sum.ops += round.ops;
         sum.elapsed_ns += round.elapsed_ns;

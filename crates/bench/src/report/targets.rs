@@ -112,7 +112,7 @@ impl Targets {
     }
 
     /// The names of the wrong rows in the table of targets. A right row has either a measurement or
-    /// the reason why there is none; a wrong row has neither or both.
+    /// the reason why there is none; a wrong row has neither of them, or both.
     pub fn inconsistent(&self) -> Vec<&'static str> {
         let rows = self.0.iter();
         let wrong = rows.filter(|(bar, found)| bar.obstacle.is_none() != found.is_some());
@@ -223,8 +223,8 @@ fn streams() -> Vec<Measurement> {
             exact_size_name(size),
             STREAMS - 1
         );
-        // Time per operation is the inverse of a rate, so the ratio of the rates swaps the two
-        // times.
+        // The target compares two rates. The time per operation is the inverse of a rate, so the
+        // ratio of the rates is the ratio of the two times, exchanged.
         quotient(&name, (without, Metric::NsPerOp), (with, Metric::NsPerOp))
     };
     [TINY, BLOCK].map(kept).into()

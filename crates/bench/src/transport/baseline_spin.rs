@@ -27,7 +27,8 @@ use super::handover::{self, HandoverListener};
 use super::{Acceptor, ChannelTransport, Endpoint};
 use crate::harness::workspace::Setup;
 
-/// The transport `baseline-spin`, as the benchmark's interface to it.
+/// The transport `baseline-spin` (plain shared memory and a flag word) as a type that the
+/// benchmark's scenarios can use.
 pub struct BaselineSpin;
 
 /// The end of the child process, which receives the descriptor of the parent's buffer and sends

@@ -15,7 +15,7 @@ use partywall_bench::UsageError;
 pub enum Exit {
     /// The command did all of its work, and each direction ended in good order.
     Done = 0,
-    /// This process or machine failed, and not the peer.
+    /// The command failed because of this process or machine, and not because of the peer.
     Failure = 1,
     /// The arguments of the command were wrong.
     Usage = 2,

@@ -182,8 +182,8 @@ impl Splitter {
         let len = usize::try_from(u32::from_le_bytes(*prefix)).ok()?;
         let start = self.taken + PREFIX_BYTES;
         let end = start.checked_add(len)?;
-        // A message over the limit is returned before all of it has arrived, so that the caller
-        // reports it.
+        // A message that exceeds the limit is returned before all its bytes have arrived, so that
+        // the caller reports an error at once.
         (end <= self.filled || len > self.message_max).then_some((start..end, end))
     }
 }

@@ -136,7 +136,8 @@ pub fn is_same(given: &[u8], secret: &[u8]) -> bool {
     std::hint::black_box(different) == 0 && given.len() == secret.len()
 }
 
-/// Length of the longest secret in bytes: the link's protocol carries no longer one in a login.
+/// Length of the longest secret in bytes: the protocol of links cannot carry a longer secret in a
+/// login.
 const SECRET_MAX: u64 = 4096;
 
 #[cfg(test)]

@@ -301,8 +301,8 @@ impl<'a> Receiving<'a> {
         while self.batch.len() < BATCH_MESSAGES && bytes < BATCH_BYTES {
             let message = match self.link.try_recv() {
                 Ok(Some(message)) => message,
-                // `None` says that the peer has finished its stream; an event reports the same, and
-                // `update` handles it.
+                // `None` says that the peer has finished its stream; an event of the link also
+                // reports that end, and the function `update` handles the event.
                 Ok(None) | Err(TryRecvError::Empty) => return Ok(()),
                 Err(TryRecvError::Stopped(stopped)) => return Err(stopped.into()),
                 Err(error) => return Err(Ended::failed(error.to_string())),

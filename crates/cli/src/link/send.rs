@@ -349,8 +349,8 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Returns an error if the peer has begun a new epoch. After such a change nothing shows which
-    /// messages of the former epoch arrived.
+    /// Returns an error if the peer has begun a new epoch. After a change of the epoch nothing
+    /// shows which messages of the former epoch arrived.
     fn check_epoch(&self) -> Result<(), Ended> {
         let epoch = self.link.epoch()?;
         if epoch == self.epoch {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests `connect` and `listen` when the stdin of one of them ends: that closes the direction from
-//! this process, and the other direction continues until its own end.
+//! Tests `connect` and `listen` when the stdin of one of them ends. The direction from that process
+//! closes, and the opposite direction continues until its own end.
 
 use crate::program;
 

@@ -79,8 +79,8 @@ fn one_file_is_inspected_whatever_its_name() {
     }
     let printed = text(&run(&["link", "inspect", copy.to_str().unwrap()]).stdout);
     assert!(printed.contains("of\\u{1b}a\\nreset.copy"), "{printed}");
-    // Input: `link inspect` gets a directory in place of a file. Expected: it inspects the
-    // directory, as with --dir.
+    // Input: `link inspect` gets a directory in place of a file. Expected result: the command
+    // inspects all link files of the directory, as with --dir.
     let output = run(&["link", "inspect", directory.path().to_str().unwrap()]);
     assert!(text(&output.stdout).contains("link \"orders\""));
     let missing = directory.path().join("missing.link");
