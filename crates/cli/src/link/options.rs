@@ -79,7 +79,8 @@ impl From<AfterRebootFlag> for AfterReboot {
 
 impl EndOptions {
     /// Returns where the link is stored: in --dir, or in memory with --volatile. `option` names the
-    /// flag of the file that --exactly-once needs, and `is_given` says whether the user gave it.
+    /// flag of the file that --exactly-once needs, and `is_given` says whether the user gave that
+    /// flag.
     pub fn place(&self, (option, is_given): (&str, bool)) -> Result<Storage> {
         if self.exactly_once {
             let needs = "--exactly-once finds both again after a kill";
