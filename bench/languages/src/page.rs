@@ -4,7 +4,8 @@
 
 use std::fs;
 
-/// Writes the table into both pages, and the plot into the directory of the guide's page.
+/// Writes the table into README.md and the page of the guide, and the plot into the directory of
+/// the guide's page.
 ///
 /// # Errors
 /// If a page has no marker comments for the table, or cannot be written.

@@ -63,7 +63,8 @@ impl Program {
         Ok(outcomes)
     }
 
-    /// Runs the child process: serves the parent until stdin ends, on CPU `cpu` if one is given.
+    /// Runs the child process: serves the requests of the parent process until stdin ends, on CPU
+    /// `cpu` if one is given.
     pub fn serve(&self, cpu: Option<usize>) -> Result<()> {
         let control = Control::from_stdin(self.name);
         let served = self.serve_cells(cpu, &control);

@@ -65,7 +65,8 @@ pub trait ByteServer: Send + 'static {
     fn accept(&mut self) -> impl Future<Output = Result<Self::Connection>> + Send;
 }
 
-/// The server's end over shared memory: all streams of a listener.
+/// The server's end over shared memory: a listener, whose streams come one after the other, from
+/// whatever session.
 pub struct ShmServer {
     incoming: Incoming,
     address: String,
@@ -108,7 +109,7 @@ impl ByteServer for ShmServer {
     }
 }
 
-/// The server's end of the transport `uds`: a bound socket file.
+/// The server's end over Unix sockets: a bound socket file.
 pub struct UdsServer {
     listener: UnixListener,
     path: PathBuf,

@@ -109,7 +109,8 @@ impl Body for Messages {
     }
 }
 
-/// Answers one request. Its error ends the connection, so that the client fails, too.
+/// Answers one HTTP request. An error of this function ends the connection, so that the client
+/// fails, too.
 async fn answer(request: Request<Incoming>, verifier: Verifier) -> Result<Response<Full<Bytes>>> {
     let answer = match request.uri().path() {
         UNARY => {

@@ -186,11 +186,13 @@ struct Count {
     complete: Notify,
 }
 
-/// How many messages of the present batch were verified, and how many messages the batch has.
+/// How many messages of the present batch of operations the server has verified, and how many the
+/// batch has.
 #[derive(Debug, Default)]
 struct Numbers {
     verified: u64,
-    /// Number of messages of the batch; `None` while no thread waits for the end of the batch.
+    /// Number of messages of the batch of operations; `None` while no thread waits for the batch's
+    /// end.
     expected: Option<u64>,
 }
 
@@ -200,7 +202,8 @@ impl Count {
         self.change(|numbers| numbers.verified += 1);
     }
 
-    /// Waits until `expected` messages have been counted since the end of the last batch.
+    /// Waits until the server has verified `expected` messages since the end of the last batch of
+    /// operations.
     async fn wait(&self, expected: u64) {
         self.change(|numbers| numbers.expected = Some(expected));
         self.complete.notified().await;

@@ -72,7 +72,8 @@ pub enum WaitName {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Processes {
-    /// Both ends run in the parent, which is not pinned (`parallel` only).
+    /// Both ends of each connection run in the parent process, which is not pinned (`parallel`
+    /// only).
     One,
     /// Parent and child process each run one end of every connection.
     Two,

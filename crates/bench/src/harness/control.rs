@@ -241,8 +241,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Makes the child's end of its pipes to the parent: requests come on stdin. At the end of
-    /// stdin the parent is gone, so this process removes the socket files of the run and exits.
+    /// Makes the child's end of the control pipe: requests come on stdin. At the end of stdin the
+    /// parent process has ended, so this process removes the socket files of the run and exits.
     pub fn from_stdin(program: &'static str) -> Self {
         let parent = std::os::unix::process::parent_id();
         let (sender, requests) = mpsc::channel();

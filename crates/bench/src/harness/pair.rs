@@ -18,7 +18,8 @@ pub struct Pair {
     /// The child process, which runs that end of each connection which the parent process does not
     /// run.
     pub child: Child,
-    /// The argument with which the program is started as a further process.
+    /// The argument with which this program is started again, as the client process of one
+    /// connection.
     pub child_command: &'static str,
     /// The watchdog, which ends the run if a measurement hangs.
     pub watchdog: Watchdog,

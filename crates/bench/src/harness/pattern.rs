@@ -66,7 +66,8 @@ impl Touch {
         Err(Corrupted { sequence, offset: first_difference(payload, mix(sequence)) })
     }
 
-    /// Writes the piece at `offset`, a multiple of 8, of the payload of message `sequence`.
+    /// Writes a piece of the payload of message `sequence`: the bytes from `offset` on, which is a
+    /// multiple of 8.
     #[inline]
     pub fn fill_piece(self, piece: &mut [u8], sequence: u64, offset: usize) {
         if self == Self::All {
@@ -74,7 +75,8 @@ impl Touch {
         }
     }
 
-    /// Checks the piece at `offset`, a multiple of 8, of the payload of message `sequence`.
+    /// Checks a piece of the payload of message `sequence`: the bytes from `offset` on, which is a
+    /// multiple of 8.
     #[inline]
     pub fn verify_piece(self, piece: &[u8], sequence: u64, offset: usize) -> Result<(), Corrupted> {
         let seed = seed_at(sequence, offset);

@@ -89,8 +89,8 @@ pub struct StreamMemory {
     pub unread_messages: u64,
     /// Payload bytes of the messages on the streams that are never read.
     pub unread_bytes: u64,
-    /// The maximum of `unread_bytes`: the sum of the streams' configured windows, or of one longer
-    /// message each.
+    /// The maximum of `unread_bytes`: the sum of the configured windows of the streams or, if
+    /// messages are longer than a window, one message on each stream.
     pub unread_bytes_max: u64,
 }
 

@@ -156,8 +156,8 @@ fn pings() -> Vec<Measurement> {
         let name = format!("ping 64 B, park: {metric_name} ÷ uds");
         quotient(&name, park(metric), uds(TINY, metric))
     };
-    // Between two CPUs the machine's wake-up time dominates. On one CPU the cost of the system
-    // calls shows.
+    // These targets measure both processes on one CPU, where the cost of the system calls shows.
+    // Between two CPUs the time in which the machine wakes a CPU would dominate.
     let on_one_cpu = |metric_name: &str, metric| {
         let name = format!("ping 64 B, park, one CPU: {metric_name} ÷ uds");
         let [shm, uds] =

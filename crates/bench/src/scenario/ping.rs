@@ -91,5 +91,6 @@ fn ping(
     Ok(())
 }
 
-/// Number of round trips at the start of a batch that are not recorded.
+/// Number of round trips at the start of a batch that are not recorded, because the child process
+/// has just been woken.
 const UNRECORDED_MAX: u64 = 4;

@@ -213,8 +213,8 @@ const STREAM_SHIFT: u32 = 40;
 /// such an operation takes so long that reading the clock does not matter.
 const SIZE_OF_EACH_TIMED: usize = 64 << 10;
 
-/// Of the shorter operations, one in 16 is timed, because reading the clock for each
-/// would slow them.
+/// One in this many operations is timed, if the operations are so short that reading the clock for
+/// each would slow them.
 const SAMPLE_PERIOD: u64 = 16;
 
 /// Maximum number of latencies per stream for which memory is reserved before the clock starts, so

@@ -35,8 +35,8 @@ pub fn measure(
     Ok(batch.round(ops, ops * cell.size as u64, unpack(&batch.done.latency)?))
 }
 
-/// Runs the receiver of the scenario `throughput` in the child process, which confirms the last
-/// message.
+/// Runs the receiver of the scenario `throughput` in the child process, which verifies all messages
+/// and then confirms them with one reply.
 pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Result<()> {
     let Cell { size, touch, .. } = cell;
     let mut next = 0;

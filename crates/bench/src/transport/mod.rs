@@ -53,7 +53,7 @@ pub trait ChannelTransport {
     fn connect(setup: &Setup, address: &str) -> Result<Self::Endpoint>;
 }
 
-/// The child's end of a transport: a listener that has bound an address.
+/// The child process's end of a transport: a listener that has bound an address.
 pub trait Acceptor {
     /// The end of a connection that the listener returns when it accepts one.
     type Endpoint: Endpoint;
@@ -210,9 +210,9 @@ impl Payload {
 /// The shared memory that a session has for large messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    /// Number of bytes that the session has allocated.
+    /// Number of bytes of shared memory that the session has allocated for large messages.
     pub bytes: u64,
-    /// The configured maximum of `bytes`.
+    /// The configured maximum of `bytes`, the shared memory for large messages.
     pub bytes_max: u64,
     /// Number of large messages that the receiver has not released.
     pub blocks_in_flight: u64,

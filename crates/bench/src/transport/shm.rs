@@ -32,7 +32,7 @@ pub struct Shm;
 /// Makes channels of the transport `shm-move`: they begin on the socket, and move to shared memory.
 pub struct ShmMove;
 
-/// The child's end of the transport `shm`: a listener for channels at a socket file.
+/// The end of the child process over shared memory: a listener for channels at a socket file.
 pub struct ShmAcceptor {
     listener: Listener,
     address: String,
@@ -134,7 +134,7 @@ impl ShmServer {
         Ok(Self { listener, session: None, address })
     }
 
-    /// Makes the server accept sessions in `protocol`, too.
+    /// Makes the server accept sessions in `protocol` in addition to Partywall's own protocol.
     pub fn with_protocol(self, protocol: Arc<dyn Protocol>) -> Self {
         Self { listener: self.listener.with_protocol(protocol), ..self }
     }

@@ -215,7 +215,8 @@ impl Monitor {
     fn timed_out(&self, timeout: Duration) -> Ended {
         let exit = if self.was_attached { Exit::PeerDied } else { Exit::NoConnection };
         let last = match &*self.last_reason {
-            // Without --quiet, the monitor has already printed the reason on stderr.
+            // Without --quiet, the monitor has already printed on stderr why connecting failed, so
+            // the error does not repeat the reason.
             _ if !self.is_quiet => String::new(),
             "" => String::new(),
             last => format!("; the last attempt to attach: {last}"),

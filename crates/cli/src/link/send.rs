@@ -116,7 +116,7 @@ fn send_all(
             // The link is detached and not closed, because LEAVE would present the sent part as the
             // whole input. An error of detaching is ignored: a file that is not on the disk is
             // refused after a reboot. If the checkpoint may not be on the disk, the link's file
-            // must be refused, too, so it is left as by a kill.
+            // must be refused, too, so the file stays as a killed process would leave it.
             if is_synced {
                 let _ = link.detach();
             } else {

@@ -97,8 +97,9 @@ impl<'a> Both<'a> {
     /// Restarts sender and receiver, and lets them run until all messages are transferred, without
     /// a kill during the transfer.
     fn end(mut self) {
-        // `kill` kills both processes and starts them again. If only one process were restarted, it
-        // might wait for ever for the other, which may have exited already.
+        // `kill` kills one of the two processes and starts it again. The test restarts both: if
+        // only one were restarted, it might wait for ever for the other, which may have exited
+        // already.
         self.kill(true);
         self.kill(false);
         assert_eq!(self.sender.code(), 0);

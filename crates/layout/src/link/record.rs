@@ -321,7 +321,7 @@ pub const fn wire_bytes(header: &RecordHeader) -> u64 {
 }
 
 /// Offset in a record of this kind at which the message begins, in bytes. In a BLOB, the offset of
-/// the [`LinkBlob`].
+/// the [`LinkBlob`], which says where in the slab the message lies.
 #[must_use]
 #[inline]
 pub const fn body_offset(kind: Kind) -> u64 {

@@ -15,8 +15,8 @@ use super::slot::{Slot, in_force};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Maximum number of reports for the application that a state image holds until they are
-/// acknowledged.
+/// Maximum number of reports for the application that a state image holds until the application has
+/// acknowledged them.
 pub const REPORTS_MAX: usize = 16;
 /// Maximum number of earlier owners of the file whose delivered positions a state image holds.
 pub const DELIVERED_MAX: usize = 16;

@@ -242,7 +242,7 @@ impl Foe {
 
     /// Wakes the attacked end, if it sleeps until records come.
     pub fn notify(&self) {
-        // An attacked end that has gone needs no notification.
+        // Errors of notifying are ignored: an attacked end that has ended needs no notification.
         match self.doorbells.first() {
             Some(doorbell) => drop(doorbell.notify()),
             None => drop(self.wire.send(&[CONTROL_DOORBELL], &[])),
