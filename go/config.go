@@ -17,7 +17,7 @@ import (
 // TransportPolicy says which transports a side accepts.
 type TransportPolicy uint8
 
-// The values of [TransportPolicy].
+// The values of [TransportPolicy], of which TransportAuto is the default.
 const (
 	// TransportAuto uses shared memory if both sides can, and the socket otherwise.
 	TransportAuto TransportPolicy = iota
@@ -31,7 +31,7 @@ const (
 // message of an untrusted peer is copied first, because the peer could change it.
 type TrustPolicy uint8
 
-// The values of [TrustPolicy].
+// The values of [TrustPolicy], of which TrustAuto is the default.
 const (
 	// TrustAuto trusts a process that certainly runs as the same user in the same namespaces.
 	TrustAuto TrustPolicy = iota
@@ -59,7 +59,7 @@ const (
 // BackPressure says what Send does while there is no room for the message.
 type BackPressure uint8
 
-// The values of [BackPressure].
+// The values of [BackPressure], of which BackPressureBlock is the default.
 const (
 	// BackPressureBlock waits for room until the deadline, if there is one.
 	BackPressureBlock BackPressure = iota

@@ -502,8 +502,8 @@ func checkStops(t *testing.T, r *row) {
 	listener.mustEnd(t, 0)
 }
 
-// mustCount reads and drops the next counts that the process writes, one for each message. It fails
-// the test if the process ends before.
+// mustCount reads and drops the next counts that the peer process writes, one for each message that
+// it has exchanged. It fails the test if the process ends before.
 func (p *peerProcess) mustCount(t *testing.T, counts int) {
 	read, err := io.CopyN(io.Discard, p.output, int64(counts)*8)
 	if err != nil {

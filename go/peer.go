@@ -15,7 +15,7 @@ type Peer struct {
 	PID int
 	// UID and GID are the effective user id and group id of the peer's process.
 	UID, GID uint32
-	// Trusted says whether this side trusts the peer.
+	// Trusted says whether this side trusts the peer, and so reads its messages in place.
 	Trusted bool
 	// Address is the address of the peer's socket; it is often empty for a Unix socket.
 	Address string

@@ -216,7 +216,7 @@ func sendNumbered(channel *Channel, count, every uint64, reports bool) error {
 	if err := channel.CloseWrite(); err != nil {
 		return err
 	}
-	// The peer ends its direction once it has received everything.
+	// The peer ends its direction once it has received all messages of this side.
 	if _, err := channel.RecvMessage(); err != io.EOF {
 		return fmt.Errorf("instead of the end: %w", err)
 	}

@@ -23,7 +23,8 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// behindTheEnd are images with records after CLOSE_WRITE, which a channel never reads (SPEC 7.1).
+// behindTheEnd are the names of images, test files of records, with records after CLOSE_WRITE. A
+// channel never reads such records (SPEC 7.1).
 var behindTheEnd = []string{
 	"ring-close-data.bin", "ring-close-twice.bin", "socket-close-data.bin",
 }
@@ -37,7 +38,7 @@ func TestListenerSurvivesRustHostilePeers(t *testing.T) {
 	}
 	for name, trust := range map[string]TrustPolicy{"shared": TrustAuto, "untrusted": TrustNobody} {
 		t.Run(name, func(t *testing.T) {
-			// SPEC 10 prescribes these limits for the reader of hostile images.
+			// SPEC 10 prescribes these limits for the reader of hostile images (test files).
 			listener, err := ListenChannel("unix:"+filepath.Join(t.TempDir(), "s"), &Config{
 				Transport: TransportSharedMemory, Trust: trust,
 				MessageMax: 64 << 10, MapMax: 256 << 10, SegmentsMax: 2,
@@ -71,8 +72,8 @@ func TestListenerSurvivesRustHostilePeers(t *testing.T) {
 	}
 }
 
-// mustEndAsImage receives from the next channel until it ends. It fails the test unless the peer
-// has the name of the image, and breaks the rule with this code.
+// mustEndAsImage receives from the next channel until it ends. The test fails unless the peer sends
+// the image (test file) of this name, and breaks the rule with this code.
 func mustEndAsImage(t *testing.T, listener *ChannelListener, name, code string) {
 	t.Helper()
 	channel, err := listener.Accept(testContext(t))
@@ -115,7 +116,7 @@ func TestSocketListenerSurvivesRustHostilePeers(t *testing.T) {
 	for name, trust := range map[string]TrustPolicy{"trusted": TrustAuto, "untrusted": TrustNobody} {
 		t.Run(name, func(t *testing.T) {
 			refused := make(chan error, 100)
-			// SPEC 10 prescribes these limits for the reader of hostile images.
+			// SPEC 10 prescribes these limits for the reader of hostile images (test files).
 			listener, err := ListenChannel("unix:"+filepath.Join(t.TempDir(), "s"), &Config{
 				Trust: trust, MessageMax: 64 << 10, MapMax: 256 << 10, SegmentsMax: 2,
 				HandshakeTimeout: testTime, OnRefused: func(err error) { refused <- err },

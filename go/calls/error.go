@@ -76,7 +76,8 @@ func (e *Error) Is(target error) bool {
 // A Failure is the error with which a handler fails a call. The client gets it with the same code
 // and detail.
 type Failure struct {
-	// Code is a number that the application chooses: less than 0xffffff00.
+	// Code is the number that identifies the failure. The application chooses it, less than
+	// 0xffffff00.
 	Code uint32
 	// Detail is passed to the caller, and may be any bytes.
 	Detail []byte
@@ -139,7 +140,7 @@ func ended(ctx context.Context) error {
 	return late()
 }
 
-// late returns the error of a call whose deadline has passed.
+// late returns the error of a call whose deadline has passed before its answer came.
 func late() error {
 	return &Error{
 		number: layout.ErrorTimedOut, text: "no answer came before the deadline",

@@ -94,7 +94,7 @@ func (p pairing) startBoth(t *testing.T, limit int, task string, number int) (cl
 	return p.start(t, task, address, number), server
 }
 
-// line returns the next line that the process prints.
+// line returns the next line that the peer process prints.
 func (p *peerProcess) line(t *testing.T) string {
 	t.Helper()
 	if !p.lines.Scan() {
@@ -110,14 +110,14 @@ func (p *peerProcess) mustSay(t *testing.T, want string) {
 	}
 }
 
-// fail ends the process, and fails the test.
+// fail ends the peer process, and fails the test.
 func (p *peerProcess) fail(t *testing.T, what string) {
 	t.Helper()
 	p.kill()
 	t.Fatalf("%s %s\n%s", p.name, what, p.errors)
 }
 
-// kill kills the process, and waits for its end.
+// kill kills the peer process, and waits for its end.
 func (p *peerProcess) kill() {
 	_ = p.Process.Kill()
 	_ = p.Wait()

@@ -21,8 +21,9 @@ import (
 // when nobody waits for the answer any more: the client has given the call up, the deadline has
 // passed, or the stream has ended. The handler should return then.
 //
-// With a [*Failure] the call fails with its code. With any other error, or if the handler panics,
-// it fails with [ErrAborted], and the client sees the text of the error.
+// If the handler returns a [*Failure], the call fails with the code of the Failure. If it returns
+// any other error, or panics, the call fails with [ErrAborted], and the client sees the text of the
+// error.
 type Handler func(ctx context.Context, request *Request) ([]byte, error)
 
 // A Request is a call as its handler receives it. The deadline of the call is that of the handler's
@@ -32,8 +33,9 @@ type Request struct {
 	isOneWay bool
 }
 
-// Bytes returns the payload of the call. A long one may lie in the client's memory. The handler may
-// read the payload until it returns, and never changes it. It may return the payload as the answer.
+// Bytes returns the payload of the call. A long payload may lie in the client's memory. The handler
+// may read the payload until it returns, and never changes it. It may return the payload as the
+// answer.
 func (r *Request) Bytes() []byte { return r.message.Bytes()[headerBytes:] }
 
 // IsOneWay reports whether the caller expects no answer to this call.

@@ -18,7 +18,8 @@ import (
 // vectorCount is the number of rows in spec/calls.tsv.
 const vectorCount = 56
 
-// A vector is a row of spec/calls.tsv.
+// A vector is a row of spec/calls.tsv: messages that a client or a server of calls reads, and the
+// outcome.
 type vector struct {
 	name, reader string
 	made         int

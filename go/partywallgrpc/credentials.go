@@ -20,7 +20,7 @@ type AuthInfo struct {
 	// CommonAuthInfo has the level PrivacyAndIntegrity if the kernel has identified the peer, and
 	// NoSecurity otherwise.
 	credentials.CommonAuthInfo
-	// Peer is the process at the other end.
+	// Peer is the process at the other end of the connection of gRPC.
 	Peer partywall.Peer
 }
 
@@ -29,7 +29,7 @@ var (
 	_ credentials.AuthorityValidator = AuthInfo{}
 )
 
-// AuthType returns "partywall".
+// AuthType returns "partywall", the name of these credentials.
 func (AuthInfo) AuthType() string { return protocol }
 
 // ValidateAuthority allows every authority, because the address and the kernel identify the server.

@@ -151,7 +151,7 @@ func (s *serverProcess) mustReport(t testing.TB, want string) {
 	}
 }
 
-// kill kills the process, and waits for its end.
+// kill kills the server process, and waits for its end.
 func (s *serverProcess) kill() {
 	_ = s.Process.Kill()
 	_ = s.Wait()

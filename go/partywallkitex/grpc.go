@@ -56,8 +56,8 @@ func (grpcHandler) ProtocolMatch(_ context.Context, conn net.Conn) error {
 	return nil
 }
 
-// OnActive starts gRPC on a new connection. It passes a grpcConn, whose Close does not release the
-// buffer.
+// OnActive starts gRPC on a new connection. gRPC gets the connection as a grpcConn, whose Close
+// does not release the buffer.
 func (h grpcHandler) OnActive(ctx context.Context, conn net.Conn) (context.Context, error) {
 	address, ok := conn.RemoteAddr().(streamAddr)
 	if !ok {
@@ -97,7 +97,7 @@ type grpcConn struct {
 	stream *partywall.Stream
 }
 
-// Close closes the stream.
+// Close closes the stream of the connection, and does not release the buffer.
 func (c grpcConn) Close() error { return c.stream.Close() }
 
 var (

@@ -44,7 +44,7 @@ func PeerFromContext(ctx context.Context) (partywall.Peer, bool) {
 // shows nothing else of a connection to a handler.
 type peerListener struct{ *partywall.Listener }
 
-// Accept waits for the next stream of the listener.
+// Accept waits for the next stream of the listener, and returns it as a peerConn.
 func (l peerListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {

@@ -205,7 +205,7 @@ func shmipcError(err error) error {
 }
 
 const (
-	// bufferBytes is the least size of a buffer in bytes.
+	// bufferBytes is the least size in bytes of a stream's buffer.
 	bufferBytes = 4096
 	// keptBytes is the size in bytes of the largest buffer that a stream keeps for later messages.
 	keptBytes = 4 << 20

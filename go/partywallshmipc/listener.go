@@ -26,7 +26,7 @@ type ListenCallback interface {
 type ListenerConfig struct {
 	// Config is the configuration of sessions with clients of shmipc-go.
 	*Config
-	// Network is "unix" or "tcp".
+	// Network is "unix" or "tcp", the kind of the listener's socket.
 	Network string
 	// ListenPath is the path of the socket, or a host and port.
 	ListenPath string

@@ -17,7 +17,7 @@ type SessionManagerConfig struct {
 	// UnixPath is the path of the listener's socket. If it is not empty, Network and Address have
 	// no effect.
 	UnixPath string
-	// Network is "unix" or "tcp".
+	// Network is "unix" or "tcp", the kind of the listener's socket.
 	Network string
 	// Address is the path of the listener's socket, or a host and port.
 	Address string

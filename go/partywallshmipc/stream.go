@@ -165,7 +165,7 @@ func (s *nativeStream) ReleaseReadAndReuse() { s.in.ReleasePreviousRead() }
 
 func (s *nativeStream) StreamID() uint32 { return s.Number() }
 
-// Close closes the stream.
+// Close closes the underlying stream of package partywall.
 func (s *nativeStream) Close() error {
 	s.isClosed.Store(true)
 	return shmipcError(s.Stream.Close())

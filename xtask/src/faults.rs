@@ -214,8 +214,9 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: after a kill, a half-written record stays in the ring of a link where the next stream
     // begins. Effect: the next owner takes it for a damaged record of the new stream.
     fault("link_half_record_first", &[test("link", "files", "stream_survives_kills")]),
-    // Fault: a new owner does not recognise a whole record of the former stream. It may lie in the
-    // ring of a link where the next stream begins. Effect: the owner takes that record for damage.
+    // Fault: a new owner does not recognise a whole record of the former stream. Such a record may
+    // lie in the ring of a link where the next stream begins. Effect: the owner takes that record
+    // for damage.
     fault("link_former_is_damage", &[test("link", "files", "stream_survives_kills")]),
     // Fault: a new owner that reads the records in a link file does not compare the bytes of a BLOB
     // with their checksum. Effect: the owner does not notice damaged bytes.

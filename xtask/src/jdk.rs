@@ -207,7 +207,7 @@ fn sources(directory: &Path, files: &mut Vec<String>) -> Result<(), String> {
 
 /// The oldest version of Java for which the package is compiled.
 const VERSION_MIN: u32 = 22;
-/// The directory in which distributions install JDKs.
+/// The directory in which Linux distributions install JDKs.
 const INSTALLED: &str = "/usr/lib/jvm";
 /// The directory into which classes and jars are written.
 const TARGET: &str = "target/java";

@@ -489,8 +489,8 @@ fn go_module(_: &[&str]) -> Result<Done, String> {
         go::command("vet ./...").variable("GOOS", "darwin"),
         go::command("vet ./...").variable("GOARCH", "arm64"),
         // Go reuses the result of an earlier test run if no file of the module has changed. The
-        // tests also read images in `spec/`, which lies outside the module, so `-count=1` forbids
-        // the reuse.
+        // tests also read test files in `spec/`, which lies outside the module, so `-count=1`
+        // forbids the reuse.
         go::with_peers(go::command("test -count=1 ./..."))?,
     ])?;
     staticcheck()?;

@@ -47,9 +47,9 @@ fn judge(transport: &str, found: &[String]) -> Result<(), String> {
 pub struct Cause {
     /// The name of the cause, as the client prints it.
     pub name: &'static str,
-    /// What the client does to cause the error.
+    /// What the client does in the matrix of languages to cause this error.
     pub what: &'static str,
-    /// The number of the error in SPEC 17.
+    /// The number that SPEC 17 gives this error.
     pub number: u32,
     of_unix_sockets: bool,
 }

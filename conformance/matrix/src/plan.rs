@@ -12,7 +12,7 @@ use crate::exchange::Exchange;
 use crate::place::Place;
 use crate::roster::{Program, Roster};
 
-/// The part of the matrix that a run performs.
+/// The part of the matrix of languages that a run performs.
 pub struct Plan {
     /// The sizes of the messages of each exchange, in bytes.
     pub sizes: Vec<usize>,
@@ -24,7 +24,7 @@ pub struct Plan {
 
 /// A server, and the kind of exchange that it performs with the client of every language.
 pub struct Job<'a> {
-    /// The program whose server takes part.
+    /// The program whose server takes part in the exchanges of this job.
     pub server: &'a Program,
     /// The kind of exchange, one of [`KINDS`].
     pub kind: &'static str,
@@ -59,7 +59,7 @@ impl fmt::Display for Outcome {
 }
 
 impl Plan {
-    /// Returns the plan of the whole matrix.
+    /// Returns the plan of a run that performs the whole matrix.
     pub fn whole() -> Self {
         let sizes = [0, 1, 47, 48, 4095, 4096, 65_535, 65_536, 1 << 20, 8 << 20].to_vec();
         Self { sizes, kinds: KINDS.to_vec(), is_short: false }
@@ -179,5 +179,5 @@ pub fn feature_of(kind: &str) -> &str {
 pub const KINDS: [&str; 5] = ["channel", "session", "link", "chain", "errors"];
 /// The transports between the server and the client of a pair.
 pub const TRANSPORTS: [&str; 3] = ["shared", "unix", "tcp"];
-/// Number of jobs that run at the same time.
+/// Number of jobs of the plan that run at the same time.
 const AT_ONCE: usize = 2;

@@ -57,7 +57,7 @@ impl Program {
 
 /// The programs that take part in a run, in the order of the command line.
 pub struct Roster {
-    /// The programs, one for each language.
+    /// The programs of the matrix, one for each language.
     pub programs: Vec<Program>,
 }
 

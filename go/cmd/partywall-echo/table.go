@@ -24,7 +24,7 @@ func (o *outcome) add(elapsed time.Duration) {
 	o.total += elapsed
 }
 
-// rate returns the number of round trips in a second.
+// rate returns the number of round trips that were made in a second.
 func (o *outcome) rate() float64 {
 	return float64(len(o.times)) / max(o.total.Seconds(), 1e-9)
 }

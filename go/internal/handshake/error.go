@@ -16,7 +16,7 @@ type Error struct {
 	Code layout.RejectCode
 	// Reason says why memory cannot be shared, if the two sides have no transport in common.
 	Reason layout.FallbackReason
-	// Violation is the rule that the peer broke.
+	// Violation is the rule that the peer broke, if the handshake failed because of that.
 	Violation layout.Violation
 	// Asked is the service that the peer asked for, and Offered the service of this side, if the
 	// two differ.
@@ -24,7 +24,7 @@ type Error struct {
 	// Text is additional text for operators; if the peer refused the connection, it is the text of
 	// the peer's REJECT.
 	Text string
-	// Err is the cause within this process, if there is one.
+	// Err is the error within this process that made the handshake fail, if there is one.
 	Err error
 }
 

@@ -22,7 +22,8 @@ import (
 
 // Terms are the role, the HELLO and the settings of one side of a handshake.
 type Terms struct {
-	// Role is layout.RoleConnector or layout.RoleAcceptor.
+	// Role says whether this side is the connector or the acceptor: layout.RoleConnector or
+	// layout.RoleAcceptor.
 	Role uint32
 	// Hello is the HELLO of this side, without its list of descriptors. The machine obeys the
 	// limits and features that this HELLO states.

@@ -19,7 +19,7 @@ func NewChannel(limits Limits, segments *Segments) *Channel {
 	return &Channel{limits: limits, segments: segments}
 }
 
-// IsClosed reports whether CLOSE_WRITE was received.
+// IsClosed reports whether the peer has sent CLOSE_WRITE, after which no more records may come.
 func (c *Channel) IsClosed() bool { return c.isClosed }
 
 // Receive checks the next record. On a socket the payload of a BLOB is its body without the bytes

@@ -24,7 +24,7 @@ func Footprint(n uint64) uint64 {
 	return (RecordHeaderBytes + n + SlotBytes - 1) &^ (SlotBytes - 1)
 }
 
-// Next returns the position of the record after this one.
+// Next returns the position of the record that follows this record.
 func (h Header) Next() uint64 { return h.Position + Footprint(uint64(h.Len)) }
 
 // Word0 returns the first word of a committed record (SPEC 4.2).

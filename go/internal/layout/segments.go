@@ -65,7 +65,7 @@ func (s *Segments) CheckBlob(b Blob) error {
 	return nil
 }
 
-// receive checks the payload of SEGMENT or SEGMENT_RETIRE.
+// receive checks the payload of a record SEGMENT or SEGMENT_RETIRE.
 func (s *Segments) receive(kind Kind, payload []byte) error {
 	segment, err := ParseSegment(payload)
 	if err != nil {

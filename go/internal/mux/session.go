@@ -128,7 +128,7 @@ func (s *Session) await(ctx context.Context, isUrgent bool, is func() bool) erro
 	return nil
 }
 
-// GoAway asks the peer to open no more streams.
+// GoAway asks the peer to open no more streams in this session.
 func (s *Session) GoAway(code uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,7 +26,7 @@ type Stream struct {
 
 	readable, writable notice // for the holders of the turns
 
-	// The session's lock guards the following fields.
+	// The session's lock guards the following fields of the stream.
 	outgoing  Outgoing // the message under way
 	isSending bool     // there is one
 

@@ -186,7 +186,7 @@ func newSides(size uint64) (*side, *side) {
 	return sides[0], sides[1]
 }
 
-// notify notifies the doorbell if the waker's answer says so.
+// notify notifies the doorbell of the other side if the waker's answer says that this is necessary.
 func notify(wake Wake, doorbell chan struct{}) {
 	if wake != WakeNotify {
 		return

@@ -13,7 +13,8 @@ import (
 // Wake is the answer of a [Waker]: whether the caller must notify the peer.
 type Wake uint8
 
-// The answers of [Waker.Check] and [Waker.CheckBeforeWait].
+// The answers of [Waker.Check] and [Waker.CheckBeforeWait] to the question whether to notify the
+// peer.
 const (
 	// WakeNone: the caller does nothing, because the peer is awake, or was already notified in this
 	// sleep.

@@ -56,7 +56,7 @@ type Event struct {
 // changed.
 type Change uint8
 
-// The bits of a [Change].
+// The bits of a [Change], each for something that a received record has changed.
 const (
 	Readable   Change = 1 << iota // the stream has a message, or its receiving is over
 	Writable                      // the stream has credit, or its sending is over

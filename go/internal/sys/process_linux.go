@@ -81,7 +81,7 @@ func SetNonblock(descriptor int) error { return unix.SetNonblock(descriptor, tru
 // SetMode sets the permission bits of the socket file that bind will make for a socket.
 func SetMode(socket int, mode uint32) error { return unix.Fchmod(socket, mode) }
 
-// CloseDescriptor closes a descriptor that came from the peer.
+// CloseDescriptor closes a descriptor that came from the peer and is not needed.
 func CloseDescriptor(descriptor int) { closeDescriptor(descriptor) }
 
 // Yield lets another thread run, if one waits for the processor on which this thread runs.

@@ -36,7 +36,8 @@ func socketPair(t *testing.T) (*net.UnixConn, *net.UnixConn) {
 }
 
 // A receiver that looks for the descriptor of a segment also reads doorbell bytes from the control
-// socket. It must pass these on: otherwise a sender that sleeps until there is room is never woken.
+// socket. The receiver must pass the doorbell bytes on, because otherwise a sender that sleeps
+// until there is room is never woken.
 func TestDoorbellReadWithSegmentWakesSleepers(t *testing.T) {
 	own, theirs := socketPair(t)
 	socket, err := newControlSocket(own, 4)

@@ -17,7 +17,8 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// readerSettings returns the settings that SPEC 10 states for the side that reads images.
+// readerSettings returns the settings that SPEC 10 states for the side that reads images, which are
+// test files of records or frames.
 func readerSettings(trust Trust) Settings {
 	return Settings{
 		Role: layout.RoleAcceptor, Service: layout.ServiceChannel, Trust: trust,
@@ -137,7 +138,7 @@ func connectHostile(t *testing.T, address Address) *hostilePeer {
 }
 
 // fill writes a record of one slot at this position. When the reader has consumed such records up
-// to the position where an image begins, it reads the image next.
+// to the position where an image, a test file of records, begins, it reads the image next.
 func (p *hostilePeer) fill(position uint64) {
 	at := position % hostileRingBytes
 	p.memory.own.ring.Store(at+8, layout.Word1(0, 0))
@@ -145,8 +146,8 @@ func (p *hostilePeer) fill(position uint64) {
 	p.memory.own.ring.Publish(at, layout.Word0(position, layout.KindData))
 }
 
-// sendSegments makes segments 1 and 2 with the sizes that the records SEGMENT of the image state,
-// and sends the descriptors of the segments.
+// sendSegments makes segments 1 and 2 with the sizes that the records SEGMENT of the image, a test
+// file of records, state. It sends the descriptors of the segments.
 func (p *hostilePeer) sendSegments(t *testing.T, i image) {
 	t.Helper()
 	sizes := [3]uint64{0, 65536, 65536}
@@ -200,7 +201,8 @@ func readAll(r Receiver, count int) error {
 	return nil
 }
 
-// checkCode compares the error of a reader with the violation in the image's row of INDEX.md.
+// checkCode compares the error of a reader with the violation that INDEX.md states for the image, a
+// test file of records.
 func checkCode(t *testing.T, i image, err error) {
 	t.Helper()
 	var violation layout.Violation
@@ -237,8 +239,8 @@ func TestRingImagesFromPeer(t *testing.T) {
 					t.Fatalf("%s: before the image: %v", i.name, err)
 				}
 			}
-			// The reader does not read at this moment, so the bytes of the image may be written in
-			// any order.
+			// The reader does not read at this moment, so the bytes of the image, a test file of
+			// records, may be written in any order.
 			peer.memory.own.ring.Write(0, i.bytes)
 			checkCode(t, i, readAll(accepted.Receiver, -1))
 		}
@@ -308,8 +310,8 @@ func TestControlImagesFromPeer(t *testing.T) {
 	}
 }
 
-// sendControl sends the bytes of an image over the control socket, each frame in a message of its
-// own with as many descriptors as the frame names.
+// sendControl sends the bytes of an image, a test file of frames, over the control socket, each
+// frame in a message of its own with as many descriptors as the frame names.
 func (p *hostilePeer) sendControl(t *testing.T, b []byte) {
 	t.Helper()
 	eventfd, err := sys.NewEventfd()
@@ -333,8 +335,8 @@ func (p *hostilePeer) sendControl(t *testing.T, b []byte) {
 		err := p.memory.socket.raw.Control(func(fd uintptr) {
 			_, failure = sys.Send(int(fd), b[:size], descriptors...)
 		})
-		// The error is that of a peer that has refused an earlier frame of the image and closed the
-		// connection, which is correct.
+		// The error is ignored: the peer may have refused an earlier frame of the image, a test
+		// file of frames, and closed the connection, which is correct.
 		if err != nil || failure != nil && !errors.Is(failure, sys.ErrHungUp) {
 			t.Fatal(err, failure)
 		}
@@ -428,6 +430,7 @@ func TestListenerSurvivesHostileFrames(t *testing.T) {
 	if count < 8 {
 		t.Errorf("%d frames HELLO, want 8 or more", count)
 	}
-	// The listener must still accept other peers.
+	// After the connection of the hostile peer has ended, the listener must still accept other
+	// peers.
 	dialHostile(t, listener)
 }

@@ -25,7 +25,7 @@ const (
 // Transports says which transports a side accepts.
 type Transports uint8
 
-// The values of [Transports].
+// The values of [Transports]: both transports, shared memory alone, or the socket alone.
 const (
 	TransportAny Transports = iota
 	TransportSHM

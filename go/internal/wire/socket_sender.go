@@ -213,7 +213,7 @@ func (s *socketSender) attempt() error {
 	return s.lost(err)
 }
 
-// writeNow waits until the socket has taken all appended bytes.
+// writeNow waits until the socket has taken all bytes of the open batch.
 func (s *socketSender) writeNow() error {
 	for len(s.parts) > 0 {
 		if err := s.applyDeadline(); err != nil {

@@ -81,7 +81,7 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The cells of a row that the code decides.
+/// The cells of a row in `spec/constants.tsv` whose values the code decides.
 #[derive(Default)]
 struct Meaning {
     of: String,
@@ -414,7 +414,7 @@ fn has_section(spec: &str, section: &str) -> bool {
     })
 }
 
-/// Path of the table that this rule checks.
+/// Path of the table of constants that this rule checks.
 const TABLE: &str = "spec/constants.tsv";
 /// Path of the specification.
 const SPEC: &str = "spec/SPEC.md";

@@ -56,7 +56,7 @@ struct Use {
     path: String,
     line: usize,
     word: &'static str,
-    /// The name that contains the retired word.
+    /// The name in the text that contains the retired word.
     name: String,
     instead: &'static str,
 }
@@ -106,7 +106,7 @@ struct Name {
 struct Exception {
     /// The beginning of the paths of the files that may use the word.
     path: &'static str,
-    /// The retired word; empty for every word.
+    /// The retired word that the file may use; empty for every word.
     word: &'static str,
     /// The reason for the exception, which only people read.
     #[allow(dead_code, reason = "a reason is written to be read in the table")]

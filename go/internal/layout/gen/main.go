@@ -31,7 +31,7 @@ const (
 	lastLinkChapter  = 16
 )
 
-// A row is one line of the table spec/constants.tsv.
+// A row is one line of the table spec/constants.tsv, from which the Go constants are generated.
 type row struct {
 	kind, name, typ, value, size, section string
 }
