@@ -164,8 +164,8 @@ impl Session {
         Ok(String::new())
     }
 
-    /// Handles a message of `length` bytes on the stream of `header`, or the first fragment of such
-    /// a message.
+    /// Handles a message of `length` bytes on the stream of `header`: the whole message, or the
+    /// first of its fragments.
     fn message(&mut self, header: &RecordHeader, length: u64) -> Result<(), Violation> {
         let stream = self.stream(header)?;
         if !stream.is_receiving || stream.parts.is_some() {
