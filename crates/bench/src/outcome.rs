@@ -134,6 +134,6 @@ pub fn percentile(round: &Round, cell: Cell, quantile: f64) -> Option<u64> {
     (round.latency.len() >= samples_min).then(|| round.latency.value_at_quantile(quantile))
 }
 
-/// Minimum number of latency samples in `rate` for a 99th percentile: ten samples then lie above
-/// it.
+/// Minimum number of latency samples in `rate` for a 99th percentile: with so many samples, ten lie
+/// above the percentile.
 const TAIL_SAMPLES_MIN: u64 = 1000;

@@ -360,7 +360,8 @@ pub const EVENTFD_SIZE: usize = 8;
 /// The number of channels that `idle` opens: one idle receiver is observed in each process.
 pub const IDLE_CHANNELS: usize = 2;
 
-/// Numbers of calls in flight of `grpc` and `http`, and of their targets.
+/// Numbers of calls in flight with which `grpc` and `http` are measured by default and for their
+/// targets.
 pub const IN_FLIGHT: [usize; 2] = [1, 64];
 
 /// Message sizes of `parallel`, from one cache line to more than most caches hold.

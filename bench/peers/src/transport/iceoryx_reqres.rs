@@ -37,7 +37,7 @@ pub struct Reqres;
 /// already when the parent process connects, so the parent finds it.
 pub struct ReqresAcceptor(Option<ReqresServer>);
 
-/// One end of the connection: that of the parent or that of the child.
+/// One end of the connection: that of the parent process or that of the child process.
 pub enum ReqresEndpoint {
     /// The end of the parent process, which sends requests.
     Client(ReqresClient),

@@ -104,7 +104,8 @@ pub struct Cell {
     pub unread: usize,
     /// The processes in which the two ends run.
     pub processes: Processes,
-    /// Number of threads in each process that only burn CPU (`oversubscribe` only).
+    /// Number of additional threads in each process that exchange no messages and only burn CPU
+    /// (`oversubscribe` only).
     pub busy: usize,
     /// Number of messages per second that the sender sends (`rate` only).
     pub rate: Option<u64>,

@@ -32,7 +32,8 @@ pub struct Measurement {
     pub name: String,
     /// The number that is compared with the target's bar.
     pub number: Number,
-    /// The CPUs for which the target holds.
+    /// The CPUs of the two processes for which the target holds: any, two cores, or two
+    /// hyperthreads of one core.
     pub cpus: Cpus,
 }
 
