@@ -102,7 +102,7 @@ func (c grpcConn) Close() error { return c.stream.Close() }
 
 var (
 	// prefaceBegin is the first eight bytes of the preface of HTTP/2. A request of TTHeader has at
-	// least as many bytes, so waiting for eight bytes never blocks.
+	// least as many bytes, so it is safe to wait for eight bytes.
 	prefaceBegin = grpc.ClientPreface[:8]
 	errNotGRPC   = errors.New("partywallkitex: the connection does not begin as HTTP/2")
 )

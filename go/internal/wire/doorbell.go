@@ -59,7 +59,7 @@ func (d *doorbell) wake() {
 
 // interrupt makes the goroutine that waits on the doorbell return with an error, by setting a
 // deadline in the past. This deadline remains until setDeadline sets another. A goroutine that only
-// begins to wait at this time calls look before it returns.
+// begins to wait at this time may not be interrupted, but calls look first.
 func (d *doorbell) interrupt() {
 	if d.isWaiting.Load() {
 		// The error is ignored: on a closed doorbell nobody waits.
