@@ -65,8 +65,7 @@ pub trait ByteServer: Send + 'static {
     fn accept(&mut self) -> impl Future<Output = Result<Self::Connection>> + Send;
 }
 
-/// The server's end over shared memory: a listener, whose streams come one after the other, from
-/// whatever session.
+/// The server's end over shared memory: the streams of all sessions that its listener accepts.
 pub struct ShmServer {
     incoming: Incoming,
     address: String,

@@ -15,8 +15,8 @@ use super::watchdog::Watchdog;
 /// The parent's handles for a run: the child process, and the watchdog, which ends the parent if a
 /// measurement hangs. The child then exits, because its stdin ends.
 pub struct Pair {
-    /// The child process, which runs that end of each connection which the parent process does not
-    /// run.
+    /// The child process, which runs one end of each connection; the parent process runs the other
+    /// end.
     pub child: Child,
     /// The argument with which this program is started again, as the client process of one
     /// connection.
@@ -116,8 +116,8 @@ pub fn calibrate(
     }
 }
 
-/// Elapsed time from which on a batch of operations is long enough to compute from it how many
-/// operations fit into a duration. The limit is a tenth of the wanted duration if that is shorter.
+/// Shortest elapsed time of a batch of operations from which the number of operations per duration
+/// is computed; a tenth of the wanted duration if that is shorter.
 const CALIBRATION_MAX: Duration = Duration::from_millis(20);
 
 /// Minimum and maximum number of operations of one batch. The caller may set another minimum.
