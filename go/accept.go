@@ -17,10 +17,10 @@ import (
 // protocols on its address compares them before it calls [AcceptSession].
 const Preface = layout.HelloTag
 
-// AcceptSession makes a session on a socket that the caller has accepted, and of which it has read
-// nothing. It takes conn over, and closes it after an error. It ends when ctx does, or by the
-// timeout of the configuration; nil is the default configuration. A Unix socket is that of a
-// listener with [PassCredentials].
+// AcceptSession makes a session on conn, a socket that the caller has accepted and from which it
+// has read nothing. The function takes conn over, and closes it after an error. The handshake is
+// given up when ctx ends or HandshakeTimeout of config passes; if config is nil, it is the default
+// configuration. If conn is a Unix socket, its listener must have used [PassCredentials].
 func AcceptSession(ctx context.Context, conn net.Conn, config *Config) (*Session, error) {
 	local := conn.LocalAddr()
 	a, err := wire.ParseAddress(local.Network() + ":" + local.String())
@@ -54,8 +54,9 @@ func AcceptSession(ctx context.Context, conn net.Conn, config *Config) (*Session
 	return newSession(connection, &settings, config, a), nil
 }
 
-// PassCredentials fits the field Control of a net.ListenConfig. With it the sockets of a Unix
-// listener are ready for [AcceptSession]: the kernel names the sender of the first bytes already.
+// PassCredentials is a value for the field Control of a net.ListenConfig. It prepares the sockets
+// of a Unix listener for [AcceptSession]: the kernel then names the process that sends the first
+// bytes.
 func PassCredentials(network, _ string, socket syscall.RawConn) error {
 	if network != "unix" {
 		return nil

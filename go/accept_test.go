@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// acceptOne accepts one socket of a listener with PassCredentials, and makes its session.
+// acceptOne accepts one socket of a listener whose net.ListenConfig has PassCredentials, and makes
+// a session on the socket by AcceptSession.
 func acceptOne(
 	t *testing.T, ctx context.Context, network, address string, config *Config,
 ) (net.Addr, chan error, chan *Session) {
@@ -74,7 +75,8 @@ func TestAcceptSessionOnSocketOfAnotherListener(t *testing.T) {
 	}
 }
 
-// mustPass sends bytes in a stream that the client opens.
+// mustPass sends bytes in a stream that the client opens, and fails the test unless the server
+// receives the same bytes.
 func mustPass(t *testing.T, client, server *Session) {
 	t.Helper()
 	sent, err := client.OpenStream(t.Context(), nil)

@@ -24,10 +24,10 @@ func ParseAddr(text string) (Addr, error) {
 	return Addr{address}, nil
 }
 
-// Network returns "partywall".
+// Network returns "partywall", for an address of each transport.
 func (Addr) Network() string { return networkName }
 
-// String returns the address as [ParseAddr] reads it.
+// String returns the text of the address, from which [ParseAddr] makes the same address.
 func (a Addr) String() string { return a.address.String() }
 
 // networkName is the network of addresses and of errors. It is never "unix": some servers remove

@@ -53,8 +53,8 @@ func TestBytesOfStreamsCostNoAllocation(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// The first CREDIT that the receiver sends allocates the memory in which every later
-			// one is written, so the warm-up is long enough for it.
+			// The first CREDIT that the receiver sends allocates the memory in which it writes all
+			// later ones, so the warm-up is long enough for one CREDIT.
 			for range 10_000 {
 				exchange()
 			}

@@ -16,8 +16,8 @@ import (
 // A Channel is a pipe of messages in each direction, between two processes. Messages arrive whole
 // and in order.
 //
-// Any number of goroutines may use a channel. The calls that send run one after the other, and so
-// do those that receive.
+// Any number of goroutines may use a channel. Methods that send run one after the other, and so do
+// methods that receive.
 type Channel struct {
 	connection *wire.Connection
 	policy     BackPressure
@@ -79,13 +79,13 @@ func (c *Channel) sendError(op string, err error) error {
 	return wrap(op, err)
 }
 
-// errWriteOver is why a channel sends no more after CloseWrite.
+// errWriteOver is the error of sending on a channel after [Channel.CloseWrite].
 var errWriteOver = &wire.Failure{
 	Number: layout.ErrorStreamFinishedHere,
 	Text:   "this side has ended its sending with CloseWrite: the channel still receives",
 }
 
-// TrySend sends a message if there is room now; the error wraps [ErrFull] if not.
+// TrySend sends a message if there is room for it now. If there is none, the error wraps [ErrFull].
 func (c *Channel) TrySend(message []byte) error {
 	c.sendMutex.Lock()
 	defer c.sendMutex.Unlock()
@@ -99,9 +99,9 @@ func (c *Channel) TrySend(message []byte) error {
 	return c.sendError("send", err)
 }
 
-// attempt calls try, which appends a record or reserves memory, until there is room for it, and
-// commits. If the policy says so, message goes in fragments instead; message is nil for a
-// reservation, which cannot.
+// attempt calls try, which appends a record or reserves memory, until there is room, and then
+// commits the record. With [BackPressureOverflow] it sends message in fragments while no memory is
+// free. For a reservation, which cannot go in fragments, message is nil.
 func (c *Channel) attempt(try func() error, message []byte) error {
 	if c.sender.IsLate() {
 		return wire.ErrTimedOut
@@ -125,7 +125,8 @@ func (c *Channel) attempt(try func() error, message []byte) error {
 	}
 }
 
-// overflows reports whether a message whose attempt to send ended with err goes in fragments.
+// overflows reports whether a message is now sent in fragments, because sending it whole failed
+// with err and the channel has [BackPressureOverflow].
 func (c *Channel) overflows(err error, message []byte) bool {
 	if c.policy != BackPressureOverflow || !c.sender.CarriesCredit(len(message)) {
 		return false
@@ -161,7 +162,8 @@ func (c *Channel) sendFragments(message []byte) error {
 	}
 }
 
-// sendRecord appends and commits one record; while there is no room for it, it waits.
+// sendRecord appends and commits one record. While there is no room for the record, sendRecord
+// waits.
 func (c *Channel) sendRecord(kind layout.Kind, parts ...[]byte) error {
 	for {
 		err := c.sender.TryRecord(kind, 0, parts...)
@@ -190,9 +192,9 @@ func (c *Channel) abortIfDue() error {
 	return nil
 }
 
-// Reserve returns memory for a message of n bytes. A short message is copied into the ring when it
-// is committed. While there is no memory, Reserve does what [Config.BackPressure] says, but the
-// message never goes in fragments.
+// Reserve returns memory in which the caller writes a message of n bytes. A short message is copied
+// into the ring when it is committed. While no memory is free, Reserve does what
+// [Config.BackPressure] says, except that a reserved message is never sent in fragments.
 func (c *Channel) Reserve(n int) (*Reservation, error) {
 	c.sendMutex.Lock()
 	defer c.sendMutex.Unlock()
@@ -226,10 +228,11 @@ func (c *Channel) free(memory *wire.Reservation) {
 
 // Recv receives a message into the caller's memory and returns its size. The error is [io.EOF] once
 // the peer has closed its direction and every message was received. If the message is longer than
-// into, the error wraps [io.ErrShortBuffer], and the next call receives it again.
+// into, the error wraps [io.ErrShortBuffer], and the next call receives the same message.
 func (c *Channel) Recv(into []byte) (int, error) { return c.recv(into, true) }
 
-// TryRecv is Recv if there is a message now; the error wraps [ErrEmpty] if not.
+// TryRecv receives a message as Recv does, but never waits. If there is no message now, the error
+// wraps [ErrEmpty].
 func (c *Channel) TryRecv(into []byte) (int, error) { return c.recv(into, false) }
 
 func (c *Channel) recv(into []byte, waits bool) (int, error) {
@@ -251,11 +254,12 @@ func (c *Channel) recv(into []byte, waits bool) (int, error) {
 	return size, nil
 }
 
-// RecvMessage receives a message, which the caller releases. Its errors are those of Recv, but for
-// io.ErrShortBuffer.
+// RecvMessage receives a message without copying it; the caller releases the message. The errors
+// are those of [Channel.Recv], except that io.ErrShortBuffer does not occur.
 func (c *Channel) RecvMessage() (*Message, error) { return c.recvMessage(true) }
 
-// TryRecvMessage is RecvMessage if there is a message now; the error wraps [ErrEmpty] if not.
+// TryRecvMessage receives a message as RecvMessage does, but never waits. If there is no message
+// now, the error wraps [ErrEmpty].
 func (c *Channel) TryRecvMessage() (*Message, error) { return c.recvMessage(false) }
 
 func (c *Channel) recvMessage(waits bool) (*Message, error) {
@@ -275,7 +279,8 @@ func (c *Channel) recvMessage(waits bool) (*Message, error) {
 	return received(message), nil
 }
 
-// size returns the size in bytes of the current message, the one that was received and not taken.
+// size returns the size in bytes of the current message, which was received but not yet passed to
+// the caller.
 func (c *Channel) size() int {
 	if c.assembled {
 		return len(c.assembly)
@@ -291,8 +296,9 @@ func (c *Channel) done() {
 	c.isThere, c.assembled = false, false
 }
 
-// next receives a message as the current one, unless there is one already. With waits it waits
-// until a message comes; otherwise the error is [ErrEmpty] if none has come.
+// next receives a message and makes it the channel's current message, unless there already is one.
+// If waits is true, next waits until a message comes; if not, the error is [ErrEmpty] when none has
+// come.
 func (c *Channel) next(waits bool) error {
 	if c.receiver.IsLate() && waits {
 		return wire.ErrTimedOut
@@ -322,8 +328,8 @@ func (c *Channel) next(waits bool) error {
 	return nil
 }
 
-// accept applies a record of the peer whose order was checked. A whole message becomes the current
-// one; fragments are collected until the last has come.
+// accept handles a record of the peer whose order was checked before. A whole message becomes the
+// channel's current message; fragments of a message are collected until the last one has come.
 func (c *Channel) accept(record wire.Record) {
 	switch record.Kind {
 	case layout.KindData, layout.KindBlob:
@@ -368,7 +374,8 @@ func (c *Channel) Close() error {
 		c.isClosed = true
 		if !c.isWriteOver {
 			c.isWriteOver = true
-			// The error is ignored: a peer that has gone needs no CLOSE_WRITE.
+			// The error is ignored: if the peer has gone, it does not matter that CLOSE_WRITE was
+			// not sent.
 			_ = c.sender.Close(0)
 		}
 		c.receiver.Leave()

@@ -18,8 +18,7 @@ import (
 	"time"
 )
 
-// testTime is the longest time that a test of channels waits for a message, a connection or an
-// error.
+// testTime is the longest time that a test waits for a message, a connection or an error.
 const testTime = 30 * time.Second
 
 // A way is a combination of transport, configuration and socket with which the tests open channels.
@@ -74,7 +73,8 @@ func listen(t testing.TB, w way) *ChannelListener {
 	return listener
 }
 
-// pair returns both ends of a new channel of the way w.
+// pair returns both ends of a new channel of the way w: the end that dialed, and the end that
+// accepted.
 func pair(t testing.TB, w way) (dialed, accepted *Channel) {
 	t.Helper()
 	return connect(t, listen(t, w), w)
@@ -104,7 +104,7 @@ func connect(t testing.TB, listener *ChannelListener, w way) (dialed, accepted *
 	return dialed, accepted
 }
 
-// pattern returns n bytes, a message of the tests; different seeds give different bytes.
+// pattern returns n bytes, which the tests use as a message; different seeds give different bytes.
 func pattern(seed, n int) []byte {
 	b := make([]byte, n)
 	x := uint32(seed)*2654435761 + 1
@@ -115,8 +115,8 @@ func pattern(seed, n int) []byte {
 	return b
 }
 
-// echo sends each message of c back until the peer has closed its direction, and then closes this
-// side's.
+// echo sends each message that c receives back, until the peer has closed its direction. It then
+// closes the direction of this side.
 func echo(c *Channel) error {
 	for {
 		message, err := c.RecvMessage()
@@ -214,7 +214,8 @@ func TestDeadlines(t *testing.T) {
 			failure.ErrorCode() != 4 || !failure.Timeout() {
 			t.Errorf("a receiver without a message ends with %v", err)
 		}
-		// A receiver waits without a deadline, until the test sets a deadline that has passed.
+		// The receiver waits without a deadline at first. While it waits, the test sets a deadline
+		// that has already passed.
 		if err := dialed.SetReadDeadline(time.Time{}); err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +245,8 @@ func TestDeadlines(t *testing.T) {
 		if !errors.Is(err, ErrFull) {
 			t.Errorf("a sender that tries without room ends with %v", err)
 		}
-		// The messages whose sending failed have left nothing: the first one that arrives is whole.
+		// The messages whose sending has failed must have left nothing behind: the first message
+		// that arrives is whole.
 		if err := dialed.SetReadDeadline(time.Now().Add(testTime)); err != nil {
 			t.Fatal(err)
 		}
@@ -274,7 +276,8 @@ func TestTryMethods(t *testing.T) {
 		if err != nil || !bytes.Equal(into[:n], sent) {
 			t.Errorf("%d bytes, %v", n, err)
 		}
-		// A message that is longer than the buffer of Recv is not lost: the next Recv returns it.
+		// A message that is longer than the buffer of Recv must not be lost: the next call of Recv
+		// returns the same message.
 		if err := accepted.Send(sent); err != nil {
 			t.Fatal(err)
 		}
@@ -318,7 +321,8 @@ func TestReservationIsSent(t *testing.T) {
 		if err := dialed.Close(); err != nil {
 			t.Error(err)
 		}
-		// The reserved memory stays mapped after the channel is closed, until the reservation ends.
+		// The memory of a reservation stays mapped after the channel is closed, until the
+		// reservation ends.
 		clear(reservation.Bytes())
 		if err := reservation.Commit(1); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("a reservation of a closed channel: %v", err)
@@ -367,8 +371,8 @@ func TestCloseEndsCallsThatWait(t *testing.T) {
 			}
 			done <- err
 		}()
-		// The accepted end receives one message, so Send on the dialed end soon finds no room and
-		// waits.
+		// The peer receives one message and no more, so Send on the dialed end soon finds no room
+		// and waits.
 		if _, err := accepted.RecvMessage(); err != nil {
 			t.Fatal(err)
 		}

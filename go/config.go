@@ -17,7 +17,7 @@ import (
 // TransportPolicy says which transports a side accepts.
 type TransportPolicy uint8
 
-// The values of [TransportPolicy].
+// The values of [TransportPolicy], of which TransportAuto is the default.
 const (
 	// TransportAuto uses shared memory if both sides can, and the socket otherwise.
 	TransportAuto TransportPolicy = iota
@@ -27,11 +27,11 @@ const (
 	TransportSocket
 )
 
-// TrustPolicy says which peers a side trusts. A message of a trusted peer is read where it lies.
-// One of an untrusted peer is copied first, because the peer could change it.
+// TrustPolicy says which peers a side trusts. A message of a trusted peer is read where it lies. A
+// message of an untrusted peer is copied first, because the peer could change it.
 type TrustPolicy uint8
 
-// The values of [TrustPolicy].
+// The values of [TrustPolicy], of which TrustAuto is the default.
 const (
 	// TrustAuto trusts a process that certainly runs as the same user in the same namespaces.
 	TrustAuto TrustPolicy = iota
@@ -46,26 +46,27 @@ type Wait uint8
 
 // The values of [Wait].
 const (
-	// WaitAdaptive polls for the spin budget and then sleeps. The budget shrinks to nothing while
-	// polling is of no use.
+	// WaitAdaptive polls for at most SpinBudget and then sleeps. While polling finds nothing, the
+	// time of polling shrinks to zero.
 	WaitAdaptive Wait = iota
-	// WaitSpin polls without end: the least latency, for a whole processor.
+	// WaitSpin polls until a message or room comes: the least latency, at the price of a whole
+	// processor.
 	WaitSpin
 	// WaitPark sleeps at once, except that a peer that waits for this very processor runs first.
 	WaitPark
 )
 
-// BackPressure says what Send does while there is no room.
+// BackPressure says what Send does while there is no room for the message.
 type BackPressure uint8
 
-// The values of [BackPressure].
+// The values of [BackPressure], of which BackPressureBlock is the default.
 const (
 	// BackPressureBlock waits for room until the deadline, if there is one.
 	BackPressureBlock BackPressure = iota
-	// BackPressureError returns [ErrFull].
+	// BackPressureError makes Send return [ErrFull] at once.
 	BackPressureError
 	// BackPressureOverflow copies a message through the ring in fragments when there is no memory
-	// for it. While the ring is full it waits.
+	// for the whole message. While the ring is full, Send waits.
 	BackPressureOverflow
 )
 
@@ -77,15 +78,15 @@ type Config struct {
 	// Trust says which peers this side trusts.
 	Trust TrustPolicy
 	// Admit returns an error for a peer that is not admitted. If nil, every peer that can connect
-	// is admitted. An abstract name has no permissions, so there only peers of this process's
-	// effective user are admitted.
+	// is admitted. On an abstract address, "unix:@name", only peers with this process's effective
+	// user are admitted, because such an address has no permissions.
 	Admit func(Peer) error
 
-	// Wait says how a goroutine waits.
+	// Wait says how a goroutine waits for a message or for room.
 	Wait Wait
 	// SpinBudget is the longest time that WaitAdaptive polls. If zero, it is 50 µs.
 	SpinBudget time.Duration
-	// BackPressure says what Send does while there is no room.
+	// BackPressure says what Send does while there is no room for a message.
 	BackPressure BackPressure
 
 	// HandshakeTimeout bounds connecting, and each handshake of a listener. If zero, it is 5 s.
@@ -115,8 +116,8 @@ type Config struct {
 	// InlineMax is the longest message that is copied through the ring, in bytes: at most a quarter
 	// of RingBytes, less 16. If zero, it is 1,024.
 	InlineMax int
-	// IdleMemoryTimeout is the time after which a segment for long messages is freed if no message
-	// needed it. If zero, it is 5 s.
+	// IdleMemoryTimeout is the time after which a segment, a piece of memory for long messages, is
+	// freed if no message has used it. If zero, it is 5 s.
 	IdleMemoryTimeout time.Duration
 
 	// StreamWindow bounds the unread bytes of each stream of a session. If zero, it is 256 KiB.
@@ -133,8 +134,9 @@ type Config struct {
 	// AllowRemote lets a listener listen on addresses that other hosts reach. TCP is not encrypted,
 	// and identifies no peer.
 	AllowRemote bool
-	// OnRefused is called with the reason for each connection that a listener refuses, or that
-	// fails. It may be called by several goroutines at once. If nil, refusals are silent.
+	// OnRefused is called with the reason when a listener refuses a connection, or the connection
+	// fails during its handshake. It may be called by several goroutines at once. If nil, refusals
+	// are silent.
 	OnRefused func(error)
 }
 
@@ -152,8 +154,8 @@ func (c *Config) sessionSettings(role uint32, a wire.Address) (wire.Settings, er
 	return s, err
 }
 
-// settings returns the settings of a connection: those of c, and the default for each one that is
-// zero. The error names a setting whose value is not allowed.
+// settings returns the settings of a connection: the values of the configuration c, and the default
+// where c has zero. The error names a setting whose value is not allowed.
 func (c *Config) settings(role, service uint32, a wire.Address) (wire.Settings, error) {
 	if c == nil {
 		c = &Config{}
@@ -206,8 +208,8 @@ func (c *Config) settings(role, service uint32, a wire.Address) (wire.Settings, 
 	return s, nil
 }
 
-// listenOptions returns the options of a listener: those of c, and defaults for those that are
-// zero.
+// listenOptions returns the options of a listener: the values of the configuration c, and the
+// default where c has zero.
 func (c *Config) listenOptions() wire.ListenOptions {
 	if c == nil {
 		c = &Config{}
@@ -249,8 +251,9 @@ func (c *Config) onRefused() func(error) {
 	return func(err error) { c.OnRefused(wrap("accept", err)) }
 }
 
-// admission returns the function that admits peers at the address a: Admit if it is set; on an
-// abstract name one that admits only this process's user; nil otherwise, which admits all.
+// admission returns the function that admits peers at the address a: c.Admit if it is set.
+// Otherwise, on an abstract address it admits only peers of this process's user; on any other
+// address the result is nil, and all peers are admitted.
 func (c *Config) admission(a wire.Address) func(wire.Peer) error {
 	switch {
 	case c.Admit != nil:
@@ -279,6 +282,7 @@ func orDefault[T comparable](value, byDefault T) T {
 const (
 	handshakeTimeout = 5 * time.Second
 	lingerTime       = 5 * time.Second
-	// memoryBound bounds the memory of a side in bytes.
+	// memoryBound is the largest number of bytes to which a configuration may set a limit of
+	// memory.
 	memoryBound = 1 << 46
 )

@@ -9,8 +9,8 @@ import (
 	"partywall.test/go/internal/wire"
 )
 
-// DialChannel connects to a listener of channels. It gives up when ctx is done or HandshakeTimeout
-// of config has passed. If config is nil, it is the default configuration.
+// DialChannel connects to a listener of channels. Connecting is given up when ctx is done or
+// HandshakeTimeout of config has passed. If config is nil, it is the default configuration.
 func DialChannel(ctx context.Context, address string, config *Config) (*Channel, error) {
 	a, err := wire.ParseAddress(address)
 	if err != nil {

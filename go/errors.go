@@ -18,10 +18,11 @@ import (
 	"partywall.test/go/internal/wire"
 )
 
-// ErrFull is what Try methods, and Send with [BackPressureError], return while there is no room.
+// ErrFull is the error of methods named Try, and of Send with [BackPressureError], while there is
+// no room for a message.
 var ErrFull = wire.ErrFull
 
-// ErrEmpty is what Try methods return while there is no message.
+// ErrEmpty is the error of methods named Try while there is no message to receive.
 var ErrEmpty = errors.New("there is no message now")
 
 // An ErrorCode identifies an error in every language. Codes are stable (SPEC 17).
@@ -41,9 +42,9 @@ func (c ErrorCode) String() string { return layout.ErrorNumber(c).String() }
 //
 // It is a [net.Error].
 type Error struct {
-	// Op is what failed: "parse" for an address, "dial", "listen", "accept", "send", "recv",
-	// "reserve", "set" for a deadline, or "close"; of sessions and streams also "open", "ping",
-	// "wait", "read", "write" or "session".
+	// Op is the operation that failed: "parse" for an address, "dial", "listen", "accept", "send",
+	// "recv", "reserve", "set" for a deadline, or "close". Operations of sessions and streams are
+	// also "open", "ping", "wait", "read", "write" and "session".
 	Op  string
 	err error
 }
@@ -71,8 +72,8 @@ func (e *Error) ErrorCode() ErrorCode {
 	return ErrorCode(wire.Number(e.err))
 }
 
-// RejectCode returns the code with which the peer refused the connection, and whether it did (SPEC
-// 2.5).
+// RejectCode returns the code with which the peer refused the connection. The second result is
+// false if the error is not a refusal by the peer (SPEC 2.5).
 func (e *Error) RejectCode() (uint32, bool) {
 	var refused *handshake.Error
 	if errors.As(e.err, &refused) && refused.Number == layout.ErrorRefusedByThePeer {
@@ -81,9 +82,9 @@ func (e *Error) RejectCode() (uint32, bool) {
 	return 0, false
 }
 
-// ApplicationCode returns the code that the peer's application, or this one's, gave as the reason:
-// of a stream that was reset or stopped, of a session that was closed or takes no more streams. It
-// also returns whether there can be one.
+// ApplicationCode returns the code that the application on either side gave when it reset or
+// stopped the stream, closed the session, or let the session take no more streams. The second
+// result is false for any other error.
 func (e *Error) ApplicationCode() (uint32, bool) {
 	var ended *session.Error
 	if !errors.As(e.err, &ended) {
@@ -97,8 +98,8 @@ func (e *Error) ApplicationCode() (uint32, bool) {
 	return 0, false
 }
 
-// Reason returns what the peer said for operators when it closed the session. It may hold any
-// bytes.
+// Reason returns the text for operators that the peer sent when it closed the session. The text may
+// hold any bytes.
 func (e *Error) Reason() string {
 	var ended *session.Error
 	if errors.As(e.err, &ended) {
@@ -107,7 +108,8 @@ func (e *Error) Reason() string {
 	return ""
 }
 
-// FallbackReason returns why memory could not be shared, if there is no transport.
+// FallbackReason returns why memory could not be shared, if the connection failed because the sides
+// have no common transport.
 func (e *Error) FallbackReason() FallbackReason {
 	var refused *handshake.Error
 	if errors.As(e.err, &refused) {
@@ -116,7 +118,7 @@ func (e *Error) FallbackReason() FallbackReason {
 	return 0
 }
 
-// Timeout reports whether a deadline has passed.
+// Timeout reports whether the operation failed because a deadline has passed.
 func (e *Error) Timeout() bool {
 	switch layout.ErrorNumber(e.ErrorCode()) {
 	case layout.ErrorTimedOut, layout.ErrorHandshakeTimedOut, layout.ErrorConnectingTimedOut:
@@ -125,7 +127,8 @@ func (e *Error) Timeout() bool {
 	return false
 }
 
-// Temporary reports whether the operation may succeed later.
+// Temporary reports whether the operation may succeed later, which is so if only a deadline has
+// passed.
 func (e *Error) Temporary() bool { return e.Timeout() }
 
 // Is makes [errors.Is] find the errors that the comment of [Error] lists, and syscall.EMSGSIZE for
@@ -153,8 +156,8 @@ func (e *Error) isOneOf(numbers ...layout.ErrorNumber) bool {
 	return slices.Contains(numbers, layout.ErrorNumber(e.ErrorCode()))
 }
 
-// ViolationCode returns the number of the rule that the peer broke, and whether it broke one (SPEC
-// 9.3).
+// ViolationCode returns the number of the rule that the peer broke (SPEC 9.3). The second result is
+// false if the peer broke none.
 func (e *Error) ViolationCode() (uint8, bool) {
 	var violation layout.Violation
 	if errors.As(e.err, &violation) {
@@ -167,8 +170,8 @@ func (e *Error) ViolationCode() (uint8, bool) {
 	return 0, false
 }
 
-// wrap returns err as an [*Error] of the operation op. It returns nil, io.EOF and the errors of a
-// context unchanged.
+// wrap returns err as an [*Error] that names the failed operation op. It returns nil, io.EOF and
+// the errors of a context unchanged.
 func wrap(op string, err error) error {
 	switch {
 	case err == nil, err == io.EOF, err == context.Canceled, err == context.DeadlineExceeded:
@@ -177,7 +180,8 @@ func wrap(op string, err error) error {
 	return &Error{Op: op, err: err}
 }
 
-// shortBuffer returns the error of Recv for a message of size bytes and a buffer of room bytes.
+// shortBuffer returns the error of receiving a message of size bytes into a buffer of only room
+// bytes.
 func shortBuffer(size, room int) error {
 	return fmt.Errorf("%w: the message has %d bytes, the buffer %d", io.ErrShortBuffer, size, room)
 }

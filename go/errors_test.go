@@ -15,7 +15,7 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// says fails the test unless the error has the number, and its text says each of the things.
+// says fails the test unless err has this number, and its text contains each of the things.
 func says(t *testing.T, err error, number layout.ErrorNumber, things ...string) {
 	t.Helper()
 	var of *Error
@@ -114,7 +114,8 @@ func TestNilDialerIsAnError(t *testing.T) {
 	says(t, err, layout.ErrorSetting, "the Dialer is nil")
 }
 
-// After CloseWrite a channel still receives, and its errors say so until it is closed.
+// After CloseWrite a channel still receives. Until the channel is closed, the error of sending says
+// so.
 func TestSendAfterCloseWriteIsAnErrorOfItsOwn(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
 		dialed, accepted := pair(t, w)

@@ -16,11 +16,11 @@ import (
 	partywall "partywall.test/go"
 )
 
-// peerKey is the key of a request's peer in its context.
+// peerKey is the key under which a request's context holds the peer of its connection.
 type peerKey struct{}
 
-// A handler of HTTP knows the process that calls it: the server keeps the peer of each connection
-// in the context of its requests.
+// A handler of HTTP can find out which process has made a request. For this the server stores the
+// peer of each connection in the context of the connection's requests.
 func ExampleStream_Peer() {
 	address, remove := place()
 	defer remove()
@@ -52,7 +52,7 @@ func ExampleStream_Peer() {
 	// Output: called by this process: true
 }
 
-// A reverse proxy takes requests from the network, and passes them to a server over shared memory.
+// A reverse proxy takes requests from the network, and passes them over shared memory to a server.
 func ExampleDialer_DialContext() {
 	address, remove := place()
 	defer remove()
@@ -91,7 +91,7 @@ func transportTo(dialer *partywall.Dialer, address string) *http.Transport {
 	}
 }
 
-// body returns the body of a response, or why there is none.
+// body returns the body of an HTTP response, or the error why there is none.
 func body(response *http.Response, err error) string {
 	if err != nil {
 		return err.Error()

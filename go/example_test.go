@@ -14,7 +14,7 @@ import (
 	partywall "partywall.test/go"
 )
 
-// answer accepts one channel and sends back every message.
+// answer accepts one channel, and sends back every message of it.
 func answer(listener *partywall.ChannelListener) error {
 	channel, err := listener.Accept(context.Background())
 	if err != nil {
@@ -37,7 +37,7 @@ func answer(listener *partywall.ChannelListener) error {
 	}
 }
 
-// place returns an address of its own for an example.
+// place returns an address that no other example uses, and a function that removes its directory.
 func place() (address string, remove func()) {
 	directory, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -77,7 +77,7 @@ func Example() {
 	// Output: hello over the shared memory
 }
 
-// A long message is written where the peer will read it.
+// A long message is written in the memory in which the peer will read it, without a copy.
 func ExampleChannel_Reserve() {
 	address, remove := place()
 	defer remove()
@@ -117,7 +117,7 @@ func ExampleChannel_Reserve() {
 	// Output: 1048576 7
 }
 
-// A deadline ends a call that waits.
+// A deadline ends a call that waits for a message.
 func ExampleChannel_SetReadDeadline() {
 	address, remove := place()
 	defer remove()
@@ -147,7 +147,7 @@ func ExampleChannel_SetReadDeadline() {
 	// Output: timed out true
 }
 
-// A listener admits the processes of one user alone.
+// A listener admits the processes of one user alone, and refuses all others.
 func ExampleConfig() {
 	config := &partywall.Config{
 		Admit: func(peer partywall.Peer) error {

@@ -16,8 +16,8 @@ type ChannelListener struct {
 	policy   BackPressure
 }
 
-// ListenChannel listens on an address. If config is nil, it is the default configuration. A socket
-// file on which no process listens any more is replaced.
+// ListenChannel listens for channels on an address. If config is nil, it is the default
+// configuration. A socket file on which no process listens any more is replaced.
 func ListenChannel(address string, config *Config) (*ChannelListener, error) {
 	a, err := wire.ParseAddress(address)
 	if err != nil {
@@ -34,7 +34,7 @@ func ListenChannel(address string, config *Config) (*ChannelListener, error) {
 	return &ChannelListener{listener, config.backPressure()}, nil
 }
 
-// Accept waits for the next channel. It goes on waiting after a peer is refused or breaks a rule.
+// Accept waits for the next channel. If a peer is refused or breaks a rule, Accept goes on waiting.
 // Only ctx and [ChannelListener.Close] make it fail.
 func (l *ChannelListener) Accept(ctx context.Context) (*Channel, error) {
 	connection, err := l.listener.Accept(ctx)
@@ -44,9 +44,10 @@ func (l *ChannelListener) Accept(ctx context.Context) (*Channel, error) {
 	return newChannel(connection, l.policy), nil
 }
 
-// Addr returns the address, with the port that the system has chosen.
+// Addr returns the address of the listener. If the system has chosen its port, the address has this
+// port.
 func (l *ChannelListener) Addr() net.Addr { return Addr{l.listener.Address()} }
 
-// Close ends listening, and removes the socket file unless another listener has replaced it.
-// Accepted channels stay open.
+// Close closes the listener, and removes its socket file unless another listener has replaced the
+// file. Accepted channels stay open.
 func (l *ChannelListener) Close() error { return wrap("close", l.listener.Close()) }

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// codeOf returns the code of an error, or 0.
+// codeOf returns the code of an error of this package, or 0 for any other error.
 func codeOf(err error) ErrorCode {
 	var failure *Error
 	if errors.As(err, &failure) {
@@ -155,8 +155,8 @@ func TestOtherFilesStay(t *testing.T) {
 	if _, err := ListenChannel(missing, nil); codeOf(err) != 315 {
 		t.Errorf("no directory: %v", err)
 	}
-	// Another listener has taken the path. The end of the first one must not remove the file of the
-	// other.
+	// Another listener has replaced the socket file. When the first listener closes, it must not
+	// remove the file of the other.
 	path = filepath.Join(directory, "s")
 	first, err := ListenChannel("unix:"+path, nil)
 	if err != nil {
@@ -245,7 +245,8 @@ func TestTransportsThatExcludeEachOther(t *testing.T) {
 	}
 }
 
-// Peers that send nothing hold up nobody: the oldest of them is refused while others wait.
+// Peers connect to a listener and send nothing. They hold up no other peer: the oldest of them is
+// refused while others wait.
 func TestSilentPeersDoNotBlockListener(t *testing.T) {
 	config := Config{HandshakesMax: 2, HandshakeTimeout: testTime}
 	w := way{network: "unix", config: config, isShared: runtime.GOOS == "linux"}
@@ -267,7 +268,7 @@ func cutAddress(text string) (network, name string, ok bool) {
 }
 
 func TestHandshakeEndsByItsDeadline(t *testing.T) {
-	// A listener that accepts sockets and says nothing.
+	// The peer of the dialer is a listener that accepts sockets, and sends nothing.
 	silent, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 	"partywall.test/go/internal/wire"
 )
 
-// A Listener is a [net.Listener] whose connections are the streams of all sessions that peers make
-// with it. It serves HTTP, gRPC and whatever else takes a net.Listener.
+// A Listener is a [net.Listener] whose connections are streams: those of all sessions that peers
+// open with it. It serves HTTP, gRPC and whatever else takes a net.Listener.
 type Listener struct {
 	sessions *SessionListener
 	streams  chan *Stream
@@ -25,7 +25,8 @@ type Listener struct {
 
 var _ net.Listener = (*Listener)(nil)
 
-// Listen listens on an address; nil is the default configuration. See [ListenSession].
+// Listen listens on an address for sessions and accepts their streams. If config is nil, it is the
+// default configuration. See [ListenSession].
 func Listen(address string, config *Config) (*Listener, error) {
 	sessions, err := ListenSession(address, config)
 	if err != nil {
@@ -37,8 +38,9 @@ func Listen(address string, config *Config) (*Listener, error) {
 	return l, nil
 }
 
-// Accept waits for the next stream, which is a [*Stream]. A peer that is refused, breaks a rule or
-// dies does not end it: after [Listener.Close] alone the error wraps [net.ErrClosed].
+// Accept waits for the next stream, which is a [*Stream]. If a peer is refused, breaks a rule or
+// dies, Accept goes on waiting. Only after [Listener.Close] it fails, with an error that wraps
+// [net.ErrClosed].
 func (l *Listener) Accept() (net.Conn, error) {
 	select {
 	case stream := <-l.streams:
@@ -50,11 +52,12 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Addr returns the address, with the port that the system has chosen.
+// Addr returns the address of the listener. If the system has chosen its port, the address has this
+// port.
 func (l *Listener) Addr() net.Addr { return l.sessions.Addr() }
 
-// Close ends listening. Streams that were accepted go on; their sessions ask their peers to open no
-// more, and are closed once the last stream has ended.
+// Close closes the listener. Accepted streams go on. Each of their sessions asks its peer to open
+// no more streams, and is closed once its last stream has ended.
 func (l *Listener) Close() error {
 	if l.ctx.Err() != nil {
 		return &net.OpError{
@@ -78,8 +81,8 @@ func (l *Listener) serve() {
 	}
 }
 
-// serveSession hands the streams of a session to Accept, until the session is over or the listener
-// is closed.
+// serveSession passes the streams of one session to Accept, until the session is over or the
+// listener is closed.
 func (l *Listener) serveSession(session *Session) {
 	for {
 		stream, err := session.AcceptStream(l.ctx)
@@ -93,7 +96,8 @@ func (l *Listener) serveSession(session *Session) {
 		}
 	}
 	session.GoAway(0)
-	// Streams that came before are refused as well. The context has ended: nothing is waited for.
+	// The listener is closed. Streams that came before and were not accepted are refused as well.
+	// AcceptStream does not wait here, because its context has ended.
 	for {
 		stream, err := session.AcceptStream(l.ctx)
 		if err != nil {
@@ -104,15 +108,15 @@ func (l *Listener) serveSession(session *Session) {
 	go closeDrained(session)
 }
 
-// closeDrained closes a session once its streams have ended.
+// closeDrained closes a session once all its streams have ended.
 func closeDrained(session *Session) {
-	// An error means that the session is over already.
+	// The error is ignored: it means that the session is over already.
 	_ = session.Drained(context.Background())
 	_ = session.Close()
 }
 
-// Dial connects to a [Listener], or another listener of sessions, and opens the one stream of the
-// new session. Closing the stream closes the session.
+// Dial connects to a [Listener], or another listener of sessions, and opens a stream in the new
+// session. Closing the stream closes this session.
 func Dial(ctx context.Context, address string, config *Config) (*Stream, error) {
 	session, err := DialSession(ctx, address, config)
 	if err != nil {
@@ -127,11 +131,11 @@ func Dial(ctx context.Context, address string, config *Config) (*Stream, error) 
 	return stream, nil
 }
 
-// A Dialer opens streams to listeners, as a net.Dialer opens connections: it keeps one session for
-// each address, and opens a stream in it each time. The zero value is ready for use. Any number of
-// goroutines may use it.
+// A Dialer opens streams to listeners as a net.Dialer opens connections. It keeps one session for
+// each address, and opens a new stream in this session for each call. The zero value is ready for
+// use. Any number of goroutines may use it.
 type Dialer struct {
-	// Config has the settings of all sessions.
+	// Config has the settings of all sessions that the Dialer makes.
 	Config Config
 
 	mu       sync.Mutex
@@ -140,15 +144,15 @@ type Dialer struct {
 	isClosed bool
 }
 
-// A dialed session is one that a Dialer keeps, or makes at this moment.
+// A dialed is a session that a Dialer keeps, or is about to make.
 type dialed struct {
 	ready   chan struct{} // closed when the fields below are set
 	session *Session
 	err     error
 }
 
-// DialContext opens a stream to the listener at the address, which is one of this package; the
-// network has no meaning. Programs that pass the host and port of a URL, such as an
+// DialContext opens a stream to the listener at the address, such as "unix:/run/app.sock". The
+// second argument, a network, is ignored. Programs that pass the host and port of a URL, such as an
 // [net/http.Transport], get a function that passes the address instead:
 //
 //	DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -193,13 +197,14 @@ func (d *Dialer) DialContext(ctx context.Context, _, address string) (net.Conn, 
 	}
 }
 
-// errNoDialer is why nothing is dialed without a dialer.
+// errNoDialer is the error of calling a method of a Dialer that is nil.
 var errNoDialer = &wire.Failure{
 	Number: layout.ErrorSetting,
 	Text:   "the Dialer is nil: pass the address of a partywall.Dialer, whose zero value is ready",
 }
 
-// entry returns the session of the address, and whether the caller has to make it.
+// entry returns the session that the Dialer keeps for the address. The second result is true if the
+// caller has to make this session.
 func (d *Dialer) entry(address string) (*dialed, bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -217,8 +222,8 @@ func (d *Dialer) entry(address string) (*dialed, bool, error) {
 	return entry, true, nil
 }
 
-// forget takes a session out of use on which no stream can be opened. It is closed when its streams
-// have ended.
+// forget removes from the Dialer a session in which no stream can be opened any more. The session
+// is closed when its streams have ended.
 func (d *Dialer) forget(address string, entry *dialed) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -241,7 +246,7 @@ func (d *Dialer) forget(address string, entry *dialed) {
 	}()
 }
 
-// Close closes all sessions. Streams that are open end.
+// Close closes all sessions of the Dialer. Streams that are still open end.
 func (d *Dialer) Close() error {
 	if d == nil {
 		return d.opError(wrap("close", errNoDialer))

@@ -25,7 +25,8 @@ import (
 	"partywall.test/go/internal/wire"
 )
 
-// listenStreams returns a listener that ends with the test.
+// listenStreams returns a listener whose connections are streams, and which is closed when the test
+// ends.
 func listenStreams(t testing.TB, w way) *Listener {
 	t.Helper()
 	listener, err := Listen(testAddress(t, w), &w.config)
@@ -36,7 +37,7 @@ func listenStreams(t testing.TB, w way) *Listener {
 	return listener
 }
 
-// serveEcho sends back the bytes of each stream.
+// serveEcho accepts streams, and sends back the bytes of each.
 func serveEcho(listener net.Listener) {
 	for {
 		conn, err := listener.Accept()
@@ -50,7 +51,7 @@ func serveEcho(listener net.Listener) {
 	}
 }
 
-// mustEcho sends bytes, ends the sending, and compares what comes back.
+// mustEcho sends n bytes, ends the sending, and fails the test unless the same bytes come back.
 func mustEcho(t *testing.T, conn net.Conn, n int) {
 	t.Helper()
 	want := bytes.Repeat([]byte{byte(n), byte(n >> 8), 3}, n/3+1)
@@ -101,7 +102,7 @@ func TestDialerKeepsOneSession(t *testing.T) {
 	})
 }
 
-// A dialer replaces a session that is over, or that takes no more streams.
+// A dialer replaces a session that is over, or in which the peer lets it open no more streams.
 func TestDialerConnectsAgain(t *testing.T) {
 	w := ways()[1]
 	address := testAddress(t, w)
@@ -131,8 +132,8 @@ func TestDialerConnectsAgain(t *testing.T) {
 	}
 }
 
-// Streams that were accepted go on when their listener is closed, and those that were not are
-// refused.
+// When a listener is closed, the streams that it has accepted go on, and the streams that it has
+// not accepted are refused.
 func TestListenerCloses(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
 		listener := listenStreams(t, w)
@@ -182,7 +183,8 @@ func TestListenerCloses(t *testing.T) {
 	})
 }
 
-// Accept survives peers that say nothing, say something else, hang up, and break rules.
+// Accept goes on waiting while peers connect that send nothing, send bytes of another protocol,
+// hang up, or break rules.
 func TestListenerSurvivesBadPeers(t *testing.T) {
 	for _, w := range []way{ways()[1], ways()[4]} {
 		t.Run(w.name, func(t *testing.T) {
@@ -235,7 +237,7 @@ func TestListenerSurvivesBadPeers(t *testing.T) {
 	}
 }
 
-// A peer that breaks a rule of sessions ends its own session only.
+// A peer that breaks a rule of sessions ends its own session, and no other.
 func TestListenerSurvivesViolation(t *testing.T) {
 	w := ways()[3]
 	listener := listenStreams(t, w)
@@ -245,7 +247,7 @@ func TestListenerSurvivesViolation(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer bad.Close()
-	// A message of a stream that was never opened.
+	// The peer sends a message of a stream that was never opened, which is a violation.
 	if err := bad.connection.Sender.TryMessage(77, []byte("x"), wire.Credit{}); err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +298,7 @@ func TestHTTPOverStreams(t *testing.T) {
 		}
 		group.Wait()
 
-		// A reverse proxy between TCP and the streams.
+		// A reverse proxy passes requests that come over TCP to a server that listens for streams.
 		target, _ := url.Parse("http://server/")
 		proxy := httputil.NewSingleHostReverseProxy(target)
 		proxy.Transport = client.Transport
@@ -308,7 +310,7 @@ func TestHTTPOverStreams(t *testing.T) {
 
 type peerKey struct{}
 
-// post sends bytes, and compares what comes back.
+// post posts n bytes, and fails the test unless the same bytes come back.
 func post(t *testing.T, client *http.Client, address string, n int, isUnix bool) {
 	t.Helper()
 	want := bytes.Repeat([]byte{byte(n >> 4)}, n)
@@ -331,7 +333,8 @@ func post(t *testing.T, client *http.Client, address string, n int, isUnix bool)
 	}
 }
 
-// A killed peer is disconnected: what it had written is read first, and is no good end.
+// A peer writes to a stream until it is killed. The reader receives what the peer has written, and
+// then the error of a disconnection, not that of a good end.
 func TestKilledPeerIsNoEnd(t *testing.T) {
 	if address := os.Getenv("PARTYWALL_KILLED"); address != "" {
 		writeUntilKilled(address)
@@ -364,7 +367,7 @@ func TestKilledPeerIsNoEnd(t *testing.T) {
 	})
 }
 
-// writeUntilKilled is the process that is killed.
+// writeUntilKilled is what the process does that the test kills: it writes to a stream without end.
 func writeUntilKilled(address string) {
 	conn, err := Dial(context.Background(), address, nil)
 	if err != nil {

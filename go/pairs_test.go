@@ -26,23 +26,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Environment variables of the tests of pairs of processes.
+// Environment variables with which `cargo xtask go` controls the tests of pairs of processes.
 const (
 	// rustPeerVariable names the program that crates/testkit/examples/peer.rs is compiled to.
 	// Without it only pairs of two Go processes are tested.
 	rustPeerVariable = "PARTYWALL_RUST_PEER"
-	// fullVariable asks for the long form, which `cargo xtask go --full` runs.
+	// fullVariable is set to run the tests in their long form, as `cargo xtask go --full` does.
 	fullVariable = "PARTYWALL_TEST_FULL"
 	// figuresVariable names a file to which tests append the rows of a table.
 	figuresVariable = "PARTYWALL_TEST_FIGURES"
 )
 
 const (
-	// pipeBytes is the size of the pipe from a process to the test, and of the reader's buffer.
+	// pipeBytes is the size in bytes of the pipe from a process to the test, and also of the buffer
+	// with which the test reads the pipe.
 	pipeBytes = 4096
 	// betweenStops is the number of messages from one stop of a process to the next. The process
-	// writes a count of 8 bytes for each message. That many counts exceed the pipe and the buffer,
-	// so the process waits until the test reads them.
+	// writes a count of 8 bytes for each message. So many counts do not fit into the pipe and the
+	// buffer, so the process waits until the test reads them.
 	betweenStops = 3 * pipeBytes / 8
 )
 
@@ -68,13 +69,14 @@ func amounts() amount {
 	return a
 }
 
-// A pairing names the implementations of both ends, and what carries their messages.
+// A pairing names the implementations of both ends, Go or Rust, and the transport between them.
 type pairing struct {
 	dialer, listener string
 	way              way
 }
 
-// eachPairing runs a test for each pair of implementations, over each transport.
+// eachPairing runs a test for each pair of implementations, with at least one in Go, over each
+// transport.
 func eachPairing(t *testing.T, test func(*testing.T, pairing)) {
 	for _, names := range [][2]string{{"Go", "Go"}, {"Go", "Rust"}, {"Rust", "Go"}} {
 		for _, w := range ways() {
@@ -92,7 +94,7 @@ func eachPairing(t *testing.T, test func(*testing.T, pairing)) {
 	}
 }
 
-// A peerProcess is one end of a pair.
+// A peerProcess is the process at one end of a pair.
 type peerProcess struct {
 	*exec.Cmd
 	name   string
@@ -102,7 +104,7 @@ type peerProcess struct {
 	timer  *time.Timer      // kills the process, so that no test hangs
 }
 
-// start starts one end of a pair, which ends with the test at the latest.
+// start starts the process at one end of a pair. The process ends at the latest when the test does.
 func (p pairing) start(t *testing.T, role, task, address string, extra any) *peerProcess {
 	t.Helper()
 	arguments := fmt.Sprint(role, " ", task, " ", address, " ", p.way.name, " ", extra)
@@ -141,7 +143,8 @@ func (p pairing) start(t *testing.T, role, task, address string, extra any) *pee
 	return process
 }
 
-// shrink makes the buffer of a pipe as small as it can be: it holds fewer than betweenStops counts.
+// shrink makes the buffer of a pipe as small as possible. It then holds fewer than betweenStops
+// counts.
 func shrink(t *testing.T, pipe *os.File) {
 	t.Helper()
 	raw, err := pipe.SyscallConn()
@@ -157,7 +160,7 @@ func shrink(t *testing.T, pipe *os.File) {
 	}
 }
 
-// startBoth starts both ends, with a task for each.
+// startBoth starts the processes at both ends of a pair, each with its task.
 func (p pairing) startBoth(
 	t *testing.T, dialing string, extra any, listening string, listeningExtra any,
 ) (dialer, listener *peerProcess) {
@@ -166,7 +169,7 @@ func (p pairing) startBoth(
 	return p.start(t, "dial", dialing, listener.ready(t), extra), listener
 }
 
-// ready returns the address at which the process listens.
+// ready waits until the process listens, and returns its address.
 func (p *peerProcess) ready(t *testing.T) string {
 	t.Helper()
 	line, err := p.output.ReadString('\n')
@@ -179,7 +182,8 @@ func (p *peerProcess) ready(t *testing.T) string {
 	return address
 }
 
-// mustEnd waits for the end of the process with a code. Before it, all output was read.
+// mustEnd waits for the end of the process, and fails the test unless it ends with this code. The
+// caller has read all its output before.
 func (p *peerProcess) mustEnd(t *testing.T, code int) {
 	t.Helper()
 	_, _ = io.Copy(io.Discard, p.output)
@@ -189,7 +193,7 @@ func (p *peerProcess) mustEnd(t *testing.T, code int) {
 	}
 }
 
-// A counter follows the counts that a process writes.
+// A counter reads the counts that a process writes after each message.
 type counter struct {
 	count   atomic.Uint64
 	changed chan struct{} // has an element after a change
@@ -215,7 +219,7 @@ func (p *peerProcess) follow() *counter {
 	return c
 }
 
-// reach waits until the process has counted so far.
+// reach waits until the process has written at least this count.
 func (c *counter) reach(t *testing.T, count uint64) {
 	t.Helper()
 	for c.count.Load() < count {
@@ -229,8 +233,8 @@ func (c *counter) reach(t *testing.T, count uint64) {
 	}
 }
 
-// received reads the last line of a process that receives: how many messages came, and the number
-// of the error that ended them.
+// received reads the last line of a receiving process. The line states how many messages came, and
+// the number of the error that ended the receiving.
 func (p *peerProcess) received(t *testing.T) (count uint64, code int) {
 	t.Helper()
 	line, err := p.output.ReadString('\n')
@@ -242,8 +246,8 @@ func (p *peerProcess) received(t *testing.T) (count uint64, code int) {
 	return count, code
 }
 
-// sizesUpTo returns sizes of messages up to 4 MiB: each power of two and its neighbours, and others
-// as a seed chooses them; or only four.
+// sizesUpTo returns sizes of messages up to 4 MiB: each power of two and its neighbours, and
+// further sizes that a seed chooses. If count is small, it returns only four sizes.
 func sizesUpTo(count int) []int {
 	if count < 10 {
 		return []int{0, 1025, 65_537, 4 << 20}[:count]
@@ -260,7 +264,7 @@ func sizesUpTo(count int) []int {
 	return slices.Compact(sizes)
 }
 
-// A row is what one pair did over one transport.
+// A row is a row of the table of figures: what one pair has done over one transport.
 type row struct {
 	pairing
 	done    amount
@@ -286,7 +290,7 @@ func TestPairs(t *testing.T) {
 	})
 }
 
-// publish appends the row to the table of figures.
+// publish appends the row to the file with the table of figures.
 func (r *row) publish(t *testing.T) {
 	d := r.done
 	line := fmt.Sprintf("%-12s %-7s %6d %9d %8d %6d %11d %9.1f ms %6d %12d\n",
@@ -296,7 +300,8 @@ func (r *row) publish(t *testing.T) {
 	appendFigure(t, line)
 }
 
-// appendFigure appends a line to the file of figures, if there is one.
+// appendFigure appends a line to the file that [figuresVariable] names. Without the variable it
+// does nothing.
 func appendFigure(t *testing.T, line string) {
 	t.Helper()
 	path := os.Getenv(figuresVariable)
@@ -348,8 +353,8 @@ func checkStreams(t *testing.T, r *row) {
 	r.done.streams = count
 }
 
-// checkKills kills the sender or the receiver, which dials or listens, after a number of messages
-// that chance decides.
+// checkKills kills the sender or the receiver of messages after a random number of messages. Either
+// of the two may be the dialer or the listener.
 func checkKills(t *testing.T, r *row) {
 	for i := range amounts().kills {
 		kill := 1 + rand.Uint64N(2000)
@@ -371,8 +376,8 @@ func checkKills(t *testing.T, r *row) {
 	}
 }
 
-// killSender checks that everything the sender had sent is received, in order and whole, and then
-// the end: the sender has gone.
+// killSender kills the sender. It checks that the receiver gets everything that was sent, in order
+// and whole, and then the error that its peer has gone.
 func (r *row) killSender(t *testing.T, sender, receiver *peerProcess, kill uint64) {
 	t.Helper()
 	counted := sender.follow()
@@ -392,7 +397,8 @@ func (r *row) killSender(t *testing.T, sender, receiver *peerProcess, kill uint6
 	receiver.mustEnd(t, 0)
 }
 
-// killReceiver checks that the sender is told that its receiver has gone.
+// killReceiver kills the receiver, and checks that the sender gets the error that its peer has
+// gone.
 func (r *row) killReceiver(t *testing.T, sender, receiver *peerProcess, kill uint64) {
 	t.Helper()
 	counted := sender.follow()
@@ -404,9 +410,9 @@ func (r *row) killReceiver(t *testing.T, sender, receiver *peerProcess, kill uin
 	sender.mustEnd(t, 10)
 }
 
-// checkStreamKills kills a process that sends on some streams at once. Each stream ends as
-// disconnected, after whole messages in order: over shared memory after each whose sending had
-// returned (SPEC 7.2).
+// checkStreamKills kills a process that sends on several streams at once. Each stream must end as
+// disconnected, after whole messages in order. Over shared memory these must include each message
+// whose Send had returned (SPEC 7.2).
 func checkStreamKills(t *testing.T, r *row) {
 	for i := range amounts().streamKills {
 		var sender, receiver *peerProcess
@@ -433,8 +439,8 @@ func checkStreamKills(t *testing.T, r *row) {
 	}
 }
 
-// killAfter kills a process that sends on streams, so many messages after the receiver has accepted
-// each stream. It returns how many messages each stream has sent.
+// killAfter kills a process that sends on streams, once it has sent more messages after the
+// receiver has accepted each stream. It returns how many messages were sent on each stream.
 func (p *peerProcess) killAfter(t *testing.T, more int) (sent [senderStreams]uint64) {
 	t.Helper()
 	report := make([]byte, 8)
@@ -460,12 +466,12 @@ func (p *peerProcess) killAfter(t *testing.T, more int) (sent [senderStreams]uin
 	}
 }
 
-// beyondWindow is a number of messages whose bytes exceed the window of a stream: who has sent so
-// many knows that the stream was accepted and read.
+// beyondWindow is a number of messages whose bytes exceed the window of a stream. So a sender that
+// has sent this many knows that the peer has accepted and read the stream.
 const beyondWindow = 500
 
-// checkStops stops the listener or the dialer while they exchange messages, and lets it go on: a
-// stopped process is not a dead one.
+// checkStops stops the listener or the dialer with SIGSTOP while they exchange messages, and later
+// continues it. The peer must not take the stopped process for a dead one.
 func checkStops(t *testing.T, r *row) {
 	stops := amounts().stops
 	dialer, listener := r.startBoth(t, "ping", (stops+1)*betweenStops, "echo", 1)
@@ -496,7 +502,8 @@ func checkStops(t *testing.T, r *row) {
 	listener.mustEnd(t, 0)
 }
 
-// mustCount reads the next counts that the process writes.
+// mustCount reads and drops the next counts that the peer process writes, one for each message that
+// it has exchanged. It fails the test if the process ends before.
 func (p *peerProcess) mustCount(t *testing.T, counts int) {
 	read, err := io.CopyN(io.Discard, p.output, int64(counts)*8)
 	if err != nil {
@@ -504,8 +511,9 @@ func (p *peerProcess) mustCount(t *testing.T, counts int) {
 	}
 }
 
-// checkConnections opens and closes channels, from this process or to it, so that its goroutines
-// are counted as well. The listener's process is as it was after the first channel.
+// checkConnections opens and closes many channels, from this process or to it, so that its own
+// goroutines are counted as well. At the end, the listener's process must have as many descriptors,
+// mappings and goroutines as after the first channel.
 func checkConnections(t *testing.T, r *row) {
 	count := amounts().connections
 	one := func() {}
@@ -530,8 +538,8 @@ func checkConnections(t *testing.T, r *row) {
 	r.done.connections = count
 }
 
-// otherOfConnections starts the process at the other end of checkConnections. It sets one to the
-// function that makes and ends one channel.
+// otherOfConnections starts the process at the other end of the channels of checkConnections. It
+// sets the function one, which makes and ends one channel.
 func (r *row) otherOfConnections(t *testing.T, count int, one *func()) *peerProcess {
 	if r.listener == "Rust" || r.dialer == r.listener {
 		other := r.start(t, "listen", "echo", testAddress(t, r.way), count+2)
@@ -565,7 +573,8 @@ func (r *row) otherOfConnections(t *testing.T, count int, one *func()) *peerProc
 	return other
 }
 
-// mustHave returns a function that returns its channel, or fails the test with its error.
+// mustHave returns a function that takes the result of making a channel, and returns the channel or
+// fails the test.
 func mustHave(t *testing.T) func(*Channel, error) *Channel {
 	return func(channel *Channel, err error) *Channel {
 		t.Helper()
@@ -576,7 +585,7 @@ func mustHave(t *testing.T) func(*Channel, error) *Channel {
 	}
 }
 
-// resourcesOf returns what another process has of the system.
+// resourcesOf returns the numbers of descriptors and mappings that another process has.
 func resourcesOf(t *testing.T, p *peerProcess) (u used) {
 	t.Helper()
 	proc := filepath.Join("/proc", strconv.Itoa(p.Process.Pid))

@@ -9,30 +9,30 @@ import (
 
 // A Peer is the process at the other end of a connection, as the kernel has verified it.
 type Peer struct {
-	// HasCredentials says whether PID, UID and GID are known. Over TCP they are not.
+	// HasCredentials says whether PID, UID and GID are known. Over TCP they are unknown.
 	HasCredentials bool
 	// PID is the process id of the peer; 0 if this process's namespace does not show it.
 	PID int
 	// UID and GID are the effective user id and group id of the peer's process.
 	UID, GID uint32
-	// Trusted says whether this side trusts the peer.
+	// Trusted says whether this side trusts the peer, and so reads its messages in place.
 	Trusted bool
 	// Address is the address of the peer's socket; it is often empty for a Unix socket.
 	Address string
 }
 
-// String returns the peer for a log.
+// String describes the peer in a form that is fit for a log.
 func (p Peer) String() string { return wire.Peer(p).String() }
 
 // A Transport says whether shared memory or a socket carries the messages of a connection.
 type Transport struct {
-	// IsShared says that shared memory carries the messages, and not the socket.
+	// IsShared says that shared memory carries the messages. If it is false, the socket does.
 	IsShared bool
-	// Reason says why the socket carries the messages; 0 for shared memory.
+	// Reason says why the socket carries the messages. It is 0 if shared memory does.
 	Reason FallbackReason
 }
 
-// String returns the transport for a log.
+// String describes the transport in a form that is fit for a log.
 func (t Transport) String() string {
 	if t.IsShared {
 		return "shared memory"

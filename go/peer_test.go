@@ -20,22 +20,24 @@ import (
 const peerVariable = "PARTYWALL_TEST_PEER"
 
 const (
-	// streamMessages is how many messages each stream exchanges.
+	// streamMessages is the number of messages that each stream exchanges.
 	streamMessages = 20
-	// often is the period of long messages in tests that count messages one by one.
+	// often is the distance between two long messages in tests that count messages one by one:
+	// every fifth message is long.
 	often = 5
-	// seldom is the period of long messages in tests that send a million messages.
+	// seldom is the distance between two long messages in tests that send a million messages: every
+	// thousandth message is long.
 	seldom = 1000
 )
 
-// testPeer is one end of a channel or a session, a process that other tests start, stop and kill.
+// A testPeer is one end of a channel or a session, in a process that tests start, stop and kill.
 type testPeer struct {
 	listens              bool
 	task, address, extra string
 	config               Config
 }
 
-// runPeer does what the arguments say, and returns the code with which the process ends.
+// runPeer performs the task that the arguments name, and returns the exit code of the process.
 func runPeer(arguments string) int {
 	fields := append(strings.Fields(arguments), "")
 	p := &testPeer{
@@ -96,7 +98,7 @@ func (p *testPeer) run() error {
 	return nil
 }
 
-// channels returns a function that returns one new channel with each call.
+// channels returns a function that makes one new channel with each call.
 func (p *testPeer) channels() (func() (*Channel, error), error) {
 	if !p.listens {
 		return func() (*Channel, error) {
@@ -169,8 +171,8 @@ func (p *testPeer) number() uint64 {
 	return number
 }
 
-// exchange sends messages, checks that each comes back, and ends both directions. With reports it
-// counts the echoes on the standard output.
+// exchange sends messages on a channel, checks that each comes back, and ends both directions. If
+// reports is true, it writes the number of echoes to the standard output after each.
 func exchange(channel *Channel, count uint64, reports bool, message func(uint64) []byte) error {
 	for i := range count {
 		sent := message(i)
@@ -214,14 +216,15 @@ func sendNumbered(channel *Channel, count, every uint64, reports bool) error {
 	if err := channel.CloseWrite(); err != nil {
 		return err
 	}
-	// The peer ends its direction once it has received everything.
+	// The peer ends its direction once it has received all messages of this side.
 	if _, err := channel.RecvMessage(); err != io.EOF {
 		return fmt.Errorf("instead of the end: %w", err)
 	}
 	return nil
 }
 
-// receiveNumbered checks numbered messages until they end, of which each every-th is long.
+// receiveNumbered receives numbered messages and checks them, until they end. Of every so many
+// messages, as the argument every says, one is long.
 func receiveNumbered(channel *Channel, every uint64) error {
 	for count := uint64(0); ; count++ {
 		message, err := channel.RecvMessage()
@@ -242,7 +245,7 @@ func receiveNumbered(channel *Channel, every uint64) error {
 	}
 }
 
-// openStreams opens all streams, and then exchanges messages on all of them at once.
+// openStreams opens count streams, and then exchanges messages on all of them at the same time.
 func openStreams(session *Session, count uint64) error {
 	ctx := context.Background()
 	var group sync.WaitGroup
@@ -286,7 +289,8 @@ func exchangeOnStream(stream *Stream, index uint64) error {
 	return stream.Close()
 }
 
-// serveStreams sends back the messages of each stream, until the peer has closed the session.
+// serveStreams accepts streams and sends back the messages of each, until the peer has closed the
+// session.
 func serveStreams(session *Session) error {
 	var group sync.WaitGroup
 	var mutex sync.Mutex
@@ -325,8 +329,9 @@ func echoStream(stream *Stream) error {
 	}
 }
 
-// floodStreams sends numbered messages on all streams at once, without end. After each it writes
-// the index of the stream, in the upper 16 bits, and how many messages the stream has sent.
+// floodStreams sends numbered messages on all streams at once, without end. After each message it
+// writes one number: the index of the stream in the upper 16 bits, and below them how many messages
+// were sent on the stream.
 func floodStreams(session *Session, count uint64) error {
 	failures := make(chan error, count)
 	for index := range count {
@@ -354,8 +359,8 @@ func floodStreams(session *Session, count uint64) error {
 	return last
 }
 
-// receiveStreams receives on all streams at once, and then prints how many messages each had, and
-// how it ended.
+// receiveStreams receives on all streams at once. It then prints how many messages came on each
+// stream, and how the stream ended.
 func receiveStreams(session *Session, count uint64) error {
 	var group sync.WaitGroup
 	lines, failures := make([]string, count), make([]error, count)
@@ -389,14 +394,14 @@ func receiveOnStream(stream *Stream) (string, error) {
 	}
 }
 
-// report writes a count to the standard output, in eight bytes.
+// report writes a count, in eight bytes, to the standard output.
 func report(count uint64) error {
 	_, err := os.Stdout.Write(binary.LittleEndian.AppendUint64(nil, count))
 	return err
 }
 
-// numberedEvery returns message number i: short, or in every every-th number long. It begins with
-// the number.
+// numberedEvery returns message number i, which begins with its number. Of every so many messages,
+// as the argument every says, one is long.
 func numberedEvery(i, every uint64) []byte {
 	size := 16 + int(i%100)
 	if i%every == 0 {

@@ -6,11 +6,14 @@ package partywall
 
 import "partywall.test/go/internal/wire"
 
-// received returns a message that was received. Only a build with the tag pwpoison copies it.
+// received returns the message m as the application gets it. In a build with the tag pwpoison, the
+// message is a copy.
 func received(m *wire.Message) *Message { return &Message{m} }
 
-// checkUse finds the use of a released message, in a build with the tag pwpoison.
+// checkUse does nothing in this build. In a build with the tag pwpoison it finds the use of a
+// released message.
 func (*Message) checkUse() {}
 
-// poison overwrites a message that is released, in a build with the tag pwpoison.
+// poison does nothing in this build. In a build with the tag pwpoison it overwrites a released
+// message.
 func (*Message) poison() {}

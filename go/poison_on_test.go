@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// Whoever uses a message after Release panics, or finds that its bytes are poisoned.
+// Code that uses a message after Release panics, or finds that the message's bytes were
+// overwritten.
 func TestPoisonCatchesUseAfterRelease(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
 		dialed, accepted := sessions(t, w)

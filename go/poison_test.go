@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The build with the tag pwpoison catches the use of a message after its Release.
+// A test program that is built with the tag pwpoison finds the use of a message after its Release.
 func TestPoisonedBuild(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the tests once more")

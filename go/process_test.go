@@ -23,13 +23,13 @@ import (
 	"time"
 )
 
-// Environment variables of a process that a test starts: what it does, at which address, and over
-// which transport.
+// Environment variables of a second process that a test starts: what the process does, at which
+// address, and over which transport.
 const (
 	childVariable   = "PARTYWALL_TEST_CHILD"
 	addressVariable = "PARTYWALL_TEST_ADDRESS"
 	wayVariable     = "PARTYWALL_TEST_WAY"
-	// killsVariable raises the number of kills for each transport.
+	// killsVariable is the environment variable that raises the number of kills for each transport.
 	killsVariable = "PARTYWALL_TEST_KILLS"
 )
 
@@ -47,7 +47,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child is the other process of a test: it connects, and then does what its name says.
+// child is the second process of a test: it connects to the test, and then does what the argument
+// names.
 func child(what string) error {
 	var config Config
 	for _, w := range ways() {
@@ -73,7 +74,8 @@ func child(what string) error {
 	return fmt.Errorf("no such child: %s", what)
 }
 
-// flood sends numbered messages without end. After each it writes how many it has sent.
+// flood sends numbered messages without end. After each message it writes to the output how many it
+// has sent.
 func flood(channel *Channel) error {
 	var count [8]byte
 	for i := uint64(0); ; i++ {
@@ -87,8 +89,8 @@ func flood(channel *Channel) error {
 	}
 }
 
-// leaveHeir starts a process that keeps the sockets of this one open, writes its number, and then
-// echoes.
+// leaveHeir starts a further process, which inherits the sockets of this one and keeps them open.
+// It then writes the further process's id, and sends back all messages.
 func leaveHeir(channel *Channel) error {
 	heir := exec.Command("sleep", "600")
 	descriptors, err := os.ReadDir("/proc/self/fd")
@@ -118,10 +120,10 @@ func leaveHeir(channel *Channel) error {
 	return echo(channel)
 }
 
-// numbered returns message number i: short ones, and some that go as blocks.
+// numbered returns message number i. Some of the messages are so long that they go as blocks.
 func numbered(i uint64) []byte { return numberedEvery(i, often) }
 
-// startChild starts a child and accepts its channel.
+// startChild starts the second process of a test, and accepts the channel that this process opens.
 func startChild(t *testing.T, listener *ChannelListener, w way, what string) (
 	*exec.Cmd, io.Reader, *Channel,
 ) {
@@ -181,7 +183,8 @@ func TestPeerIsAnotherProcess(t *testing.T) {
 	})
 }
 
-// Everything that a killed process had sent is received, in order and whole, then the end.
+// When a process is killed, its peer receives everything that the process had sent, in order and
+// whole, and then the error that its peer has gone.
 func TestKilledSenderLosesNothing(t *testing.T) {
 	kills := 5
 	if text := os.Getenv(killsVariable); text != "" {
@@ -248,7 +251,8 @@ func checkEnd(t *testing.T, w way, err error, received, sent uint64, isEarly boo
 	}
 }
 
-// A child of the dead peer keeps its socket open. The pidfd of the peer tells of its death.
+// The peer is killed, but a process that it had started keeps the peer's socket open. The pidfd of
+// the peer shows its death all the same.
 func TestDeathOfPeerWithHeirIsNoticed(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
 		if w.network == "tcp" {
@@ -312,7 +316,7 @@ func TestSenderToKilledReceiverEnds(t *testing.T) {
 	})
 }
 
-// stop stops a process, and waits until it has stopped.
+// stop stops a process with SIGSTOP, and waits until it has stopped.
 func stop(t *testing.T, process *os.Process) {
 	t.Helper()
 	if err := process.Signal(syscall.SIGSTOP); err != nil {
@@ -323,7 +327,8 @@ func stop(t *testing.T, process *os.Process) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The state follows the name of the program, which is in parentheses.
+		// In this file of /proc, the state of the process follows the name of its program, which is
+		// in parentheses.
 		if _, rest, ok := strings.Cut(string(stat), ") "); ok && rest[0] == 'T' {
 			return
 		}
@@ -343,7 +348,7 @@ func TestStoppedPeerIsNotDead(t *testing.T) {
 		if err := channel.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 			t.Fatal(err)
 		}
-		// Messages that the process had answered before it stopped may come first.
+		// Messages that the process had answered before it was stopped may come first.
 		received := uint64(0)
 		for {
 			message, err := channel.RecvMessage()
@@ -402,7 +407,8 @@ func TestThousandChannelsLeaveNothing(t *testing.T) {
 		for range channels {
 			exchange()
 		}
-		// Goroutines that end, and TCP sockets that read what nobody wants, go by themselves.
+		// The test waits, because goroutines that are ending, and closed TCP sockets that read and
+		// drop bytes, go away by themselves.
 		after := resources(t)
 		for end := time.Now().Add(testTime); after.exceeds(before) && time.Now().Before(end); {
 			runtime.Gosched()

@@ -4,5 +4,6 @@
 
 package partywall
 
-// raceEnabled says whether the race detector slows the tests down.
+// raceEnabled says that the race detector does not observe this build, and so does not slow the
+// tests down.
 const raceEnabled = false

@@ -23,13 +23,14 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// behindTheEnd are images with records after CLOSE_WRITE, which a channel never reads (SPEC 7.1).
+// behindTheEnd are the names of images, test files of records, with records after CLOSE_WRITE. A
+// channel never reads such records (SPEC 7.1).
 var behindTheEnd = []string{
 	"ring-close-data.bin", "ring-close-twice.bin", "socket-close-data.bin",
 }
 
-// Each hostile peer in Rust ends its own channel, with the code of the rule that it broke. The
-// listener serves the next one.
+// Many hostile peers in Rust connect one after the other. Each breaks a rule, and its own channel
+// ends with the code of this rule. The listener serves the next peer.
 func TestListenerSurvivesRustHostilePeers(t *testing.T) {
 	program := os.Getenv(rustPeerVariable)
 	if program == "" {
@@ -37,7 +38,7 @@ func TestListenerSurvivesRustHostilePeers(t *testing.T) {
 	}
 	for name, trust := range map[string]TrustPolicy{"shared": TrustAuto, "untrusted": TrustNobody} {
 		t.Run(name, func(t *testing.T) {
-			// SPEC 10 prescribes these limits for the reader of hostile images.
+			// SPEC 10 prescribes these limits for the reader of hostile images (test files).
 			listener, err := ListenChannel("unix:"+filepath.Join(t.TempDir(), "s"), &Config{
 				Transport: TransportSharedMemory, Trust: trust,
 				MessageMax: 64 << 10, MapMax: 256 << 10, SegmentsMax: 2,
@@ -71,8 +72,8 @@ func TestListenerSurvivesRustHostilePeers(t *testing.T) {
 	}
 }
 
-// mustEndAsImage receives from the next channel until it ends: the peer has the name of an image,
-// and breaks the rule with this code.
+// mustEndAsImage receives from the next channel until it ends. The test fails unless the peer sends
+// the image (test file) of this name, and breaks the rule with this code.
 func mustEndAsImage(t *testing.T, listener *ChannelListener, name, code string) {
 	t.Helper()
 	channel, err := listener.Accept(testContext(t))
@@ -105,7 +106,8 @@ func mustEndAsImage(t *testing.T, listener *ChannelListener, name, code string) 
 }
 
 // Each hostile peer in Rust breaks a rule of the handshake, of a socket or of a control socket. The
-// listener finds which, keeps nothing of the peer, and serves an honest one afterwards.
+// listener reports the right rule, keeps no memory or descriptor of the peer, and afterwards serves
+// an honest peer.
 func TestSocketListenerSurvivesRustHostilePeers(t *testing.T) {
 	program := os.Getenv(rustPeerVariable)
 	if program == "" {
@@ -114,7 +116,7 @@ func TestSocketListenerSurvivesRustHostilePeers(t *testing.T) {
 	for name, trust := range map[string]TrustPolicy{"trusted": TrustAuto, "untrusted": TrustNobody} {
 		t.Run(name, func(t *testing.T) {
 			refused := make(chan error, 100)
-			// SPEC 10 prescribes these limits for the reader of hostile images.
+			// SPEC 10 prescribes these limits for the reader of hostile images (test files).
 			listener, err := ListenChannel("unix:"+filepath.Join(t.TempDir(), "s"), &Config{
 				Trust: trust, MessageMax: 64 << 10, MapMax: 256 << 10, SegmentsMax: 2,
 				HandshakeTimeout: testTime, OnRefused: func(err error) { refused <- err },
@@ -137,7 +139,8 @@ func TestSocketListenerSurvivesRustHostilePeers(t *testing.T) {
 	}
 }
 
-// attackSockets lets all hostile peers attack the listener, and returns how many there were.
+// attackSockets lets all hostile peers connect to the listener, one after the other, and returns
+// how many there were.
 func attackSockets(
 	t *testing.T, program string, listener *ChannelListener, refused <-chan error,
 ) (peers int) {
@@ -182,7 +185,8 @@ func attackSockets(
 	return peers
 }
 
-// mustBeRefused waits until a hostile peer is refused, with the error of this number.
+// mustBeRefused waits until the listener has refused a hostile peer, and fails the test unless its
+// reason has this number.
 func mustBeRefused(t *testing.T, refused <-chan error, name string, number int) {
 	t.Helper()
 	select {
@@ -196,7 +200,7 @@ func mustBeRefused(t *testing.T, refused <-chan error, name string, number int) 
 	}
 }
 
-// mustServeHonestPeer lets an honest peer send a message over a new channel.
+// mustServeHonestPeer lets an honest peer send a message over a new channel, which must arrive.
 func mustServeHonestPeer(t *testing.T, listener *ChannelListener) {
 	t.Helper()
 	dialed, err := DialChannel(testContext(t), listener.Addr().String(), nil)

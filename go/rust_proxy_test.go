@@ -20,13 +20,14 @@ import (
 	"time"
 )
 
-// proxyTransports are the transports of the sessions with the Rust proxy, as its option names them.
+// proxyTransports are the transports of the sessions with the Rust proxy, by the names that the
+// proxy's option uses.
 var proxyTransports = map[string]Config{
 	"shm":    {Transport: TransportSharedMemory},
 	"socket": {Transport: TransportSocket},
 }
 
-// startProxy starts the Rust proxy, and waits until it listens.
+// startProxy starts the Rust proxy in a process of its own, and waits until it listens.
 func startProxy(t *testing.T, transport, listen, to string) *exec.Cmd {
 	t.Helper()
 	command := exec.Command(rustProgram(t), "proxy", "--listen", listen, "--to", to,
@@ -53,8 +54,8 @@ func startProxy(t *testing.T, transport, listen, to string) *exec.Cmd {
 	return command
 }
 
-// echoBody answers with the body of the request. After the first bytes of /held it waits for the
-// end of the request.
+// echoBody returns a handler of HTTP that answers with the body of the request. A request to the
+// path /held is answered with its first bytes, and then waits until the request ends.
 func echoBody(held chan<- struct{}) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/held" {
@@ -70,7 +71,8 @@ func echoBody(held chan<- struct{}) http.Handler {
 	})
 }
 
-// mustEchoBodies posts bodies of many sizes, one after the other and at once.
+// mustEchoBodies posts bodies of many sizes, one after the other and several at once, and fails the
+// test unless the same bodies come back.
 func mustEchoBodies(t *testing.T, client *http.Client) {
 	t.Helper()
 	var group sync.WaitGroup
@@ -94,7 +96,7 @@ func mustEchoBodies(t *testing.T, client *http.Client) {
 	group.Wait()
 }
 
-// The streams of a Go client are accepted by the Rust proxy, which leads to a server over TCP.
+// A Go client opens streams to the Rust proxy, which carries their bytes to a server over TCP.
 func TestRustProxyServesGoClient(t *testing.T) {
 	rustProgram(t)
 	for transport, config := range proxyTransports {
@@ -132,7 +134,8 @@ func TestRustProxyServesGoClient(t *testing.T) {
 	}
 }
 
-// The Rust proxy opens streams to a Go listener, for clients over a Unix socket.
+// The Rust proxy opens streams to a Go listener, for clients that connect to the proxy over a Unix
+// socket.
 func TestGoListenerServesRustProxy(t *testing.T) {
 	rustProgram(t)
 	for transport, config := range proxyTransports {
@@ -160,7 +163,7 @@ func TestGoListenerServesRustProxy(t *testing.T) {
 			}}
 			mustEchoBodies(t, client)
 
-			// The handler's request ends with the proxy.
+			// A request is held open by its handler, and must end when the proxy does.
 			response, err := client.Get("http://go/held")
 			if err != nil {
 				t.Fatal(err)

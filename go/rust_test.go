@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// programVariable names the command `partywall` of the Rust implementation. Without it these tests
-// are skipped.
+// programVariable names the command `partywall` of the Rust implementation. Without this
+// environment variable the tests of this file are skipped.
 const programVariable = "PARTYWALL_PROGRAM"
 
 func rustProgram(t *testing.T) string {
@@ -34,7 +34,8 @@ func rustProgram(t *testing.T) string {
 	return program
 }
 
-// start starts the Rust command, which ends with the test, and returns it and its output.
+// start starts the Rust command in a process that ends with the test, and returns the process and
+// its output.
 func start(t *testing.T, arguments ...string) (*exec.Cmd, io.Reader) {
 	t.Helper()
 	command := exec.Command(rustProgram(t), arguments...)
@@ -53,7 +54,7 @@ func start(t *testing.T, arguments ...string) (*exec.Cmd, io.Reader) {
 	return command, output
 }
 
-// startServer starts the Rust echo server for a way, and returns its address.
+// startServer starts the Rust echo server for the transport of the way w, and returns its address.
 func startServer(t *testing.T, w way) (*exec.Cmd, string) {
 	t.Helper()
 	address := "tcp:127.0.0.1:0"
@@ -106,7 +107,7 @@ func TestRustServerEchoesEverySize(t *testing.T) {
 				}
 			}
 		}
-		// The server answers the end of a direction by the end of its own.
+		// The Rust server answers the end of this side's direction by ending its own direction.
 		if err := channel.CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +191,7 @@ func TestRustClientIsEchoed(t *testing.T) {
 	})
 }
 
-// The Rust command reads the regions of this process from outside (SPEC 3.4).
+// The Rust command reads the regions of this Go process from outside (SPEC 3.4).
 func TestRustCommandInspectsChannel(t *testing.T) {
 	program := rustProgram(t)
 	w := way{"shared", "unix", Config{}, true}
@@ -278,7 +279,8 @@ func TestRustServerIsStopped(t *testing.T) {
 	})
 }
 
-// A Rust client whose Go server is killed says that the peer is gone, and does not hang.
+// When a Go server is killed, its Rust client reports that the peer has gone, and does not wait for
+// ever.
 func TestGoServerOfRustClientIsKilled(t *testing.T) {
 	program := rustProgram(t)
 	eachWay(t, func(t *testing.T, w way) {
@@ -304,7 +306,7 @@ func TestGoServerOfRustClientIsKilled(t *testing.T) {
 			}
 			message.Release()
 		}
-		// The connection ends without CLOSE_WRITE, as that of a process that is killed.
+		// The connection ends without CLOSE_WRITE, as when a process is killed.
 		channel.connection.Interrupt()
 		channel.connection.Close()
 		channel.closing.Do(func() {})

@@ -11,18 +11,19 @@ import (
 	"partywall.test/go/internal/wire"
 )
 
-// A Session carries any number of streams over one connection. Both sides open them. An unread
-// stream holds up no other.
+// A Session carries any number of streams over one connection. Both sides open streams. An unread
+// stream does not hold up the others.
 //
-// Any number of goroutines may use a session. A session is closed when it is of no more use.
+// Any number of goroutines may use a session. The application closes a session that it no longer
+// needs.
 type Session struct {
 	session    *mux.Session
 	connection *wire.Connection
 	address    Addr // of the listener
 }
 
-// DialSession connects to a listener of sessions. It ends when ctx does, or by the timeout of the
-// configuration; nil is the default configuration.
+// DialSession connects to a listener of sessions. Connecting is given up when ctx ends or
+// HandshakeTimeout of config has passed. If config is nil, it is the default configuration.
 func DialSession(ctx context.Context, address string, config *Config) (*Session, error) {
 	a, err := wire.ParseAddress(address)
 	if err != nil {
@@ -39,7 +40,7 @@ func DialSession(ctx context.Context, address string, config *Config) (*Session,
 	return newSession(connection, &settings, config, a), nil
 }
 
-// newSession starts the session of a connection.
+// newSession starts a session on the connection c, whose handshake is done.
 func newSession(c *wire.Connection, s *wire.Settings, config *Config, a wire.Address) *Session {
 	conn, state := mux.NewState(c, mux.Config{
 		Role: s.Role,
@@ -52,17 +53,19 @@ func newSession(c *wire.Connection, s *wire.Settings, config *Config, a wire.Add
 	return &Session{mux.Start(conn, state, config.linger()), c, Addr{a}}
 }
 
-// Peer returns the process at the other end.
+// Peer returns the process at the other end of the session.
 func (s *Session) Peer() Peer { return Peer(s.connection.Peer) }
 
-// Transport returns what carries the streams.
+// Transport returns the transport, shared memory or a socket, that carries the streams of the
+// session.
 func (s *Session) Transport() Transport {
 	outcome := s.connection.Outcome
 	return Transport{IsShared: outcome.IsShared, Reason: FallbackReason(outcome.Reason)}
 }
 
 // OpenStream opens a stream, without a round trip. The metadata is for the peer's application, at
-// most 1,000 bytes. While as many streams are open as the peer allows it waits, until ctx ends.
+// most 1,000 bytes. While this side has as many streams open as the peer allows, OpenStream waits,
+// until ctx ends.
 func (s *Session) OpenStream(ctx context.Context, metadata []byte) (*Stream, error) {
 	return s.open(ctx, layout.OpenContentApplication, metadata)
 }
@@ -75,8 +78,8 @@ func (s *Session) open(ctx context.Context, content uint16, metadata []byte) (*S
 	return &Stream{stream: stream, session: s}, nil
 }
 
-// AcceptStream waits for a stream that the peer opens. It fails when ctx ends, or once the session
-// is over.
+// AcceptStream waits for the next stream that the peer opens. It fails when ctx ends, or once the
+// session is over.
 func (s *Session) AcceptStream(ctx context.Context) (*Stream, error) {
 	stream, err := s.session.Accept(ctx)
 	if err != nil {
@@ -85,15 +88,16 @@ func (s *Session) AcceptStream(ctx context.Context) (*Stream, error) {
 	return &Stream{stream: stream, session: s}, nil
 }
 
-// Ping waits until the peer has answered a question. The peer's library answers, also while its
-// application is busy.
+// Ping waits until the peer has answered a PING of this side. The peer's library sends the answer,
+// even while the peer's application is busy.
 func (s *Session) Ping(ctx context.Context) error { return wrap("ping", s.session.Ping(ctx)) }
 
-// GoAway asks the peer to open no more streams, and refuses those that it opens from now on. Open
-// streams go on. The code is for the peer's application, and less than 0xffffff00.
+// GoAway asks the peer to open no more streams, and refuses streams that the peer opens from now
+// on. Open streams go on. The code is for the peer's application, and must be less than 0xffffff00.
 func (s *Session) GoAway(code uint32) { s.session.GoAway(applicationCode(code)) }
 
-// PeerGoAway waits until the peer asks for no more streams, and returns its code.
+// PeerGoAway waits until the peer asks this side to open no more streams, and returns the peer's
+// code.
 func (s *Session) PeerGoAway(ctx context.Context) (uint32, error) {
 	err := wrap("wait", s.session.PeerGoAway(ctx))
 	if e, isError := err.(*Error); isError && e.ErrorCode() == ErrorCode(layout.ErrorGoingAway) {
@@ -103,19 +107,19 @@ func (s *Session) PeerGoAway(ctx context.Context) (uint32, error) {
 	return 0, err
 }
 
-// IsGoingAway reports whether the peer has asked for no more streams.
+// IsGoingAway reports whether the peer has asked this side to open no more streams.
 func (s *Session) IsGoingAway() bool { return s.session.IsGoingAway() }
 
-// Drained waits until all streams have ended.
+// Drained waits until all streams of the session have ended.
 func (s *Session) Drained(ctx context.Context) error { return wrap("wait", s.session.Drained(ctx)) }
 
-// StreamCount returns the number of streams that have not ended.
+// StreamCount returns the number of streams of the session that have not ended.
 func (s *Session) StreamCount() int { return s.session.StreamCount() }
 
 // Done returns a channel that is closed once the session is over.
 func (s *Session) Done() <-chan struct{} { return s.session.Done() }
 
-// Err returns why the session is over, or nil.
+// Err returns the reason why the session is over, or nil while it is not.
 func (s *Session) Err() error { return wrap("session", s.session.Err()) }
 
 // Close closes the session in good order: the peer receives what was sent, then the end. Streams
@@ -123,8 +127,8 @@ func (s *Session) Err() error { return wrap("session", s.session.Err()) }
 // [Config.Linger].
 func (s *Session) Close() error { return s.CloseWithCode(0, "") }
 
-// CloseWithCode is Close with a code for the peer's application and a reason for its operators, at
-// most 255 bytes.
+// CloseWithCode closes the session as Close does, and sends the peer a code for its application and
+// a reason for its operators. The reason has at most 255 bytes.
 func (s *Session) CloseWithCode(code uint32, reason string) error {
 	if s.session.Err() != nil {
 		s.session.Close(code, reason)
@@ -134,7 +138,8 @@ func (s *Session) CloseWithCode(code uint32, reason string) error {
 	return nil
 }
 
-// applicationCode returns the code. It panics if the code is the protocol's.
+// applicationCode returns the code, which an application has chosen. It panics if the code is
+// reserved for the protocol: 0xffffff00 or more.
 func applicationCode(code uint32) uint32 {
 	if code >= layout.ResetCodesReserved {
 		panic("partywall: codes from 0xffffff00 on are those of the protocol")
@@ -149,8 +154,8 @@ type SessionListener struct {
 	config   *Config
 }
 
-// ListenSession listens on an address; nil is the default configuration. A path on which nobody
-// listens any more is taken over.
+// ListenSession listens for sessions on an address. If config is nil, it is the default
+// configuration. A socket file on which no process listens any more is replaced.
 func ListenSession(address string, config *Config) (*SessionListener, error) {
 	a, err := wire.ParseAddress(address)
 	if err != nil {
@@ -167,8 +172,8 @@ func ListenSession(address string, config *Config) (*SessionListener, error) {
 	return &SessionListener{listener: listener, settings: settings, config: config}, nil
 }
 
-// Accept waits for the next session. A peer that is refused, or breaks a rule, does not end it:
-// only ctx and [SessionListener.Close] do.
+// Accept waits for the next session. If a peer is refused or breaks a rule, Accept goes on waiting.
+// Only ctx and [SessionListener.Close] make it fail.
 func (l *SessionListener) Accept(ctx context.Context) (*Session, error) {
 	connection, err := l.listener.Accept(ctx)
 	if err != nil {
@@ -177,9 +182,10 @@ func (l *SessionListener) Accept(ctx context.Context) (*Session, error) {
 	return newSession(connection, &l.settings, l.config, l.listener.Address()), nil
 }
 
-// Addr returns the address, with the port that the system has chosen.
+// Addr returns the address of the listener. If the system has chosen its port, the address has this
+// port.
 func (l *SessionListener) Addr() net.Addr { return Addr{l.listener.Address()} }
 
-// Close ends listening, and removes the socket file if it is still the listener's. Sessions that
-// were accepted stay open.
+// Close closes the listener, and removes its socket file unless another listener has replaced the
+// file. Accepted sessions stay open.
 func (l *SessionListener) Close() error { return wrap("close", l.listener.Close()) }

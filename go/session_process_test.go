@@ -19,19 +19,21 @@ import (
 	"time"
 )
 
-// Environment variables of the process that sends on streams until it is killed.
+// Environment variables of the second process of a test, which sends on streams until it is killed.
 const (
 	senderAddressVariable = "PARTYWALL_TEST_SENDER"
 	senderWayVariable     = "PARTYWALL_TEST_SENDER_WAY"
-	// sessionKillsVariable raises the number of kills for each transport.
+	// sessionKillsVariable is the environment variable that raises the number of kills for each
+	// transport.
 	sessionKillsVariable = "PARTYWALL_TEST_SESSION_KILLS"
 )
 
-// senderStreams is how many streams the process sends on at once.
+// senderStreams is the number of streams on which the second process of a test sends at the same
+// time.
 const senderStreams = 4
 
-// Each stream of a killed peer ends as disconnected, after whole messages in order: over shared
-// memory after each whose Send had returned (SPEC 7.2).
+// When the peer is killed, each of its streams ends as disconnected, after whole messages in order.
+// Over shared memory these include each message whose Send had returned (SPEC 7.2).
 func TestKilledSenderOfStreams(t *testing.T) {
 	if address := os.Getenv(senderAddressVariable); address != "" {
 		sendUntilKilled(address)
@@ -56,7 +58,8 @@ func TestKilledSenderOfStreams(t *testing.T) {
 	})
 }
 
-// A stopped peer is not a dead one: it answers once it goes on, and loses nothing.
+// A peer that is stopped by SIGSTOP is not taken for a dead one: once it continues, it answers, and
+// no message is lost.
 func TestStoppedPeerOfSession(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
 		listener, err := ListenSession(testAddress(t, w), &w.config)
@@ -109,7 +112,7 @@ func TestStoppedPeerOfSession(t *testing.T) {
 	})
 }
 
-// startSender starts the process, and accepts its session.
+// startSender starts the second process of a test, and accepts the session that it opens.
 func startSender(
 	t *testing.T, w way, listener *SessionListener,
 ) (*exec.Cmd, io.Reader, *Session) {
@@ -131,7 +134,7 @@ func startSender(
 	return command, output, session
 }
 
-// killStreamSender starts the process, and kills it after a number of messages.
+// killStreamSender starts a process that sends on streams, and kills it after a number of messages.
 func killStreamSender(t *testing.T, w way, listener *SessionListener, after int64) {
 	t.Helper()
 	command, output, session := startSender(t, w, listener)
@@ -177,7 +180,8 @@ func killStreamSender(t *testing.T, w way, listener *SessionListener, after int6
 	}
 }
 
-// readSent returns for how many messages of each stream Send has returned in the process.
+// readSent reads the output of the second process. It returns, for each stream, how many calls of
+// Send have returned.
 func readSent(output io.Reader) (sent [senderStreams]uint64) {
 	reader := bufio.NewReader(output)
 	for {
@@ -189,7 +193,8 @@ func readSent(output io.Reader) (sent [senderStreams]uint64) {
 	}
 }
 
-// checkSent checks a message of a stream: its number, and as many bytes as that says.
+// checkSent checks a message of a stream: it has this number, and the length that follows from the
+// number.
 func checkSent(t *testing.T, message []byte, number uint64) {
 	want := sentMessage(number)
 	if !bytes.Equal(message, want) {
@@ -202,8 +207,8 @@ func sentMessage(number uint64) []byte {
 	return append(message, bytes.Repeat([]byte{byte(number)}, int(number*number*31%20_000))...)
 }
 
-// sendUntilKilled is the process: it sends on some streams at once, and writes the index of a
-// stream to its output after each message.
+// sendUntilKilled is what the second process does: it sends on several streams at once. After each
+// message it writes the index of the stream to its output.
 func sendUntilKilled(address string) {
 	var config Config
 	for _, w := range ways() {

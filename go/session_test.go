@@ -20,7 +20,7 @@ import (
 	"golang.org/x/net/nettest"
 )
 
-// testAddress returns an address for a way, on which nobody listens.
+// testAddress returns an address for the transport of the way w, at which nobody listens.
 func testAddress(t testing.TB, w way) string {
 	if w.network == "unix" {
 		return "unix:" + filepath.Join(t.TempDir(), "s")
@@ -28,7 +28,7 @@ func testAddress(t testing.TB, w way) string {
 	return "tcp:127.0.0.1:0"
 }
 
-// sessions returns both ends of a session, which end with the test.
+// sessions returns both ends of a new session, which are closed when the test ends.
 func sessions(t testing.TB, w way) (dialed, accepted *Session) {
 	t.Helper()
 	listener, err := ListenSession(testAddress(t, w), &w.config)
@@ -57,7 +57,7 @@ func sessions(t testing.TB, w way) (dialed, accepted *Session) {
 	return dialed, accepted
 }
 
-// streams returns both ends of a stream of a session.
+// streams returns both ends of a new stream of a session.
 func streams(t testing.TB, dialed, accepted *Session) (opened, answered *Stream) {
 	t.Helper()
 	ctx := testContext(t)
@@ -72,7 +72,7 @@ func streams(t testing.TB, dialed, accepted *Session) (opened, answered *Stream)
 	return opened, answered
 }
 
-// mustBe fails the test unless err is an [Error] with the code, and wraps the target.
+// mustBe fails the test unless err is an [Error] with this code that wraps target.
 func mustBe(t *testing.T, err error, code uint32, target error) {
 	t.Helper()
 	var e *Error
@@ -146,7 +146,8 @@ func TestMessagesOverStreams(t *testing.T) {
 	})
 }
 
-// SPEC 17: errors of sessions and streams have the numbers and codes that the peer gave.
+// SPEC 17: errors of sessions and streams have the numbers of the specification, and the codes that
+// the peer gave.
 func TestErrorsOfSessionsAndStreams(t *testing.T) {
 	dialed, accepted := sessions(t, ways()[1])
 	ctx := testContext(t)
@@ -211,7 +212,8 @@ func TestPingAndDrain(t *testing.T) {
 	})
 }
 
-// Net.Conn: errors are a *net.OpError, and time-outs are told from ends.
+// Errors of the methods of net.Conn are a *net.OpError, and a passed deadline differs from the end
+// of the stream.
 func TestErrorsOfConnections(t *testing.T) {
 	dialed, accepted := sessions(t, ways()[1])
 	opened, _ := streams(t, dialed, accepted)
@@ -235,7 +237,8 @@ func TestErrorsOfConnections(t *testing.T) {
 	mustBe(t, opened.Close(), 401, net.ErrClosed)
 }
 
-// Descriptors, mappings and goroutines are as before after many sessions and streams.
+// After many sessions and streams, this process has as many descriptors, mappings and goroutines as
+// before.
 func TestSessionsLeaveNothing(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
 		count := 100
@@ -272,7 +275,7 @@ func TestSessionsLeaveNothing(t *testing.T) {
 	})
 }
 
-// sessionsOnce returns both ends of a session, which the caller closes.
+// sessionsOnce returns both ends of a new session, which the caller closes.
 func sessionsOnce(t *testing.T, w way) (dialed, accepted *Session) {
 	listener, err := ListenSession(testAddress(t, w), &w.config)
 	if err != nil {
@@ -297,7 +300,7 @@ func sessionsOnce(t *testing.T, w way) (dialed, accepted *Session) {
 // used counts the descriptors, mappings and goroutines of this process.
 type used struct{ descriptors, mappings, goroutines int }
 
-// exceeds reports whether a process has more of anything than it had.
+// exceeds reports whether u has more descriptors, mappings or goroutines than before.
 func (u used) exceeds(before used) bool {
 	return u.descriptors > before.descriptors || u.mappings > before.mappings ||
 		u.goroutines > before.goroutines

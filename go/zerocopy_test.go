@@ -13,7 +13,7 @@ import (
 )
 
 // A reserved message of each size class is sent, once whole and once shortened to a part of the
-// reserved memory. The peer reads it where it was written.
+// reserved memory. The peer reads each message in the memory where it was written.
 func TestReservationOfStreamIsSent(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
 		dialed, accepted := sessions(t, w)
@@ -38,7 +38,8 @@ func TestReservationOfStreamIsSent(t *testing.T) {
 	})
 }
 
-// Reservations that end without a message leave no memory in use, even after the session's end.
+// Reservations that are ended without sending a message leave no memory in use, even if the session
+// has ended before.
 func TestAbortedReservationsOfStreamLeaveNothing(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
 		dialed, accepted := sessions(t, w)
@@ -80,7 +81,7 @@ func TestPeekAndDiscard(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// Lengths that end within a message, and that span several.
+		// Some of these lengths end within a message, and some span several messages.
 		for _, n := range []int{0, 2, 3, 4, 6000} {
 			if b, err := answered.Peek(n); err != nil || !bytes.Equal(b, want[:n]) {
 				t.Fatalf("Peek(%d): %d bytes, %v", n, len(b), err)
@@ -104,7 +105,7 @@ func TestPeekAndDiscard(t *testing.T) {
 	})
 }
 
-// failingWriter takes some bytes, and then fails.
+// failingWriter is a writer that accepts some bytes, and then fails.
 type failingWriter struct {
 	left int
 	got  []byte
@@ -122,7 +123,8 @@ func (w *failingWriter) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// io.Copy takes the stream's messages where they lie. What the writer did not take is read later.
+// io.Copy passes the messages of a stream to the writer without a copy of its own. Bytes that the
+// writer does not accept can be read from the stream later.
 func TestWriteToLeavesWhatIsNotTaken(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
 		dialed, accepted := sessions(t, w)
@@ -150,7 +152,8 @@ func TestWriteToLeavesWhatIsNotTaken(t *testing.T) {
 	})
 }
 
-// Buffers are one sequence of bytes, and short ones share a message.
+// WriteBuffers sends the buffers as one sequence of bytes, and several short buffers in one
+// message.
 func TestBuffersAreGathered(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
 		dialed, accepted := sessions(t, w)
@@ -186,7 +189,7 @@ func TestBuffersAreGathered(t *testing.T) {
 	})
 }
 
-// The parts are one message, which is not sent once the context has ended.
+// SendParts sends its parts as one message. If the context has ended, no message is sent.
 func TestPartsAreOneMessage(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
 		dialed, accepted := sessions(t, w)

@@ -109,7 +109,7 @@ static int print_report(const char *role) {
     return report.failed > 0;
 }
 
-/* ---- Traffic: ../rust/traffic/src/plan.rs and pattern.rs ---- */
+/* ---- The traffic, as ../rust/traffic/src/plan.rs and pattern.rs define it ---- */
 
 struct plan {
     uint64_t seed, requests, sizes_count, sizes[SIZES_MAX];
@@ -244,7 +244,7 @@ static void end_stream(partywall_stream *stream) {
     count_streams(-1);
 }
 
-/* ---- The server ---- */
+/* ---- The server: answers the plans and requests of all streams ---- */
 
 static volatile int is_ending;
 
@@ -358,7 +358,7 @@ static int serve(partywall_shmipc *shmipc) {
     return print_report("server");
 }
 
-/* ---- The client ---- */
+/* ---- The client: sends plans and requests, and checks the answers ---- */
 
 struct lane {
     partywall_stream *stream;
@@ -436,7 +436,7 @@ static int run(partywall_shmipc *shmipc) {
     return print_report("client");
 }
 
-/* ---- The command line ---- */
+/* ---- The command line: its options, and the main function ---- */
 
 static uint64_t number(const char *text) {
     char *end = NULL;

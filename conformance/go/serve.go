@@ -107,7 +107,7 @@ func commands() <-chan string {
 }
 
 // hotRestart makes the clients reconnect to the server that has taken over this server's address,
-// and waits until they have. It uses the calls of the library's own example.
+// and waits until they have reconnected. It uses the calls of the library's own example.
 func hotRestart(listener *shmipc.Listener, epoch uint64) error {
 	listener.SetUnlinkOnClose(false)
 	if err := listener.HotRestart(epoch); err != nil {

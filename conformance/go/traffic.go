@@ -7,8 +7,8 @@
 //	request  exactly as many bytes as its turn in the plan says, without a header
 //
 // A stream carries plans one after the other, each followed by its requests. The bytes of request i
-// are made from the seed and i, so both sides know them without a header. A request of one byte is
-// therefore one byte in the shared memory.
+// are made from the seed and i, so both sides know them without a header. So a request of one byte
+// takes one byte of the shared memory.
 package main
 
 import (

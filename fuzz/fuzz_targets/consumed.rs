@@ -95,8 +95,9 @@ impl World {
         }
     }
 
-    /// Records in `believed` the value of the peer's `consumed` word, if the value is valid. It is
-    /// called before each operation in which the producer may load the word.
+    /// Records the value of the peer's `consumed` word as the highest valid value so far
+    /// (`believed`), if the value is valid. The target calls this function before each operation in
+    /// which the producer may load the word.
     fn remember(&mut self) {
         let published = self.producer.published().0;
         if self.consumed <= published && self.consumed % SLOT_BYTES == 0 {

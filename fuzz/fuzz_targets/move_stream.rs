@@ -115,8 +115,8 @@ impl World {
     /// The honest side receives all messages that have arrived.
     fn receive(&mut self) {
         let mut empty = 0;
-        // The channel checks whether the peer hung up only in one of some hundred empty polls, so
-        // the loop ends after 600 of them.
+        // Polls that find nothing check only once in some hundred times whether the peer has closed
+        // the connection. So the loop ends only after 600 such polls.
         while !self.is_over && empty < 600 {
             match self.channel.try_recv() {
                 Ok(Some(message)) => assert!(message.len() as u64 <= BYTES_MAX),

@@ -120,7 +120,7 @@ impl World {
     }
 
     /// Raises one of the four words of the peer's control page on which the side under test acts.
-    /// The step is small.
+    /// The word grows by a small step.
     fn control(&mut self, value: u32, bytes: &[u8]) {
         let offset = CONTROL_OFFSET + u64::from(value % 4) * 128;
         let step = bytes.first().map_or(1, |byte| u64::from(*byte));

@@ -38,8 +38,9 @@ fn stream(mut rest: &[u8]) -> Vec<u8> {
                 stream.extend_from_slice(bytes);
             }
             _ => {
-                // Some of these messages are so long that the parser reads their bytes directly
-                // into the message instead of its buffer.
+                // The action appends a message with a valid header. Some such messages are so long
+                // that the parser reads their bytes directly into the message instead of its
+                // buffer.
                 let count = bytes.len() << (step >> 2 & 15);
                 let count = count.min(STREAM_BYTES_MAX);
                 let id = u32::from(length);

@@ -179,7 +179,8 @@ fn open(path: &str) {
     }
 }
 
-/// Whether the rules allow to open `path`, checked by other system calls than those of the crate.
+/// Whether the rules allow a shmipc server to open `path`. The check uses other system calls than
+/// the server does.
 fn may_be_opened(path: &Path) -> bool {
     let Ok(rest) = path.strip_prefix(&*HOME) else { return false };
     let is_down = rest.components().all(|part| matches!(part, Component::Normal(_)));

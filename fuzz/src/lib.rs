@@ -66,7 +66,8 @@ pub struct ByHand {
     pub region: Option<(OwnMap, Geometry)>,
 }
 
-/// A listener of the side under test, for [`connect_shm`] or [`connect_socket`].
+/// Makes the listener of the side under test, to which [`connect_shm`] or [`connect_socket`]
+/// connects the fuzzer's peer.
 #[must_use]
 pub fn listen(name: &str, trust: TrustPolicy, policy: TransportPolicy) -> Listener {
     let config = config().trust(trust).transport(policy);

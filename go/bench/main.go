@@ -33,13 +33,16 @@ import (
 )
 
 const (
-	// echoVariable makes this program the other process: a transport, a size and an address.
+	// echoVariable is the environment variable that makes this program the process that sends
+	// messages back. Its value is a transport, a message size and an address.
 	echoVariable = "PARTYWALL_BENCH_ECHO"
-	// pinnedVariable says that this process runs on its CPU already.
+	// pinnedVariable is the environment variable that says that this process already runs on the
+	// CPU chosen for it.
 	pinnedVariable = "PARTYWALL_BENCH_PINNED"
 )
 
-// transports are measured in turn, and then the Unix socket, with which they are compared.
+// transports are the names of the transports that the benchmark measures in turn. Each is compared
+// with unixSocket, a socket of package net, which is measured last.
 const (
 	transports = "adaptive,park,untrusted,socket,stream,stream-park,stream-view"
 	unixSocket = "uds"
@@ -77,7 +80,8 @@ func fail(err error) {
 	}
 }
 
-// choose returns the transports with these names, and the Unix socket.
+// choose returns the transports that a comma-separated list names, followed by the Unix socket with
+// which they are compared.
 func choose(names string) ([]string, error) {
 	chosen := strings.Split(names, ",")
 	for _, name := range chosen {
@@ -95,7 +99,8 @@ func placement(cpus string) string {
 	return "pinned to " + cpus
 }
 
-// pinned returns the CPUs of both processes, or -1.
+// pinned returns the CPU of the measuring process and that of the echoing process, as the flag
+// -cpus names them. Both are -1 if the flag is empty.
 func pinned(cpus string) (int, int) {
 	first, second, ok := strings.Cut(cpus, ",")
 	if !ok {
@@ -108,7 +113,8 @@ func pinned(cpus string) (int, int) {
 	return own, other
 }
 
-// pin runs this program again on one CPU, so that each of its threads is there.
+// pin executes this program again with only one CPU allowed, so that all its threads run on that
+// CPU.
 func pin(cpu int) {
 	if cpu < 0 || os.Getenv(pinnedVariable) != "" {
 		return
@@ -125,7 +131,8 @@ func setCPU(cpu int) error {
 	return unix.SchedSetaffinity(0, &set)
 }
 
-// compare measures each transport with messages of one size. The last transport is the Unix socket.
+// compare measures the round trips of each transport with messages of one size, and prints them.
+// The last transport must be the Unix socket, with which the others are compared.
 func compare(transports []string, size, rounds int, length time.Duration, cpu int) error {
 	directory, err := os.MkdirTemp("", "bench")
 	if err != nil {
@@ -158,14 +165,15 @@ func middle(values []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// pipe is one end of a transport under measurement.
+// pipe is one end of a connection over the transport that is measured.
 type pipe interface {
 	Send([]byte) error
 	Recv([]byte) (int, error)
 	Close() error
 }
 
-// plain carries messages of a known size as bytes: over a Unix socket, or over a stream.
+// plain is a pipe whose messages are plain bytes of a known size, over a Unix socket or over a
+// stream.
 type plain struct{ net.Conn }
 
 func (p plain) Send(b []byte) error {
@@ -175,7 +183,8 @@ func (p plain) Send(b []byte) error {
 
 func (p plain) Recv(b []byte) (int, error) { return io.ReadFull(p.Conn, b) }
 
-// views carries messages that are written where the peer reads them, and read where they lie.
+// views is a pipe over a stream without copies: a message is written where the peer reads it, and
+// read where it lies.
 type views struct{ *partywall.Stream }
 
 func (v views) Send(b []byte) error {
@@ -196,7 +205,7 @@ func (v views) Recv([]byte) (int, error) {
 	return m.Len(), nil
 }
 
-// ofStream returns how a transport uses a stream.
+// ofStream returns the pipe with which the named transport sends and receives on a stream.
 func ofStream(transport string, conn net.Conn) pipe {
 	if stream, isStream := conn.(*partywall.Stream); isStream && transport == "stream-view" {
 		return views{stream}
@@ -204,7 +213,7 @@ func ofStream(transport string, conn net.Conn) pipe {
 	return plain{conn}
 }
 
-// config returns the configuration of a transport.
+// config returns the configuration of both ends of a connection over the named transport.
 func config(transport string) *partywall.Config {
 	switch transport {
 	case "park", "stream-park":
@@ -217,7 +226,8 @@ func config(transport string) *partywall.Config {
 	return &partywall.Config{}
 }
 
-// round measures one transport once, with a process of its own at the other end.
+// round measures one transport once, against a newly started process that sends the messages back.
+// The result is the median round trip in microseconds.
 func round(transport, path string, size int, length time.Duration, cpu int) (float64, error) {
 	_ = os.Remove(path)
 	accept, stop, err := listen(transport, path)
@@ -243,7 +253,8 @@ func round(transport, path string, size int, length time.Duration, cpu int) (flo
 	return median, command.Wait()
 }
 
-// listen returns a function that accepts the other process, and one that ends listening.
+// listen listens at path for the process that sends messages back. It returns a function that
+// accepts this process, and a function that closes the listener.
 func listen(transport, path string) (func() (pipe, error), func(), error) {
 	if transport == unixSocket {
 		listener, err := net.Listen("unix", path)
@@ -275,7 +286,7 @@ func listen(transport, path string) (func() (pipe, error), func(), error) {
 	return accept, func() { _ = listener.Close() }, nil
 }
 
-// startEcho starts the other process, on its CPU.
+// startEcho starts this program as the process that sends messages back, on the given CPU.
 func startEcho(transport, path string, size, cpu int) (*exec.Cmd, error) {
 	command := exec.Command("/proc/self/exe")
 	command.Env = append(os.Environ(),
@@ -284,7 +295,8 @@ func startEcho(transport, path string, size, cpu int) (*exec.Cmd, error) {
 	if cpu < 0 {
 		return command, command.Start()
 	}
-	// A new process inherits the CPUs of the thread that starts it.
+	// The new process inherits the CPUs of the thread that starts it, so this thread moves there
+	// for a moment.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var before unix.CPUSet
@@ -300,7 +312,8 @@ func startEcho(transport, path string, size, cpu int) (*exec.Cmd, error) {
 	return command, unix.SchedSetaffinity(0, &before)
 }
 
-// measure returns the median of the round trips in microseconds.
+// measure sends messages for the given time, waits for each to come back, and returns the median of
+// the round trips in microseconds.
 func measure(end pipe, size int, length time.Duration) (float64, error) {
 	message, into := make([]byte, size), make([]byte, size)
 	var times []time.Duration
@@ -318,7 +331,8 @@ func measure(end pipe, size int, length time.Duration) (float64, error) {
 	return float64(times[len(times)/2].Nanoseconds()) / 1000, nil
 }
 
-// echo is the other process.
+// echo connects to the measuring process, and sends back each message that it receives, until the
+// connection ends.
 func echo(transport, arguments string) error {
 	text, path, _ := strings.Cut(arguments, " ")
 	size, err := strconv.Atoi(text)

@@ -21,7 +21,7 @@ import (
 	partywall "partywall.test/go"
 )
 
-// mustAnswer makes a call with a payload, and fails the test unless the answer is want.
+// mustAnswer makes a call with the payload, and fails the test unless the answer is want.
 func mustAnswer(t *testing.T, client *Client, payload, want []byte) {
 	t.Helper()
 	answer, err := client.Call(testContext(t), payload)
@@ -34,7 +34,7 @@ func mustAnswer(t *testing.T, client *Client, payload, want []byte) {
 	}
 }
 
-// mustBe fails the test unless err is an [Error] with the code, and wraps the target.
+// mustBe fails the test unless err is an [Error] with this code that wraps target.
 func mustBe(t *testing.T, err error, code uint32, target error) {
 	t.Helper()
 	var e *Error
@@ -138,7 +138,8 @@ func TestErrorsOfHandlers(t *testing.T) {
 	}
 }
 
-// A call that is given up ends the context of its handler, and nothing else.
+// When a client gives a call up, the context of the call's handler ends, and the contexts of other
+// handlers do not.
 func TestCancelReachesHandler(t *testing.T) {
 	eachWay(t, func(t *testing.T, opened, accepted *partywall.Stream) {
 		began, given := make(chan struct{}), make(chan error, 1)
@@ -170,7 +171,8 @@ func TestCancelReachesHandler(t *testing.T) {
 	})
 }
 
-// The deadline is the handler's, too. When it passes, the call fails at both ends.
+// The deadline of a call is also the deadline of its handler's context. When it passes, the call
+// fails at the client, and the context ends at the server.
 func TestDeadlineReachesHandler(t *testing.T) {
 	opened, accepted := streams(t, ways()[0])
 	peer := raw{opened}
@@ -198,7 +200,8 @@ func TestDeadlineReachesHandler(t *testing.T) {
 
 func TestDeadlineOfTheClient(t *testing.T) {
 	eachWay(t, func(t *testing.T, opened, accepted *partywall.Stream) {
-		// The context of the server has no deadline: each call would inherit it.
+		// The context of the server gets no deadline here, because the context of each handler
+		// would inherit it.
 		startServer(context.Background(), accepted, func(ctx context.Context, r *Request) ([]byte, error) {
 			if _, has := ctx.Deadline(); !has {
 				return r.Bytes(), nil
@@ -225,7 +228,8 @@ func TestDeadlineOfTheClient(t *testing.T) {
 	})
 }
 
-// An answer to a call that was given up is dropped, and the next call gets its own.
+// An answer that comes after its call was given up is dropped, and the next call gets its own
+// answer.
 func TestLateAnswerIsDropped(t *testing.T) {
 	eachWay(t, func(t *testing.T, opened, accepted *partywall.Stream) {
 		client, peer := NewClient(opened, &Config{InFlightMax: 1}), raw{accepted}
@@ -259,8 +263,8 @@ func TestLateAnswerIsDropped(t *testing.T) {
 	})
 }
 
-// Beyond both limits a call fails as busy, and a one-way call is dropped. CANCEL still gets
-// through.
+// While the most handlers run and the most calls wait, a further call fails as busy, and a further
+// one-way call is dropped. CANCEL still reaches the server.
 func TestServerAtItsLimitsIsBusy(t *testing.T) {
 	opened, accepted := streams(t, ways()[0])
 	peer := raw{opened}
@@ -294,7 +298,8 @@ func TestServerAtItsLimitsIsBusy(t *testing.T) {
 	}
 }
 
-// When the server ends, every call without an answer fails at once, and so do later ones.
+// When the server has ended, every call without an answer fails at once, and so does every later
+// call.
 func TestEndFailsEveryCall(t *testing.T) {
 	eachWay(t, func(t *testing.T, opened, accepted *partywall.Stream) {
 		client, peer := NewClient(opened, nil), raw{accepted}
@@ -334,7 +339,8 @@ func TestEndFailsEveryCall(t *testing.T) {
 	})
 }
 
-// A client that is closed gives up its calls. What it has sent one way is still handled.
+// When a client is closed, its unanswered calls are given up. One-way calls that it has sent are
+// still handled.
 func TestCloseGivesCallsUp(t *testing.T) {
 	eachWay(t, func(t *testing.T, opened, accepted *partywall.Stream) {
 		began, given := make(chan struct{}, 9), make(chan struct{}, 9)
@@ -378,7 +384,8 @@ func TestCloseGivesCallsUp(t *testing.T) {
 	})
 }
 
-// When its context ends, the server ends the contexts of its handlers, and returns after them.
+// When the context of Serve ends, the contexts of all handlers end, and Serve returns after the
+// handlers have.
 func TestServerEndsWithItsContext(t *testing.T) {
 	eachWay(t, func(t *testing.T, opened, accepted *partywall.Stream) {
 		ctx, cancel := context.WithCancel(testContext(t))
@@ -414,7 +421,7 @@ func TestServerEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// A client with all its slots in use waits, and its deadline runs.
+// A call beyond the most that may be in flight waits, and its deadline runs meanwhile.
 func TestCallsBeyondTheLimitWait(t *testing.T) {
 	opened, accepted := streams(t, ways()[0])
 	client, peer := NewClient(opened, &Config{InFlightMax: 2}), raw{accepted}
@@ -454,7 +461,7 @@ func TestCallsBeyondTheLimitWait(t *testing.T) {
 	}
 }
 
-// A message that is longer than a session ever carries is an error of its call alone.
+// A message that is longer than the session can carry makes its own call fail, and no other.
 func TestCallThatIsTooLong(t *testing.T) {
 	opened, accepted := streams(t, ways()[0])
 	startServer(testContext(t), accepted, upper, nil)
@@ -467,7 +474,7 @@ func TestCallThatIsTooLong(t *testing.T) {
 	mustAnswer(t, client, []byte("next"), []byte("NEXT"))
 }
 
-// Nothing is left of clients and servers that have ended.
+// Clients and servers that have ended leave no goroutine behind.
 func TestEndsLeaveNoGoroutines(t *testing.T) {
 	once := func() {
 		opened, accepted := streams(t, ways()[0])

@@ -12,21 +12,24 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// A Client makes calls over a stream, which is its own from then on. Any number of goroutines may
-// use it. It is closed when it is of no more use.
+// A Client makes calls over a stream, which nothing else may use from then on. Any number of
+// goroutines may use it. The caller closes a client that it no longer needs.
 //
 //	Begin ─▶ wait for a slot ─▶ turn to send ─▶ sent ─▶ answered
 //	   └ ctx ends: nothing is sent ┘             └ ctx ends: CANCEL
 //
-// One goroutine of the client receives the answers. Another one sends CANCELs while there are any.
+// One goroutine of the client receives the answers. Another one, while there are calls to cancel,
+// sends their CANCEL frames.
 type Client struct {
 	stream *partywall.Stream
-	// slots has an element for each call in flight, and turn one while a call is being sent: calls
-	// are sent in the order of their ids (CALLS 3.1).
+	// slots holds an element for each call in flight, and so bounds their number. turn holds an
+	// element while a call is being sent, so that calls are sent in the order of their ids (CALLS
+	// 3.1).
 	slots, turn chan struct{}
 	over        chan struct{} // is closed with the reason in lost
 	received    chan struct{} // is closed once the receiving goroutine has ended
-	// cancelling bounds the sending of CANCELs; stop ends it.
+	// cancelling is the context in which CANCEL frames are sent. The function stop ends this
+	// context.
 	cancelling context.Context
 	stop       context.CancelFunc
 	cancellers sync.WaitGroup
@@ -40,7 +43,7 @@ type Client struct {
 	lost         error
 }
 
-// A Call is a call that was sent.
+// A Call is a call whose request was sent, and whose answer [Call.Wait] returns.
 type Call struct {
 	client   *Client
 	ctx      context.Context
@@ -54,7 +57,8 @@ type result struct {
 	err    error
 }
 
-// NewClient makes a client over the stream; nil is the default configuration.
+// NewClient makes a client of calls over the stream. If config is nil, it is the default
+// configuration.
 func NewClient(stream *partywall.Stream, config *Config) *Client {
 	c := &Client{
 		stream: stream,
@@ -79,8 +83,9 @@ func (c *Client) Call(ctx context.Context, payload []byte) (*Message, error) {
 	return call.Wait()
 }
 
-// Begin makes a call, and returns once it is sent. It waits while as many calls are in flight as
-// may be, and for room. [Call.Wait] waits for the answer; every call that was begun is waited for.
+// Begin makes a call, and returns once the call is sent. Before that it waits while InFlightMax
+// calls are in flight, and while there is no room to send. [Call.Wait] waits for the answer, and
+// must be called for each call that was begun.
 func (c *Client) Begin(ctx context.Context, payload []byte) (*Call, error) {
 	if err := c.enter(ctx, c.slots); err != nil {
 		return nil, err
@@ -122,10 +127,10 @@ func (c *Client) CallOneWay(ctx context.Context, payload []byte) error {
 	return c.sendError(ctx, err)
 }
 
-// Done returns a channel that is closed once no more calls can be made.
+// Done returns a channel that is closed once this client can make no more calls.
 func (c *Client) Done() <-chan struct{} { return c.over }
 
-// Err returns why no more calls can be made, or nil.
+// Err returns the reason why this client can make no more calls, or nil while it can.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,8 +164,8 @@ func (c *Client) Close() error {
 	return err
 }
 
-// Wait waits for the answer, or for the end of the context with which the call was begun. It may
-// be called once.
+// Wait waits for the answer of the call, or for the end of the context with which the call was
+// begun. The caller calls Wait once.
 func (c *Call) Wait() (*Message, error) {
 	if c.isWaited {
 		panic("calls: a call is waited for twice")
@@ -178,8 +183,8 @@ func (c *Call) Wait() (*Message, error) {
 	return r.answer, r.err
 }
 
-// enter puts an element into slots or turn. It waits until there is room, ctx ends, or no more
-// calls can be made.
+// enter puts an element into the client's channel slots or turn. It waits until the channel has
+// room, ctx ends, or the client can make no more calls.
 func (c *Client) enter(ctx context.Context, into chan<- struct{}) error {
 	if ctx.Err() != nil {
 		return ended(ctx)
@@ -194,7 +199,8 @@ func (c *Client) enter(ctx context.Context, into chan<- struct{}) error {
 	}
 }
 
-// add returns a new call, which waits for its answer from now on. The caller has the turn.
+// add registers a new call, so that its answer finds it, and returns the call. The caller holds the
+// client's turn to send.
 func (c *Client) add(ctx context.Context) (*Call, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -207,7 +213,8 @@ func (c *Client) add(ctx context.Context) (*Call, error) {
 	return call, nil
 }
 
-// remove removes a call that waits for its answer, and reports whether it did wait.
+// remove removes a call from those that wait for an answer. The result says whether the call was
+// among them.
 func (c *Client) remove(id uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -216,13 +223,14 @@ func (c *Client) remove(id uint64) bool {
 	return isWaiting
 }
 
-// send sends one frame. The caller has the turn.
+// send sends one frame of the protocol of calls. The caller holds the client's turn to send.
 func (c *Client) send(ctx context.Context, f frame, payload []byte) error {
 	header := f.encode()
 	return c.stream.SendParts(ctx, header[:], payload)
 }
 
-// sendError returns the error of a call that could not be sent because of err.
+// sendError returns the error to report for a call that could not be sent, where err is the error
+// of the stream.
 func (c *Client) sendError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -238,8 +246,8 @@ func (c *Client) sendError(ctx context.Context, err error) error {
 	return failure
 }
 
-// giveUp removes a call whose context has ended, and has its CANCEL sent. It reports whether the
-// call was still waiting for its answer.
+// giveUp removes a call whose context has ended, and has a CANCEL frame sent for it. The result
+// says whether the call was still waiting for its answer.
 func (c *Client) giveUp(id uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -254,7 +262,8 @@ func (c *Client) giveUp(id uint64) bool {
 	return true
 }
 
-// cancelLater has the CANCEL of a call sent, which keeps its slot until then. The lock is held.
+// cancelLater queues the CANCEL frame of a call for the goroutine that sends them. The call counts
+// as in flight until then. The caller holds the client's lock.
 func (c *Client) cancelLater(id uint64) {
 	c.cancels = append(c.cancels, id)
 	if !c.isCancelling {
@@ -263,7 +272,7 @@ func (c *Client) cancelLater(id uint64) {
 	}
 }
 
-// sendCancels sends the CANCELs until there are none, or sending fails.
+// sendCancels sends the queued CANCEL frames until none is left, or sending one fails.
 func (c *Client) sendCancels() {
 	for {
 		c.mu.Lock()
@@ -276,8 +285,9 @@ func (c *Client) sendCancels() {
 		c.cancels = c.cancels[1:]
 		c.mu.Unlock()
 		if c.sendCancel(id) != nil {
-			// The stream has ended, or the client is closed and there was no room in time. No slot
-			// is of use any more, so those of the calls left are not freed.
+			// The CANCEL could not be sent: the stream has ended, or the client is closed and there
+			// was no room in time. No more calls can be made, so the slots of the remaining calls
+			// are not freed.
 			return
 		}
 		<-c.slots
@@ -294,7 +304,7 @@ func (c *Client) sendCancel(id uint64) error {
 	return c.send(c.cancelling, frame{kindCancel, 0, id}, nil)
 }
 
-// receiveAll receives answers until the stream ends.
+// receiveAll receives answers, and passes them to their calls, until the stream ends.
 func (c *Client) receiveAll() {
 	defer close(c.received)
 	for {
@@ -312,7 +322,8 @@ func (c *Client) receiveAll() {
 	}
 }
 
-// receive passes an answer to its call. The error is a violation of the server.
+// receive passes a message of the server, an answer or an error, to its call. It returns an error
+// if the message breaks a rule of the protocol.
 func (c *Client) receive(message *partywall.Message) error {
 	f, err := decode(message.Bytes())
 	if err == nil && f.kind != kindAnswer && f.kind != kindError {
@@ -345,7 +356,8 @@ func (c *Client) receive(message *partywall.Message) error {
 	return nil
 }
 
-// end makes all calls fail that have no answer, and all later ones.
+// end makes the client fail: all calls without an answer, and all later calls, get the error
+// reason.
 func (c *Client) end(reason error) {
 	c.mu.Lock()
 	calls := c.stopCalls(reason)
@@ -355,8 +367,8 @@ func (c *Client) end(reason error) {
 	}
 }
 
-// stopCalls makes all later calls fail. It returns those without an answer, which wait no longer.
-// The lock is held.
+// stopCalls makes all later calls of the client fail with reason. It removes and returns the calls
+// that wait for an answer. The caller holds the client's lock.
 func (c *Client) stopCalls(reason error) map[uint64]*Call {
 	if c.lost == nil {
 		c.lost = reason
@@ -373,5 +385,5 @@ func fail(calls map[uint64]*Call, reason error) {
 	}
 }
 
-// closeTime bounds the time for which [Client.Close] waits for room.
+// closeTime is the longest time for which [Client.Close] waits for room to send CANCEL frames.
 const closeTime = time.Second

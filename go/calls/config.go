@@ -7,19 +7,20 @@ import "log"
 // A Config has the limits of a client or a server. Nil and the zero value are the default.
 type Config struct {
 	// InFlightMax is for a client: the most calls in flight. Further calls wait. A call that was
-	// given up counts until the server has been sent its cancelling. If zero, 1,024.
+	// given up counts until its cancellation has been sent to the server. If zero, 1,024.
 	InFlightMax int
 	// RunningMax is for a server: the most handlers that run at a time. If zero, 64.
 	RunningMax int
 	// WaitingMax is for a server: the most calls that wait for a handler. Further calls fail with
-	// [ErrBusy], and further one-way calls are dropped. If zero, 1,024; if negative, none waits.
+	// [ErrBusy], and further one-way calls are dropped. If zero, 1,024; if negative, no call waits.
 	WaitingMax int
-	// ErrorLog is for a server: it gets the panics of handlers, with their stacks. If nil, the
-	// standard logger does.
+	// ErrorLog is for a server, and receives the panics of handlers with their stacks. If nil, they
+	// go to the standard logger.
 	ErrorLog *log.Logger
 }
 
-// withDefaults returns the configuration in which each limit is the number that holds.
+// withDefaults returns a copy of the configuration in which each limit that is zero is replaced by
+// its default.
 func (c *Config) withDefaults() Config {
 	var d Config
 	if c != nil {

@@ -16,6 +16,6 @@
 //
 // Either process may have opened the stream. Calls in the other direction take another stream.
 //
-// A call that was given up may have done its work all the same. A client that repeats calls needs
-// handlers for which that is harmless.
+// A call that was given up may have done its work all the same. A client that repeats calls after
+// an error needs handlers that may safely run twice.
 package calls

@@ -19,7 +19,8 @@ import (
 
 // Reasons why a call has no answer, for [errors.Is].
 var (
-	// ErrBusy: too many calls wait at the server. It did not begin this one: try again later.
+	// ErrBusy: too many calls wait at the server, and it did not begin the call. The client may try
+	// again later.
 	ErrBusy = errors.New("the server is busy: try again later, or raise its Config.WaitingMax")
 	// ErrAborted: the server gave the call up. Its handler panicked or returned an error that is no
 	// [*Failure], or its answer was too long to send.
@@ -46,7 +47,7 @@ type Error struct {
 	isLost bool
 }
 
-// Error returns the reason.
+// Error returns the reason why the call failed.
 func (e *Error) Error() string {
 	switch {
 	case e.text == "":
@@ -57,16 +58,17 @@ func (e *Error) Error() string {
 	return "calls: " + e.text + ": " + e.err.Error()
 }
 
-// Unwrap returns the error that is the reason, or nil.
+// Unwrap returns the error that made the call fail, or nil if there is no such error.
 func (e *Error) Unwrap() error { return e.err }
 
 // ErrorCode returns the code that identifies the error in every language (SPEC 17).
 func (e *Error) ErrorCode() partywall.ErrorCode { return partywall.ErrorCode(e.number) }
 
-// Timeout reports whether a deadline has passed.
+// Timeout reports whether the call failed because its deadline has passed.
 func (e *Error) Timeout() bool { return e.number == layout.ErrorTimedOut }
 
-// Is makes [errors.Is] find [ErrLost], and [os.ErrDeadlineExceeded] for a deadline.
+// Is makes [errors.Is] find [ErrLost] in an error, and [os.ErrDeadlineExceeded] if a deadline has
+// passed.
 func (e *Error) Is(target error) bool {
 	return target == ErrLost && e.isLost || target == os.ErrDeadlineExceeded && e.Timeout()
 }
@@ -74,13 +76,15 @@ func (e *Error) Is(target error) bool {
 // A Failure is the error with which a handler fails a call. The client gets it with the same code
 // and detail.
 type Failure struct {
-	// Code is the application's: less than 0xffffff00.
+	// Code is the number that identifies the failure. The application chooses it, less than
+	// 0xffffff00.
 	Code uint32
-	// Detail is for the caller. It may be any bytes.
+	// Detail is passed to the caller, and may be any bytes.
 	Detail []byte
 }
 
-// Error returns the code, and the detail if it is a short text, or its size.
+// Error returns a text with the code and the detail. A detail that is long or no text is replaced
+// by its size.
 func (f *Failure) Error() string {
 	text := string(f.Detail)
 	isHidden := func(r rune) bool { return !unicode.IsPrint(r) }
@@ -91,10 +95,10 @@ func (f *Failure) Error() string {
 	return fmt.Sprintf("the call failed with code %d (%d bytes of detail)", f.Code, len(f.Detail))
 }
 
-// detailMax is the size in bytes of the longest detail that the text of an error has.
+// detailMax is the size in bytes of the longest detail that [Failure.Error] includes in its text.
 const detailMax = 200
 
-// errClosed is the end of a client that this side has closed.
+// errClosed is the error of calls on a client that this side has closed.
 var errClosed = &Error{
 	number: layout.ErrorSessionClosedHere, text: "the client is closed", err: net.ErrClosed,
 	isLost: true,
@@ -111,7 +115,8 @@ func isViolation(err error) bool {
 	return isError && e.number >= layout.ErrorCallTooShort && e.number <= layout.ErrorCallUnknown
 }
 
-// lost returns the error for the end of the stream by err.
+// lost returns the error of calls for which no answer can come, because the stream has ended with
+// err.
 func lost(err error) *Error {
 	if err == io.EOF {
 		return &Error{
@@ -127,7 +132,7 @@ func lost(err error) *Error {
 	return e
 }
 
-// ended returns the error of a call whose context has ended.
+// ended returns the error of a call whose context ctx has ended: cancelled, or past its deadline.
 func ended(ctx context.Context) error {
 	if err := ctx.Err(); err != context.DeadlineExceeded {
 		return err
@@ -135,7 +140,7 @@ func ended(ctx context.Context) error {
 	return late()
 }
 
-// late returns the error of a call whose deadline has passed.
+// late returns the error of a call whose deadline has passed before its answer came.
 func late() error {
 	return &Error{
 		number: layout.ErrorTimedOut, text: "no answer came before the deadline",
@@ -143,7 +148,8 @@ func late() error {
 	}
 }
 
-// failed returns the error for an ERROR of the server.
+// failed returns the error of a call to which the server answered with an ERROR frame of this code
+// and detail.
 func failed(code uint32, detail []byte) error {
 	switch code {
 	case codeBusy:

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The text of a failure has the detail of a handler that answers with a text, and never bytes that
+// The text of a Failure has the handler's detail if the detail is text. It never has bytes that
 // would change a terminal or fill a log.
 func TestTextOfAFailureHasADetailThatIsText(t *testing.T) {
 	const sized = " bytes of detail)"

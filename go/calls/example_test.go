@@ -15,7 +15,7 @@ import (
 	"partywall.test/go/calls"
 )
 
-// shout answers with capitals.
+// shout is a handler that answers with the request in capitals.
 func shout(ctx context.Context, request *calls.Request) ([]byte, error) {
 	if len(request.Bytes()) == 0 {
 		return nil, &calls.Failure{Code: 1, Detail: []byte("nothing to shout")}
@@ -27,7 +27,7 @@ func shout(ctx context.Context, request *calls.Request) ([]byte, error) {
 	return bytes.ToUpper(request.Bytes()), nil
 }
 
-// serve answers the calls of each stream of one session.
+// serve accepts one session, and answers the calls on each stream of it.
 func serve(listener *partywall.SessionListener) {
 	session, err := listener.Accept(context.Background())
 	if err != nil {
@@ -47,7 +47,8 @@ func serve(listener *partywall.SessionListener) {
 	}
 }
 
-// connect returns a client of a server, and a function that ends both.
+// connect returns a client of calls to a new server, and a function that ends both the client and
+// the server.
 func connect() (client *calls.Client, end func(), err error) {
 	directory, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -102,7 +103,7 @@ func Example() {
 	// Output: HELLO
 }
 
-// A handler fails a call with a code and a detail.
+// A handler fails a call with a code and a detail, which the client receives.
 func ExampleFailure() {
 	client, end, err := connect()
 	if err != nil {
@@ -119,7 +120,8 @@ func ExampleFailure() {
 	// Output: 1: nothing to shout
 }
 
-// The deadline of a context is that of the call, also for its handler.
+// The deadline of the context with which a call is made is also the deadline of the handler's
+// context.
 func ExampleClient_Call() {
 	client, end, err := connect()
 	if err != nil {
@@ -138,7 +140,7 @@ func ExampleClient_Call() {
 	// Output: timed out true
 }
 
-// Calls that are begun one after the other are under way at once.
+// Calls that are begun one after the other are in flight at the same time.
 func ExampleClient_Begin() {
 	client, end, err := connect()
 	if err != nil {
@@ -171,7 +173,7 @@ func ExampleClient_Begin() {
 	// THREE
 }
 
-// A server takes the calls of one stream, and limits how many of them run at a time.
+// A server answers the calls of one stream, and limits how many handlers run at a time.
 func ExampleServe() {
 	directory, err := os.MkdirTemp("", "example")
 	if err != nil {

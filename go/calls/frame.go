@@ -40,7 +40,7 @@ const (
 // headerBytes is the size in bytes of an encoded frame.
 const headerBytes = 16
 
-// Codes of ERROR that are the protocol's (CALLS 4.2).
+// Codes of an ERROR frame that the protocol itself defines (CALLS 4.2).
 const (
 	codesReserved = 0xffffff00 // the first of them
 	codeBusy      = 0xffffff01
@@ -48,7 +48,8 @@ const (
 	codeAborted   = 0xffffff03
 )
 
-// codeViolation is the code of the reset after a violation (CALLS 5).
+// codeViolation is the code with which a side resets the stream after its peer broke a rule of the
+// protocol (CALLS 5).
 const codeViolation = 0xca110001
 
 func (f frame) encode() (header [headerBytes]byte) {
@@ -78,7 +79,8 @@ func decode(message []byte) (frame, error) {
 	return f, nil
 }
 
-// isLawful reports whether the kind may have this word, and a payload of so many bytes.
+// isLawful reports whether a frame of this kind may have this word, and a payload of payloadBytes
+// bytes.
 func (f frame) isLawful(payloadBytes int) bool {
 	switch f.kind {
 	case kindCall, kindOneWay, kindError:
@@ -91,8 +93,8 @@ func (f frame) isLawful(payloadBytes int) bool {
 	return false
 }
 
-// timeLeft returns the time until the deadline of ctx in µs, rounded up and at least 1. It is 0
-// without a deadline, or for a time that does not fit (CALLS 3.5).
+// timeLeft returns the time until the deadline of ctx in µs, rounded up and at least 1. The result
+// is 0 if ctx has no deadline, or if the time does not fit into 32 bits (CALLS 3.5).
 func timeLeft(ctx context.Context) uint32 {
 	deadline, hasDeadline := ctx.Deadline()
 	if !hasDeadline {

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// examples are the frames that section 2 of spec/CALLS.md shows, by their names there.
+// examples are the frames that section 2 of spec/CALLS.md shows, by the names that they have in
+// that section.
 var examples = map[string]frame{
 	"CALL 1, 250 ms left":      {kindCall, 250_000, 1},
 	"ONE_WAY 258, no deadline": {kindOneWay, 0, 258},
@@ -78,7 +79,8 @@ func TestTimesAreRoundedUp(t *testing.T) {
 	}
 }
 
-// Any bytes are refused, or are a frame that is written as the same bytes.
+// FuzzDecode decodes any bytes as a frame. The bytes are refused, or the frame is encoded again as
+// the same bytes.
 func FuzzDecode(f *testing.F) {
 	for _, example := range examples {
 		header := example.encode()
@@ -100,8 +102,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzFrame reads any bytes as a message of calls. The header of one that is lawful is written as
-// it was read; another one has an error of this package.
+// FuzzFrame reads any bytes as a message of calls. If the message is accepted, its header is
+// encoded again as the same bytes. If it is refused, the error is one of this package.
 func FuzzFrame(f *testing.F) {
 	for _, v := range vectors(f) {
 		for _, message := range v.messages {

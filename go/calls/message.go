@@ -4,8 +4,8 @@ package calls
 
 import partywall "partywall.test/go"
 
-// A Message is an answer. Its rules are those of [partywall.Message]: a long one may lie in the
-// server's memory, and every one is released once it is of no more use.
+// A Message is the answer to a call. The rules of [partywall.Message] apply: a long answer may lie
+// in the server's memory, and the caller releases each one that it no longer needs.
 type Message struct {
 	message *partywall.Message
 }
@@ -14,7 +14,7 @@ type Message struct {
 // [Message.Release].
 func (m *Message) Bytes() []byte { return m.message.Bytes()[headerBytes:] }
 
-// Len returns the size in bytes.
+// Len returns the size of the answer in bytes.
 func (m *Message) Len() int { return m.message.Len() - headerBytes }
 
 // Release frees the memory of the answer.

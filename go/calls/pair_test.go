@@ -15,8 +15,8 @@ import (
 	"partywall.test/go/internal/fault"
 )
 
-// testTime is the longest time that a test waits for a call, or for its end. A test that has to
-// fail, because a rule is broken, waits less.
+// testTime is the longest time that a test waits for a call, or for its end. A process in which a
+// rule is disabled, so that a test has to fail, waits less.
 var testTime = 20 * time.Second
 
 func init() {
@@ -25,7 +25,7 @@ func init() {
 	}
 }
 
-// A way is a transport with which the tests open sessions.
+// A way is a transport with its configuration, over which the tests open sessions.
 type way struct {
 	name     string
 	config   partywall.Config
@@ -48,7 +48,7 @@ func (w way) address(t testing.TB) string {
 	return "unix:" + filepath.Join(t.TempDir(), "s")
 }
 
-// eachWay runs a test with both ends of a stream over each transport, until it fails.
+// eachWay runs a test once for each transport, with both ends of a stream, until the test fails.
 func eachWay(t *testing.T, test func(t *testing.T, opened, accepted *partywall.Stream)) {
 	for _, w := range ways() {
 		passed := t.Run(w.name, func(t *testing.T) {
@@ -64,7 +64,7 @@ func eachWay(t *testing.T, test func(t *testing.T, opened, accepted *partywall.S
 	}
 }
 
-// streams returns both ends of a stream. Their sessions end with the test.
+// streams returns both ends of a new stream. Their sessions are closed when the test ends.
 func streams(t testing.TB, w way) (opened, accepted *partywall.Stream) {
 	t.Helper()
 	listener, err := partywall.ListenSession(w.address(t), &w.config)
@@ -97,10 +97,10 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-// A serveResult waits for the end of [Serve].
+// A serveResult is a channel to which the result of [Serve] is sent.
 type serveResult chan error
 
-// serving runs Serve with the handler.
+// startServer runs [Serve] with the handler in a goroutine, and returns the channel for its result.
 func startServer(
 	ctx context.Context, stream *partywall.Stream, handler Handler, config *Config,
 ) serveResult {
@@ -109,7 +109,7 @@ func startServer(
 	return result
 }
 
-// wait returns the error of Serve.
+// wait waits for the end of [Serve], and returns its error.
 func (r serveResult) wait(t *testing.T) error {
 	t.Helper()
 	select {
@@ -121,7 +121,7 @@ func (r serveResult) wait(t *testing.T) error {
 	}
 }
 
-// receive receives from a channel of events.
+// receive receives the next event from a channel, and fails the test if none comes in time.
 func receive[T any](t *testing.T, events <-chan T) (event T) {
 	t.Helper()
 	select {
@@ -132,7 +132,7 @@ func receive[T any](t *testing.T, events <-chan T) (event T) {
 	return event
 }
 
-// A raw is an end of a stream that sends and receives single frames.
+// A raw is one end of a stream on which a test sends and receives single frames of calls.
 type raw struct{ *partywall.Stream }
 
 func (r raw) send(t *testing.T, f frame, payload string) {
@@ -143,7 +143,7 @@ func (r raw) send(t *testing.T, f frame, payload string) {
 	}
 }
 
-// mustReceive receives a frame with a payload.
+// mustReceive receives a frame, and fails the test unless the frame is want and has this payload.
 func (r raw) mustReceive(t *testing.T, want frame, payload string) {
 	t.Helper()
 	f, bytes := r.receive(t)

@@ -14,18 +14,19 @@ import (
 	"time"
 )
 
-// Environment variables of the tests of pairs of processes.
+// Environment variables with which `cargo xtask go` controls the tests of pairs of processes.
 const (
 	// rustPeerVariable names the program that crates/extras/examples/calls_peer is compiled to.
 	// Without it only pairs of two Go processes are tested.
 	rustPeerVariable = "PARTYWALL_RUST_CALLS"
-	// fullVariable asks for the long form, which `cargo xtask go --full` runs.
+	// fullVariable is set to run the tests in their long form, as `cargo xtask go --full` does.
 	fullVariable = "PARTYWALL_TEST_FULL"
 	// figuresVariable names a file to which tests append the rows of a table.
 	figuresVariable = "PARTYWALL_TEST_FIGURES"
 )
 
-// rustPrefix is the beginning of the name of each implementation in Rust, such as Rust-tokio.
+// rustPrefix is the beginning of the name of each of the two implementations in Rust, such as
+// Rust-tokio.
 const rustPrefix = "Rust-"
 
 const (
@@ -34,8 +35,8 @@ const (
 	killCalls = 10   // calls that a server runs when it, or its client, is killed
 )
 
-// A pairing names the implementations of both ends, and what carries their calls. Rust has two: on
-// tokio, and a blocking one.
+// A pairing names the implementations of the client and of the server, and the transport between
+// them. There are two implementations in Rust: on tokio, and a blocking one.
 type pairing struct {
 	client, server string
 	way            way
@@ -49,7 +50,7 @@ type peerProcess struct {
 	errors *strings.Builder // read after the end
 }
 
-// start starts one end of a pair, which ends with the test at the latest.
+// start starts the process of one end of a pair. The process ends at the latest when the test does.
 func (p pairing) start(t *testing.T, task, address string, number int) *peerProcess {
 	t.Helper()
 	arguments := fmt.Sprint(task, " ", address, " ", p.way.name, " ", number)
@@ -82,7 +83,7 @@ func (p pairing) start(t *testing.T, task, address string, number int) *peerProc
 	return process
 }
 
-// startBoth starts a server with limits, and a client with a task.
+// startBoth starts a server that runs at most limit handlers, and a client that performs the task.
 func (p pairing) startBoth(t *testing.T, limit int, task string, number int) (client, server *peerProcess) {
 	t.Helper()
 	server = p.start(t, "serve", p.way.address(t), limit)
@@ -93,7 +94,7 @@ func (p pairing) startBoth(t *testing.T, limit int, task string, number int) (cl
 	return p.start(t, task, address, number), server
 }
 
-// line returns the next line of the process.
+// line returns the next line that the peer process prints.
 func (p *peerProcess) line(t *testing.T) string {
 	t.Helper()
 	if !p.lines.Scan() {
@@ -109,20 +110,20 @@ func (p *peerProcess) mustSay(t *testing.T, want string) {
 	}
 }
 
-// fail ends the process and the test.
+// fail ends the peer process, and fails the test.
 func (p *peerProcess) fail(t *testing.T, what string) {
 	t.Helper()
 	p.kill()
 	t.Fatalf("%s %s\n%s", p.name, what, p.errors)
 }
 
-// kill kills the process, and waits for its end.
+// kill kills the peer process, and waits for its end.
 func (p *peerProcess) kill() {
 	_ = p.Process.Kill()
 	_ = p.Wait()
 }
 
-// mustEnd waits for the good end of the process.
+// mustEnd waits for the end of the process, and fails the test unless its exit code is 0.
 func (p *peerProcess) mustEnd(t *testing.T) {
 	t.Helper()
 	for p.lines.Scan() {
@@ -132,8 +133,9 @@ func (p *peerProcess) mustEnd(t *testing.T) {
 	}
 }
 
-// mustServe waits until the server has served its stream, whose end has the code. It returns how
-// many calls that wait have begun and ended.
+// mustServe waits until the server process has served its stream, and fails the test unless the
+// stream ended with this code. It returns how many handlers of calls that wait have begun, and how
+// many have ended.
 func (p *peerProcess) mustServe(t *testing.T, code int) (begun, ended int) {
 	t.Helper()
 	for {
@@ -209,7 +211,8 @@ func (p pairing) killServer(t *testing.T) {
 	client.mustEnd(t)
 }
 
-// killClient kills the client while calls wait, and checks that each handler of the server ends.
+// killClient kills the client while its calls wait, and checks that each of their handlers at the
+// server ends.
 func (p pairing) killClient(t *testing.T) {
 	t.Helper()
 	client, server := p.startBoth(t, generous, "lost", killCalls)
@@ -221,7 +224,8 @@ func (p pairing) killClient(t *testing.T) {
 	server.mustEnd(t)
 }
 
-// publish appends a row to the file that [figuresVariable] names, and does nothing without it.
+// publish appends a row with the numbers of calls and kills to the file that [figuresVariable]
+// names. Without the variable it does nothing.
 func (p pairing) publish(t *testing.T, calls, kills int) {
 	t.Helper()
 	line := fmt.Sprintf("%-20s %-7s %9d calls, each kind of result, %d kills of either process\n",

@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// runPeer does what the arguments of the peer process say: a task, an address, a transport, and a
-// number whose meaning the task decides.
+// runPeer performs the task that the arguments of a peer process name. The arguments are the task,
+// an address, a transport, and a number whose meaning depends on the task.
 func runPeer(arguments []string) error {
 	task, address := arguments[0], arguments[1]
 	var config partywall.Config
@@ -79,11 +79,12 @@ func runPeer(arguments []string) error {
 	return fmt.Errorf("no task %q", task)
 }
 
-// counts are numbers of calls that a server has handled: begun and ended handlers of calls that
-// wait, and one-way calls.
+// counts are what a server has handled: the handlers of waiting calls that have begun, those that
+// have ended, and the one-way calls.
 type counts struct{ begun, ended, oneWay atomic.Uint32 }
 
-// servePeer serves the calls of one stream, with limits.
+// servePeer is the task of a server: it answers the calls of one stream, and runs at most limit
+// handlers.
 func servePeer(address string, config *partywall.Config, limit int) error {
 	listener, err := partywall.ListenSession(address, config)
 	if err != nil {
@@ -144,7 +145,7 @@ func (c *counts) handle(ctx context.Context, request *Request) ([]byte, error) {
 	panic("a call that is not known")
 }
 
-// callPeer makes each kind of call.
+// callPeer is a task of a client: it makes each kind of call.
 func callPeer(ctx context.Context, client *Client, count int) error {
 	for _, size := range []int{1, 16, 495, 496, 497, 1024, 65_536, 1 << 20, 4 << 20} {
 		if err := callEcho(ctx, client, size); err != nil {
@@ -213,7 +214,8 @@ func callAtOnce(ctx context.Context, client *Client, count int) error {
 	return errors.Join(failures...)
 }
 
-// giveUpPeer cancels calls, and lets the deadline of one pass. Each handler ends.
+// giveUpPeer is a task of a client: it cancels calls, and lets the deadline of one pass. It checks
+// that each handler ends.
 func giveUpPeer(ctx context.Context, client *Client) error {
 	given, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -241,7 +243,7 @@ func giveUpPeer(ctx context.Context, client *Client) error {
 	return reach(ctx, client, func(begun, ended, _ uint32) bool { return begun == ended })
 }
 
-// beginAll begins count calls whose handlers wait until they are canceled.
+// beginAll begins count calls whose handlers wait until the calls are canceled.
 func beginAll(ctx context.Context, client *Client, count int) ([]*Call, error) {
 	var calls []*Call
 	for range count {
@@ -254,8 +256,8 @@ func beginAll(ctx context.Context, client *Client, count int) ([]*Call, error) {
 	return calls, nil
 }
 
-// exceedPeer makes as many calls as the server runs and keeps waiting, and then one more, which the
-// server refuses as busy.
+// exceedPeer is a task of a client: it makes as many calls as the server runs and keeps waiting,
+// and then one more, which the server must refuse as busy.
 func exceedPeer(ctx context.Context, client *Client, limit int) error {
 	given, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -283,7 +285,8 @@ func exceedPeer(ctx context.Context, client *Client, limit int) error {
 	return err
 }
 
-// losePeer makes calls whose handlers wait, and checks that each fails when the server is killed.
+// losePeer is a task of a client: it makes calls whose handlers wait, and checks that each fails
+// when the server is killed.
 func losePeer(ctx context.Context, client *Client, count int) error {
 	calls, err := beginAll(ctx, client, count)
 	if err != nil {
@@ -306,7 +309,7 @@ func losePeer(ctx context.Context, client *Client, count int) error {
 	return nil
 }
 
-// reach asks for the counts of the server until they are as expected.
+// reach asks the server for its counts of handlers, again and again, until they are as expected.
 func reach(ctx context.Context, client *Client, expected func(begun, ended, oneWay uint32) bool) error {
 	for {
 		answer, err := client.Call(ctx, []byte("s"))
@@ -325,9 +328,9 @@ func reach(ctx context.Context, client *Client, expected func(begun, ended, oneW
 }
 
 const (
-	// peerTime is the longest time that a client takes.
+	// peerTime is the longest time that a client process may take for its task.
 	peerTime = 10 * time.Minute
-	// callsAtOnce is the number of calls that are under way at a time.
+	// callsAtOnce is the number of calls that a client has in flight at the same time.
 	callsAtOnce = 16
 	oneWayCalls = 10
 )

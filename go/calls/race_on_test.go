@@ -4,5 +4,5 @@
 
 package calls
 
-// raceEnabled says whether the race detector slows the tests down.
+// raceEnabled says that the race detector observes this build, and slows the tests down.
 const raceEnabled = true

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// Messages made by chance have the outcome that the rules of CALLS 1 to 5 say, as the rules are
-// written down here once more. The session goes on after a violation.
+// Messages made at random have the outcome that the rules of CALLS 1 to 5 demand. The method rule
+// states these rules a second time, independently of the code. After a violation, the session goes
+// on.
 func TestMessagesByChanceHaveTheOutcomeOfTheRules(t *testing.T) {
 	seeds := uint64(120)
 	if raceEnabled || testing.Short() {
@@ -45,7 +46,8 @@ func TestMessagesByChanceHaveTheOutcomeOfTheRules(t *testing.T) {
 	}
 }
 
-// messageByChance returns a random message. Most are frames, most with an allowed kind and id.
+// messageByChance returns a random message. Most such messages are frames, and most of these have
+// an allowed kind and id.
 func messageByChance(random *rand.Rand) []byte {
 	message := make([]byte, headerBytes+random.IntN(2)*random.IntN(40))
 	message[0] = byte(1 + random.IntN(5))
@@ -62,7 +64,8 @@ func messageByChance(random *rand.Rand) []byte {
 	return message
 }
 
-// rule returns the number of the violation by the message, or 0. Last is the highest id before it.
+// rule returns the number of the rule that the message breaks, or 0 if it breaks none. Before the
+// call, last is the highest id so far.
 func (v vector) rule(message []byte, last *uint64) uint32 {
 	if len(message) < headerBytes {
 		return 721

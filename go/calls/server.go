@@ -21,22 +21,24 @@ import (
 // when nobody waits for the answer any more: the client has given the call up, the deadline has
 // passed, or the stream has ended. The handler should return then.
 //
-// With a [*Failure] the call fails with its code. With any other error, or if the handler panics,
-// it fails with [ErrAborted], and the client sees the text of the error.
+// If the handler returns a [*Failure], the call fails with the code of the Failure. If it returns
+// any other error, or panics, the call fails with [ErrAborted], and the client sees the text of the
+// error.
 type Handler func(ctx context.Context, request *Request) ([]byte, error)
 
-// A Request is a call as its handler receives it. The context of the handler has the deadline of
-// the call.
+// A Request is a call as its handler receives it. The deadline of the call is that of the handler's
+// context.
 type Request struct {
 	message  *partywall.Message
 	isOneWay bool
 }
 
-// Bytes returns the payload of the call. A long one may lie in the client's memory. The handler
-// only reads it, and only until it returns; it may be the answer.
+// Bytes returns the payload of the call. A long payload may lie in the client's memory. The handler
+// may read the payload until it returns, and never changes it. It may return the payload as the
+// answer.
 func (r *Request) Bytes() []byte { return r.message.Bytes()[headerBytes:] }
 
-// IsOneWay reports whether the call has no answer.
+// IsOneWay reports whether the caller expects no answer to this call.
 func (r *Request) IsOneWay() bool { return r.isOneWay }
 
 // A server answers the calls of one stream.
@@ -45,8 +47,8 @@ func (r *Request) IsOneWay() bool { return r.isOneWay }
 //	         │            or wait, or ERROR busy
 //	         └─ CANCEL ─▶ the context of the call ends
 //
-// It receives even while the maximum of handlers runs and the maximum of calls waits, so that it
-// always gets a CANCEL (CALLS 4.1).
+// A server continues to receive while the maximum of handlers runs and the maximum of calls waits,
+// so that a CANCEL always reaches it (CALLS 4.1).
 type server struct {
 	stream  *partywall.Stream
 	handler Handler
@@ -54,6 +56,7 @@ type server struct {
 	ctx     context.Context // of all handlers
 	cancel  context.CancelFunc
 	// calls counts the calls that run or wait, and the functions that watch their deadlines.
+	// [Serve] waits for all of them before it returns.
 	calls sync.WaitGroup
 
 	mu      sync.Mutex
@@ -61,25 +64,27 @@ type server struct {
 	failure error // why answers cannot be sent
 }
 
-// A received is a call that runs or waits.
+// A received is a call that a server has received, and that runs or waits for a handler.
 type received struct {
 	id      uint64
 	request Request
 	ctx     context.Context
 	cancel  context.CancelFunc
-	// unwatch stops the function that watches the deadline; nil without a deadline.
+	// unwatch stops the function that watches the call's deadline; nil if the call has no deadline.
 	unwatch func() bool
-	// isSettled: the call has its result, or needs none.
+	// isSettled says that the result of the call is decided: sent, about to be sent, or needed by
+	// nobody.
 	isSettled atomic.Bool
 }
 
-// settle reports whether the caller is the one that sends the result.
+// settle marks the result of the call as decided. It returns true to its first caller alone, which
+// sends the result.
 func (c *received) settle() bool { return c.isSettled.CompareAndSwap(false, true) }
 
 // Serve answers the calls that arrive on the stream, each with the result of the handler. It
 // returns once all handlers have returned: nil if the client has finished and every call is
 // answered, the error of ctx after its end, or an [*Error] if the stream has ended early. Serve
-// closes the stream. Nil is the default configuration.
+// closes the stream. If config is nil, it is the default configuration.
 func Serve(ctx context.Context, stream *partywall.Stream, handler Handler, config *Config) error {
 	s := &server{stream: stream, handler: handler, config: config.withDefaults()}
 	s.serving = newServing[*received](s.config)
@@ -96,7 +101,7 @@ func Serve(ctx context.Context, stream *partywall.Stream, handler Handler, confi
 	}
 	s.calls.Wait()
 	stop()
-	// The error is ignored: the stream may be closed already.
+	// The error of Close is ignored, because the stream may be closed already.
 	_ = stream.Close()
 	if ctx.Err() != nil && err != nil {
 		return ctx.Err()
@@ -109,7 +114,8 @@ func Serve(ctx context.Context, stream *partywall.Stream, handler Handler, confi
 	return err
 }
 
-// receiveAll receives until the client has finished its direction; then the error is nil.
+// receiveAll receives the calls and cancellations of the client until the client has finished its
+// direction of the stream; then the error is nil.
 func (s *server) receiveAll() error {
 	for {
 		message, err := s.stream.RecvMessage()
@@ -143,7 +149,8 @@ func (s *server) receive(message *partywall.Message) error {
 	return s.arrive(f, message)
 }
 
-// arrive runs a call, keeps it waiting or refuses it.
+// arrive handles a call that has come: it runs the handler, keeps the call waiting, or answers that
+// the server is busy.
 func (s *server) arrive(f frame, message *partywall.Message) error {
 	call := &received{id: f.id, request: Request{message, f.kind == kindOneWay}}
 	s.calls.Add(1)
@@ -165,7 +172,8 @@ func (s *server) arrive(f frame, message *partywall.Message) error {
 	return err
 }
 
-// begin makes the context of a call, with the time that is left.
+// begin makes the context of a call. The call's deadline is leftUs microseconds from now; 0 means
+// that it has none.
 func (s *server) begin(call *received, leftUs uint32) {
 	if leftUs == 0 || fault.Is("deadline_dropped") {
 		call.ctx, call.cancel = context.WithCancel(s.ctx)
@@ -180,7 +188,8 @@ func (s *server) begin(call *received, leftUs uint32) {
 	})
 }
 
-// expire fails a call whose deadline has passed (CALLS 4.4).
+// expire fails a call whose deadline has passed: the client gets an error instead of the answer
+// (CALLS 4.4).
 func (s *server) expire(call *received) {
 	if call.ctx.Err() != context.DeadlineExceeded || !call.settle() {
 		return
@@ -191,8 +200,9 @@ func (s *server) expire(call *received) {
 	s.drop(call.id)
 }
 
-// giveUp ends the context of a call, or removes the call if it waits. An unknown id is ignored: the
-// answer and CANCEL have crossed (CALLS 4.3).
+// giveUp handles a CANCEL of the client: it ends the context of a call that runs, and removes a
+// call that waits. An id that the server no longer knows is ignored, because an answer and a CANCEL
+// may cross on their way (CALLS 4.3).
 func (s *server) giveUp(id uint64) {
 	if call := s.drop(id); call != nil {
 		call.settle()
@@ -200,7 +210,8 @@ func (s *server) giveUp(id uint64) {
 	}
 }
 
-// drop removes a call if it waits. It returns the call if it runs.
+// drop removes the call with this id if it waits for a handler. If its handler runs, drop returns
+// the call.
 func (s *server) drop(id uint64) *received {
 	s.mu.Lock()
 	call, isRunning, wasWaiting := s.serving.find(id)
@@ -215,7 +226,7 @@ func (s *server) drop(id uint64) *received {
 	return nil
 }
 
-// giveUpAll ends the contexts of all calls, and removes those that wait.
+// giveUpAll ends the contexts of all calls that run, and removes the calls that wait for a handler.
 func (s *server) giveUpAll() {
 	s.mu.Lock()
 	drained := s.serving.drain()
@@ -227,7 +238,7 @@ func (s *server) giveUpAll() {
 	s.cancel()
 }
 
-// run runs the handler of a call, and sends the result.
+// run runs the handler of a call, and sends its answer or its error to the client.
 func (s *server) run(call *received) {
 	defer s.finish(call)
 	if call.isSettled.Load() || s.ctx.Err() != nil {
@@ -244,7 +255,8 @@ func (s *server) run(call *received) {
 	s.send(frame{kindAnswer, 0, call.id}, answer)
 }
 
-// handle calls the handler, and makes an error of a panic.
+// handle calls the application's handler. If the handler panics, handle returns an error and logs
+// the stack.
 func (s *server) handle(call *received) (answer []byte, err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -256,7 +268,8 @@ func (s *server) handle(call *received) (answer []byte, err error) {
 	return s.handler(call.ctx, &call.request)
 }
 
-// sendFailure sends the ERROR for the error of a handler.
+// sendFailure answers a call with an ERROR frame, whose code and detail are those of the handler's
+// error.
 func (s *server) sendFailure(call *received, err error) {
 	var failure *Failure
 	switch {
@@ -272,7 +285,8 @@ func (s *server) sendFailure(call *received, err error) {
 	}
 }
 
-// finish ends a call that ran, and runs the next one.
+// finish removes a call whose handler has returned, and runs the handler of the call that has
+// waited longest.
 func (s *server) finish(call *received) {
 	if call.settle() && !call.request.isOneWay { // the handler has ended its goroutine
 		s.send(frame{kindError, codeAborted, call.id}, nil)
@@ -286,7 +300,7 @@ func (s *server) finish(call *received) {
 	s.release(call)
 }
 
-// release frees what a call has. The call neither runs nor waits any more.
+// release frees the message and the context of a call that neither runs nor waits any more.
 func (s *server) release(call *received) {
 	if call.unwatch != nil && call.unwatch() {
 		s.calls.Done()
@@ -296,7 +310,8 @@ func (s *server) release(call *received) {
 	s.calls.Done()
 }
 
-// send sends the result of a call. One that is too long becomes ERROR aborted.
+// send sends the answer or the error of a call. For an answer that is too long to send, the client
+// gets an ERROR frame with the code of an aborted call.
 func (s *server) send(f frame, payload []byte) {
 	header := f.encode()
 	err := s.stream.SendParts(s.ctx, header[:], payload)
@@ -307,8 +322,8 @@ func (s *server) send(f frame, payload []byte) {
 	s.sent(err)
 }
 
-// sent ends the server if a result could not be sent. A client that receives no more is no error:
-// it has given up all its calls.
+// sent handles the error of sending an answer: it ends the server. If the client receives no more
+// on this stream, that is no error, because the client has then given up all its calls.
 func (s *server) sent(err error) {
 	var ended *partywall.Error
 	switch {

@@ -17,8 +17,8 @@ import (
 //	        ├─ fewer than waitingMax wait ─▶ waiting ──▶ running
 //	        └─ else ───────────────────────▶ refused
 //
-// The ids of calls rise. No call waits while fewer than runningMax run. A running call that was
-// given up keeps its place until its handler has returned.
+// The ids of calls rise. No call waits while fewer than runningMax handlers run. A running call
+// that was given up counts as running until its handler has returned.
 type serving[C any] struct {
 	runningMax, waitingMax int
 	last                   uint64 // the id of the call that arrived last
@@ -31,7 +31,8 @@ type waitingCall[C any] struct {
 	call C
 }
 
-// arrival is what becomes of a call that arrives.
+// arrival says what the server does with a call that has come: run it, keep it waiting, or refuse
+// it.
 type arrival int
 
 const (
@@ -46,7 +47,8 @@ func newServing[C any](config Config) serving[C] {
 	}
 }
 
-// arrive adds a call. The error is a violation of the client.
+// arrive adds a call that has come from the client. The error says that the client broke the rule
+// that ids rise.
 func (s *serving[C]) arrive(id uint64, call C) (arrival, error) {
 	if id <= s.last && !fault.Is("id_believed") {
 		return 0, violation(layout.ErrorCallID, "call %d came after call %d: ids must rise",
@@ -64,7 +66,8 @@ func (s *serving[C]) arrive(id uint64, call C) (arrival, error) {
 	return arrivalRefused, nil
 }
 
-// find returns the call with the id, and removes it if it waits.
+// find returns the call with the id. It removes the call if the call waits for a handler, and keeps
+// it if its handler runs.
 func (s *serving[C]) find(id uint64) (call C, isRunning, wasWaiting bool) {
 	if call, isRunning = s.running[id]; isRunning {
 		return call, true, false
@@ -79,8 +82,8 @@ func (s *serving[C]) find(id uint64) (call C, isRunning, wasWaiting bool) {
 	return call, false, isThere
 }
 
-// finish removes a call whose handler has returned. It returns the call that runs next, if one
-// waits.
+// finish removes a call whose handler has returned. If a call waits for a handler, finish returns
+// the next one, which counts as running from then on.
 func (s *serving[C]) finish(id uint64) (next C, isThere bool) {
 	delete(s.running, id)
 	if len(s.waiting) == 0 {
@@ -92,7 +95,7 @@ func (s *serving[C]) finish(id uint64) (next C, isThere bool) {
 	return first.call, true
 }
 
-// drain removes all calls that wait, and returns them.
+// drain removes all calls that wait for a handler, and returns them.
 func (s *serving[C]) drain() []waitingCall[C] {
 	drained := s.waiting
 	s.waiting = nil

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A random order of calls that arrive, end or are given up has the outcome that two plain lists
-// predict: one of the calls that run, one of those that wait.
+// Calls that come, end and are given up in a random order have the outcome that a plain model
+// predicts. The model is two lists: the calls that run, and the calls that wait.
 func TestLimitsDecideWhatBecomesOfCalls(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(22, seed))
@@ -67,7 +67,7 @@ func TestLimitsDecideWhatBecomesOfCalls(t *testing.T) {
 	}
 }
 
-// pick returns an id that may have been used.
+// pick returns the id of a call that may have been made already.
 func pick(random *rand.Rand, last uint64) uint64 {
 	return last - min(last, random.Uint64N(12))
 }

@@ -18,7 +18,8 @@ import (
 // vectorCount is the number of rows in spec/calls.tsv.
 const vectorCount = 56
 
-// A vector is a row of spec/calls.tsv.
+// A vector is a row of spec/calls.tsv: messages that a client or a server of calls reads, and the
+// outcome.
 type vector struct {
 	name, reader string
 	made         int
@@ -88,7 +89,8 @@ func TestVectorsOfCalls(t *testing.T) {
 	}
 }
 
-// serve has a server read the messages, and returns the outcome.
+// serve lets a server read the messages of the vector, and returns the number of the violation, or
+// 0.
 func (v vector) serve(t *testing.T, stream *partywall.Stream, peer raw) uint32 {
 	echo := func(_ context.Context, request *Request) ([]byte, error) { return request.Bytes(), nil }
 	result := startServer(testContext(t), stream, echo, nil)
@@ -96,7 +98,8 @@ func (v vector) serve(t *testing.T, stream *partywall.Stream, peer raw) uint32 {
 	return outcomeOf(result.wait(t))
 }
 
-// call has a client read the messages, after it has made its calls, and returns the outcome.
+// call lets a client make its calls and then read the messages of the vector, and returns the
+// number of the violation, or 0.
 func (v vector) call(t *testing.T, stream *partywall.Stream, peer raw) uint32 {
 	client := NewClient(stream, nil)
 	defer client.Close()
@@ -120,8 +123,8 @@ func (v vector) call(t *testing.T, stream *partywall.Stream, peer raw) uint32 {
 	return outcomeOf(client.Err())
 }
 
-// sendAll sends the messages, and then the end. It waits for the end of the reader's direction,
-// which is a reset after a violation.
+// sendAll sends the messages of the vector, and then the end. It waits until the side that reads
+// them ends its direction, which it must do with a reset after a violation.
 func (v vector) sendAll(t *testing.T, peer raw) {
 	t.Helper()
 	for _, message := range v.messages {
@@ -156,7 +159,7 @@ func (v vector) sendAll(t *testing.T, peer raw) {
 	}
 }
 
-// outcomeOf returns the number of a violation, or 0 for a good end.
+// outcomeOf returns the number of the violation that err reports, or 0 if the stream ended well.
 func outcomeOf(err error) uint32 {
 	var e *Error
 	switch {

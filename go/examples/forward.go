@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-// Package examples has what the examples of programs over shared memory share. Each example is a
-// test that runs.
+// Package examples holds what the example programs in the folders below it have in common. Each
+// example is a test, and so is known to run.
 package examples
 
 import (
@@ -11,7 +11,8 @@ import (
 )
 
 // Forward accepts connections until the listener is closed, and carries the bytes of each to and
-// from a connection that dial makes. It puts a server that cannot be changed behind the listener.
+// from a connection that dial makes. So a server that cannot be changed is reached through the
+// listener.
 func Forward(listener net.Listener, dial func() (net.Conn, error)) error {
 	for {
 		from, err := listener.Accept()
@@ -33,7 +34,8 @@ func Forward(listener net.Listener, dial func() (net.Conn, error)) error {
 	}
 }
 
-// carry copies bytes, then their end. After an error it closes both connections.
+// carry copies the bytes of one connection to another, and then tells the other the end. After an
+// error it closes both.
 func carry(to, from net.Conn) {
 	if _, err := io.Copy(to, from); err != nil {
 		_ = to.Close()

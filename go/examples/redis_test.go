@@ -16,8 +16,8 @@ import (
 	"partywall.test/go/examples"
 )
 
-// A client of Redis connects through shared memory. The server listens on TCP, and a forwarder
-// beside it takes the streams; miniredis stands for a server here.
+// A client of Redis connects through shared memory. The server listens on TCP, and a forwarder next
+// to it accepts the client's streams. In this example miniredis takes the place of the server.
 func Example_redis() {
 	directory, err := os.MkdirTemp("", "example")
 	if err != nil {

@@ -21,13 +21,13 @@ import (
 )
 
 // frameworksVariable names the program that crates/partywall/examples/framework_peer.rs is compiled
-// to. Without it these tests are skipped.
+// to. Without this environment variable the tests of this file are skipped.
 const frameworksVariable = "PARTYWALL_RUST_FRAMEWORKS"
 
-// testTime bounds each wait of a test.
+// testTime is the longest time that a test waits for one event.
 const testTime = 60 * time.Second
 
-// configs are the configurations that each test runs with.
+// configs are the configurations with which each test of this file runs.
 var configs = map[string]partywall.Config{
 	"shared memory": {Transport: partywall.TransportSharedMemory},
 	"untrusted":     {Transport: partywall.TransportSharedMemory, Trust: partywall.TrustNobody},
@@ -45,7 +45,7 @@ func rustCommand(t *testing.T, arguments ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, program, arguments...)
 }
 
-// startAxum starts a server of axum, which ends with the test.
+// startAxum starts a server of axum in a process that ends with the test.
 func startAxum(t *testing.T, address string) *exec.Cmd {
 	t.Helper()
 	server := rustCommand(t, "axum", address)
@@ -64,7 +64,7 @@ func startAxum(t *testing.T, address string) *exec.Cmd {
 	return server
 }
 
-// kill kills a process, and waits for its end.
+// kill kills a server process, and waits for its end.
 func kill(process *exec.Cmd) {
 	_ = process.Process.Kill()
 	_ = process.Wait()
@@ -74,8 +74,8 @@ func bodyOf(size int) []byte {
 	return bytes.Repeat([]byte{byte(size), byte(size >> 8), 7, 1}, size/4+1)[:size]
 }
 
-// A client of net/http calls a server of axum. When that is killed, the request fails, and the same
-// client reaches the next server.
+// A client of net/http calls a server of axum. When the server is killed, a request fails, and the
+// same client reaches the next server.
 func TestHTTPClientCallsAxum(t *testing.T) {
 	for name, config := range configs {
 		t.Run(name, func(t *testing.T) {
@@ -104,7 +104,8 @@ func TestHTTPClientCallsAxum(t *testing.T) {
 	}
 }
 
-// mustEcho posts bodies of many sizes, several at once.
+// mustEcho posts bodies of many sizes, several at the same time, and fails the test unless the same
+// bodies come back.
 func mustEcho(t *testing.T, client *http.Client) {
 	t.Helper()
 	var group sync.WaitGroup
@@ -128,7 +129,8 @@ func mustEcho(t *testing.T, client *http.Client) {
 	group.Wait()
 }
 
-// mustRead returns a function that returns the body of a response.
+// mustRead returns a function that takes the result of a request, and returns the body or fails the
+// test.
 func mustRead(t *testing.T) func(*http.Response, error) []byte {
 	return func(response *http.Response, err error) []byte {
 		t.Helper()

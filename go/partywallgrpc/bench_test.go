@@ -31,7 +31,8 @@ func BenchmarkUnary(b *testing.B) {
 	}
 }
 
-// benchClient starts a server, and returns a client of it.
+// benchClient starts a server of the given kind in another process, and returns a gRPC client of
+// it.
 func benchClient(b *testing.B, kind string) pb.TestServiceClient {
 	path := filepath.Join(b.TempDir(), "s")
 	if kind == "partywall" {

@@ -14,13 +14,13 @@ import (
 	partywall "partywall.test/go"
 )
 
-// AuthInfo identifies the process at the other end of a connection. gRPC has it in the peer of each
-// call; [PeerFromContext] finds it there.
+// AuthInfo identifies the process at the other end of a gRPC connection. A handler gets it by
+// [PeerFromContext].
 type AuthInfo struct {
 	// CommonAuthInfo has the level PrivacyAndIntegrity if the kernel has identified the peer, and
 	// NoSecurity otherwise.
 	credentials.CommonAuthInfo
-	// Peer is the process at the other end.
+	// Peer is the process at the other end of the connection of gRPC.
 	Peer partywall.Peer
 }
 
@@ -29,15 +29,15 @@ var (
 	_ credentials.AuthorityValidator = AuthInfo{}
 )
 
-// AuthType returns "partywall".
+// AuthType returns "partywall", the name of these credentials.
 func (AuthInfo) AuthType() string { return protocol }
 
-// ValidateAuthority allows every authority. The address and the kernel identify the server.
+// ValidateAuthority allows every authority, because the address and the kernel identify the server.
 func (AuthInfo) ValidateAuthority(string) error { return nil }
 
 // NewCredentials returns credentials for servers and for clients. A connection fails if admit
 // returns an error for the peer. If admit is nil, every peer that the kernel has identified is
-// admitted; over TCP none is, because the kernel identifies no peer there.
+// admitted; over TCP no peer is admitted, because the kernel identifies none.
 func NewCredentials(admit func(partywall.Peer) error) credentials.TransportCredentials {
 	if admit == nil {
 		admit = requireCredentials
@@ -59,8 +59,8 @@ func OnlyUIDs(uids ...uint32) func(partywall.Peer) error {
 	}
 }
 
-// PeerFromContext returns the process that made the call of a handler. It reports false if the
-// connection of the call does not have the credentials of [NewCredentials].
+// PeerFromContext returns the process that made the call of a handler. The second result is false
+// if the connection of the call does not have the credentials of [NewCredentials].
 func PeerFromContext(ctx context.Context) (partywall.Peer, bool) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -70,7 +70,8 @@ func PeerFromContext(ctx context.Context) (partywall.Peer, bool) {
 	return info.Peer, ok
 }
 
-// transportCredentials exchange no bytes: the handshake of the session has identified the peer.
+// transportCredentials are gRPC credentials that exchange no bytes, because the handshake of the
+// session has already identified the peer.
 type transportCredentials struct {
 	admit      func(partywall.Peer) error
 	serverName string
@@ -129,5 +130,5 @@ func requireCredentials(p partywall.Peer) error {
 	return nil
 }
 
-// protocol is the name of these credentials.
+// protocol is the name of the credentials that [NewCredentials] returns.
 const protocol = "partywall"

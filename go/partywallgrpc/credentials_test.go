@@ -70,7 +70,8 @@ func TestClientRefusesServersOfOtherUsers(t *testing.T) {
 	}
 }
 
-// Over TCP the kernel identifies no peer. Such a peer needs a function that admits it.
+// Over TCP the kernel identifies no peer. Such a peer is admitted only by a function that the
+// application passes.
 func TestPeerWithoutCredentials(t *testing.T) {
 	listener, err := partywall.Listen("tcp:127.0.0.1:0", nil)
 	if err != nil {

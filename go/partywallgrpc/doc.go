@@ -39,7 +39,7 @@
 //
 // # Failures
 //
-// Calls under way fail with the code Unavailable when the other process dies. The same client
+// Unfinished calls fail with the code Unavailable when the other process dies. The same client
 // connects again by itself, as gRPC's backoff says, once a server listens on the address.
 //
 // # Targets

@@ -16,7 +16,7 @@ import (
 	"partywall.test/go/partywallgrpc"
 )
 
-// healthServer is the health service of gRPC, which prints who calls.
+// healthServer is the health service of gRPC. It prints which process calls.
 type healthServer struct{ *health.Server }
 
 func (s healthServer) Check(
@@ -28,7 +28,7 @@ func (s healthServer) Check(
 	return s.Server.Check(ctx, request)
 }
 
-// A server admits the processes of its own user. A client calls it.
+// A gRPC server admits the processes of its own user, and a client calls it.
 func Example() {
 	directory, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -69,7 +69,7 @@ func Example() {
 	// SERVING
 }
 
-// A client connects only to a server of the user root.
+// A client refuses servers that do not run as the user root.
 func ExampleNewClient() {
 	var dialer partywall.Dialer // one for the whole program
 	defer dialer.Close()

@@ -42,7 +42,7 @@ func TestUnaryCallsAtOnce(t *testing.T) {
 	})
 }
 
-// mustCall makes a call, and returns the number of the process that answered.
+// mustCall makes a call, and returns the process id that the answer states.
 func mustCall(
 	t *testing.T, ctx context.Context, client pb.TestServiceClient, sent *pb.Payload,
 	options ...grpc.CallOption,
@@ -129,7 +129,7 @@ func TestBidirectionalStream(t *testing.T) {
 type duplexStream = grpc.BidiStreamingClient[
 	pb.StreamingOutputCallRequest, pb.StreamingOutputCallResponse]
 
-// exchange sends a payload on the stream, and waits for its return.
+// exchange sends a payload on the stream, and waits until the server has sent it back.
 func exchange(t *testing.T, stream duplexStream, sent *pb.Payload) {
 	t.Helper()
 	if err := stream.Send(&pb.StreamingOutputCallRequest{Payload: sent}); err != nil {
@@ -178,8 +178,8 @@ func TestDeadlineEndsACall(t *testing.T) {
 	})
 }
 
-// A call under way fails with Unavailable when the server is killed. The same client reaches the
-// next server on the address.
+// When the server is killed during a call, the call fails with Unavailable. The same client reaches
+// the next server on the address.
 func TestKilledServerIsUnavailable(t *testing.T) {
 	eachTransport(t, func(t *testing.T, s *serverProcess) {
 		client := s.client(t)

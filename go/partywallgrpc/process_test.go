@@ -23,18 +23,19 @@ import (
 	"partywall.test/go/partywallgrpc"
 )
 
-// Environment variables of the process that serves: its address, its transport, and whether it
-// admits only another user than this one.
+// Environment variables of the server process of a test: its address, its transport, and whether it
+// admits only users other than this one.
 const (
 	addressVariable   = "PARTYWALL_TEST_GRPC_ADDRESS"
 	transportVariable = "PARTYWALL_TEST_GRPC_TRANSPORT"
 	denyVariable      = "PARTYWALL_TEST_GRPC_DENY"
 )
 
-// plainPrefix begins the address of a server that listens on a Unix socket of package net.
+// plainPrefix is the beginning of the address of a server that listens on a Unix socket of package
+// net.
 const plainPrefix = "plain:"
 
-// testTime bounds each wait of a test.
+// testTime is the longest time that a test waits for one event.
 const testTime = 30 * time.Second
 
 func TestMain(m *testing.M) {
@@ -45,8 +46,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve is the other process of a test. It writes a line to its output when it listens, and one for
-// each event of its calls.
+// serve is what the server process of a test does. It writes a line to its output when it listens,
+// and a line for each event of its calls.
 func serve(address string) error {
 	admit := partywallgrpc.OnlyUIDs(uint32(os.Geteuid()))
 	if os.Getenv(denyVariable) != "" {
@@ -70,7 +71,7 @@ func serve(address string) error {
 	return server.Serve(listener)
 }
 
-// transports are the configurations that each test runs with.
+// transports are the configurations with which each test runs.
 var transports = map[string]*partywall.Config{
 	"shared memory": {Transport: partywall.TransportSharedMemory},
 	"untrusted": {
@@ -79,7 +80,7 @@ var transports = map[string]*partywall.Config{
 	"socket": {Transport: partywall.TransportSocket},
 }
 
-// eachTransport runs a test with a process that serves, for each transport.
+// eachTransport runs a test once for each transport, with a server in another process.
 func eachTransport(t *testing.T, test func(*testing.T, *serverProcess)) {
 	for name := range transports {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +90,7 @@ func eachTransport(t *testing.T, test func(*testing.T, *serverProcess)) {
 	}
 }
 
-// A serverProcess is a process that serves.
+// A serverProcess is a process in which a server of the test runs.
 type serverProcess struct {
 	*exec.Cmd
 	address, transport string
@@ -115,7 +116,8 @@ func startServer(t testing.TB, address, transport, deny string) *serverProcess {
 	return s
 }
 
-// mustReport waits for the next event of the server.
+// mustReport waits for the next event that the server process reports, and fails the test unless
+// the event is want.
 func (s *serverProcess) mustReport(t testing.TB, want string) {
 	t.Helper()
 	deadline := time.AfterFunc(testTime, func() { _ = s.Process.Kill() })
@@ -125,13 +127,14 @@ func (s *serverProcess) mustReport(t testing.TB, want string) {
 	}
 }
 
-// kill kills the process, and waits for its end.
+// kill kills the server process, and waits for its end.
 func (s *serverProcess) kill() {
 	_ = s.Process.Kill()
 	_ = s.Wait()
 }
 
-// client returns a client of the server, with a dialer of its own, that connects again soon.
+// client returns a client of the server process, with a dialer of its own. After a failure the
+// client connects again without a long pause.
 func (s *serverProcess) client(t testing.TB, options ...grpc.DialOption) pb.TestServiceClient {
 	t.Helper()
 	dialer := &partywall.Dialer{Config: *transports[s.transport]}

@@ -22,7 +22,7 @@ import (
 )
 
 // frameworksVariable names the program that crates/partywall/examples/framework_peer.rs is compiled
-// to. Without it these tests are skipped.
+// to. Without this environment variable the tests of this file are skipped.
 const frameworksVariable = "PARTYWALL_RUST_FRAMEWORKS"
 
 func rustCommand(t *testing.T, arguments ...string) *exec.Cmd {
@@ -36,7 +36,7 @@ func rustCommand(t *testing.T, arguments ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, program, arguments...)
 }
 
-// startTonic starts a server of tonic, which ends with the test.
+// startTonic starts a server of tonic in a process that ends with the test.
 func startTonic(t *testing.T, address, transport string) *serverProcess {
 	t.Helper()
 	s := &serverProcess{Cmd: rustCommand(t, "tonic", address), address: address, transport: transport}
@@ -54,8 +54,8 @@ func startTonic(t *testing.T, address, transport string) *serverProcess {
 	return s
 }
 
-// A client of gRPC-go calls a server of tonic. When that is killed, calls fail with Unavailable,
-// and the same client reaches the next server.
+// A client of gRPC-go calls a server of tonic. When the server is killed, calls fail with
+// Unavailable, and the same client reaches the next server.
 func TestClientCallsTonic(t *testing.T) {
 	for transport := range transports {
 		t.Run(transport, func(t *testing.T) {
@@ -120,7 +120,8 @@ func mustCallTonic(t *testing.T, client pb.TestServiceClient) {
 	}
 }
 
-// mustStreamTonic checks a stream of responses, and one of requests.
+// mustStreamTonic makes a call with a stream of responses, and a call with a stream of requests,
+// and checks both.
 func mustStreamTonic(t *testing.T, client pb.TestServiceClient) {
 	t.Helper()
 	request := &pb.StreamingOutputCallRequest{}
@@ -160,8 +161,8 @@ func mustStreamTonic(t *testing.T, client pb.TestServiceClient) {
 	}
 }
 
-// A call that is cancelled, or whose deadline passes, ends at a server of tonic. The connection
-// goes on.
+// A client of gRPC-go cancels a call, or lets its deadline pass. The call ends at the server of
+// tonic, and the connection goes on.
 func TestTonicSeesCallsGivenUp(t *testing.T) {
 	for transport := range transports {
 		t.Run(transport, func(t *testing.T) {
@@ -184,7 +185,7 @@ func TestTonicSeesCallsGivenUp(t *testing.T) {
 			late, cancel := context.WithTimeout(testContext(t), 500*time.Millisecond)
 			defer cancel()
 			_, err := client.UnaryCall(late, &pb.SimpleRequest{ResponseSize: waitSize})
-			// tonic reports a deadline that it notices first as Canceled.
+			// If tonic notices the deadline before the client does, it reports the code Canceled.
 			isOfTonic := strings.Contains(status.Convert(err).Message(), "Timeout expired")
 			if status.Code(err) != codes.DeadlineExceeded && !isOfTonic {
 				t.Errorf("a call ends after its deadline with %v", err)
@@ -218,7 +219,8 @@ func TestTonicGivesCallsUp(t *testing.T) {
 	})
 }
 
-// A client of tonic fails with Unavailable while its server is dead, and reaches the next one.
+// While the server is dead, calls of a client of tonic fail with Unavailable. The same client
+// reaches the next server.
 func TestTonicSurvivesKilledServer(t *testing.T) {
 	eachTransport(t, func(t *testing.T, s *serverProcess) {
 		client := &serverProcess{Cmd: rustCommand(t, "survive", s.address)}
@@ -244,7 +246,7 @@ func TestTonicSurvivesKilledServer(t *testing.T) {
 	})
 }
 
-// A client of tonic calls a server of gRPC-go, which knows the client's process.
+// A client of tonic calls a server of gRPC-go, and the server knows the client's process.
 func TestTonicCallsServer(t *testing.T) {
 	eachTransport(t, func(t *testing.T, s *serverProcess) {
 		if output, err := rustCommand(t, "call-tonic", s.address).CombinedOutput(); err != nil {

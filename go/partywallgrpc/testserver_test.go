@@ -18,14 +18,16 @@ import (
 	"partywall.test/go/partywallgrpc"
 )
 
-// testServer is the service of gRPC's own tests, with what the tests of this package need.
+// testServer implements the service of gRPC's own tests, as far as the tests of this package need
+// it.
 type testServer struct {
 	pb.UnimplementedTestServiceServer
 	events io.Writer // one line for each thing that happened
 }
 
-// UnaryCall answers with the bytes of the request, the identity of the caller and the number of its
-// own process. A request of the size waitSize is not answered: the call waits until it is canceled.
+// UnaryCall answers with the bytes of the request, the identity of the caller, and the process id
+// of the server. A request that asks for waitSize bytes is not answered: its handler waits until
+// the call is canceled.
 func (s testServer) UnaryCall(
 	ctx context.Context, request *pb.SimpleRequest,
 ) (*pb.SimpleResponse, error) {
@@ -104,12 +106,12 @@ func (s testServer) FullDuplexCall(
 	}
 }
 
-// outputOf is the response number i of StreamingOutputCall.
+// outputOf returns response number i of the call StreamingOutputCall.
 func outputOf(i, size int) *pb.StreamingOutputCallResponse {
 	return &pb.StreamingOutputCallResponse{Payload: payload(i, size)}
 }
 
-// payload has bytes that depend on the number.
+// payload returns size bytes that depend on the number.
 func payload(number, size int) *pb.Payload {
 	body := make([]byte, size)
 	for i := range body {
@@ -118,7 +120,8 @@ func payload(number, size int) *pb.Payload {
 	return &pb.Payload{Body: body}
 }
 
-// waitSize is the size of a response that never comes.
+// waitSize is the size that a request asks for if its handler is to wait for ever instead of
+// answering.
 const waitSize = -1
 
 func identity(p partywall.Peer) string {

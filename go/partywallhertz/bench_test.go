@@ -42,7 +42,8 @@ func BenchmarkPost(b *testing.B) {
 	}
 }
 
-// benchClient starts a server, and returns a client of it.
+// benchClient starts a server of the given kind in another process, and returns a client of Hertz
+// for it.
 func benchClient(b *testing.B, kind string) *client.Client {
 	path := filepath.Join(b.TempDir(), "s")
 	if kind == "partywall" {
@@ -58,7 +59,7 @@ func benchClient(b *testing.B, kind string) *client.Client {
 	return c
 }
 
-// A plainDialer connects to a Unix socket by package net.
+// A plainDialer is a Hertz dialer that connects to a Unix socket of package net.
 type plainDialer struct {
 	network.Dialer
 	path string

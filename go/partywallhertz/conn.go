@@ -24,8 +24,8 @@ import (
 //	out   chunks in the order of writing; the last one may have room
 //
 // A slice that Peek has returned stays valid until Release: a buffer that is too small is replaced,
-// and never moved. So does one of Malloc until Flush. As with other connections of Hertz, one
-// goroutine at a time reads, and one writes.
+// and never moved. A slice that Malloc has returned stays valid until Flush. As with other
+// connections of Hertz, one goroutine at a time reads, and one writes.
 type conn struct {
 	net.Conn
 	in      []byte
@@ -46,8 +46,8 @@ func newConn(c net.Conn) *conn { return &conn{Conn: c} }
 // Len returns the number of bytes that can be read without waiting.
 func (c *conn) Len() int { return len(c.in) - c.read }
 
-// Peek returns the next n bytes, which stay unread. If there are fewer before the end, it returns
-// those and the error that ended them.
+// Peek returns the next n bytes, which stay unread. If fewer bytes come before the end, Peek
+// returns them together with the error that ended the connection.
 func (c *conn) Peek(n int) ([]byte, error) {
 	for c.Len() < n {
 		if c.readErr != nil {
@@ -60,10 +60,11 @@ func (c *conn) Peek(n int) ([]byte, error) {
 	return c.in[c.read : c.read+n : c.read+n], nil
 }
 
-// fill reads once, into a buffer that has room for n unread bytes.
+// fill reads from the connection once, into a buffer that has room for n unread bytes.
 func (c *conn) fill(n int) {
 	if cap(c.in)-c.read < n {
-		// There is room for the header of the next message, too, whose body then fits as well.
+		// The new buffer also has room for the header of the next message, so that the body of that
+		// message fits as well.
 		larger := make([]byte, c.Len(), max(n, 2*c.Len())+bufferBytes)
 		copy(larger, c.in[c.read:])
 		c.in, c.read = larger, 0
@@ -73,7 +74,7 @@ func (c *conn) fill(n int) {
 	c.readErr = plainReset(err)
 }
 
-// Skip drops the next n bytes, which Peek has returned before.
+// Skip drops the next n bytes, which a call of Peek must have returned before.
 func (c *conn) Skip(n int) error {
 	if c.Len() < n {
 		return fmt.Errorf("partywallhertz: %d bytes to skip, of %d", n, c.Len())
@@ -82,7 +83,8 @@ func (c *conn) Skip(n int) error {
 	return nil
 }
 
-// Release makes the slices of Peek invalid, and frees a large buffer that is read.
+// Release makes the slices that Peek has returned invalid. A large buffer whose bytes were all read
+// is freed.
 func (c *conn) Release() error {
 	if c.Len() > 0 {
 		return nil
@@ -95,7 +97,7 @@ func (c *conn) Release() error {
 	return nil
 }
 
-// ReadByte reads one byte.
+// ReadByte reads one byte of the connection.
 func (c *conn) ReadByte() (byte, error) {
 	b, err := c.Peek(1)
 	if err != nil {
@@ -105,7 +107,7 @@ func (c *conn) ReadByte() (byte, error) {
 	return b[0], nil
 }
 
-// ReadBinary reads n bytes into a new slice.
+// ReadBinary reads n bytes of the connection into a new slice.
 func (c *conn) ReadBinary(n int) ([]byte, error) {
 	b, err := c.Peek(n)
 	if err != nil {
@@ -115,7 +117,7 @@ func (c *conn) ReadBinary(n int) ([]byte, error) {
 	return append(make([]byte, 0, n), b...), nil
 }
 
-// Read reads what the buffer has, and otherwise what the connection has.
+// Read returns unread bytes of the buffer, or reads from the connection if the buffer has none.
 func (c *conn) Read(b []byte) (int, error) {
 	if c.Len() == 0 {
 		if err := c.readErr; err != nil {
@@ -145,7 +147,7 @@ func (c *conn) Malloc(n int) ([]byte, error) {
 	return c.out[last][start : start+n : start+n], nil
 }
 
-// newChunk returns a chunk with room for n bytes.
+// newChunk returns a chunk, a buffer for outgoing bytes, with room for n bytes.
 func (c *conn) newChunk(n int) []byte {
 	if c.isUsed || n > bufferBytes {
 		return make([]byte, 0, max(n, bufferBytes))
@@ -157,7 +159,7 @@ func (c *conn) newChunk(n int) []byte {
 	return c.first
 }
 
-// WriteBinary has b sent by the next Flush. Until then b must not be changed.
+// WriteBinary makes the next Flush send the bytes b. Until then b must not be changed.
 func (c *conn) WriteBinary(b []byte) (int, error) {
 	if len(b) < bufferBytes {
 		room, err := c.Malloc(len(b))
@@ -167,7 +169,8 @@ func (c *conn) WriteBinary(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Flush sends what was written. After an error the rest is dropped.
+// Flush sends the bytes that were written to the buffers. After an error the remaining bytes are
+// dropped.
 func (c *conn) Flush() error {
 	defer c.forget()
 	if gatherer, ok := c.Conn.(bufferWriter); ok && len(c.out) > 1 {
@@ -182,20 +185,21 @@ func (c *conn) Flush() error {
 	return nil
 }
 
-// forget drops the chunks, and keeps the memory of the first one.
+// forget drops the buffers of outgoing bytes, except that it keeps the memory of the first.
 func (c *conn) forget() {
 	clear(c.out)
 	c.out, c.isUsed = c.out[:0], false
 }
 
-// A bufferWriter is a stream: it sends header and body together.
+// A bufferWriter writes several buffers in one call. A stream is one, and so sends header and body
+// together.
 type bufferWriter interface {
 	WriteBuffers(buffers ...[]byte) (int64, error)
 }
 
 var _ bufferWriter = (*partywall.Stream)(nil)
 
-// Write sends what was written before, and b.
+// Write sends the bytes that were written to the buffers before, and then b.
 func (c *conn) Write(b []byte) (int, error) {
 	if err := c.Flush(); err != nil {
 		return 0, err
@@ -203,13 +207,13 @@ func (c *conn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// SetReadTimeout bounds the reading from now on; 0 is no bound.
+// SetReadTimeout sets the longest time for reading from now on. 0 means that there is no bound.
 func (c *conn) SetReadTimeout(t time.Duration) error { return c.SetReadDeadline(deadline(t)) }
 
-// SetWriteTimeout bounds the writing from now on; 0 is no bound.
+// SetWriteTimeout sets the longest time for writing from now on. 0 means that there is no bound.
 func (c *conn) SetWriteTimeout(t time.Duration) error { return c.SetWriteDeadline(deadline(t)) }
 
-// ToHertzError returns the error of Hertz for one of this connection.
+// ToHertzError returns the error of Hertz that corresponds to an error of this connection.
 func (*conn) ToHertzError(err error) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -227,8 +231,8 @@ func deadline(t time.Duration) time.Time {
 	return time.Now().Add(t)
 }
 
-// plainReset returns syscall.ECONNRESET for each error that wraps it. Hertz compares it with "==",
-// to send a request again on which a pooled connection has ended.
+// plainReset returns syscall.ECONNRESET for each error that wraps it. Hertz compares errors with
+// "==" when it decides whether to send a request again because a pooled connection has ended.
 func plainReset(err error) error {
 	if err != nil && err != io.EOF && errors.Is(err, syscall.ECONNRESET) {
 		return syscall.ECONNRESET
@@ -237,8 +241,10 @@ func plainReset(err error) error {
 }
 
 const (
-	// bufferBytes is the size of a new buffer. Longer slices are sent from where they are.
+	// bufferBytes is the size in bytes of a new buffer. Longer slices are sent from the caller's
+	// memory without a copy.
 	bufferBytes = 4096
-	// keptBytes is the largest buffer that is kept for the next response.
+	// keptBytes is the size in bytes of the largest buffer that a connection keeps for the next
+	// response.
 	keptBytes = 512 << 10
 )

@@ -15,8 +15,8 @@ import (
 	hertz "github.com/cloudwego/hertz/pkg/common/errors"
 )
 
-// A script is a connection whose reads return the given parts, then the error, and which keeps what
-// is written.
+// A script is a connection whose reads return the given parts, and then the given error. It keeps
+// the bytes that are written.
 type script struct {
 	net.Conn
 	parts   [][]byte
@@ -37,7 +37,7 @@ func (s *script) Read(b []byte) (int, error) {
 
 func (s *script) Write(b []byte) (int, error) { return s.written.Write(b) }
 
-// counted returns n bytes that count from first.
+// counted returns n bytes, the values of which count upwards from first.
 func counted(first, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -144,8 +144,8 @@ func TestFlushSendsInOrder(t *testing.T) {
 	}
 }
 
-// The caller's memory is not written after a Flush, and another buffer is made for each message at
-// most once.
+// The buffers of a connection are used again for the next message: at most one buffer is made for
+// each message. After a Flush, memory of the caller is not written.
 func TestBuffersOfOneMessageAreUsedForTheNext(t *testing.T) {
 	s := &script{}
 	c := newConn(s)
@@ -170,7 +170,8 @@ func TestBuffersOfOneMessageAreUsedForTheNext(t *testing.T) {
 	if !bytes.Equal(own, counted(1, bufferBytes)) {
 		t.Error("a later message is written over the caller's bytes")
 	}
-	// A response has a header and a body, and the next one fits where the first one was.
+	// The next response has a header and a body, and fits into the buffers of the response before
+	// it.
 	message := counted(2, 100+65_536)
 	read := func() {
 		s.parts = [][]byte{message}

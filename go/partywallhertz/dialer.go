@@ -14,7 +14,7 @@ import (
 	partywall "partywall.test/go"
 )
 
-// NewDialer returns a dialer for clients of Hertz that connects to the listener at the address,
+// NewDialer returns a dialer for clients of Hertz. It connects to the listener at the address,
 // whatever the host of a request is. The caller closes the partywall.Dialer after its clients.
 func NewDialer(dialer *partywall.Dialer, address string) network.Dialer {
 	return &addressDialer{dialer, address}
@@ -25,7 +25,8 @@ type addressDialer struct {
 	address string
 }
 
-// DialConnection opens a stream to the address. It fails if there is a configuration of TLS.
+// DialConnection opens a stream to the address of the dialer. It fails if a configuration of TLS is
+// given.
 func (d *addressDialer) DialConnection(
 	name, host string, timeout time.Duration, config *tls.Config,
 ) (network.Conn, error) {
@@ -36,7 +37,8 @@ func (d *addressDialer) DialConnection(
 	return newConn(stream), nil
 }
 
-// DialTimeout is DialConnection without a buffer. A timeout of 0 is none.
+// DialTimeout opens a stream to the address of the dialer, without the buffers of Hertz. A timeout
+// of 0 means that there is none.
 func (d *addressDialer) DialTimeout(
 	name, _ string, timeout time.Duration, config *tls.Config,
 ) (net.Conn, error) {

@@ -29,6 +29,7 @@
 // the client connects to the dialer's address. URLs of https fail, because there is no TLS over
 // shared memory.
 //
-// Where a pooled connection has ended, Hertz sends a GET again on a new one, and other requests if
-// RetryIf of the client allows it. So the same client reaches the next server on the address.
+// If a pooled connection has ended, Hertz sends a GET again on a new connection, and other requests
+// if RetryIf of the client allows it. So after a restart of the server, the same client reaches the
+// new one.
 package partywallhertz

@@ -30,16 +30,17 @@ import (
 	partywall "partywall.test/go"
 )
 
-// Environment variables of the process that serves: its address and its transport.
+// Environment variables of the server process of a test: its address and its transport.
 const (
 	addressVariable   = "PARTYWALL_TEST_HERTZ_ADDRESS"
 	transportVariable = "PARTYWALL_TEST_HERTZ_TRANSPORT"
 )
 
-// plainPrefix begins the address of a server that listens on a Unix socket of package net.
+// plainPrefix is the beginning of the address of a server that listens on a Unix socket of package
+// net.
 const plainPrefix = "plain:"
 
-// testTime bounds each wait of a test.
+// testTime is the longest time that a test waits for one event.
 const testTime = 30 * time.Second
 
 func TestMain(m *testing.M) {
@@ -51,7 +52,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// transports are the configurations that each test runs with.
+// transports are the configurations with which each test runs.
 var transports = map[string]*partywall.Config{
 	"shared memory": {Transport: partywall.TransportSharedMemory},
 	"untrusted": {
@@ -60,8 +61,8 @@ var transports = map[string]*partywall.Config{
 	"socket": {Transport: partywall.TransportSocket},
 }
 
-// newServer returns a server with the routes of the tests. It calls events for each request that
-// waits.
+// newServer returns a server with the routes that the tests request. It calls the function events
+// for each request whose handler waits.
 func newServer(options []config.Option, events func(string)) *server.Hertz {
 	options = append(options, server.WithMaxRequestBodySize(64<<20),
 		server.WithExitWaitTime(testTime))
@@ -83,7 +84,7 @@ func newServer(options []config.Option, events func(string)) *server.Hertz {
 	return h
 }
 
-// serve is the other process of a test. It writes a line to its output for each event.
+// serve is what the server process of a test does. It writes a line to its output for each event.
 func serve(address string) error {
 	options, err := serverOptions(address)
 	if err != nil {
@@ -94,7 +95,8 @@ func serve(address string) error {
 	return h.Engine.Run()
 }
 
-// serverOptions listens on the address, by package net if it begins with plainPrefix.
+// serverOptions listens on the address, and returns the options of a server for this listener. If
+// the address begins with plainPrefix, the listener is one of package net.
 func serverOptions(address string) ([]config.Option, error) {
 	if path, ok := strings.CutPrefix(address, plainPrefix); ok {
 		listener, err := net.Listen("unix", path)
@@ -113,7 +115,7 @@ func serverOptions(address string) ([]config.Option, error) {
 	return ServerOptions(listener), nil
 }
 
-// A serverProcess is a process that serves.
+// A serverProcess is a process in which a server of the test runs.
 type serverProcess struct {
 	*exec.Cmd
 	address, transport string
@@ -138,7 +140,8 @@ func startServer(t testing.TB, address, transport string) *serverProcess {
 	return s
 }
 
-// mustReport waits for the next event of the server.
+// mustReport waits for the next event that the server process reports, and fails the test unless
+// the event is want.
 func (s *serverProcess) mustReport(t testing.TB, want string) {
 	t.Helper()
 	deadline := time.AfterFunc(testTime, func() { _ = s.Process.Kill() })
@@ -148,13 +151,13 @@ func (s *serverProcess) mustReport(t testing.TB, want string) {
 	}
 }
 
-// kill kills the process, and waits for its end.
+// kill kills the server process, and waits for its end.
 func (s *serverProcess) kill() {
 	_ = s.Process.Kill()
 	_ = s.Wait()
 }
 
-// eachTransport runs a test with a process that serves, for each transport.
+// eachTransport runs a test once for each transport, with a server in another process.
 func eachTransport(t *testing.T, test func(*testing.T, *serverProcess)) {
 	for name := range transports {
 		t.Run(name, func(t *testing.T) {
@@ -163,7 +166,7 @@ func eachTransport(t *testing.T, test func(*testing.T, *serverProcess)) {
 	}
 }
 
-// newClient returns a client of the listener at the address.
+// newClient returns a client of Hertz for the listener at the address.
 func newClient(
 	t testing.TB, address string, c *partywall.Config, options ...config.ClientOption,
 ) *client.Client {
@@ -186,7 +189,7 @@ func (s *serverProcess) client(t *testing.T, options ...config.ClientOption) *cl
 	return newClient(t, s.address, transports[s.transport], options...)
 }
 
-// mustPost posts a body, and compares what comes back.
+// mustPost posts a body, and fails the test unless the same body comes back.
 func mustPost(t *testing.T, c *client.Client, body []byte) {
 	t.Helper()
 	request, response := protocol.AcquireRequest(), protocol.AcquireResponse()
@@ -203,7 +206,7 @@ func mustPost(t *testing.T, c *client.Client, body []byte) {
 	}
 }
 
-// mustGet returns the body of a path.
+// mustGet requests a path, and returns the body of the response.
 func mustGet(t *testing.T, c *client.Client, path string) string {
 	t.Helper()
 	status, body, err := c.GetTimeout(context.Background(), nil, "http://app"+path, testTime)
@@ -267,8 +270,8 @@ func TestTimeoutOfReading(t *testing.T) {
 	})
 }
 
-// A request under way fails when the server is killed. The same client, whose pool has connections
-// of the dead server, reaches the next one on the address.
+// When the server is killed during a request, the request fails. The same client, whose pool has
+// connections to the dead server, reaches the next server on the address.
 func TestKilledServer(t *testing.T) {
 	eachTransport(t, func(t *testing.T, s *serverProcess) {
 		c := s.client(t)

@@ -13,8 +13,8 @@ import (
 	partywall "partywall.test/go"
 )
 
-// ServerOptions returns the options of a server that serves the listener. The default transporter
-// of Hertz needs the descriptor of a socket, so they choose the standard one.
+// ServerOptions returns the options of a Hertz server that serves the listener. They choose the
+// standard transporter of Hertz, because the default one needs the descriptor of a socket.
 func ServerOptions(listener *partywall.Listener) []config.Option {
 	return []config.Option{
 		server.WithListener(listener),
@@ -24,13 +24,15 @@ func ServerOptions(listener *partywall.Listener) []config.Option {
 }
 
 // PeerFromContext returns the process that made the request of a handler, as the kernel has
-// verified it. It reports false if the server does not have the options of [ServerOptions].
+// verified it. The second result is false if the server does not have the options of
+// [ServerOptions].
 func PeerFromContext(ctx context.Context) (partywall.Peer, bool) {
 	peer, ok := ctx.Value(peerKey{}).(partywall.Peer)
 	return peer, ok
 }
 
-// withPeer returns the context of the requests of a connection.
+// withPeer returns the context for the requests of a connection. The context holds the peer, which
+// [PeerFromContext] returns.
 func withPeer(conn net.Conn) context.Context {
 	stream, ok := conn.(*partywall.Stream)
 	if !ok {
@@ -39,5 +41,5 @@ func withPeer(conn net.Conn) context.Context {
 	return context.WithValue(context.Background(), peerKey{}, stream.Peer())
 }
 
-// peerKey is the key of the peer in the context of a request.
+// peerKey is the key under which the context of a request holds the peer.
 type peerKey struct{}

@@ -14,9 +14,9 @@ import (
 	partywall "partywall.test/go"
 )
 
-// Calls to another process, one after the other on a long connection: over shared memory, and over
-// a Unix socket by the same handlers of package gonet and by those of netpoll, which are Kitex's
-// default.
+// Calls to another process, one after the other on a long connection: over shared memory with the
+// handlers of package gonet, and over a Unix socket with these handlers and with those of netpoll,
+// which Kitex uses by default.
 func BenchmarkCall(b *testing.B) {
 	for _, size := range []int{64, 65_536} {
 		for _, over := range []string{"shared memory", "Unix socket", "netpoll"} {

@@ -15,9 +15,9 @@ import (
 	partywall "partywall.test/go"
 )
 
-// ClientOptions returns the options of a client that calls the listeners at the addresses, such as
-// "unix:/run/app.sock". Without an address, the client needs a resolver. The caller closes the
-// dialer after its clients.
+// ClientOptions returns the options of a Kitex client that calls the listeners at the addresses,
+// such as "unix:/run/app.sock". Without an address, the client needs a resolver. The caller closes
+// the dialer after its clients.
 func ClientOptions(dialer *partywall.Dialer, addresses ...string) []client.Option {
 	options := []client.Option{
 		client.WithDialer(NewDialer(dialer)),
@@ -29,13 +29,14 @@ func ClientOptions(dialer *partywall.Dialer, addresses ...string) []client.Optio
 	return options
 }
 
-// NewDialer returns the dialer of [ClientOptions]. An address that a resolver gives is one that
-// partywall.ParseAddr reads, or the rest of one after the network: "/run/app.sock" of "unix".
+// NewDialer returns the Kitex dialer that [ClientOptions] uses. An address that a resolver gives is
+// in the form that partywall.ParseAddr reads, such as "unix:/run/app.sock", or a network and the
+// rest of that form: "unix" and "/run/app.sock".
 func NewDialer(dialer *partywall.Dialer) remote.Dialer { return kitexDialer{dialer} }
 
 type kitexDialer struct{ dialer *partywall.Dialer }
 
-// DialTimeout opens a stream to the address. A timeout of 0 is none.
+// DialTimeout opens a stream to the address. A timeout of 0 means that there is none.
 func (d kitexDialer) DialTimeout(
 	network, address string, timeout time.Duration,
 ) (net.Conn, error) {
@@ -55,10 +56,11 @@ func (d kitexDialer) DialTimeout(
 	return newClientConn(c.(*partywall.Stream), network), nil
 }
 
-// A clientConn is a stream with the buffers that Kitex reads and writes.
+// A clientConn is the connection of a Kitex client: a stream with the buffers that Kitex reads and
+// writes.
 //
-// Close leaves the buffers to the garbage collector: with gRPC, another goroutine may read at that
-// moment, and a released buffer has a new owner.
+// Close does not return the buffers to the pool of Kitex, where they could get a new owner: with
+// gRPC, another goroutine may still read at that moment. The garbage collector frees them.
 type clientConn struct {
 	net.Conn
 	stream  *partywall.Stream // the Conn
@@ -76,27 +78,28 @@ func newClientConn(stream *partywall.Stream, network string) *clientConn {
 	}
 }
 
-// Reader returns the buffer of unread bytes.
+// Reader returns the buffer of received bytes that are unread.
 func (c *clientConn) Reader() *bufiox.DefaultReader { return c.in }
 
 // Writer returns the buffer of bytes that the next Flush sends.
 func (c *clientConn) Writer() *bufiox.DefaultWriter { return c.out }
 
-// Read reads what the buffer has, and otherwise what the stream has.
+// Read returns unread bytes of the buffer, or reads from the stream if the buffer has none.
 func (c *clientConn) Read(b []byte) (int, error) { return c.in.Read(b) }
 
-// IsActive reports whether the stream and its session still take requests. They do not once the
-// server has closed the stream or has died, or while it goes away. A pool of long connections drops
-// such a stream before the next call.
+// IsActive reports whether the stream and its session still take requests. The result is false once
+// the server has closed the stream, has died, or has asked for no more streams. A pool of long
+// connections drops such a stream before the next call.
 func (c *clientConn) IsActive() bool {
 	return c.stream.SendErr() == nil && !c.stream.Session().IsGoingAway()
 }
 
-// RemoteAddr returns the address of the listener, under the network with which Kitex has dialed. A
-// pool of long connections keeps a connection under that network, and closes one of another.
+// RemoteAddr returns the address of the listener, with the network that Kitex passed when it
+// dialed. A pool of long connections finds a connection by this network, and closes connections of
+// another network.
 func (c *clientConn) RemoteAddr() net.Addr { return &c.address }
 
-// A dialedAddr is the address of a listener, with the network of a dialer of Kitex.
+// A dialedAddr is the address of a listener, with the network that Kitex has passed to the dialer.
 type dialedAddr struct {
 	net.Addr
 	network string

@@ -25,5 +25,5 @@
 // not carried: a client of v0.16.3 dials them with netpoll, whatever its dialer is.
 //
 // Kitex makes a connection for each call, unless client.WithLongConnection keeps them. Either way
-// one session carries them, and opening a stream takes no round trip.
+// the connections are streams of one session, and opening a stream takes no round trip.
 package partywallkitex

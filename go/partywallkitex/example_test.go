@@ -16,8 +16,8 @@ import (
 	"partywall.test/go/partywallkitex"
 )
 
-// A service without generated code, whose requests and answers are bytes. Generated code takes the
-// same options.
+// A Kitex service without generated code: its requests and answers are plain bytes. Services with
+// generated code take the same options.
 func Example() {
 	directory, err := os.MkdirTemp("", "example")
 	if err != nil {

@@ -17,11 +17,11 @@ import (
 	partywall "partywall.test/go"
 )
 
-// A grpcHandlerFactory makes handlers of connections that begin with the preface of HTTP/2. Those
-// of Kitex look for the preface in the buffers of netpoll alone.
+// A grpcHandlerFactory makes handlers for connections that begin with the preface of HTTP/2. It
+// replaces the handlers of Kitex, which can only find the preface in the buffers of netpoll.
 type grpcHandlerFactory struct{}
 
-// NewTransHandler returns a handler for a server.
+// NewTransHandler returns the handler of a server's gRPC connections, as Kitex asks for.
 func (grpcHandlerFactory) NewTransHandler(
 	option *remote.ServerOption,
 ) (remote.ServerTransHandler, error) {
@@ -40,7 +40,7 @@ var (
 	_ remote.GracefulShutdown       = grpcHandler{}
 )
 
-// ProtocolMatch returns an error if the connection does not begin with the preface of HTTP/2.
+// ProtocolMatch returns an error unless the connection begins with the preface of HTTP/2.
 func (grpcHandler) ProtocolMatch(_ context.Context, conn net.Conn) error {
 	buffered, ok := conn.(interface{ Reader() *bufiox.DefaultReader })
 	if !ok {
@@ -56,7 +56,8 @@ func (grpcHandler) ProtocolMatch(_ context.Context, conn net.Conn) error {
 	return nil
 }
 
-// OnActive starts gRPC on the connection, without its Close.
+// OnActive starts gRPC on a new connection. gRPC gets the connection as a grpcConn, whose Close
+// does not release the buffer.
 func (h grpcHandler) OnActive(ctx context.Context, conn net.Conn) (context.Context, error) {
 	address, ok := conn.RemoteAddr().(streamAddr)
 	if !ok {
@@ -65,21 +66,22 @@ func (h grpcHandler) OnActive(ctx context.Context, conn net.Conn) (context.Conte
 	return h.ServerTransHandler.OnActive(ctx, grpcConn{conn, address.stream})
 }
 
-// OnRead serves the connection until it ends, and then frees its transport. The server of package
-// gonet does not say when a connection ends.
+// OnRead serves the connection with gRPC until it ends, and then frees the state of gRPC for it.
+// That is done here because the server of package gonet does not say when a connection ends.
 func (h grpcHandler) OnRead(ctx context.Context, conn net.Conn) error {
 	defer h.OnInactive(ctx, conn)
 	return h.ServerTransHandler.OnRead(ctx, conn)
 }
 
-// SetInvokeHandleFunc sets the function that runs the middlewares and the method.
+// SetInvokeHandleFunc sets the function with which Kitex runs its middlewares and the method of a
+// call.
 func (h grpcHandler) SetInvokeHandleFunc(call endpoint.Endpoint) {
 	if setter, ok := h.ServerTransHandler.(remote.InvokeHandleFuncSetter); ok {
 		setter.SetInvokeHandleFunc(call)
 	}
 }
 
-// GracefulShutdown asks the clients for no more calls.
+// GracefulShutdown asks the clients to make no more calls.
 func (h grpcHandler) GracefulShutdown(ctx context.Context) error {
 	if handler, ok := h.ServerTransHandler.(remote.GracefulShutdown); ok {
 		return handler.GracefulShutdown(ctx)
@@ -87,19 +89,20 @@ func (h grpcHandler) GracefulShutdown(ctx context.Context) error {
 	return nil
 }
 
-// A grpcConn is a connection of the server of package gonet, whose own Close releases the buffer.
-// gRPC closes while another goroutine reads, so here Close closes the stream alone. The server
-// releases the buffer once OnRead has returned.
+// A grpcConn is a connection of the server of package gonet, with another Close: it closes the
+// stream alone. The original Close also releases the buffer, which another goroutine of gRPC may
+// still read. The server releases the buffer once OnRead has returned.
 type grpcConn struct {
 	net.Conn
 	stream *partywall.Stream
 }
 
-// Close closes the stream.
+// Close closes the stream of the connection, and does not release the buffer.
 func (c grpcConn) Close() error { return c.stream.Close() }
 
 var (
-	// prefaceBegin is the first eight bytes of HTTP/2: no more than each request of TTHeader has.
+	// prefaceBegin is the first eight bytes of the preface of HTTP/2. A request of TTHeader has at
+	// least as many bytes, so it is safe to wait for eight bytes.
 	prefaceBegin = grpc.ClientPreface[:8]
 	errNotGRPC   = errors.New("partywallkitex: the connection does not begin as HTTP/2")
 )

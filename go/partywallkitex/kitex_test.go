@@ -29,7 +29,7 @@ import (
 	partywall "partywall.test/go"
 )
 
-// protocols are the ways in which calls are made.
+// protocols are the protocols with which the tests make calls, each with its options.
 var protocols = map[string][]client.Option{
 	"TTHeader": {client.WithTransportProtocol(transport.TTHeaderFramed | transport.GRPCStreaming)},
 	"long connections": {
@@ -41,7 +41,7 @@ var protocols = map[string][]client.Option{
 	"gRPC": {client.WithTransportProtocol(transport.GRPC)},
 }
 
-// eachProtocol runs a test with a process that serves, for each transport and protocol.
+// eachProtocol runs a test once for each transport and protocol, with a server in another process.
 func eachProtocol(
 	t *testing.T, test func(*testing.T, *serverProcess, testClient),
 ) {
@@ -55,7 +55,7 @@ func eachProtocol(
 	})
 }
 
-// mustEcho makes a call, and compares what comes back.
+// mustEcho makes a call with the body, and fails the test unless the same body comes back.
 func mustEcho(t testing.TB, c testClient, body []byte) {
 	t.Helper()
 	answer, err := c.call(t.Context(), "echo", body)
@@ -66,7 +66,7 @@ func mustEcho(t testing.TB, c testClient, body []byte) {
 	}
 }
 
-// serverOf returns the process that answers a call.
+// serverOf makes a call, and returns the process id of the server that answered.
 func serverOf(t *testing.T, c testClient) (string, error) {
 	answer, err := c.call(t.Context(), "peer", []byte{})
 	if err != nil {
@@ -219,7 +219,7 @@ func TestCancelEndsAStream(t *testing.T) {
 	})
 }
 
-// A call under way fails when the server is killed. The same client reaches the next server.
+// When the server is killed during a call, the call fails. The same client reaches the next server.
 func TestKilledServer(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, s *serverProcess, c testClient) {
 		mustEcho(t, c, counted(1, 100)) // a pool has a connection now
@@ -283,13 +283,13 @@ func TestContextWithoutCallHasNoPeer(t *testing.T) {
 	}
 }
 
-// A countedDialer counts the connections that it has made.
+// A countedDialer is a Kitex dialer that counts the connections that it has made.
 type countedDialer struct {
 	remote.Dialer
 	count atomic.Int64
 }
 
-// DialTimeout counts and connects.
+// DialTimeout counts a connection, and makes it.
 func (d *countedDialer) DialTimeout(
 	network, address string, timeout time.Duration,
 ) (net.Conn, error) {
@@ -297,7 +297,8 @@ func (d *countedDialer) DialTimeout(
 	return d.Dialer.DialTimeout(network, address, timeout)
 }
 
-// A pool keeps a connection under the network of its remote address.
+// A pool of long connections uses a connection again, because it finds it under the network of its
+// remote address.
 func TestPoolUsesAConnectionAgain(t *testing.T) {
 	eachTransport(t, func(t *testing.T, transport string) {
 		s := startServer(t, "unix:"+t.TempDir()+"/s", transport, "")
@@ -317,8 +318,8 @@ func TestPoolUsesAConnectionAgain(t *testing.T) {
 	})
 }
 
-// A connection is not active any more, and a pool drops it, once the server has closed it, or asks
-// for no more streams.
+// A connection is no longer active once the server has closed it or has asked for no more streams.
+// A pool drops such a connection.
 func TestConnectionIsNotActiveWithoutItsServer(t *testing.T) {
 	eachTransport(t, func(t *testing.T, transport string) {
 		config := transports[transport]
@@ -369,7 +370,8 @@ func TestConnectionIsNotActiveWithoutItsServer(t *testing.T) {
 	})
 }
 
-// acceptedStream sends the first stream of the next session of a listener, or nil.
+// acceptedStream accepts the next session of a listener and its first stream, and sends the stream,
+// or nil, on a channel.
 func acceptedStream(
 	ctx context.Context, listener *partywall.SessionListener,
 ) <-chan *partywall.Stream {
@@ -387,7 +389,8 @@ func acceptedStream(
 	return accepted
 }
 
-// Addresses that a resolver gives name their network apart.
+// A resolver gives the network "unix", with the path of a socket or with the whole address
+// "unix:/path". The dialer accepts both.
 func TestDialerReadsAddressesOfResolvers(t *testing.T) {
 	s := startServer(t, "unix:"+t.TempDir()+"/s", "shared memory", "")
 	path := strings.TrimPrefix(s.address, "unix:")

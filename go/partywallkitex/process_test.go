@@ -21,22 +21,22 @@ import (
 	partywall "partywall.test/go"
 )
 
-// Environment variables of the process that serves: its address, its transport, and whether it
-// admits only another user than this one.
+// Environment variables of the server process of a test: its address, its transport, and whether it
+// admits only users other than this one.
 const (
 	addressVariable   = "PARTYWALL_TEST_KITEX_ADDRESS"
 	transportVariable = "PARTYWALL_TEST_KITEX_TRANSPORT"
 	denyVariable      = "PARTYWALL_TEST_KITEX_DENY"
 )
 
-// Each begins the address of a server on a Unix socket: with the handlers of package gonet, or with
-// those of netpoll.
+// Two prefixes of the addresses of servers on a Unix socket: one for a server with the handlers of
+// package gonet, and one for a server with those of netpoll.
 const (
 	plainPrefix   = "plain:"
 	netpollPrefix = "netpoll:"
 )
 
-// testTime bounds each wait of a test.
+// testTime is the longest time that a test waits for one event.
 const testTime = 30 * time.Second
 
 func TestMain(m *testing.M) {
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// transports are the configurations that each test runs with.
+// transports are the configurations with which each test runs.
 var transports = map[string]partywall.Config{
 	"shared memory": {Transport: partywall.TransportSharedMemory},
 	"untrusted": {
@@ -63,7 +63,7 @@ func eachTransport(t *testing.T, test func(*testing.T, string)) {
 	}
 }
 
-// serve is the other process of a test.
+// serve is what the server process of a test does: it listens on the address and answers calls.
 func serve(address string) error {
 	config := transports[os.Getenv(transportVariable)]
 	if os.Getenv(denyVariable) != "" {
@@ -81,7 +81,8 @@ func serve(address string) error {
 	return s.Run()
 }
 
-// serverOptions listens on the address, with a Unix socket if it has a prefix.
+// serverOptions listens on the address, and returns the options of a server for this listener. If
+// the address has one of the prefixes, the listener is a plain Unix socket.
 func serverOptions(address string, config *partywall.Config) ([]server.Option, error) {
 	kind, path, _ := strings.Cut(address, ":")
 	switch kind + ":" {
@@ -102,7 +103,7 @@ func serverOptions(address string, config *partywall.Config) ([]server.Option, e
 	return ServerOptions(listener), nil
 }
 
-// onlyUID admits the processes of one user.
+// onlyUID returns a function that admits the processes of one user, and no other.
 func onlyUID(uid uint32) func(partywall.Peer) error {
 	return func(peer partywall.Peer) error {
 		if !peer.HasCredentials || peer.UID != uid {
@@ -112,7 +113,7 @@ func onlyUID(uid uint32) func(partywall.Peer) error {
 	}
 }
 
-// A serverProcess is a process that serves.
+// A serverProcess is a process in which a server of the test runs.
 type serverProcess struct {
 	*exec.Cmd
 	address, transport string
@@ -138,7 +139,8 @@ func startServer(t testing.TB, address, transport, deny string) *serverProcess {
 	return s
 }
 
-// mustReport waits for the next event of the server.
+// mustReport waits for the next event that the server process reports, and fails the test unless
+// the event is want.
 func (s *serverProcess) mustReport(t testing.TB, want string) {
 	t.Helper()
 	deadline := time.AfterFunc(testTime, func() { _ = s.Process.Kill() })
@@ -148,7 +150,7 @@ func (s *serverProcess) mustReport(t testing.TB, want string) {
 	}
 }
 
-// kill kills the process, and waits for its end.
+// kill kills the server process, and waits for its end.
 func (s *serverProcess) kill() {
 	_ = s.Process.Kill()
 	_ = s.Wait()
@@ -159,7 +161,7 @@ func (s *serverProcess) client(t testing.TB, options ...client.Option) testClien
 	return newClient(t, &config, s.address, options...)
 }
 
-// newClient returns a client of the listener at the address.
+// newClient returns a client of Kitex for the listener at the address.
 func newClient(
 	t testing.TB, config *partywall.Config, address string, options ...client.Option,
 ) testClient {
@@ -182,7 +184,8 @@ func newClient(
 	return testClient{c}
 }
 
-// plainClient returns a client of a Unix socket, with netpoll or package gonet.
+// plainClient returns a client of a server on a plain Unix socket, with the connections of netpoll
+// or of package gonet.
 func plainClient(t testing.TB, path string, isNetpoll bool, options ...client.Option) testClient {
 	t.Helper()
 	options = append(options, client.WithDestService("test"), client.WithRPCTimeout(testTime),
@@ -198,7 +201,7 @@ func plainClient(t testing.TB, path string, isNetpoll bool, options ...client.Op
 	return testClient{c}
 }
 
-// counted returns bytes that differ for each start.
+// counted returns size bytes, which differ for each start.
 func counted(start, size int) []byte {
 	b := make([]byte, size)
 	for i := range b {

@@ -14,8 +14,8 @@ import (
 	partywall "partywall.test/go"
 )
 
-// ServerOptions returns the options of a server that serves the listener. It takes calls with
-// TTHeader and calls with gRPC, whichever a connection begins with.
+// ServerOptions returns the options of a Kitex server that serves the listener. The first bytes of
+// a connection decide whether its calls use TTHeader or gRPC.
 func ServerOptions(listener *partywall.Listener) []server.Option {
 	return []server.Option{
 		server.WithListener(peerListener{listener}),
@@ -26,8 +26,8 @@ func ServerOptions(listener *partywall.Listener) []server.Option {
 }
 
 // PeerFromContext returns the process that has made a call, as the kernel has verified it. The
-// context is that of a handler or of a middleware. It reports false if the server does not have the
-// options of [ServerOptions].
+// context is that of a handler or of a middleware. The second result is false if the server does
+// not have the options of [ServerOptions].
 func PeerFromContext(ctx context.Context) (partywall.Peer, bool) {
 	info := rpcinfo.GetRPCInfo(ctx)
 	if info == nil || info.From() == nil {
@@ -40,11 +40,11 @@ func PeerFromContext(ctx context.Context) (partywall.Peer, bool) {
 	return address.stream.Peer(), true
 }
 
-// A peerListener accepts streams whose remote address leads to the stream: Kitex shows handlers
-// nothing else of a connection.
+// A peerListener accepts streams whose remote address contains the stream itself, because Kitex
+// shows nothing else of a connection to a handler.
 type peerListener struct{ *partywall.Listener }
 
-// Accept waits for the next stream.
+// Accept waits for the next stream of the listener, and returns it as a peerConn.
 func (l peerListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
@@ -53,13 +53,13 @@ func (l peerListener) Accept() (net.Conn, error) {
 	return peerConn{c.(*partywall.Stream)}, nil
 }
 
-// A peerConn is a stream whose remote address is a streamAddr.
+// A peerConn is a stream whose remote address is a streamAddr, and so contains the stream.
 type peerConn struct{ *partywall.Stream }
 
-// RemoteAddr returns the address of the listener, with the stream.
+// RemoteAddr returns the address of the listener together with the stream.
 func (c peerConn) RemoteAddr() net.Addr { return streamAddr{c.Stream.RemoteAddr(), c.Stream} }
 
-// A streamAddr is the address of a listener, and one of its streams.
+// A streamAddr is the address of a listener, and a stream that it has accepted.
 type streamAddr struct {
 	net.Addr
 	stream *partywall.Stream

@@ -14,13 +14,14 @@ import (
 	"github.com/cloudwego/kitex/pkg/streaming"
 )
 
-// A payload is a message of the tests. Its bytes are sent as they are: no code is generated.
+// A payload is a message of the test service. Its bytes are sent as they are, without generated
+// code.
 type payload struct{ data []byte }
 
-// Marshal appends the bytes.
+// Marshal appends the bytes of the message to out, as Kitex asks for.
 func (p *payload) Marshal(out []byte) ([]byte, error) { return append(out, p.data...), nil }
 
-// Unmarshal copies the bytes.
+// Unmarshal copies the bytes of the message from in, as Kitex asks for.
 func (p *payload) Unmarshal(in []byte) error {
 	p.data = append([]byte(nil), in...)
 	return nil
@@ -51,7 +52,7 @@ func unary(call func(context.Context, []byte) ([]byte, error)) serviceinfo.Metho
 		serviceinfo.WithStreamingMode(serviceinfo.StreamingUnary))
 }
 
-// streamed returns a method with streams.
+// streamed returns a method of the test service whose requests and answers are streams.
 func streamed(
 	mode serviceinfo.StreamingMode, serve func(context.Context, streaming.ServerStream) error,
 ) serviceinfo.MethodInfo {
@@ -66,7 +67,8 @@ func streamed(
 		serviceinfo.WithStreamingMode(mode))
 }
 
-// service describes the methods of the tests. They write a line to their output for each event.
+// service describes the methods of the test service. The methods write a line to the output of
+// their process for each event.
 var service = serviceinfo.ServiceInfo{
 	ServiceName: "Test", HandlerType: (*any)(nil), PayloadCodec: serviceinfo.Protobuf,
 	Extra: map[string]any{"PackageName": "test"},
@@ -139,7 +141,7 @@ func countStream(ctx context.Context, stream streaming.ServerStream) error {
 	}
 }
 
-// A testClient calls the methods of the tests.
+// A testClient calls the methods of the test service.
 type testClient struct{ client.Client }
 
 func (c testClient) call(ctx context.Context, method string, request []byte) ([]byte, error) {
@@ -159,5 +161,5 @@ func recv(ctx context.Context, stream streaming.ClientStream) ([]byte, error) {
 	return answer.data, err
 }
 
-// streamedMessages is the number of messages of a stream in one direction.
+// streamedMessages is the number of messages that a stream of the tests carries in one direction.
 const streamedMessages = 50

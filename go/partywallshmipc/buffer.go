@@ -17,8 +17,8 @@ import (
 //	buf  | returned, or released | unread       | free     |
 //	     0                       read           len(buf)   cap(buf)
 //
-// Slices that were returned stay valid until ReleasePreviousRead. Before that call the bytes do not
-// move: a buffer that is too small is replaced.
+// Slices that were returned to the caller stay valid until ReleasePreviousRead, because a buffer
+// that is too small is replaced, and its bytes are never moved.
 type reader struct {
 	stream   *partywall.Stream
 	buf      []byte
@@ -29,10 +29,10 @@ type reader struct {
 
 var _ BufferReader = (*reader)(nil)
 
-// Len returns the number of bytes that were received and are unread.
+// Len returns the number of received bytes that are unread.
 func (r *reader) Len() int { return len(r.buf) - r.read }
 
-// Peek returns the next size bytes, which stay unread.
+// Peek waits for size bytes of the stream, and returns them without reading them.
 func (r *reader) Peek(size int) ([]byte, error) {
 	for r.Len() < size {
 		if err := r.fill(size); err != nil {
@@ -43,14 +43,14 @@ func (r *reader) Peek(size int) ([]byte, error) {
 	return r.buf[r.read : r.read+size : r.read+size], nil
 }
 
-// ReadBytes waits for size bytes, and returns them.
+// ReadBytes waits for size bytes of the stream, and returns them without a copy.
 func (r *reader) ReadBytes(size int) ([]byte, error) {
 	b, err := r.Peek(size)
 	r.read += len(b)
 	return b, err
 }
 
-// ReadByte waits for a byte.
+// ReadByte waits for a byte of the stream, and returns it.
 func (r *reader) ReadByte() (byte, error) {
 	b, err := r.ReadBytes(1)
 	if err != nil {
@@ -59,19 +59,19 @@ func (r *reader) ReadByte() (byte, error) {
 	return b[0], nil
 }
 
-// ReadString waits for size bytes, and returns a copy.
+// ReadString waits for size bytes of the stream, and returns a copy of them as a string.
 func (r *reader) ReadString(size int) (string, error) {
 	b, err := r.ReadBytes(size)
 	return string(b), err
 }
 
-// Discard waits for size bytes, and drops them.
+// Discard waits for size bytes of the stream, and drops them.
 func (r *reader) Discard(size int) (int, error) {
 	b, err := r.ReadBytes(size)
 	return len(b), err
 }
 
-// ReleasePreviousRead makes the slices that were returned invalid.
+// ReleasePreviousRead makes the slices invalid that reading has returned before.
 func (r *reader) ReleasePreviousRead() {
 	r.isPinned = false
 	if r.Len() > 0 {
@@ -83,7 +83,7 @@ func (r *reader) ReleasePreviousRead() {
 	}
 }
 
-// readInto reads what the buffer has, and otherwise what the stream has.
+// readInto returns unread bytes of the buffer, or reads from the stream if the buffer has none.
 func (r *reader) readInto(b []byte) (int, error) {
 	if r.Len() == 0 {
 		n, err := r.stream.Read(b)
@@ -94,7 +94,8 @@ func (r *reader) readInto(b []byte) (int, error) {
 	return n, nil
 }
 
-// fill receives bytes into a buffer that has room for size unread ones.
+// fill receives bytes of the stream into the buffer, which is replaced if it has no room for size
+// unread bytes.
 func (r *reader) fill(size int) error {
 	if cap(r.buf)-r.read < size {
 		larger := r.buf[:0]
@@ -111,7 +112,8 @@ func (r *reader) fill(size int) error {
 	return r.note(err)
 }
 
-// note returns the error of shmipc-go for one of the stream, and notes whether it is the last.
+// note returns the error of shmipc-go that corresponds to an error of the stream. It also records
+// whether reading can never succeed again.
 func (r *reader) note(err error) error {
 	err = shmipcError(err)
 	if err != nil && err != ErrTimeout {
@@ -121,7 +123,7 @@ func (r *reader) note(err error) error {
 }
 
 // A writer is the sending buffer of a stream: chunks in the order of writing. The last chunk may
-// have room. A slice of Reserve stays valid until Flush.
+// have room. A slice that Reserve has returned stays valid until Flush.
 type writer struct {
 	stream *partywall.Stream
 	chunks [][]byte
@@ -147,26 +149,27 @@ func (w *writer) Reserve(size int) ([]byte, error) {
 	return chunk[start : start+size : start+size], nil
 }
 
-// WriteBytes copies b into the buffer.
+// WriteBytes copies b into the sending buffer.
 func (w *writer) WriteBytes(b []byte) (int, error) {
 	room, err := w.Reserve(len(b))
 	return copy(room, b), err
 }
 
-// WriteByte puts a byte into the buffer.
+// WriteByte copies a byte into the sending buffer.
 func (w *writer) WriteByte(b byte) error {
 	_, err := w.WriteBytes([]byte{b})
 	return err
 }
 
-// WriteString copies s into the buffer.
+// WriteString copies s into the sending buffer.
 func (w *writer) WriteString(s string) error {
 	room, err := w.Reserve(len(s))
 	copy(room, s)
 	return err
 }
 
-// flush sends the buffer. After an error the rest is dropped.
+// flush sends the bytes of the buffer on the stream. After an error the remaining bytes are
+// dropped.
 func (w *writer) flush() error {
 	var err error
 	for _, chunk := range w.chunks {
@@ -183,7 +186,8 @@ func (w *writer) flush() error {
 	return shmipcError(err)
 }
 
-// shmipcError returns the error of shmipc-go for one of a stream or of a session.
+// shmipcError returns the error of shmipc-go that corresponds to an error of a partywall stream or
+// session.
 func shmipcError(err error) error {
 	switch {
 	case err == nil:
@@ -201,8 +205,8 @@ func shmipcError(err error) error {
 }
 
 const (
-	// bufferBytes is the least size of a buffer.
+	// bufferBytes is the least size in bytes of a stream's buffer.
 	bufferBytes = 4096
-	// keptBytes is the largest buffer that is kept for later messages.
+	// keptBytes is the size in bytes of the largest buffer that a stream keeps for later messages.
 	keptBytes = 4 << 20
 )

@@ -11,7 +11,7 @@ import (
 	partywall "partywall.test/go"
 )
 
-// pipe returns the two ends of a stream.
+// pipe returns the two ends of a stream: with the buffers of this package, and without.
 func pipe(t *testing.T) (*nativeStream, *partywall.Stream) {
 	t.Helper()
 	address := "unix:" + filepath.Join(t.TempDir(), "s")
@@ -66,7 +66,7 @@ func TestSlicesOfReaderStayValidUntilRelease(t *testing.T) {
 	}
 }
 
-// A reader whose slices are released does not grow with the bytes that it has read.
+// The buffer of a reader does not grow with the bytes that were read, if their slices are released.
 func TestReaderKeepsItsBuffer(t *testing.T) {
 	stream, peer := pipe(t)
 	reader := stream.BufferReader()

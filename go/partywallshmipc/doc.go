@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-// Package partywallshmipc has the names of shmipc-go over the streams of partywall, so that a
-// program moves by changing an import:
+// Package partywallshmipc has types and functions with the names of shmipc-go, which use the
+// streams of partywall. So a program moves from shmipc-go to partywall by changing an import:
 //
 //	import shmipc "partywall.test/go/partywallshmipc"
 //

@@ -15,7 +15,8 @@ import (
 
 // ListenCallback has the functions that a [Listener] calls.
 type ListenCallback interface {
-	// OnNewStream is called for each stream. Each session has a goroutine that calls it.
+	// OnNewStream is called for each new stream. The streams of one session are passed to it one
+	// after the other, by a goroutine of the session.
 	OnNewStream(s *Stream)
 	// OnShutdown is called when the listener closes.
 	OnShutdown(reason string)
@@ -23,23 +24,23 @@ type ListenCallback interface {
 
 // ListenerConfig has the settings of a [Listener].
 type ListenerConfig struct {
-	// Config is for sessions with clients of shmipc-go.
+	// Config is the configuration of sessions with clients of shmipc-go.
 	*Config
-	// Network is "unix" or "tcp".
+	// Network is "unix" or "tcp", the kind of the listener's socket.
 	Network string
-	// ListenPath is the path of the socket, or host and port.
+	// ListenPath is the path of the socket, or a host and port.
 	ListenPath string
-	// Partywall is for sessions with clients of this package. Its Admit and SocketMode are for all
-	// clients. If its StreamWindow is zero, it is 8 MiB.
+	// Partywall is the configuration of sessions with clients of this package. Admit and SocketMode
+	// in it apply to all clients. If StreamWindow in it is zero, it is 8 MiB.
 	Partywall partywall.Config
 }
 
-// NewDefaultListenerConfig returns the default settings for an address.
+// NewDefaultListenerConfig returns the default settings of a listener at an address.
 func NewDefaultListenerConfig(listenPath, network string) *ListenerConfig {
 	return &ListenerConfig{Config: DefaultConfig(), Network: network, ListenPath: listenPath}
 }
 
-// A Listener serves clients of this package and of shmipc-go.
+// A Listener serves clients of this package, and clients of shmipc-go.
 type Listener struct {
 	config   ListenerConfig
 	callback ListenCallback
@@ -57,7 +58,8 @@ type Listener struct {
 
 var _ net.Listener = (*Listener)(nil)
 
-// NewListener listens. A socket file on which no process listens is replaced.
+// NewListener listens at the address of the configuration. A socket file on which no process
+// listens any more is replaced.
 func NewListener(callback ListenCallback, config *ListenerConfig) (*Listener, error) {
 	if callback == nil {
 		return nil, errors.New("partywallshmipc: the callback of a listener is nil")
@@ -82,15 +84,15 @@ func NewListener(callback ListenCallback, config *ListenerConfig) (*Listener, er
 	return l, nil
 }
 
-// Addr returns the address of the socket.
+// Addr returns the address of the listening socket.
 func (l *Listener) Addr() net.Addr { return l.listener.Addr() }
 
-// Accept fails: streams are passed to the callback.
+// Accept always fails, because the listener passes its streams to its callback.
 func (l *Listener) Accept() (net.Conn, error) {
 	return nil, errors.New("partywallshmipc: streams are passed to OnNewStream")
 }
 
-// Run accepts connections until the listener is closed. A connection that fails does not end it.
+// Run accepts connections until the listener is closed. If a single connection fails, Run goes on.
 func (l *Listener) Run() error {
 	for {
 		select {
@@ -115,7 +117,8 @@ func (l *Listener) Run() error {
 	}
 }
 
-// serve makes a session on a connection, and passes its streams to the callback.
+// serve makes a session on an accepted connection, and passes the streams of the session to the
+// callback.
 func (l *Listener) serve(conn net.Conn) {
 	session, err := serve(l.ctx, conn, l.config.Config, &l.config.Partywall)
 	<-l.slots
@@ -139,7 +142,8 @@ func (l *Listener) serve(conn net.Conn) {
 	}
 }
 
-// add notes a session; it returns false if the listener is closed.
+// add adds a session to those that Close will close. It returns false if the listener is closed
+// already.
 func (l *Listener) add(session *Session) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,7 +159,7 @@ func (l *Listener) remove(session *Session) {
 	delete(l.sessions, session)
 }
 
-// Close ends listening, and closes all sessions.
+// Close closes the listener and all its sessions.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	if l.isClosed {
@@ -167,7 +171,8 @@ func (l *Listener) Close() error {
 	l.sessions = nil
 	l.mu.Unlock()
 	l.cancel()
-	// Run returns as soon as the socket is closed, and the process may end then.
+	// The socket file is removed before the socket is closed: Run returns as soon as the socket is
+	// closed, and the process may end then.
 	err := errors.Join(l.unlink(), l.listener.Close())
 	l.callback.OnShutdown("the listener was closed")
 	for session := range sessions {
@@ -176,7 +181,7 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// SetUnlinkOnClose sets whether Close removes the file of a Unix socket. By default it does.
+// SetUnlinkOnClose sets whether Close removes the file of a Unix socket, which is the default.
 func (l *Listener) SetUnlinkOnClose(unlink bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,8 +203,8 @@ func (l *Listener) unlink() error {
 }
 
 const (
-	// handshakesMax bounds the handshakes that are under way at a time.
+	// handshakesMax bounds the handshakes that a listener has under way at a time.
 	handshakesMax = 64
-	// acceptPause is the time before the next Accept after one that has failed.
+	// acceptPause is the pause after a call of Accept has failed.
 	acceptPause = 10 * time.Millisecond
 )

@@ -17,7 +17,8 @@ import (
 	partywall "partywall.test/go"
 )
 
-// echoCallback sends back what each stream receives, and reports its events.
+// echoCallback is a callback of a listener that sends back the bytes of each stream, and reports
+// the events of streams.
 type echoCallback struct{ events chan string }
 
 func (c echoCallback) OnNewStream(s *Stream) {
@@ -54,7 +55,7 @@ func (e *echoStream) OnLocalClose() { e.events <- "local close" }
 
 func (e *echoStream) OnRemoteClose() { e.events <- "remote close" }
 
-// startEcho starts a listener that echoes.
+// startEcho starts a listener that sends back the bytes of each stream.
 func startEcho(t *testing.T, own partywall.Config) (path string, events chan string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "s")
@@ -90,7 +91,7 @@ func mustEvent(t *testing.T, events chan string, want string) {
 	}
 }
 
-// testStream is what streams of both packages have.
+// testStream has the methods of a stream that this package and shmipc-go have in common.
 type testStream interface {
 	BufferReader() BufferReader
 	BufferWriter() BufferWriter
@@ -98,7 +99,7 @@ type testStream interface {
 	Close() error
 }
 
-// mustEcho sends bytes, and compares what comes back.
+// mustEcho sends bytes on a stream, and fails the test unless the same bytes come back.
 func mustEcho(t *testing.T, stream testStream, sent []byte) {
 	t.Helper()
 	if _, err := stream.BufferWriter().WriteBytes(sent); err != nil {
@@ -116,7 +117,8 @@ func mustEcho(t *testing.T, stream testStream, sent []byte) {
 	stream.BufferReader().ReleasePreviousRead()
 }
 
-// theirManager connects as an unmodified client of shmipc-go does.
+// theirManager returns a session manager of shmipc-go, which connects to the listener as an
+// unmodified client does.
 func theirManager(t *testing.T, path string) *shmipc.SessionManager {
 	t.Helper()
 	config := shmipc.DefaultSessionManagerConfig()
@@ -190,7 +192,7 @@ func TestStreamIsUsedAgain(t *testing.T) {
 		t.Fatalf("the next stream is another one: %v", err)
 	}
 	mustEcho(t, second, counted(2, 100))
-	// A stream with unread bytes is not used again.
+	// The second stream has unread bytes, so the pool must not keep it for its next use.
 	if _, err := second.Write(counted(3, 10)); err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +283,8 @@ func TestAdmitIsAskedForBothClients(t *testing.T) {
 	mustRefuse(err)
 }
 
-// A connection of another protocol ends, and so does one that says nothing. Others are served.
+// A connection that begins with another protocol is closed, and so is one on which nothing is sent.
+// Other connections are served meanwhile.
 func TestForeignConnectionsEnd(t *testing.T) {
 	path, _ := startEcho(t, partywall.Config{})
 	for _, sent := range []string{"GET / HTTP/1.1\r\n\r\n", "PARTY", "PARTYWALxxxxxxxxxxxxxxxxxxxxxx",

@@ -4,20 +4,22 @@ package partywallshmipc
 
 import "github.com/cloudwego/shmipc-go"
 
-// The types of shmipc-go that this package takes or returns unchanged.
+// The types of shmipc-go that this package uses unchanged.
 type (
-	// BufferReader reads from a stream.
+	// BufferReader reads the received bytes of a stream.
 	BufferReader = shmipc.BufferReader
-	// BufferWriter writes to a stream.
+	// BufferWriter collects bytes that a stream sends.
 	BufferWriter = shmipc.BufferWriter
 	// StreamCallbacks has the functions that are called for events of a stream.
 	StreamCallbacks = shmipc.StreamCallbacks
-	// Config has settings of a session. The sizes of buffers and queues are those of connections of
-	// shmipc-go; partywall has its own in [SessionManagerConfig] and [ListenerConfig].
+	// Config has settings of a session. Its sizes of buffers and queues apply to connections of
+	// shmipc-go alone; settings for connections of partywall are in [SessionManagerConfig] and
+	// [ListenerConfig].
 	Config = shmipc.Config
 	// MemMapType says which memory a client of shmipc-go creates.
 	MemMapType = shmipc.MemMapType
-	// SizePercentPair is a size of buffers of shmipc-go, and its share of the memory.
+	// SizePercentPair is a size of the buffers of shmipc-go, and the share of its memory that such
+	// buffers take.
 	SizePercentPair = shmipc.SizePercentPair
 )
 
@@ -27,7 +29,7 @@ const (
 	MemMapTypeMemFd      = shmipc.MemMapTypeMemFd
 )
 
-// The errors of shmipc-go that streams and sessions of this package return, as they are.
+// The errors of shmipc-go that streams and sessions of this package return.
 var (
 	ErrEndOfStream              = shmipc.ErrEndOfStream
 	ErrNotEnoughData            = shmipc.ErrNotEnoughData

@@ -15,9 +15,10 @@ import (
 	partywall "partywall.test/go"
 )
 
-// The shape of BenchmarkParallelPingPong of shmipc-go: as many goroutines as there are processors,
-// each with a stream of one session, and client and server in one process. Unlike there, each
-// message is copied out of a buffer and into one. shmipc-go has the sizes of its own benchmark.
+// BenchmarkParallelPingPong has the shape of the benchmark with this name in shmipc-go. There are
+// as many goroutines as processors, each with a stream of one session; client and server are in one
+// process. Unlike in shmipc-go, each message is copied out of a buffer and into one. shmipc-go has
+// the buffer sizes of its own benchmark.
 func BenchmarkParallelPingPong(b *testing.B) {
 	for _, size := range []int{64, 4096, 65_536, 1 << 20, 4 << 20} {
 		for name, connect := range map[string]func(*testing.B, int) parallelPair{
@@ -30,7 +31,7 @@ func BenchmarkParallelPingPong(b *testing.B) {
 	}
 }
 
-// A parallelPair opens streams, and accepts them.
+// A parallelPair is a client that opens streams and a server that accepts them.
 type parallelPair struct {
 	open   func() (io.ReadWriteCloser, error)
 	accept func() (io.ReadWriteCloser, error)
@@ -86,7 +87,7 @@ func benchParallel(b *testing.B, size int, pair parallelPair) {
 	})
 }
 
-// A bufferStream reads and writes by the buffers of shmipc-go.
+// A bufferStream is a stream that reads and writes through the buffers of shmipc-go.
 type bufferStream struct {
 	testStream
 	release func()
@@ -222,7 +223,7 @@ func streamPair(b *testing.B, _ int) parallelPair {
 }
 
 func init() {
-	// Each message of shmipc-go's log goes to its own output otherwise.
+	// Without this setting, shmipc-go writes its log into the output of the benchmark.
 	if os.Getenv("SHMIPC_LOG_LEVEL") == "" {
 		shmipc.SetLogLevel(logLevelNone)
 	}

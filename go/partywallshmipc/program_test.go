@@ -16,16 +16,18 @@ import (
 	"time"
 )
 
-// testTime bounds each wait of a test.
+// testTime is the longest time that a test waits for one event.
 const testTime = 30 * time.Second
 
-// The import of the program greeter, and the one that replaces it.
+// The import path of shmipc-go in the program greeter, and the path of this package, which replaces
+// it.
 const (
 	theirImport = `"github.com/cloudwego/shmipc-go"`
 	ourImport   = `shmipc "partywall.test/go/partywallshmipc"`
 )
 
-// buildGreeter compiles the program greeter with each import, and returns the two files.
+// buildGreeter compiles the program greeter twice, with the import of shmipc-go and with that of
+// this package. It returns the paths of the two executables.
 func buildGreeter(t *testing.T) (theirs, ours string) {
 	t.Helper()
 	directory := t.TempDir()
@@ -52,7 +54,8 @@ func buildGreeter(t *testing.T) (theirs, ours string) {
 	return build("theirs", theirImport), build("ours", ourImport)
 }
 
-// startGreeter starts a server, and waits until it listens. Closing the writer ends it.
+// startGreeter starts the program greeter as a server, and waits until it listens. Closing the
+// returned writer ends the server.
 func startGreeter(t *testing.T, program, path string) (*exec.Cmd, io.Closer) {
 	t.Helper()
 	server := exec.Command(program, "server", path)
@@ -88,7 +91,7 @@ func startGreeter(t *testing.T, program, path string) (*exec.Cmd, io.Closer) {
 	return nil, nil
 }
 
-// mustGreet runs a client to its end.
+// mustGreet runs the program greeter as a client until it ends, and fails the test if it fails.
 func mustGreet(t *testing.T, program, path, memory string, count int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testTime)
@@ -100,8 +103,8 @@ func mustGreet(t *testing.T, program, path, memory string, count int) {
 	}
 }
 
-// One program, compiled with shmipc-go and with this package, as server and as client. A client of
-// this package needs a server of this package.
+// The program greeter, compiled with shmipc-go and with this package, is run as server and as
+// client in all pairs. Only a client of this package cannot use a server of shmipc-go.
 func TestProgramMovesByItsImport(t *testing.T) {
 	theirs, ours := buildGreeter(t)
 	for _, c := range []struct{ name, server, client string }{
@@ -129,7 +132,7 @@ func TestProgramMovesByItsImport(t *testing.T) {
 	}
 }
 
-// removeTheirMemory removes the files that a client of shmipc-go has left behind.
+// removeTheirMemory removes the files of shared memory that a client of shmipc-go has left behind.
 func removeTheirMemory(t *testing.T, path string) {
 	pattern := "/dev/shm/partywall_test_" + strings.ReplaceAll(path, "/", "_") + "*"
 	files, err := filepath.Glob(pattern)
@@ -182,7 +185,7 @@ func TestSessionManagerReachesTheNextServer(t *testing.T) {
 	}
 }
 
-// greetOnce sends one greeting to the program greeter.
+// greetOnce sends one greeting to a server of the program greeter.
 func greetOnce(manager *SessionManager) error {
 	stream, err := manager.GetStream()
 	if err != nil {

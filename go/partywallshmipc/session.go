@@ -29,7 +29,8 @@ type Session struct {
 	streams map[*Stream]struct{} // those with callbacks
 }
 
-// sessionCarrier is a session of partywall, or of shmipc-go.
+// sessionCarrier is the session that does the work of a [Session]: one of partywall, or one of
+// shmipc-go.
 type sessionCarrier interface {
 	open() (carrier, error)
 	accept() (carrier, error)
@@ -39,15 +40,16 @@ type sessionCarrier interface {
 	GetActiveStreamCount() int
 }
 
-// Server makes a session on a connection that was accepted, with a client of either kind. A Unix
-// listener has partywall.PassCredentials as Control of its net.ListenConfig: otherwise partywall
-// does not learn who its client is, and trusts it less, which takes longer.
+// Server makes a session on an accepted connection, with a client of partywall or of shmipc-go. A
+// Unix listener should set partywall.PassCredentials as Control of its net.ListenConfig. Without
+// it, partywall does not learn who its client is, and trusts the client less, which makes messages
+// slower.
 func Server(conn net.Conn, config *Config) (*Session, error) {
 	return serve(context.Background(), conn, config, nil)
 }
 
-// serve makes a session on a connection. The configurations are those for clients of shmipc-go, and
-// of partywall.
+// serve makes a session on an accepted connection. The first configuration is for a client of
+// shmipc-go, the second for a client of partywall.
 func serve(
 	ctx context.Context, conn net.Conn, config *Config, own *partywall.Config,
 ) (*Session, error) {
@@ -82,8 +84,8 @@ func serve(
 	return &Session{carried: shmipcSession{session}, local: local, remote: remote}, nil
 }
 
-// serveShmipc makes a session of shmipc-go, which takes conn over. After an error shmipc-go leaves
-// the client connected, so this function ends the connection.
+// serveShmipc makes a session of shmipc-go, which takes conn over. If shmipc-go fails, it leaves
+// the client connected, so serveShmipc ends the connection.
 func serveShmipc(conn net.Conn, config *Config) (*shmipc.Session, error) {
 	socket, ok := conn.(interface{ File() (*os.File, error) })
 	if !ok {
@@ -104,7 +106,7 @@ func serveShmipc(conn net.Conn, config *Config) (*shmipc.Session, error) {
 	return session, err
 }
 
-// dial makes a session with a listener of this package.
+// dial makes a session with a listener of this package, as a client.
 func dial(config *SessionManagerConfig) (*Session, error) {
 	address := "unix:" + config.UnixPath
 	if config.UnixPath == "" {
@@ -129,8 +131,9 @@ func dial(config *SessionManagerConfig) (*Session, error) {
 	}, nil
 }
 
-// withWindow returns a configuration with the default window of this package. Programs of shmipc-go
-// do not expect that Flush waits for the peer's application.
+// withWindow returns a copy of the configuration whose StreamWindow is 8 MiB if it was zero. The
+// window is that large because programs of shmipc-go do not expect that Flush waits for the peer's
+// application.
 func withWindow(config *partywall.Config) *partywall.Config {
 	var windowed partywall.Config
 	if config != nil {
@@ -142,7 +145,8 @@ func withWindow(config *partywall.Config) *partywall.Config {
 	return &windowed
 }
 
-// OpenStream opens a stream. Only a client of partywall can open one.
+// OpenStream opens a stream. A stream of a session with a client of shmipc-go is opened by that
+// client, and not by this side.
 func (s *Session) OpenStream() (*Stream, error) { return s.wrap(s.carried.open()) }
 
 // AcceptStream waits for a stream that the client opens.
@@ -155,8 +159,8 @@ func (s *Session) wrap(stream carrier, err error) (*Stream, error) {
 	return &Stream{carrier: stream, session: s}, nil
 }
 
-// Close closes the session and its streams. Those with callbacks are closed first: shmipc-go frees
-// the buffers of the others while a goroutine may still read.
+// Close closes the session and its streams. Streams with callbacks are closed first, because
+// shmipc-go frees the buffers of streams even while a goroutine of a callback may still read them.
 func (s *Session) Close() error {
 	if s.IsClosed() {
 		return s.carried.Close() // the streams have ended by themselves
@@ -170,7 +174,8 @@ func (s *Session) Close() error {
 	return s.carried.Close()
 }
 
-// track notes a stream with callbacks, until forget.
+// track adds a stream with callbacks to those that Close closes first. The method forget removes
+// the stream again.
 func (s *Session) track(stream *Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +191,7 @@ func (s *Session) forget(stream *Stream) {
 	delete(s.streams, stream)
 }
 
-// IsClosed reports whether the session is over.
+// IsClosed reports whether the session has ended.
 func (s *Session) IsClosed() bool {
 	select {
 	case <-s.CloseChan():
@@ -196,16 +201,16 @@ func (s *Session) IsClosed() bool {
 	}
 }
 
-// CloseChan returns a channel that is closed once the session is over.
+// CloseChan returns a channel that is closed once the session has ended.
 func (s *Session) CloseChan() <-chan struct{} { return s.carried.CloseChan() }
 
-// IsHealthy reports whether streams can be opened.
+// IsHealthy reports whether streams can still be opened in the session.
 func (s *Session) IsHealthy() bool { return s.carried.IsHealthy() }
 
-// GetActiveStreamCount returns the number of streams that have not ended.
+// GetActiveStreamCount returns the number of streams of the session that have not ended.
 func (s *Session) GetActiveStreamCount() int { return s.carried.GetActiveStreamCount() }
 
-// IsClient reports whether this side has connected.
+// IsClient reports whether this side has connected, and the other has accepted.
 func (s *Session) IsClient() bool { return s.isClient }
 
 // LocalAddr returns the address of this side of the connection.
@@ -214,8 +219,8 @@ func (s *Session) LocalAddr() net.Addr { return s.local }
 // RemoteAddr returns the address of the other side of the connection.
 func (s *Session) RemoteAddr() net.Addr { return s.remote }
 
-// Peer returns the process at the other end, and false for a client of shmipc-go, whose protocol
-// does not say.
+// Peer returns the process at the other end of the session. The second result is false for a client
+// of shmipc-go, whose protocol does not tell.
 func (s *Session) Peer() (partywall.Peer, bool) {
 	native, ok := s.carried.(nativeSession)
 	if !ok {
@@ -224,7 +229,7 @@ func (s *Session) Peer() (partywall.Peer, bool) {
 	return native.Session.Peer(), true
 }
 
-// nativeSession is a session of partywall.
+// nativeSession is a session of package partywall as a sessionCarrier.
 type nativeSession struct{ *partywall.Session }
 
 func (s nativeSession) open() (carrier, error) {
@@ -242,7 +247,7 @@ func (s nativeSession) stream(stream *partywall.Stream, err error) (carrier, err
 	return newNativeStream(stream), nil
 }
 
-// Close closes the session. To close it again is no error, as with shmipc-go.
+// Close closes the session. As with shmipc-go, closing it again is no error.
 func (s nativeSession) Close() error {
 	_ = s.Session.Close()
 	return nil
@@ -252,7 +257,7 @@ func (s nativeSession) IsHealthy() bool            { return s.Err() == nil }
 func (s nativeSession) CloseChan() <-chan struct{} { return s.Done() }
 func (s nativeSession) GetActiveStreamCount() int  { return s.StreamCount() }
 
-// shmipcSession is a session of shmipc-go.
+// shmipcSession is a session of shmipc-go as a sessionCarrier.
 type shmipcSession struct{ *shmipc.Session }
 
 func (s shmipcSession) open() (carrier, error) {
@@ -265,8 +270,9 @@ func (s shmipcSession) accept() (carrier, error) {
 	return stream, err
 }
 
-// shmipcMagic is in each header of shmipc-go, after its length.
+// shmipcMagic is a mark in each header of the protocol of shmipc-go, which follows the header's
+// length.
 const shmipcMagic = "\x77\x58"
 
-// streamWindow bounds the unread bytes of a stream unless the configuration does.
+// streamWindow bounds the unread bytes of a stream, unless the configuration sets another window.
 const streamWindow = 8 << 20

@@ -12,17 +12,18 @@ import (
 
 // SessionManagerConfig has the settings of a [SessionManager].
 type SessionManagerConfig struct {
-	// Config has timeouts; the sizes of shmipc-go have no effect.
+	// Config has the timeouts of the sessions; its sizes of buffers have no effect.
 	*Config
-	// UnixPath is the socket of the listener if it is not empty, whatever Network and Address are.
+	// UnixPath is the path of the listener's socket. If it is not empty, Network and Address have
+	// no effect.
 	UnixPath string
-	// Network is "unix" or "tcp".
+	// Network is "unix" or "tcp", the kind of the listener's socket.
 	Network string
-	// Address is the path of the socket, or host and port.
+	// Address is the path of the listener's socket, or a host and port.
 	Address string
-	// SessionNum is the number of sessions.
+	// SessionNum is the number of sessions that a SessionManager keeps.
 	SessionNum int
-	// MaxStreamNum bounds the streams that are kept for each session.
+	// MaxStreamNum bounds the idle streams that a SessionManager keeps for each session.
 	MaxStreamNum int
 	// StreamMaxIdleTime has no effect, as in shmipc-go v0.2.0.
 	StreamMaxIdleTime time.Duration
@@ -30,7 +31,8 @@ type SessionManagerConfig struct {
 	Partywall partywall.Config
 }
 
-// DefaultSessionManagerConfig returns one session and 4,096 streams.
+// DefaultSessionManagerConfig returns the default settings: one session, and up to 4,096 idle
+// streams.
 func DefaultSessionManagerConfig() *SessionManagerConfig {
 	return &SessionManagerConfig{
 		Config: DefaultConfig(), SessionNum: 1, MaxStreamNum: 4096,
@@ -38,8 +40,8 @@ func DefaultSessionManagerConfig() *SessionManagerConfig {
 	}
 }
 
-// A SessionManager keeps sessions with one listener, and streams for their next use. It connects
-// again when a session is over. Any number of goroutines may use it.
+// A SessionManager keeps sessions with one listener, and idle streams for their next use. When a
+// session is over, it connects again. Any number of goroutines may use it.
 type SessionManager struct {
 	config SessionManagerConfig
 	pools  []*streamPool
@@ -49,7 +51,7 @@ type SessionManager struct {
 	served sync.WaitGroup
 }
 
-// NewSessionManager connects all sessions.
+// NewSessionManager connects all sessions of the configuration.
 func NewSessionManager(config *SessionManagerConfig) (*SessionManager, error) {
 	m := &SessionManager{config: *config, over: make(chan struct{})}
 	for range max(config.SessionNum, 1) {
@@ -65,7 +67,7 @@ func NewSessionManager(config *SessionManagerConfig) (*SessionManager, error) {
 	return m, nil
 }
 
-// keep connects again each time the session of the pool is over.
+// keep replaces the session of the pool by a new one each time the session is over.
 func (m *SessionManager) keep(pool *streamPool) {
 	for {
 		select {
@@ -88,20 +90,21 @@ func (m *SessionManager) keep(pool *streamPool) {
 	}
 }
 
-// GetStream returns a stream. The caller returns it by [SessionManager.PutBack].
+// GetStream returns an idle stream, or opens a new one. The caller gives it back by
+// [SessionManager.PutBack].
 func (m *SessionManager) GetStream() (*Stream, error) {
 	next := m.count.Add(1) / streamsPerTurn % uint64(len(m.pools))
 	return m.pools[next].get()
 }
 
-// PutBack keeps the stream for its next use if everything was read, and closes it otherwise.
+// PutBack keeps the stream for its next use if all its bytes were read, and closes it otherwise.
 func (m *SessionManager) PutBack(stream *Stream) {
 	if stream != nil && stream.pool != nil {
 		stream.pool.put(stream)
 	}
 }
 
-// Close closes all sessions.
+// Close closes all sessions of the SessionManager.
 func (m *SessionManager) Close() error {
 	m.once.Do(func() { close(m.over) })
 	m.served.Wait()
@@ -116,15 +119,16 @@ var (
 	global      *SessionManager
 )
 
-// GlobalSessionManager returns the one that [InitGlobalSessionManager] has made, or nil.
+// GlobalSessionManager returns the SessionManager that [InitGlobalSessionManager] has made for this
+// process, or nil.
 func GlobalSessionManager() *SessionManager {
 	globalMutex.Lock()
 	defer globalMutex.Unlock()
 	return global
 }
 
-// InitGlobalSessionManager makes a SessionManager for the whole process, or returns the one that
-// was made before.
+// InitGlobalSessionManager makes a SessionManager for the whole process. If it has been called
+// before, it returns the SessionManager that it made then.
 func InitGlobalSessionManager(config *SessionManagerConfig) (*SessionManager, error) {
 	globalMutex.Lock()
 	defer globalMutex.Unlock()
@@ -140,9 +144,11 @@ func InitGlobalSessionManager(config *SessionManagerConfig) (*SessionManager, er
 }
 
 const (
-	// streamsPerTurn is the number of streams that one session gives before the next one does.
+	// streamsPerTurn is the number of streams that GetStream takes from one session before it goes
+	// on to the next session.
 	streamsPerTurn = 32
-	// rebuildPauseMin and rebuildPauseMax bound the pause before the next attempt to connect.
+	// rebuildPauseMin and rebuildPauseMax bound the pause between two attempts to connect a session
+	// again.
 	rebuildPauseMin = 10 * time.Millisecond
 	rebuildPauseMax = time.Second
 )

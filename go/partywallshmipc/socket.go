@@ -19,8 +19,8 @@ import (
 	partywall "partywall.test/go"
 )
 
-// peek returns the first eight bytes of a connection, and leaves them unread. It waits for them at
-// most for the timeout.
+// peek returns the first eight bytes of a connection without reading them. It waits for the bytes
+// for at most the time timeout.
 func peek(conn net.Conn, timeout time.Duration) ([]byte, error) {
 	if err := conn.SetReadDeadline(time.Now().Add(timeout)); err != nil {
 		return nil, err
@@ -51,8 +51,9 @@ func peek(conn net.Conn, timeout time.Duration) ([]byte, error) {
 	return begin, conn.SetReadDeadline(time.Time{})
 }
 
-// admitShmipc decides about a client of shmipc-go as partywall does about its own, and prepares the
-// socket: shmipc-go expects no credentials beside its descriptors.
+// admitShmipc decides whether a client of shmipc-go may connect, by the same rules as partywall for
+// its own clients. It also turns off the passing of credentials on the socket, which shmipc-go does
+// not expect beside its descriptors.
 func admitShmipc(conn net.Conn, own *partywall.Config) error {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -80,14 +81,15 @@ func admitShmipc(conn net.Conn, own *partywall.Config) error {
 	if own != nil && own.Admit != nil {
 		return own.Admit(peer)
 	}
-	// An abstract name has no permissions.
+	// An abstract address has no file permissions, so only processes of the same user are admitted
+	// there.
 	if strings.HasPrefix(peer.Address, "@") && peer.UID != uint32(os.Geteuid()) {
 		return fmt.Errorf("%v: only this user is admitted on an abstract name", peer)
 	}
 	return nil
 }
 
-// listen listens on the socket of a configuration.
+// listen listens on the address of a configuration.
 func listen(config *ListenerConfig) (net.Listener, error) {
 	network, path := config.Network, config.ListenPath
 	mode := uint32(config.Partywall.SocketMode.Perm())
@@ -98,7 +100,8 @@ func listen(config *ListenerConfig) (net.Listener, error) {
 		if network != "unix" {
 			return nil
 		}
-		// The mode of an unbound socket becomes that of its file.
+		// The mode is set on the socket before it is bound, and becomes the mode of the socket
+		// file.
 		var failed error
 		err := raw.Control(func(fd uintptr) { failed = unix.Fchmod(int(fd), mode) })
 		return errors.Join(err, failed, partywall.PassCredentials(network, address, raw))

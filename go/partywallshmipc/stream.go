@@ -26,7 +26,7 @@ type Stream struct {
 	closing      sync.Once
 }
 
-// carrier is a stream of partywall, or of shmipc-go.
+// carrier is the stream that does the work of a [Stream]: one of partywall, or one of shmipc-go.
 type carrier interface {
 	net.Conn
 	BufferReader() BufferReader
@@ -43,11 +43,11 @@ var (
 	_ carrier  = (*shmipc.Stream)(nil)
 )
 
-// Session returns the session of the stream.
+// Session returns the session that carries the stream.
 func (s *Stream) Session() *Session { return s.session }
 
-// SetCallbacks has the functions called by a goroutine of the stream: OnData while bytes are
-// unread, and at the end OnRemoteClose or OnLocalClose. From then on that goroutine alone reads.
+// SetCallbacks sets the functions that a goroutine of the stream calls: OnData while bytes are
+// unread, and OnRemoteClose or OnLocalClose at the end. From then on, only this goroutine may read.
 func (s *Stream) SetCallbacks(callbacks StreamCallbacks) error {
 	if s.hasCallbacks.Swap(true) {
 		return ErrStreamCallbackHadExisted
@@ -57,8 +57,8 @@ func (s *Stream) SetCallbacks(callbacks StreamCallbacks) error {
 	return nil
 }
 
-// call calls the functions until the stream ends. OnData is called again for bytes that it leaves
-// unread if it has read some; otherwise once more bytes have come.
+// call calls the callbacks of the stream until it ends. If OnData leaves bytes unread, it is called
+// again: at once if it has read some, and otherwise once more bytes have come.
 func (s *Stream) call(callbacks StreamCallbacks) {
 	defer s.session.forget(s)
 	reader := s.BufferReader()
@@ -93,8 +93,8 @@ func (s *Stream) call(callbacks StreamCallbacks) {
 	}
 }
 
-// Close closes the stream. The peer receives what was flushed. While OnData runs, the stream is
-// closed as soon as it returns.
+// Close closes the stream. The peer still receives what was flushed. While OnData runs, the stream
+// is closed only when OnData has returned.
 func (s *Stream) Close() error {
 	if s.isClosed.Swap(true) || !s.inCallback.TryLock() {
 		return nil
@@ -103,14 +103,15 @@ func (s *Stream) Close() error {
 	return s.finish()
 }
 
-// finish closes the carrier, once.
+// finish closes the underlying stream of partywall or shmipc-go. Only the first call has an effect.
 func (s *Stream) finish() error {
 	var err error
 	s.closing.Do(func() { err = s.carrier.Close() })
 	return err
 }
 
-// nativeStream is a stream of partywall with its buffers.
+// nativeStream is a stream of package partywall with a receiving and a sending buffer, as a
+// carrier.
 type nativeStream struct {
 	*partywall.Stream
 	in       reader
@@ -126,7 +127,8 @@ func (s *nativeStream) BufferReader() BufferReader { return &s.in }
 
 func (s *nativeStream) BufferWriter() BufferWriter { return &s.out }
 
-// Flush sends the buffer. As in shmipc-go v0.2.0, the peer does not learn of endStream.
+// Flush sends the bytes of the sending buffer. Its argument endStream has no effect: as in
+// shmipc-go v0.2.0, the peer does not learn of it.
 func (s *nativeStream) Flush(bool) error {
 	if s.out.Len() == 0 {
 		return nil
@@ -137,7 +139,7 @@ func (s *nativeStream) Flush(bool) error {
 // Read reads bytes.
 func (s *nativeStream) Read(b []byte) (int, error) { return s.in.readInto(b) }
 
-// Write sends the buffer, and b.
+// Write sends the bytes of the sending buffer, and then b.
 func (s *nativeStream) Write(b []byte) (int, error) {
 	if err := s.Flush(false); err != nil {
 		return 0, err
@@ -146,7 +148,8 @@ func (s *nativeStream) Write(b []byte) (int, error) {
 	return n, shmipcError(err)
 }
 
-// IsOpen reports whether the stream can still be used, as far as this side has noticed.
+// IsOpen reports whether the stream can still be used. It does not ask the peer, and so may be
+// late.
 func (s *nativeStream) IsOpen() bool {
 	select {
 	case <-s.Stream.Session().Done():
@@ -156,18 +159,19 @@ func (s *nativeStream) IsOpen() bool {
 	}
 }
 
-// ReleaseReadAndReuse is ReleasePreviousRead of the reader.
+// ReleaseReadAndReuse makes the slices invalid that reading has returned, as ReleasePreviousRead of
+// the reader does.
 func (s *nativeStream) ReleaseReadAndReuse() { s.in.ReleasePreviousRead() }
 
 func (s *nativeStream) StreamID() uint32 { return s.Number() }
 
-// Close closes the stream.
+// Close closes the underlying stream of package partywall.
 func (s *nativeStream) Close() error {
 	s.isClosed.Store(true)
 	return shmipcError(s.Stream.Close())
 }
 
-// A streamPool keeps streams of a session for their next use.
+// A streamPool keeps idle streams of one session for their next use.
 type streamPool struct {
 	max int
 
@@ -176,7 +180,7 @@ type streamPool struct {
 	streams []*Stream
 }
 
-// get returns a stream that is open, or opens one.
+// get returns an idle stream that is still open, or opens a new stream.
 func (p *streamPool) get() (*Stream, error) {
 	p.mu.Lock()
 	session := p.session
@@ -200,7 +204,7 @@ func (p *streamPool) get() (*Stream, error) {
 	return stream, nil
 }
 
-// put keeps a stream that is as if it were new, and closes any other.
+// put keeps a stream that is as good as new, and closes any other.
 func (p *streamPool) put(stream *Stream) {
 	stream.ReleaseReadAndReuse()
 	isNew := stream.IsOpen() && !stream.hasCallbacks.Load() && stream.BufferReader().Len() == 0 &&
@@ -217,7 +221,7 @@ func (p *streamPool) put(stream *Stream) {
 	}
 }
 
-// replace takes a new session, and closes the one before.
+// replace sets the session of the pool, and closes the session that the pool had before.
 func (p *streamPool) replace(session *Session) {
 	p.mu.Lock()
 	before := p.session
@@ -228,7 +232,7 @@ func (p *streamPool) replace(session *Session) {
 	}
 }
 
-// current returns the session.
+// current returns the session whose streams the pool keeps.
 func (p *streamPool) current() *Session {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -62,7 +62,7 @@ pub fn guarded_programs() -> Result<Step, String> {
     with_guards(programs().args(&without_unguarded()))
 }
 
-/// The arguments that leave out the packages whose tests notice no fault.
+/// The cargo arguments that leave out of the build the packages whose tests notice no seeded fault.
 fn without_unguarded() -> String {
     let unused = ["bench", "extras", "probe", "shmipc", "sys", "testkit", "wait"];
     let unused = unused.map(|package| format!("--exclude partywall-{package}")).join(" ");
@@ -70,7 +70,7 @@ fn without_unguarded() -> String {
 }
 
 /// The build of the models of `partywall-ring`: tests in which loom explores the orders of threads.
-/// It has loom's atomics.
+/// The build uses loom's atomics instead of those of the processor.
 ///
 /// # Errors
 /// If the compiler's wrapper cannot be written.
@@ -82,7 +82,7 @@ pub fn models() -> Result<Step, String> {
 }
 
 /// The build of the models of sessions: unit tests in which shuttle chooses the order of threads.
-/// It has shuttle's locks.
+/// The build uses shuttle's locks instead of those of the standard library.
 ///
 /// # Errors
 /// If the compiler's wrapper cannot be written.

@@ -97,8 +97,8 @@ impl Step {
         let mut outcome = Ok(());
         for line in BufReader::new(output).lines() {
             let line = line.map_err(|_| format!("`{self}` did not print text"));
-            // After an error the rest of the output is read as well, because the command would
-            // block on a full pipe.
+            // After an error of `each`, the rest of the output is read and dropped, because the
+            // command would block on a full pipe.
             outcome = outcome.and_then(|()| each(&line?));
         }
         let status = child.wait().map_err(|error| format!("`{self}`: {error}"))?;

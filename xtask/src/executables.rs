@@ -21,8 +21,8 @@ use std::time::Instant;
 use crate::builds::FAULT;
 use crate::command::Step;
 
-/// A function that chooses which tests of an executable run, by their paths or parts of these.
-/// `None` means that the executable does not run; an empty list means that all its tests run.
+/// A function that chooses which tests of an executable run, by their paths or parts of these. If
+/// the function returns `None`, the executable does not run; with an empty list, all its tests run.
 pub type Choice = fn(&Executable) -> Option<Vec<&'static str>>;
 
 /// Chooses all tests of each executable.
@@ -124,7 +124,8 @@ impl Executable {
         };
         let directory = Path::new(manifest).parent().unwrap_or(Path::new("."));
         let directory = directory.to_string_lossy().into_owned();
-        // A library that is also made as an archive for C has the kinds `rlib` and `staticlib`.
+        // A library that cargo also makes as an archive for C has two kinds, `rlib` and
+        // `staticlib`.
         let kind = target.strip_prefix(r#""kind":["#).unwrap_or_default();
         let is_library = kind.starts_with(r#""lib""#) || kind.starts_with(r#""rlib""#);
         Ok(Some(Self { path: path.to_owned(), name: name.to_owned(), is_library, directory }))
@@ -224,13 +225,14 @@ struct Queue<T> {
 }
 
 struct State<T> {
-    /// The items that wait, under their rank and the number of items that were added before them.
+    /// The items that wait for a worker thread, each under its rank and the number of items that
+    /// were added before it.
     waiting: BTreeMap<(usize, usize), T>,
-    /// Number of items that have been added.
+    /// Number of items that have been added to the queue.
     added: usize,
-    /// Number of items that a worker is processing.
+    /// Number of items of the queue that a worker thread is processing.
     running: usize,
-    /// Whether all items have been added.
+    /// Whether all items have been added to the queue.
     is_complete: bool,
     failures: Vec<String>,
 }

@@ -72,7 +72,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Whether the test with the path `test` is one of the tests of this place.
+    /// Whether the test with the path `test` is one of those that this place names.
     fn holds(&self, test: &str) -> bool {
         let (test, path) = (format!("::{test}::"), format!("::{}::", self.path));
         self.path.is_empty() || test.contains(&path)
@@ -100,14 +100,14 @@ impl CaughtBy {
         }
     }
 
-    /// Whether the tests run under loom or shuttle. Such tests have a build and a stage of their
-    /// own.
+    /// Whether the tests run under loom or shuttle, which need a build of their own and have a
+    /// stage of their own.
     fn is_model(&self) -> bool {
         matches!(self, Self::Model(_) | Self::Shuttle(_))
     }
 
-    /// Whether the tests can run on this processor. The test `kill_sweep` executes the process at
-    /// one end of a link instruction by instruction, which it can do on x86-64 only.
+    /// Whether the tests can run on this processor. All can on x86-64. On others the test
+    /// `kill_sweep` cannot, because it executes a process instruction by instruction.
     fn is_here(&self) -> bool {
         cfg!(target_arch = "x86_64") || self.place().executable != "kill_sweep"
     }
@@ -126,7 +126,7 @@ pub const REGISTRY: &[Fault] = &[
     // block twice frees a later message in the block.
     fault("same_generation", &[test("ring", "ring", "double_release")]),
     // Faults: the store of a word lacks its memory order release, or the load its acquire. Effect:
-    // the word is visible before the bytes that it publishes.
+    // the peer sees the word before the bytes that the word publishes.
     fault("relaxed_publish", &[model("ring"), model("release")]),
     fault("no_acquire_fence", &[model("ring"), model("release")]),
     // Faults: one of the two full memory fences around a thread's sleep is missing: that of the
@@ -146,9 +146,10 @@ pub const REGISTRY: &[Fault] = &[
     // holds the lock. Effect: a thread that leaves the lock late clears the flag of another thread,
     // which still holds the lock.
     fault("one_slot_for_all", &[model("bias")]),
-    // Faults: the thread that a lane of a handle favours looks at the lane before its presence is
-    // visible, or the thread that revokes the favour looks at no presence, or before the barrier.
-    // Effect: two calls of C use one object.
+    // Faults: a handle of the C interface has lanes, each of which favours one thread, so that this
+    // thread takes the handle without a system call. The favoured thread looks at its lane before
+    // its presence is visible, or the thread that revokes the favour looks at no presence, or
+    // before the barrier. Effect: two calls of C use one object at the same time.
     fault("no_light_barrier_of_lane", &[model("lane")]),
     fault("no_heavy_barrier_of_lane", &[model("lane")]),
     fault("no_look_for_presence", &[model("lane")]),
@@ -213,8 +214,9 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: after a kill, a half-written record stays in the ring of a link where the next stream
     // begins. Effect: the next owner takes it for a damaged record of the new stream.
     fault("link_half_record_first", &[test("link", "files", "stream_survives_kills")]),
-    // Fault: a new owner does not recognise a whole record of the former stream. It may lie in the
-    // ring of a link where the next stream begins. Effect: the owner takes that record for damage.
+    // Fault: a new owner does not recognise a whole record of the former stream. Such a record may
+    // lie in the ring of a link where the next stream begins. Effect: the owner takes that record
+    // for damage.
     fault("link_former_is_damage", &[test("link", "files", "stream_survives_kills")]),
     // Fault: a new owner that reads the records in a link file does not compare the bytes of a BLOB
     // with their checksum. Effect: the owner does not notice damaged bytes.
@@ -330,8 +332,9 @@ pub const REGISTRY: &[Fault] = &[
     // sources that were marked meanwhile. Effect: the external loop sleeps although a source is
     // ready.
     fault("no_notification_of_what_is_left", &[shuttle("ready_list::model")]),
-    // Fault: an attempt that found nothing is not repeated after the source's mark was cleared.
-    // Effect: an event between the attempt and the clearing is never reported.
+    // Fault: an attempt of an event loop on a source finds nothing, and is not repeated after the
+    // source's mark was cleared. Effect: an event between the attempt and the clearing is never
+    // reported.
     fault("no_second_look", &[shuttle("ready_list::model")]),
     // Fault: the driver of a session does not wait until the thread that sent OPEN has registered
     // the stream. Effect: the peer's answer finds no stream.

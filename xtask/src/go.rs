@@ -27,7 +27,7 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     }
 }
 
-/// The directory of the first Go module, in which the others are nested.
+/// The directory of the first Go module, in which the other Go modules are nested.
 pub const MODULE: &str = "go";
 
 /// Makes a command `go` that runs in the directory of the first Go module, without cgo, because the

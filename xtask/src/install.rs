@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use crate::command::Step;
 
-/// The directories into which the library is installed.
+/// The directories into which the C library is installed.
 struct Place {
     /// The prefix that is written into the installed files, such as partywall.pc.
     prefix: String,
@@ -60,7 +60,8 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
 /// Builds the archive of the C library.
 ///
 /// # Errors
-/// If it does not compile.
+///
+/// If the library does not compile.
 pub fn build() -> Result<(), String> {
     // The target directory is given explicitly, so that the caller's CARGO_TARGET_DIR does not move
     // the archive.
@@ -181,7 +182,7 @@ impl Place {
 /// The installed C++ headers, relative to their source directory.
 const HEADERS: [&str; 4] =
     ["partywall.hpp", "partywall/asio.hpp", "partywall/calls.hpp", "partywall/lossy.hpp"];
-/// The path of the archive that cargo builds.
+/// The path of the archive of the C library that cargo builds.
 const ARCHIVE: &str = "target/release/libpartywall_capi.a";
 /// Version of the workspace, which all its packages share.
 const VERSION: &str = env!("CARGO_PKG_VERSION");

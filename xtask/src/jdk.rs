@@ -48,7 +48,7 @@ impl Jdk {
     /// it.
     ///
     /// # Errors
-    /// If they do not compile.
+    /// If the program does not compile.
     pub fn compile_program(&self, source: &str, name: &str) -> Result<String, String> {
         let jar = format!("{TARGET}/partywall.jar");
         self.compile(source, name, &jar, "-try")?;
@@ -161,7 +161,7 @@ pub fn test(jdk: &Jdk) -> Result<(), String> {
         .arg(&format!("{jar}:{TARGET}/test"))
         .args("dev.partywall.Main")
         .run()?;
-    // The benchmark runs with so few messages that it only shows that it works.
+    // The benchmark runs with few messages: here it only shows that it works, and measures nothing.
     jdk.tool("java")
         .args("--enable-native-access=ALL-UNNAMED -cp")
         .arg(&jar)
@@ -207,7 +207,7 @@ fn sources(directory: &Path, files: &mut Vec<String>) -> Result<(), String> {
 
 /// The oldest version of Java for which the package is compiled.
 const VERSION_MIN: u32 = 22;
-/// The directory in which distributions install JDKs.
+/// The directory in which Linux distributions install JDKs.
 const INSTALLED: &str = "/usr/lib/jvm";
 /// The directory into which classes and jars are written.
 const TARGET: &str = "target/java";

@@ -13,7 +13,7 @@ use crate::jdk::Jdk;
 
 /// The outcome of a test run of the Maven module, unless it failed.
 pub enum Tested {
-    /// Every test of the module has passed.
+    /// Every test of the Maven module has passed.
     Passed,
     /// A dependency of the module could not be downloaded, for the reason given here.
     NotDownloaded(String),
@@ -67,7 +67,7 @@ fn is_download_failure(text: &str) -> bool {
         .any(|reason| text.contains(reason))
 }
 
-/// The Maven arguments that select the module.
+/// The Maven arguments that select the module `partywall-netty`.
 const MODULE: &str = "-f bindings/java-netty/pom.xml";
 const INSTALL: &str = "org.apache.maven.plugins:maven-install-plugin:3.1.3";
 /// The short test that runs online, so that Maven downloads all it needs.

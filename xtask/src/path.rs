@@ -157,7 +157,7 @@ impl Probe {
     }
 }
 
-/// The counts of callgrind for one file, in one direction: sending or receiving.
+/// The counts of callgrind for one source file, either for sending a message or for receiving one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Share {
     instructions: u64,

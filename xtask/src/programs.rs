@@ -20,7 +20,7 @@ use crate::{install, jdk, python};
 
 /// The sources of the programs that a harness starts, one program in each language.
 pub struct Programs {
-    /// The directory of the programs' sources.
+    /// The directory of the sources of all languages' programs.
     pub directory: &'static str,
     /// The file name, without extension, of every source except the Java source.
     pub name: &'static str,
@@ -36,7 +36,7 @@ pub struct Programs {
 
 /// The result of building the program of one language.
 enum Built {
-    /// The words of the command that starts the program.
+    /// The words of the command that starts the built program.
     Program(Vec<String>),
     /// The reason why the program cannot be built on this machine.
     Nothing(String),
@@ -101,7 +101,7 @@ impl Programs {
     /// Builds the Go program with the given build tags, and returns its path.
     ///
     /// # Errors
-    /// If it does not compile.
+    /// If the program does not compile.
     pub fn go_program(&self, tags: &str) -> Result<String, String> {
         let program = absolute(&format!("{}/{}_go{tags}", self.target(), self.name))?;
         let source = format!("../{}", self.source("go"));

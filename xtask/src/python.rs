@@ -12,7 +12,7 @@ pub fn is_recent() -> bool {
 /// Builds the native module, and copies it into the directory of the Python package.
 ///
 /// # Errors
-/// If it does not compile, or cannot be copied.
+/// If the native module does not compile, or cannot be copied.
 pub fn build() -> Result<(), String> {
     let step = Step::cargo("build --release --locked --target-dir target/python").args(MANIFEST);
     println!("$ {step}");
@@ -23,5 +23,5 @@ pub fn build() -> Result<(), String> {
         .map_err(|error| format!("cannot copy the native module to {library}: {error}"))
 }
 
-/// The cargo argument that selects the workspace of the Python package.
+/// The cargo argument that selects the Cargo workspace of the Python package.
 pub const MANIFEST: &str = "--manifest-path bindings/python/Cargo.toml";

@@ -66,8 +66,8 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     failure.map_or(Ok(()), Err)
 }
 
-/// Returns the outcome of a stage. If the stage or a part of it was skipped, and the stage is
-/// required, the result is an error.
+/// Returns the outcome of a stage. The result is an error if the stage is required, but it or a
+/// part of it was skipped.
 fn checked(stage: &str, done: Done, required: &[String]) -> Result<Done, String> {
     if !required.iter().any(|name| name == stage) {
         return Ok(done);
@@ -89,8 +89,8 @@ pub fn names(quick_only: bool) -> Vec<&'static str> {
 struct Stage {
     name: &'static str,
     quick: bool,
-    /// The function that runs the stage. Its argument lists the stages that have passed before in
-    /// this run.
+    /// The function that runs the stage. Its argument lists the stages that have already passed in
+    /// this run of `cargo xtask test`.
     run: fn(&[&str]) -> Result<Done, String>,
 }
 
@@ -223,8 +223,8 @@ fn tidy_and_vectors(_: &[&str]) -> Result<Done, String> {
     Ok(Done::Passed)
 }
 
-/// Runs clippy on all code, and then on the code that is only compiled with shuttle. The test
-/// profile includes the unit tests of that code.
+/// Runs clippy on all code, and then on the code that is only compiled with shuttle. With the test
+/// profile, clippy also checks the unit tests of that code.
 fn clippy(_: &[&str]) -> Result<Done, String> {
     passed(&[
         Step::cargo("clippy --workspace --all-features --all-targets -- -D warnings"),
@@ -252,8 +252,8 @@ fn deny_warnings(arguments: &str) -> Step {
 fn doc(_: &[&str]) -> Result<Done, String> {
     passed(&[
         builds::tests().args("--doc"),
-        // With `--examples`, the dependencies have the same features as in the stage `clippy`,
-        // whose results cargo reuses.
+        // With `--examples`, the dependencies have the same features as in the stage `clippy`, so
+        // that cargo reuses the results of that stage.
         deny_warnings("doc --no-deps --workspace --all-features --lib --examples"),
         // The command `partywall` has the library's name. So its pages are written to another
         // directory, where they do not overwrite those of the library. Both runs use the same
@@ -489,11 +489,12 @@ fn go_module(_: &[&str]) -> Result<Done, String> {
         go::command("vet ./...").variable("GOOS", "darwin"),
         go::command("vet ./...").variable("GOARCH", "arm64"),
         // Go reuses the result of an earlier test run if no file of the module has changed. The
-        // images in `spec/` are outside the module, so `-count=1` prevents this.
+        // tests also read test files in `spec/`, which lies outside the module, so `-count=1`
+        // forbids the reuse.
         go::with_peers(go::command("test -count=1 ./..."))?,
     ])?;
     staticcheck()?;
-    // Of this stage only the race detector needs a C compiler.
+    // The race detector, unlike the rest of this stage, needs a C compiler.
     if !Step::new("cc").args("--version").works() {
         println!("skipped in this stage: no C compiler, so no race detector");
         return Ok(Done::Passed);
@@ -654,8 +655,9 @@ fn fuzz_smoke(_: &[&str]) -> Result<Done, String> {
     if !std::path::Path::new("fuzz/Cargo.toml").exists() {
         return Err("there is no fuzz/Cargo.toml: the parsers have no fuzz targets".into());
     }
-    // This check links nothing, so libFuzzer, which is C++, is not built: any path stands for it.
-    // The target directory is that of the stage `clippy`, with which most dependencies are shared.
+    // This check links nothing, so libFuzzer, which is C++, is not needed: any existing path may
+    // stand for the library. The target directory is that of the stage `clippy`, so that most
+    // dependencies are built already.
     let path = std::fs::canonicalize("fuzz/Cargo.toml");
     let path = path.map_err(|error| format!("cannot find fuzz/Cargo.toml: {error}"))?;
     passed(&[Step::cargo("check --manifest-path fuzz/Cargo.toml --target-dir target")

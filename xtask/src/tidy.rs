@@ -88,7 +88,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// A rule, or a few rules that read the same text.
+/// The type of a function that checks a rule, or a few rules that read the same text.
 type Rule = fn(&Tree, &mut Vec<Finding>);
 
 const RULES: [Rule; 12] = [

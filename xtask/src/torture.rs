@@ -24,8 +24,9 @@ use crate::faults;
 
 /// Runs the torture that the arguments choose.
 ///
-/// # Errors If the arguments are wrong, or a link broke a promise, such as to lose no message; the
-/// message says how to repeat the run.
+/// # Errors
+/// If the arguments are wrong, or a link broke a promise, such as to lose no message; the message
+/// says how to repeat the run.
 pub fn main(arguments: &[String]) -> Result<(), String> {
     let chosen = parse(arguments)?;
     let mut step = match chosen.what {
@@ -57,7 +58,8 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     step.args("-- --nocapture --test-threads=1").run()
 }
 
-/// The command that runs the tests which `tests` selects, from the build of the stage `test`.
+/// The command that runs those tests of links which `tests` selects, from the build of the stage
+/// `test`.
 fn step(tests: &str) -> Step {
     builds::tests().args(tests)
 }

@@ -26,7 +26,7 @@ pub struct File {
 
 /// All files of the repository; those that are not text are known by name only.
 pub struct Tree {
-    /// The text files, in order of their paths.
+    /// The text files of the repository, in the order of their paths.
     pub files: Vec<File>,
     names: BTreeSet<String>,
 }

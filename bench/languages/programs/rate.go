@@ -83,7 +83,8 @@ func serve(address, path string) error {
 	for _, c := range []carrier{channel{first}, socket{second}} {
 		go func() { ended <- answer(c) }()
 	}
-	// The client closes the channel and the socket at its end, so both goroutines of the server end.
+	// The client closes the channel and the socket when it ends. So the server's two goroutines,
+	// one for each of them, end as well.
 	if err := <-ended; err != io.EOF {
 		return err
 	}

@@ -56,8 +56,8 @@ fn run(arguments: &[String]) -> Result<(), String> {
     for pair in &mut pairs {
         languages.push((pair.language.clone(), Series::begin(pair)?));
     }
-    // All languages are measured in each round, so that a slow period of the machine affects all of
-    // them.
+    // Each round measures all languages, one after the other, so that a slow period of the machine
+    // affects all languages and not a single one.
     for round in 0..ROUNDS {
         for (pair, (_, series)) in pairs.iter_mut().zip(&mut languages) {
             for one in series {

@@ -4,10 +4,11 @@
 
 use std::fs;
 
-/// Writes the table into both pages, and the plot into the directory of the guide's page.
+/// Writes the table into README.md and the page of the guide, and the plot into the directory of
+/// the guide's page.
 ///
 /// # Errors
-/// If a page has no place for it, or cannot be written.
+/// If a page has no marker comments for the table, or cannot be written.
 pub fn write(table: &str, plot: &str) -> Result<(), String> {
     let cannot = |path: &str, error| format!("cannot write {path}: {error}");
     fs::write(PLOT, plot).map_err(|error| cannot(PLOT, error))?;

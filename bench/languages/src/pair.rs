@@ -32,7 +32,7 @@ impl Pair {
     /// Starts the server and the client of a language with the given command.
     ///
     /// # Errors
-    /// If one does not start.
+    /// If one of the two processes does not start.
     pub fn start(words: &[String]) -> Result<Self, String> {
         let [language, program, rest @ ..] = words else {
             return Err("`--program` needs a language and a command".to_owned());

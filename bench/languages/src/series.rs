@@ -32,8 +32,8 @@ pub struct Series {
 }
 
 impl Series {
-    /// Performs each task of a language until its code is warm, and chooses how many messages the
-    /// task has in a round.
+    /// Performs each task of a language until the language has compiled the task's code and the
+    /// caches hold it, and chooses how many messages the task has in a round.
     ///
     /// # Errors
     /// If the programs fail.

@@ -97,7 +97,7 @@ pub enum Role {
 
 impl Choice {
     /// The scenario of `partywall_bench` to which this choice of the command line corresponds;
-    /// `None` for the targets, which need both.
+    /// `None` for the targets, which need both scenarios.
     pub const fn scenario(self) -> Option<Scenario> {
         match self {
             Self::Parallel => Some(Scenario::Parallel),

@@ -7,8 +7,9 @@
 //!   Rust       send, receive a view     the crate partywall
 //!   iceoryx2   loan, fill, send, receive
 //! ```
-//! The three take turns in each round. Each message is a copy of a buffer with another first word,
-//! so all its bytes are written, and the sum of its words is compared, so all are read.
+//! C, Rust and iceoryx2 are measured in turn in each round. Each message is a copy of a buffer with
+//! another first word, so all its bytes are written, and the sum of its words is compared, so all
+//! are read.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -88,7 +89,8 @@ fn time(
     Ok(start.elapsed().as_nanos() as f64 / count as f64)
 }
 
-/// The program in C, which measures when it is asked.
+/// The child process that measures in C. It reads a message size and a number of messages from its
+/// stdin, and prints the measured time.
 struct InC {
     program: Child,
     questions: ChildStdin,
@@ -121,7 +123,8 @@ impl InC {
         Ok(Self { program, questions, answers: BufReader::new(answers) })
     }
 
-    /// Returns the nanoseconds of one of `count` messages.
+    /// Lets the C program send and receive `count` messages of `size` bytes. Returns the time of
+    /// one message in nanoseconds.
     fn time(&mut self, size: usize, count: u64) -> Result<f64> {
         writeln!(self.questions, "{size} {count}")?;
         self.questions.flush()?;
@@ -138,11 +141,13 @@ impl Drop for InC {
     }
 }
 
-/// Both ends of a channel.
+/// The two directions of a channel that the measurement uses, one at each end. Both ends of the
+/// channel are in this thread.
 struct Channels {
     sender: partywall::Sender,
     receiver: partywall::Receiver,
-    // The other directions, whose end would end the channel.
+    // The directions that the measurement does not use. They are kept, because dropping them would
+    // end the channel.
     _others: (partywall::Receiver, partywall::Sender),
 }
 
@@ -168,9 +173,10 @@ impl Channels {
     }
 }
 
-/// A publisher and a subscriber of one service.
+/// A publisher and a subscriber of one service of the crate `iceoryx2`, both in this thread.
 struct Pubsub {
-    // Ports are dropped before their node, in the order of declaration.
+    // Fields are dropped in the order of declaration: first the two ports, publisher and
+    // subscriber, and then the node to which they belong.
     publisher: Publisher<ipc::Service, [u64], ()>,
     subscriber: Subscriber<ipc::Service, [u64], ()>,
     _node: Node<ipc::Service>,
@@ -196,13 +202,15 @@ impl Pubsub {
     }
 }
 
-/// The cell whose setup has the names of this run.
+/// A cell (combination of scenario, transport and size) for `Workspace::setup`, which takes the
+/// message size from it. The cell itself is not measured.
 fn cell(size: usize) -> Cell {
     Cell::new(Scenario::Ping, ICEORYX2_PUBSUB, size)
 }
 
-/// Sizes in bytes, and the number of messages of each in a round.
+/// The measured message sizes in bytes, each with its number of messages in a round.
 const SIZES: [(usize, u64); 3] = [(48, 200_000), (1 << 10, 100_000), (64 << 10, 5_000)];
 
-/// Makes the words of a payload differ from their numbers.
+/// A constant that is combined with the index of each word of a payload, so that the words are not
+/// simply 0, 1, 2 ….
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -28,8 +28,8 @@ pub fn table(scenario: Scenario, outcomes: &[Outcome]) -> TextTable {
     table
 }
 
-/// Returns the text above the result table: the scenario of `cell`, the options of the run, and the
-/// meaning of the columns.
+/// Returns the text above the result table: the scenario of `cell` (a measured combination of
+/// scenario, transport and size), the options of the run, and the meaning of the columns.
 pub fn legend(cell: Cell, placement: &str) -> String {
     let is_parallel = cell.scenario == Scenario::Parallel;
     if !is_parallel {
@@ -62,8 +62,9 @@ median [smallest–largest]; below 1 is faster. ÷ uds: the same over the Unix s
 /// reference was not measured, or if `outcome` is the reference.
 pub fn reference_of<'a>(outcome: &Outcome, outcomes: &'a [Outcome]) -> Option<&'a Outcome> {
     let cell = Cell { transport: reference(outcome.cell.scenario), ..outcome.cell };
-    // The reference transport of `ping` waits by spinning. A socket has no wait strategy and sleeps
-    // in the kernel; its row is divided by the same spinning reference.
+    // The reference transport of `ping` waits by spinning. A socket has no wait strategy, because
+    // its receiver sleeps in the kernel. The socket's row is also divided by the time of the
+    // spinning reference.
     let wait = (cell.scenario == Scenario::Ping).then_some(WaitName::Spin);
     let cell = Cell { wait, ..cell };
     find(outcomes, cell).filter(|_| cell != outcome.cell)

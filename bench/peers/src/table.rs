@@ -36,9 +36,10 @@ pub fn counts_over_socket(transport: TransportName) -> bool {
     transport.name().starts_with("shmipc-")
 }
 
-/// The crate `shmipc` with version 3 of its protocol, the default for memory in memfds.
+/// The name of the transport that measures the crate `shmipc` with version 3 of its protocol, its
+/// default for memory in memfds.
 pub const SHMIPC_V3: TransportName = TransportName("shmipc-0.2.1-v3");
-/// The crate `iceoryx2` with its publish-subscribe services.
+/// The name of the transport that measures publish-subscribe of the crate `iceoryx2`.
 pub const ICEORYX2_PUBSUB: TransportName = TransportName("iceoryx2-0.10-pubsub");
 
 const SHMIPC_V4_EVENTFD: TransportName = TransportName("shmipc-0.2.1-v4-eventfd");

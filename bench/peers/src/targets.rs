@@ -27,7 +27,8 @@ fn measurements() -> Vec<Measurement> {
     all
 }
 
-/// The comparison with `shmipc` at one size, measured as `shmipc` measures itself.
+/// The measurement that compares Partywall with the crate `shmipc` at one message size, with the
+/// settings of the benchmark of `shmipc`.
 fn parallel(size: usize) -> Measurement {
     let over = |transport| {
         let cell = Cell {

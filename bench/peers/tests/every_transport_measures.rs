@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each transport of each scenario carries verified payloads, reports that in JSON, and leaves no
-//! file behind.
+//! Tests that `bench-peers` measures each transport in each scenario: its messages arrive verified,
+//! it prints the results as JSON, and leaves no file behind.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -38,8 +38,8 @@ fn ping_between_two_processes() {
 /// Runs `bench-peers` with short measurements, checks that it leaves no file behind, and returns
 /// its JSON lines.
 fn measure(arguments: &str) -> Vec<Value> {
-    // Tests measure one at a time: the crate `shmipc` fails if opening a session takes a second, as
-    // on a busy machine.
+    // The lock lets one test measure at a time: the crate `shmipc` fails if opening a session takes
+    // a second, as on a busy machine.
     let _one_at_a_time = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     let program = Command::new(env!("CARGO_BIN_EXE_bench-peers"))
         .args(arguments.split(' '))
@@ -59,8 +59,8 @@ fn measure(arguments: &str) -> Vec<Value> {
     lines
 }
 
-/// Files in shared memory and in the temporary directory whose name contains the name of process
-/// `pid`.
+/// Files in `/dev/shm` and in the temporary directory that process `pid` of `bench-peers` has made,
+/// as their names show.
 fn left_behind(pid: u32) -> Vec<PathBuf> {
     let name = format!("bench-peers-{pid}");
     let directories = [PathBuf::from("/dev/shm"), std::env::temp_dir()];

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * One thread holds both ends of a channel: what C needs for a message whose bytes are all written
- * and all read. Each line of the input is a size, a multiple of 8, and a number of messages; the
- * answer is the nanoseconds of each. `bench-peers one-thread` asks.
+ * What the C library needs for a message whose bytes are all written and all read: one thread holds
+ * both ends of a channel. Each line of the input is a size, a multiple of 8, and a number of
+ * messages; the answer is the nanoseconds for each message. The command `bench-peers one-thread`
+ * runs this program.
  */
 #define _POSIX_C_SOURCE 199309L
 #include <inttypes.h>
@@ -40,7 +41,10 @@ static double nanoseconds(void) {
     return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
-/* Returns the sum of all words of a message. Eight sums, because compilers of Rust make as many. */
+/*
+ * Returns the sum of all words of a message. It adds up eight sums at a time, as the compiler of
+ * the Rust program that this one is compared with does.
+ */
 static uint64_t sum_of(const void *data, size_t len) {
     const char *bytes = data;
     uint64_t sums[8] = {0}, words[8], sum = 0, word;
@@ -61,7 +65,9 @@ static uint64_t sum_of(const void *data, size_t len) {
     return sum;
 }
 
-/* Sends and receives `count` messages, each with another first word, and returns the time. */
+/*
+ * Sends and receives `count` messages, whose first words differ, and returns the time in seconds.
+ */
 static double exchange(partywall_channel *client, partywall_channel *server, uint64_t *payload,
                        size_t size, uint64_t count) {
     uint64_t others = sum_of(payload + 1, size - sizeof *payload);

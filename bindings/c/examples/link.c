@@ -16,7 +16,10 @@ static int send_lines(partywall_link *link) {
     partywall_error *error = NULL;
     char line[4096];
     while (fgets(line, sizeof line, stdin)) {
-        /* A link advances while a thread waits for it, and here the thread then waits for input. */
+        /*
+         * A link advances only while a thread waits for it. This thread waits for input next, so it
+         * first waits until the peer has acknowledged the message.
+         */
         if (check(partywall_link_send(link, line, strlen(line), -1, &error), error) ||
             check(partywall_link_wait_acked(link, -1, &error), error)) {
             return 1;

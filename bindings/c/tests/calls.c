@@ -48,7 +48,10 @@ static void free_ends(struct ends ends) {
     OK(partywall_session_listener_free(ends.listener));
 }
 
-/* Answers calls with their payload and one more byte, until the client has finished. */
+/*
+ * A thread of the server: answers each call with its payload and one more byte, until the client
+ * has finished.
+ */
 static void *serve(void *server) {
     static char answer[100001];
     partywall_request *request = NULL;
@@ -119,7 +122,10 @@ static void answered(const char *address) {
     OK(partywall_message_data(answer, &data, &len));
     CHECK(len == 3 && memcmp(data, "why", 3) == 0);
     OK(partywall_message_free(answer));
-    /* Also arguments that are refused free the request, so its client does not wait. */
+    /*
+     * A server that passes a refused argument to an answering function frees the request all the
+     * same, so the client's call ends.
+     */
     static const char *const aborted[] = {"drop", "code?", "why??", "NULL?"};
     for (size_t i = 0; i < 4; i++) {
         const char *call = aborted[i];
@@ -128,7 +134,7 @@ static void answered(const char *address) {
     }
     OK(partywall_calls_client_call_one_way(ends.client, "one way", 7, TIMEOUT_NS, NULL));
 
-    /* Two calls at once, of which the second is waited for first. */
+    /* With two calls in flight, the client waits for the answer of the second call first. */
     partywall_call *first = NULL, *second = NULL;
     OK(partywall_calls_client_begin(ends.client, "1", 1, &first, TIMEOUT_NS, NULL));
     OK(partywall_calls_client_begin(ends.client, "22", 2, &second, TIMEOUT_NS, NULL));
@@ -147,7 +153,10 @@ static void answered(const char *address) {
     free_ends(ends);
 }
 
-/* Calls that are given up, refused, late or lost. */
+/*
+ * Ends of calls other than an answer: freed by the client, refused, timed out, or cut off by the
+ * end of the session.
+ */
 static void given_up(const char *address) {
     partywall_config *config = NULL;
     partywall_call *call = NULL, *next = NULL;
@@ -176,7 +185,10 @@ static void given_up(const char *address) {
     STATUS(partywall_calls_client_call(ends.client, "z", 1, &answer, 1000000, NULL),
            PARTYWALL_TIMED_OUT);
     OK(partywall_session_close(ends.there, 5, "over", NULL));
-    /* A call that is made before the close has arrived may end in another way. */
+    /*
+     * The client waits until its session has received the close. A call before that could fail with
+     * another status.
+     */
     OK(partywall_session_wait_closed(ends.here, &reason, NULL, TIMEOUT_NS, NULL));
     CHECK(reason == 411);
     STATUS(partywall_calls_client_call(ends.client, "z", 1, &answer, TIMEOUT_NS, &error), 411);

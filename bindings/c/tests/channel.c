@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Every call of a channel, over shared memory and over the socket. */
+/* Every function of a channel, over shared memory and over a socket. */
 #define _GNU_SOURCE
 #include "check.h"
 #include <poll.h>
 #include <unistd.h>
 
-/* Sends messages of many lengths, and receives each in another way. */
+/*
+ * Sends messages of many lengths, and receives them with different functions: view, copy, object.
+ */
 static void lengths(struct pair pair) {
     static unsigned char sent[200000], copy[200000];
     static const size_t sizes[] = {0, 1, 48, 104, 105, 1024, 1025, 65536, 200000};
@@ -32,7 +34,7 @@ static void lengths(struct pair pair) {
     }
 }
 
-/* A buffer that is too short keeps the message for the next call. */
+/* A receive into a buffer that is too short keeps the message for the next receiving call. */
 static void short_buffer(struct pair pair) {
     char buffer[4] = "...";
     size_t len = 0;
@@ -47,7 +49,10 @@ static void short_buffer(struct pair pair) {
     CHECK(len == 5 && memcmp(data, "hello", 5) == 0);
     STATUS(partywall_channel_recv_view(pair.server, &data, &len, 0, NULL), PARTYWALL_EMPTY);
 
-    /* The same, for a message of its own; a view before it ends. */
+    /*
+     * A message that did not fit into the buffer can also be received as an object. The view of the
+     * message before it is no longer valid then.
+     */
     partywall_message *message = NULL;
     OK(partywall_channel_send(pair.client, "first", 5, 0, NULL));
     OK(partywall_channel_send(pair.client, "second", 6, 0, NULL));
@@ -61,7 +66,10 @@ static void short_buffer(struct pair pair) {
     STATUS(partywall_channel_recv(pair.server, &message, 0, NULL), PARTYWALL_EMPTY);
 }
 
-/* A kept message outlives later messages, and its channel. */
+/*
+ * A message that was kept from its view stays valid after later messages, and after its channel is
+ * freed.
+ */
 static partywall_message *kept(struct pair pair) {
     static char big[100000];
     const void *data = NULL;
@@ -79,7 +87,7 @@ static partywall_message *kept(struct pair pair) {
     return message;
 }
 
-/* Memory is reserved, shortened, filled and sent, or given back. */
+/* Reserved memory is shortened, filled and sent, or given back without sending. */
 static void reservations(struct pair pair) {
     void *data = NULL;
     const void *view = NULL;
@@ -103,7 +111,10 @@ static void reservations(struct pair pair) {
     STATUS(partywall_channel_recv_view(pair.server, &view, &len, 0, NULL), PARTYWALL_EMPTY);
 }
 
-/* A commit frees the reservation if the peer is gone: the caller need not abort it. */
+/*
+ * partywall_channel_commit frees the reservation if the peer is gone, so the caller need not abort
+ * it.
+ */
 static void gone(const char *directory, partywall_config *config) {
     struct pair pair = make_pair(address_in(directory), config);
     void *data = NULL;
@@ -118,7 +129,10 @@ static void gone(const char *directory, partywall_config *config) {
     OK(partywall_listener_free(pair.listener));
 }
 
-/* A direction that is full says so, and goes on once the peer has received. */
+/*
+ * A sending direction without room returns PARTYWALL_FULL, and can send again once the peer has
+ * received.
+ */
 static void full(struct pair pair) {
     static char block[900];
     const void *data = NULL;
@@ -132,7 +146,10 @@ static void full(struct pair pair) {
     CHECK(status == PARTYWALL_FULL && error == NULL);
     STATUS(partywall_channel_send(pair.client, block, sizeof block, 1000000, &error),
            PARTYWALL_TIMED_OUT);
-    /* A socket takes a part of a message, and counts it as sent. */
+    /*
+     * Over a socket, a message counts as sent once the kernel has taken a part of it, so the sender
+     * flushes the rest.
+     */
     while (partywall_channel_recv_view(pair.server, &data, &len, 0, NULL) == PARTYWALL_OK) {
         CHECK(len == sizeof block);
     }
@@ -145,7 +162,7 @@ static void full(struct pair pair) {
     CHECK(len == 2);
 }
 
-/* A connection says who the peer is, on which transport it runs and why, and what it has carried. */
+/* A channel reports its peer process, its transport with the reason, and its counters. */
 static void properties(struct pair pair, int32_t wanted_transport, uint32_t wanted_reason,
                   int is_trusted) {
     struct {
@@ -190,7 +207,10 @@ static void properties(struct pair pair, int32_t wanted_transport, uint32_t want
     OK(partywall_channel_recv_copy(pair.server, text, sizeof text, &len, TIMEOUT_NS, NULL));
 }
 
-/* The end of one direction is a status, and the other direction goes on. */
+/*
+ * After the end of one direction its receiver gets a status, and the other direction still carries
+ * messages.
+ */
 static void ends(struct pair pair) {
     const void *data = NULL;
     size_t len = 0;
@@ -205,7 +225,7 @@ static void ends(struct pair pair) {
     CHECK(len == 6 && memcmp(data, "answer", 6) == 0);
 }
 
-/* An error object has the number, the errno and the advice. */
+/* An error object has the number of the failure, the errno, and a text with advice. */
 static void errors(const char *directory) {
     partywall_error *error = NULL;
     partywall_channel *channel = NULL;
@@ -243,7 +263,10 @@ static void all(const char *directory, partywall_config *config, int32_t transpo
     OK(partywall_message_free(message));
 }
 
-/* Waiting by poll: nothing to wait for while something is there, and a descriptor otherwise. */
+/*
+ * Waiting by poll: arming writes -1 while there is a message, and a descriptor otherwise, which
+ * becomes readable.
+ */
 static void waited_for(const char *address) {
     struct pair pair = make_pair(address, NULL);
     const void *data = NULL;
@@ -284,7 +307,10 @@ static void *wake(void *channel) {
     return NULL;
 }
 
-/* Waiting in the library: until a wake-up, also one from before, a message, the time, or the end. */
+/*
+ * partywall_channel_wait_recv waits until a wake-up (also one from before the wait), a message, the
+ * timeout, or the peer's end.
+ */
 static void parked(const char *address) {
     struct pair pair = make_pair(address, NULL);
     partywall_receiver_stats stats;
@@ -292,7 +318,10 @@ static void parked(const char *address) {
     const void *data = NULL;
     size_t len = 0;
     pthread_t thread;
-    /* The first few sleeps are made otherwise than the later ones. */
+    /*
+     * The receiver waits several times, because the library makes the first few sleeps otherwise
+     * than later ones.
+     */
     for (int i = 0; i < 10; i++) {
         STATUS(partywall_channel_wait_recv(pair.server, 0, NULL), PARTYWALL_TIMED_OUT);
         STATUS(partywall_channel_wait_recv(pair.server, 1000, NULL), PARTYWALL_TIMED_OUT);
@@ -306,7 +335,10 @@ static void parked(const char *address) {
         OK(partywall_channel_send(pair.client, "x", 1, 0, NULL));
         OK(partywall_channel_wait_recv(pair.server, 0, NULL));
         OK(partywall_channel_recv_view(pair.server, &data, &len, 0, NULL));
-        /* A view lies where the next message would be looked for, until a call ends it. */
+        /*
+         * The view of the message still occupies the place where the receiver looks for the next
+         * message. The next receiving call ends the view.
+         */
         STATUS(partywall_channel_recv_view(pair.server, &data, &len, 0, NULL), PARTYWALL_EMPTY);
     }
     OK(partywall_channel_free(pair.client));

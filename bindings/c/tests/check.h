@@ -31,7 +31,7 @@
 /* Longest wait of a call that has to succeed. */
 #define TIMEOUT_NS INT64_C(30000000000)
 
-/* An address in the directory that the program was given. */
+/* Returns the address of a socket in the directory that the test program was given. */
 static inline const char *address_in(const char *directory) {
     static char address[512];
     snprintf(address, sizeof address, "unix:%s/app.sock", directory);

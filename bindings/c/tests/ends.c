@@ -14,7 +14,10 @@ struct peer {
     int begin;
 };
 
-/* Forks a peer, before this process has objects of the library. It begins to act when told. */
+/*
+ * Forks a child process that plays the peer, before this process has objects of the library. The
+ * child begins to act when begin() writes a byte to its pipe.
+ */
 static struct peer fork_peer(void (*act)(const char *, const char *), const char *address,
                              const char *directory) {
     int ends[2];
@@ -23,7 +26,7 @@ static struct peer fork_peer(void (*act)(const char *, const char *), const char
     CHECK(peer.pid >= 0);
     if (peer.pid == 0) {
         char byte;
-        /* It dies with this test. */
+        /* The child is killed when this test ends. */
         CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
         close(ends[1]);
         if (read(ends[0], &byte, 1) == 1) {
@@ -47,7 +50,7 @@ static void end(struct peer peer, int is_killed) {
     CHECK(is_killed ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* Sends one message over a link, and ends in good order once there is an answer. */
+/* The peer of a link: sends one message, and closes its end in good order once it has an answer. */
 static void act_on_link(const char *address, const char *directory) {
     partywall_link_client *client = NULL;
     partywall_link *link = NULL;
@@ -76,7 +79,10 @@ static partywall_link_event next_event(partywall_link *link) {
     return event;
 }
 
-/* The first client is killed, the second one goes on with its stream, and ends in good order. */
+/*
+ * The events of a link at its server: the first client is killed, and a second client goes on with
+ * the stream of the first and ends in good order.
+ */
 static void link_of_killed_client(const char *address, struct peer killed, struct peer next) {
     partywall_link_server *server = NULL;
     partywall_link *link = NULL;
@@ -114,7 +120,10 @@ static void link_of_killed_client(const char *address, struct peer killed, struc
     OK(partywall_link_server_free(server));
 }
 
-/* Opens a session with one stream, and waits for a message that never comes. */
+/*
+ * The peer of a session: opens a session with one stream, sends a message, and waits for an answer
+ * that never comes.
+ */
 static void act_on_session(const char *address, const char *directory) {
     partywall_session *session = NULL;
     partywall_stream *stream = NULL;
@@ -127,7 +136,10 @@ static void act_on_session(const char *address, const char *directory) {
     partywall_stream_recv_view(stream, &data, &len, TIMEOUT_NS, NULL);
 }
 
-/* A sender that sends nothing, and a program that only waits for its session, learn of the death. */
+/*
+ * When a client is killed, its server's wait for the stream and its wait for the session both end
+ * with PARTYWALL_DISCONNECTED.
+ */
 static void session_of_killed_client(const char *address, struct peer killed) {
     partywall_session_listener *listener = NULL;
     partywall_session *session = NULL;

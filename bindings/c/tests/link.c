@@ -4,14 +4,14 @@
 #include <poll.h>
 #include <sys/stat.h>
 
-/* Sends numbers from `first` up to `end`. */
+/* Sends numbers from `first` up to `end`, one in each message of the link. */
 static void send_numbers(partywall_link *link, uint32_t first, uint32_t end) {
     for (uint32_t i = first; i < end; i++) {
         OK(partywall_link_send(link, &i, sizeof i, TIMEOUT_NS, NULL));
     }
 }
 
-/* Receives one number. */
+/* Receives one message of the link, and checks that it is the number `wanted`. */
 static partywall_link_message *expect(partywall_link *link, uint32_t wanted) {
     partywall_link_message *message = NULL;
     const void *data = NULL;
@@ -37,7 +37,7 @@ static partywall_link *accept_link(partywall_link_server *server) {
     return link;
 }
 
-/* Both ends know the link's name and the other end's. */
+/* Both ends of a link know the link's name and the name of the peer's end. */
 static void named(partywall_link *link, const char *peer) {
     char text[16] = {0};
     size_t len = 0;
@@ -49,7 +49,10 @@ static void named(partywall_link *link, const char *peer) {
     CHECK(len == strlen(peer) && memcmp(text, peer, len) == 0);
 }
 
-/* A copy of a configuration has its settings and its group, and is another object. */
+/*
+ * A copy of a link configuration has the settings and the group of the original, and is an object
+ * of its own.
+ */
 static void copied(partywall_link_config *config, partywall_link_group *group) {
     partywall_link_config *copy = NULL;
     partywall_link_client *client = NULL;
@@ -66,7 +69,7 @@ static void copied(partywall_link_config *config, partywall_link_group *group) {
     OK(partywall_link_client_free(client));
 }
 
-/* The events of a link say why it does not attach. */
+/* The events of a link say why the link does not attach. */
 static void refused(partywall_link *link, const char *address) {
     partywall_link_event event;
     char text[100] = {0};
@@ -80,7 +83,10 @@ static void refused(partywall_link *link, const char *address) {
     CHECK(strlen(text) == len && len > 3);
 }
 
-/* A server says why it has refused a client: here the client asks for another server's name. */
+/*
+ * A server reports why it has refused a client, here because the client asks for another server's
+ * name.
+ */
 static void refusing(const char *address) {
     partywall_link_group *group = NULL;
     partywall_link_config *config = NULL;
@@ -112,7 +118,10 @@ static void refusing(const char *address) {
     OK(partywall_link_group_free(group));
 }
 
-/* The server stops, and starts again: what was not acknowledged comes again, nothing else. */
+/*
+ * The server stops, and starts again: messages that were not acknowledged come again, and no
+ * others.
+ */
 static void restart(const char *alice, const char *bob, const char *address) {
     partywall_link_client *client = NULL;
     partywall_link_server *server = NULL;
@@ -125,7 +134,7 @@ static void restart(const char *alice, const char *bob, const char *address) {
     int32_t status = -1;
     partywall_link_config *config = NULL;
     partywall_link_group *group = NULL;
-    /* One group, because this one thread waits for both ends. */
+    /* Both ends are in one group of links, because one thread waits for both. */
     OK(partywall_link_group_new(&group, NULL));
     OK(partywall_link_config_new(&config, NULL));
     OK(partywall_link_config_set_group(config, group, NULL));
@@ -165,7 +174,10 @@ static void restart(const char *alice, const char *bob, const char *address) {
     STATUS(partywall_link_message_ack(message, NULL), PARTYWALL_HANDLE);
     OK(partywall_link_message_free(expect(there, 2)));
     OK(partywall_link_rewind(there, NULL));
-    /* Also an argument that is refused frees the message, which comes again. */
+    /*
+     * partywall_link_message_reply frees the message even if it refuses an argument. The message is
+     * then delivered again.
+     */
     message = expect(there, 2);
     STATUS(partywall_link_message_reply(message, NULL, 1, TIMEOUT_NS, NULL), PARTYWALL_ARGUMENT);
     STATUS(partywall_link_message_free(message), PARTYWALL_HANDLE);
@@ -196,7 +208,10 @@ static void restart(const char *alice, const char *bob, const char *address) {
     OK(partywall_link_group_free(group));
 }
 
-/* A loop serves both ends of a link over a socket, which cannot advance by themselves. */
+/*
+ * An event loop drives both ends of a link over a socket. Without the loop neither end would
+ * advance, because no thread waits for them.
+ */
 static void in_loop(const char *address) {
     partywall_loop *loop = NULL;
     partywall_link_group *group = NULL;
@@ -231,7 +246,10 @@ static void in_loop(const char *address) {
             next++;
         }
     }
-    /* Once everything is received, polling the group leaves the loop without events. */
+    /*
+     * Once all messages are received, partywall_link_group_poll leaves the loop without events of
+     * the group.
+     */
     for (int quiet = 0, turns = 0; quiet < 2; turns++) {
         partywall_event event;
         CHECK(turns < 1000);
@@ -249,7 +267,10 @@ static void in_loop(const char *address) {
     OK(partywall_loop_free(loop));
 }
 
-/* Waits for a group in a loop of this program's own: for its descriptor, and for its timer. */
+/*
+ * One wait of an event loop that this program makes itself: waits for the group's descriptor and
+ * its timer, then polls the group.
+ */
 static void turn(partywall_link_group *group, int32_t fd) {
     struct pollfd entry = {fd, POLLIN, 0};
     int64_t timer = 0;
@@ -263,7 +284,10 @@ static void turn(partywall_link_group *group, int32_t fd) {
     OK(partywall_link_group_poll(group, &count, 0, NULL));
 }
 
-/* The descriptor of a group serves both ends of a link, and is quiet while messages lie unreceived. */
+/*
+ * One poll of the group's descriptor drives both ends of a link. The descriptor is not readable
+ * merely because messages were not received.
+ */
 static void by_descriptor(const char *address, int32_t transport) {
     partywall_link_group *group = NULL;
     partywall_link_config *config = NULL;
@@ -302,7 +326,10 @@ static void by_descriptor(const char *address, int32_t transport) {
         CHECK(turns < 1000);
         size_t count = 0;
         OK(partywall_link_group_poll(group, &count, 0, NULL));
-        /* The server sees the message in one of the first turns; two in a row have nothing to do. */
+        /*
+         * The server has the message after one of the first waits. The loop ends once two polls in
+         * a row find the descriptor not readable.
+         */
         quiet = count > 0 && poll(&entry, 1, 0) == 0 ? quiet + 1 : 0;
     }
     while ((status = partywall_link_recv(there, &message, 0, NULL)) == PARTYWALL_EMPTY) {
@@ -319,7 +346,7 @@ static void by_descriptor(const char *address, int32_t transport) {
     STATUS(partywall_link_group_fd(group, &entry.fd), PARTYWALL_HANDLE);
 }
 
-/* Null for each pointer, and handles of another type. */
+/* Every function of links refuses null for each of its pointers, and handles of another type. */
 static void misuse(const char *directory, const char *address) {
     partywall_link_config *config = NULL;
     partywall_link_group *group = NULL;

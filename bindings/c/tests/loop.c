@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A server of many channels in one thread, alone and above epoll of either kind. */
+/* A server of many channels in one event loop: alone, and with an epoll set that watches the
+ * loop's descriptor, level-triggered or edge-triggered. */
 #include "check.h"
 #include <poll.h>
 #include <sys/epoll.h>
@@ -15,7 +16,7 @@ struct server {
     size_t accepted, ended, received;
 };
 
-/* Sends messages, and receives each of them back. */
+/* A client thread: opens a channel, sends messages, and receives each of them back. */
 static void *client(void *address) {
     partywall_channel *channel = NULL;
     OK(partywall_connect(address, NULL, &channel, NULL));
@@ -44,7 +45,10 @@ static void accept_all(struct server *server) {
     CHECK(status == PARTYWALL_TIMED_OUT);
 }
 
-/* Answers one message: the loop reports the channel again while there are more. */
+/*
+ * Sends back one message of a channel. While the channel has more messages, the loop reports it
+ * again.
+ */
 static void answer(struct server *server, size_t tag) {
     uint32_t message = 0;
     size_t len = 0;
@@ -65,7 +69,10 @@ static void answer(struct server *server, size_t tag) {
     }
 }
 
-/* Waits once, and serves what came. The array is short, so that some events are left. */
+/*
+ * Waits once for events, and serves their channels. The array has 3 places, so that some events are
+ * left for the next wait.
+ */
 static size_t turn(struct server *server, int64_t timeout_ns) {
     partywall_event events[3];
     size_t count = 0;
@@ -82,7 +89,10 @@ static size_t turn(struct server *server, int64_t timeout_ns) {
     return count;
 }
 
-/* Serves all clients. `kind` is that of an epoll set above the loop: 0 level-triggered, 1 edge-triggered, -1 none. */
+/*
+ * Serves all clients. `kind` says which epoll set watches the loop's descriptor: 0 a
+ * level-triggered one, 1 an edge-triggered one, -1 none.
+ */
 static void serve(const char *address, int kind) {
     struct server server;
     pthread_t threads[CHANNELS];
@@ -104,9 +114,15 @@ static void serve(const char *address, int kind) {
     while (server.ended < CHANNELS) {
         if (kind >= 0) {
             struct epoll_event event;
-            /* A descriptor that is watched needs no timer: 30 s without an event is a failure. */
+            /*
+             * The epoll set watches the loop's descriptor, which also becomes readable for timers,
+             * so the wait needs no timeout. 30 s without an event is a failure.
+             */
             CHECK(epoll_wait(outer, &event, 1, 30000) == 1);
-            /* An edge-triggered descriptor asks for calls until one leaves a place empty. */
+            /*
+             * An edge-triggered epoll set reports the descriptor once, so the server waits until
+             * the loop fills fewer than the 3 places of the array.
+             */
             while (turn(&server, 0) == 3 && kind == 1 && server.ended < CHANNELS) {
             }
         } else {
@@ -124,7 +140,10 @@ static void serve(const char *address, int kind) {
     OK(partywall_loop_free(server.loop));
 }
 
-/* A channel that is freed between two turns is not reported, also if it had an event before. */
+/*
+ * The loop does not report a channel that was freed between two waits, even if the channel had an
+ * event before.
+ */
 static void freed(const char *address) {
     partywall_loop *loop = NULL;
     partywall_event event;
@@ -153,7 +172,9 @@ static void freed(const char *address) {
     OK(partywall_loop_free(loop));
 }
 
-/* A loop that reports once is silent about a message that nobody has received yet. */
+/*
+ * A loop that reports each event once does not report again a message that nobody has received yet.
+ */
 static void once(const char *address) {
     partywall_loop *loop = NULL;
     partywall_event event;
@@ -180,7 +201,10 @@ static void once(const char *address) {
     OK(partywall_loop_free(loop));
 }
 
-/* What a thread that is awake leaves is reported by the next call; then the descriptor tells more. */
+/*
+ * Events that partywall_loop_poll_awake leaves are written by the next call. After
+ * partywall_loop_wait with timeout 0 found none, the loop's descriptor reports later events.
+ */
 static void awake(const char *address) {
     partywall_loop *loop = NULL;
     partywall_event event;

@@ -10,7 +10,7 @@ static partywall_lossy_stats stats_of(partywall_lossy_sender *sender) {
     return stats;
 }
 
-/* Logs numbered records, far more than there is room for. */
+/* Logs numbered records, far more than the ring and the queue have room for. */
 static void log_all(partywall_lossy_sender *sender) {
     char record[200] = {0};
     uint64_t outcomes[5] = {0};
@@ -27,7 +27,10 @@ static void log_all(partywall_lossy_sender *sender) {
     CHECK(outcomes[PARTYWALL_LOG_SENT] > 0 && stats.dropped_full > 0);
 }
 
-/* Receives every record up to the end. Each comes in its order, and says how many are missing. */
+/*
+ * Receives every record up to the end. Checks that the records come in order, and that each says
+ * how many were lost before it.
+ */
 static uint64_t receive_all(partywall_lossy_receiver *receiver, uint32_t *last) {
     uint64_t count = 0, lost = 0, before = 0, received = 0, sum = 0;
     uint32_t next = 0, number = 0;
@@ -102,7 +105,7 @@ static void policy(const char *address, int32_t policy) {
     CHECK(outcome == PARTYWALL_LOG_DROPPED_FULL);
     CHECK(stats_of(sender).dropped_full == stats.dropped_full + 1);
 
-    /* Freeing the sender sends what is queued, while another thread receives. */
+    /* Freeing the sender sends the records in its queue, while another thread receives them. */
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, free_thread, sender) == 0);
     uint64_t lost = receive_all(receiver, &last);
@@ -116,7 +119,10 @@ static void policy(const char *address, int32_t policy) {
     OK(partywall_config_free(config));
 }
 
-/* A receiver that is gone, a message that is no record, and a record that never fits. */
+/*
+ * Failures: the receiver is gone, a message is no record, and a record is longer than any message
+ * may be.
+ */
 static void ends(const char *address) {
     static char big[100000];
     partywall_config *config = NULL;

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Null for each pointer, freed and foreign handles, wrong values, and a panic: each its status. */
+/* Wrong arguments of every function: null for each pointer, freed and foreign handles, wrong
+ * values. Each wrong argument, and a panic of the library, gets the status that the header
+ * names. */
 #include "check.h"
 
-/* Builds with debug assertions have this function. It panics while it uses the channel. */
+/*
+ * Panics while it uses the channel. Only builds of the library with debug assertions have this
+ * function.
+ */
 int32_t partywall_test_panic(partywall_channel *channel);
 
 #define NULL_ARGUMENT(call) STATUS(call, PARTYWALL_ARGUMENT)
@@ -19,7 +24,9 @@ static void *dial(void *argument) {
     return NULL;
 }
 
-/* Null for each place of an established session and its streams, after the handle itself. */
+/*
+ * Passes null for each place of a result, to functions of an established session and its streams.
+ */
 static void places_of_sessions(const char *directory) {
     char address[600];
     partywall_session_listener *listener = NULL;
@@ -78,7 +85,7 @@ static void places_of_sessions(const char *directory) {
     OK(partywall_session_listener_free(listener));
 }
 
-/* Lengths and sizes that no memory has. */
+/* Passes lengths and sizes that are larger than any object in memory can be. */
 static void sizes(struct pair pair, partywall_loop *loop) {
     static char bytes[8];
     static const size_t wrong[] = {SIZE_MAX, SIZE_MAX / 2 + 1};
@@ -106,7 +113,7 @@ static void sizes(struct pair pair, partywall_loop *loop) {
     CHECK(peer.pid == 0x07070707);
 }
 
-/* Null for each pointer of sessions and streams. */
+/* Passes null for each pointer of the functions of sessions and streams. */
 static void sessions(const char *address, partywall_loop *loop) {
     partywall_session_listener *listener = NULL;
     partywall_session *session = NULL;
@@ -295,7 +302,7 @@ static void nulls(const char *address, struct pair pair, partywall_config *confi
     CHECK(strcmp(partywall_error_message(NULL), "") == 0);
 }
 
-/* Pointers to objects of one message: its data, and null for each place. */
+/* Passes null for each place of a result, to the functions of messages and reservations. */
 static void parts(struct pair pair) {
     partywall_message *message = NULL;
     partywall_reservation *reservation = NULL;
@@ -318,7 +325,9 @@ static void parts(struct pair pair) {
     WRONG_HANDLE(partywall_reservation_truncate(reservation, 0));
 }
 
-/* Handles of another type, of nothing, and of objects that are gone. */
+/*
+ * Passes handles of another type, numbers that were never a handle, and handles of freed objects.
+ */
 static void handles(const char *address, struct pair pair, partywall_config *config,
                     partywall_loop *loop) {
     int local = 0;
@@ -361,7 +370,10 @@ static void values(const char *address, partywall_config *config) {
     CHECK(channel == NULL);
 }
 
-/* A panic becomes a status. The direction that it met is lost, the other goes on. */
+/*
+ * A panic in the library becomes a status. The direction of the channel that panicked is unusable,
+ * and the other goes on.
+ */
 static void panics(struct pair pair) {
     const void *view = NULL;
     size_t len = 0;

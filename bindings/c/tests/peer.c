@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A peer in C for tests of life and death. Its arguments: a directory, what to do, an address. */
+/* A peer process in C, for tests that kill, stop or fork it. Its arguments: a directory, what to
+ * do, an address. */
 #include "check.h"
 #include <signal.h>
 #include <sys/wait.h>
@@ -18,7 +19,10 @@ static void echo(partywall_channel *channel) {
     CHECK(status == PARTYWALL_FINISHED);
 }
 
-/* In a forked child, each call says so; the parent goes on. */
+/*
+ * In a forked child each call on an object of the parent returns PARTYWALL_FORKED, and in the
+ * parent the objects go on.
+ */
 static void fork_once(partywall_channel *channel) {
     const void *view = NULL;
     void *data = NULL;
@@ -43,7 +47,10 @@ static void fork_once(partywall_channel *channel) {
         STATUS(partywall_loop_add_links(loop, group, 1, NULL), PARTYWALL_FORKED);
         STATUS(partywall_link_group_poll(group, &len, -1, NULL), PARTYWALL_FORKED);
         STATUS(partywall_link_group_poll(group, &len, 0, NULL), PARTYWALL_FORKED);
-        /* The memory is not mapped in the child: the library panics before it touches it. */
+        /*
+         * The reserved memory is not mapped in the child, so the library panics before it touches
+         * the memory.
+         */
         STATUS(partywall_reservation_data(reservation, &data, &len), PARTYWALL_PANIC);
         STATUS(partywall_reservation_data(reservation, &data, &len), PARTYWALL_PANIC);
         OK(partywall_reservation_abort(reservation));

@@ -31,7 +31,10 @@ static size_t below(struct monkey *it, size_t limit) {
     return (size_t)(it->random >> 20) % limit;
 }
 
-/* A handle of the type, and sometimes of another one, of nothing, or null. */
+/*
+ * Returns a shared handle of the type `kind`, and sometimes a handle of another type, a number that
+ * is no handle, or null.
+ */
 static void *any(struct monkey *it, enum kind kind) {
     size_t choice = below(it, 50);
     void *found = NULL;
@@ -62,7 +65,7 @@ static int32_t free_handle(enum kind kind, void *handle) {
     }
 }
 
-/* Frees a handle, which another thread may use or have freed. */
+/* Frees a handle, which another thread may be using or may have freed. */
 static void discard(enum kind kind, void *handle) {
     int32_t status;
     while ((status = free_handle(kind, handle)) == PARTYWALL_BUSY) {
@@ -71,7 +74,7 @@ static void discard(enum kind kind, void *handle) {
     CHECK(status == PARTYWALL_OK || status == PARTYWALL_HANDLE);
 }
 
-/* Shares a handle, and frees the one whose place it takes. */
+/* Puts a handle into the table that all threads use, and frees the handle that was in its place. */
 static void share(struct monkey *it, enum kind kind, void *handle) {
     if (handle != NULL) {
         pthread_mutex_lock(&lock);
@@ -106,7 +109,7 @@ static void *dial_session(void *argument) {
     struct dialing *it = argument;
     int32_t status = partywall_session_connect(it->address, it->config, it->loop, 7, &it->session,
                                                NULL);
-    /* The loop may be none, or gone. */
+    /* Connecting may fail: the loop of the call may be null, of another type, or freed. */
     CHECK(status != PARTYWALL_PANIC && (status == PARTYWALL_OK || it->session == NULL));
     return NULL;
 }
@@ -167,7 +170,10 @@ static int32_t make_pair_of_ends(struct monkey *it) {
     return PARTYWALL_OK;
 }
 
-/* Fills reserved memory, also after its channel or session was freed. */
+/*
+ * Writes to reserved memory, which is allowed even after its channel or session was freed. Then
+ * shares the reservation.
+ */
 static int32_t fill(struct monkey *it, int32_t status, void *data, size_t len, void *reservation) {
     if (status == PARTYWALL_OK) {
         memset(data, 1, len);
@@ -294,7 +300,9 @@ static void *run(void *argument) {
     return NULL;
 }
 
-/* The number of descriptors or of threads of this process. */
+/*
+ * Returns the number of entries of a directory: of this process's descriptors, or of its threads.
+ */
 static int count(const char *path) {
     int count = 0;
     DIR *list = opendir(path);
@@ -323,7 +331,10 @@ int main(int argc, char **argv) {
             discard((enum kind)kind, handles[kind][i]);
         }
     }
-    /* A session ends in its thread, after its last bytes: it waits for them for at most 100 ms. */
+    /*
+     * A session ends in its own thread, which waits at most 100 ms until the session's last bytes
+     * are written.
+     */
     time_t until = time(NULL) + 30;
     while (count("/proc/self/fd") > descriptors || count("/proc/self/task") > threads) {
         CHECK(time(NULL) < until);

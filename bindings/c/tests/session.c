@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Sessions and streams: with threads of their own, and a server of many in one loop. */
+/* Sessions and streams: with a thread for each session, and a server of many streams in one
+ * loop. */
 #include "check.h"
 #include <unistd.h>
 
@@ -40,7 +41,10 @@ static void free_sessions(struct sessions pair) {
     OK(partywall_session_listener_free(pair.listener));
 }
 
-/* Messages of a stream by every call, its metadata, and its end. */
+/*
+ * Sends messages of a stream with each function that sends, and checks the stream's metadata and
+ * its end.
+ */
 static void messages(struct sessions pair) {
     static char big[100000], copy[100000];
     partywall_stream *here = NULL, *there = NULL;
@@ -88,7 +92,7 @@ static void messages(struct sessions pair) {
     OK(partywall_stream_free(there));
 }
 
-/* A session says who the peer is, on which transport it runs, and what it has sent. */
+/* A session reports its peer process, its transport, and the counters of what it has sent. */
 static void properties(struct sessions pair) {
     partywall_peer peer;
     partywall_sender_stats stats;
@@ -112,7 +116,7 @@ static void properties(struct sessions pair) {
     CHECK(count == 0);
 }
 
-/* The codes with which streams and sessions end reach the peer's error objects. */
+/* The codes with which one side ends streams and sessions are in the error objects of its peer. */
 static void codes(struct sessions pair) {
     partywall_stream *here = NULL, *there = NULL;
     partywall_error *error = NULL;
@@ -163,7 +167,10 @@ static void codes(struct sessions pair) {
     OK(partywall_error_free(error));
 }
 
-/* Opens many streams of one session, and has each message answered. */
+/*
+ * A client thread: opens many streams of one session, sends messages in each, and receives the
+ * answers.
+ */
 static void *open_many(void *address) {
     partywall_session *session = NULL;
     partywall_stream *streams[STREAMS];
@@ -189,7 +196,7 @@ static void *open_many(void *address) {
     return NULL;
 }
 
-/* Serves the streams of that session in one thread, above a loop. */
+/* Serves the streams of the client's session in one thread, with an event loop. */
 static void serve_in_loop(const char *address) {
     enum { LISTENER = 1, SESSION = 2, FIRST = 100 };
     partywall_loop *loop = NULL;
@@ -260,7 +267,7 @@ static void serve_in_loop(const char *address) {
     CHECK(reason == PARTYWALL_FINISHED);
     OK(partywall_session_free(session));
     OK(partywall_session_listener_free(listener));
-    /* The session's end is written by the loop. */
+    /* The loop writes the session's end to the connection, so it is freed after the session. */
     OK(partywall_loop_free(loop));
     CHECK(pthread_join(thread, NULL) == 0);
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The protocol shmipc in both roles: with threads and in a loop, beside our own, and misuse. */
+/* The protocol shmipc as client and as server: with threads, in a loop, on one address together
+ * with Partywall's own protocol, and with wrong arguments. */
 #include "check.h"
 
 #define MESSAGES 100
 
-/* Answers each message of each stream, until the session is closed. */
+/* A server thread: answers each message of each stream, until the session is closed. */
 static void *serve(void *session) {
     partywall_stream *stream = NULL;
     while (partywall_session_accept(session, 0, &stream, -1, NULL) == PARTYWALL_OK) {
@@ -18,7 +19,7 @@ static void *serve(void *session) {
     return NULL;
 }
 
-/* Accepts two sessions, whatever they speak. */
+/* Accepts two sessions, of which each may be of shmipc or of Partywall's own protocol. */
 static void *accept_two(void *listener) {
     for (int i = 0; i < 2; i++) {
         partywall_session *session = NULL;
@@ -51,7 +52,7 @@ static void echo(partywall_session *session) {
     OK(partywall_session_free(session));
 }
 
-/* One address serves clients of shmipc and of our own protocol. */
+/* One address serves clients of shmipc and of Partywall's own protocol. */
 static void both_protocols(const char *address, partywall_shmipc *shmipc) {
     partywall_session_listener *listener = NULL;
     partywall_session *session = NULL;
@@ -83,7 +84,7 @@ struct connecting_in_loop {
     partywall_shmipc *shmipc;
 };
 
-/* A client whose session a loop drives. */
+/* A client of shmipc whose session is driven by an event loop. */
 static void *client_in_loop(void *argument) {
     struct connecting_in_loop *it = argument;
     partywall_loop *loop = NULL;
@@ -121,7 +122,7 @@ static void *client_in_loop(void *argument) {
     return NULL;
 }
 
-/* A server in a loop, and a client in another. */
+/* A server of shmipc in one event loop, and its client in another loop. */
 static void in_loops(const char *address, partywall_shmipc *shmipc) {
     partywall_loop *loop = NULL;
     partywall_session_listener *listener = NULL;

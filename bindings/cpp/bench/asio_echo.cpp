@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Round trips between two processes below asio: its own Unix sockets, a channel, and a byte stream of
-// a session. Prints the median of the rounds of each, and the ratio to the Unix socket.
+// Measures round trips between two processes that use asio: over asio's own Unix sockets, over a
+// channel, and over a byte stream of a session. Prints the median of the rounds of each, and its
+// ratio to the Unix socket.
 //
 //   asio_echo [BYTES [MESSAGES [ROUNDS]]]
 //
-// The rounds of the three alternate, so that whatever else runs disturbs all of them.
+// The rounds of the three transports alternate, so that other load of the machine disturbs all of
+// them.
 #include <partywall/asio.hpp>
 
 #ifdef PARTYWALL_BOOST_ASIO
@@ -50,7 +52,7 @@ static net::awaitable<void> echo_messages(pa::channel channel) {
     }
 }
 
-/// The addresses of the three servers in one directory.
+/// The addresses of the three servers, in one directory: socket, channel and byte stream.
 struct addresses {
     std::string socket, channel, stream;
     explicit addresses(const std::string &directory)
@@ -58,7 +60,7 @@ struct addresses {
           stream("unix:" + directory + "/stream") {}
 };
 
-/// Serves one client of each kind, and tells by a byte when it listens.
+/// Serves one client over each transport. Writes a byte to `ready` when the servers listen.
 static void serve(const addresses &at, std::size_t size, int ready) {
     net::io_context io(1);
     unix_socket::acceptor sockets(io, at.socket);
@@ -93,7 +95,7 @@ static net::awaitable<void> ask_messages(pa::channel &channel, std::size_t size,
     }
 }
 
-/// Returns the microseconds of one round trip.
+/// Runs the client's coroutine, and returns the microseconds of one round trip.
 template <class Coroutine>
 static double timed(net::io_context &io, std::size_t messages, Coroutine ask) {
     const auto start = std::chrono::steady_clock::now();

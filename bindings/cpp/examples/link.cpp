@@ -10,7 +10,8 @@ static void send_lines(const std::string &directory, const std::string &address)
     auto link = alice.connect(address, "bob", "lines"); // does not wait for bob
     for (std::string line; std::getline(std::cin, line);) {
         link.send(line + '\n'); // kept in the file from here on
-        // A link advances while a thread waits for it, and here the thread then waits for input.
+        // A link advances only while a thread waits for it. This thread waits for input next, so it
+        // first waits until the peer has acknowledged the message.
         link.wait_acked();
     }
     link.close(); // bob receives the end

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // A log agent: programs log without ever waiting, and the agent learns how many records were lost.
-// `log_agent collect ADDRESS PROGRAMS` prints the records of so many programs;
-// `log_agent log ADDRESS NAME RECORDS` logs so many.
+// `log_agent collect ADDRESS PROGRAMS` prints the records of PROGRAMS programs;
+// `log_agent log ADDRESS NAME RECORDS` logs RECORDS records.
 #include <partywall/lossy.hpp>
 
 #include <iostream>
@@ -18,10 +18,10 @@ static void log(const std::string &address, const std::string &name, std::uint64
     for (std::uint64_t number = 0; number < records; number++) {
         log.log("record " + std::to_string(number)); // dropped and counted if there is no room
     }
-    // The end of the sender sends what is queued, and how many records were lost.
+    // Destroying the sender sends the records in its queue, and the count of lost records.
 }
 
-/// Prints every record that a program has sent, and how many were lost between them.
+/// Prints every record that a program has sent, and before each how many records were lost.
 static void print(partywall::channel channel, std::mutex &output) {
     try {
         partywall::lossy_receiver records(channel);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The echo with which tcpshm shows itself, over a link: a client sends messages of four types, a
-// server answers each with the same, and the client checks every answer. Kill either at any time
-// and start it again: no message is lost, and none is answered twice.
+// The example of the library tcpshm, over a link: a client sends messages of four types, a server
+// sends each back, and the client checks every answer. Kill either process at any time and start it
+// again: no message is lost, and none is answered twice.
 //
 // `tcpshm_echo serve DIRECTORY ADDRESS` serves for ever;
 // `tcpshm_echo connect DIRECTORY ADDRESS MESSAGES` ends after so many messages.
 //
-//   tcpshm                        here
+//   name in tcpshm                in this program
 //   Alloc, Push                   link::send_value
 //   Front, Pop                    link::recv, link_message::ack
 //   Pop, then Push an answer      link_message::reply: both or neither
@@ -22,7 +22,8 @@
 #include <iostream>
 #include <vector>
 
-/// A message of tcpshm has a header with a type; here the application chooses what it sends.
+/// A message with its type in a header, as tcpshm's messages have it. For Partywall a message is
+/// only bytes, so the application chooses what it sends.
 template <std::size_t Numbers, std::uint64_t Type> struct message_of {
     static constexpr std::uint64_t number = Type;
     std::uint64_t type = Type;
@@ -33,7 +34,8 @@ using message2 = message_of<2, 2>;
 using message3 = message_of<4, 3>;
 using message4 = message_of<8, 4>;
 
-/// Calls `handler` with the message of its own type; returns false if the bytes are none of them.
+/// Calls `handler` with the message as the type that its header names. Returns false if the bytes
+/// are a message of none of the types.
 template <class Handler, class... Messages>
 static bool dispatch(partywall::bytes_view bytes, Handler &&handler) {
     const auto is_it = [&](auto *none) {
@@ -59,7 +61,8 @@ public:
             address, partywall::storage::directory(directory), "server", config);
     }
 
-    /// One turn for all clients, as PollCtl, PollTcp and PollShm are; any thread may do it.
+    /// Serves what has come from all clients, as PollCtl, PollTcp and PollShm of tcpshm do. Any
+    /// thread may call it.
     void poll() {
         group_.poll();
         std::error_code code;
@@ -94,7 +97,7 @@ public:
 
     void run() {
         while (received_ < messages_) {
-            // A part of the messages is on its way at a time.
+            // At most 100 messages are on their way at a time.
             while (sent_ < messages_ && sent_ < received_ + 100) send_next();
             auto answer = link_.recv();
             if (!answer) throw std::runtime_error("the server has closed the link");

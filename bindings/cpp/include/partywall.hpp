@@ -5,19 +5,19 @@
 //
 //   errc, category   the numbers of SPEC.md, section 17, comparable with std::errc
 //   error            the exception; what() is the whole text of the library, with its advice
-//   bytes_view       what is sent and received; from and to std::span, texts and containers
+//   bytes_view       bytes to send or received ones; from and to std::span, texts and containers
 //   channel          one pipe of messages in each direction: listener, message, reservation
 //   stream           one of many pipes of a connection: session, session_listener
 //   link             a stream that outlives processes: link_client, link_server, link_message
-//   loop             one wait for all of them
+//   loop             one wait for many objects
 //
 // partywall/calls.hpp has calls over a stream, and partywall/lossy.hpp records that may be lost.
 //
-// Objects own what they name: they are moved, not copied, and free it when they are destroyed; only
-// configurations are copied. A moved-from object may only be destroyed or assigned to, and its
-// calls fail with errc::argument. Each operation that can fail has two overloads: one throws
-// partywall::error, the other takes a std::error_code as its last argument, throws nothing, and
-// clears the code on success. Setters of configurations throw.
+// An object owns the channel, stream and so on that it stands for. It is moved, not copied, and
+// frees what it owns when it is destroyed; only configurations are copied. A moved-from object may
+// only be destroyed or assigned to, and its calls fail with errc::argument. Each operation that can
+// fail has two overloads: one throws partywall::error, the other takes a std::error_code as its last
+// argument, throws nothing, and clears the code on success. Setters of configurations throw.
 //
 // Threads. One thread may send on a channel or stream while another receives from it. Any number
 // may use a session, link, link_client, link_server or link_group. Every other object takes one
@@ -53,8 +53,8 @@ using std::error_code;
 
 // ---- Errors ------------------------------------------------------------------------------------
 
-/// Numbers of causes that programs compare with; SPEC.md, section 17, lists all others. Each code
-/// has a message(); what() of an error says more.
+/// The numbers of failures that programs compare with; SPEC.md, section 17, lists all others. Each
+/// number has a message(); what() of the exception `error` says more.
 enum class errc : std::int32_t {
     forked = PARTYWALL_FORKED,
     system = PARTYWALL_SYSTEM,
@@ -156,7 +156,8 @@ inline const std::error_category &category() noexcept {
     return instance;
 }
 
-/// The std::error_code of a number. Its type of its own lets codes of Boost, too, compare with it.
+/// The std::error_code of a number. It is a type of its own, so that error codes of Boost can be
+/// compared with it, too.
 class errc_code : public std::error_code {
 public:
     explicit errc_code(errc value) noexcept
@@ -165,7 +166,8 @@ public:
 
 inline errc_code make_error_code(errc value) noexcept { return errc_code(value); }
 
-/// What the throwing overloads throw. what() says what to do; code() has the number of the cause.
+/// The exception of the overloads that throw. what() says what to do; code() has the number of the
+/// failure.
 class error : public std::system_error {
 public:
     error(std::error_code code, std::string text, std::uint32_t application_code = 0,
@@ -182,7 +184,7 @@ public:
     int os_error() const noexcept { return os_error_; }
 
 private:
-    // Shared, so that copying the exception throws nothing.
+    // The text is shared, so that copying the exception throws nothing.
     std::shared_ptr<const std::string> text_;
     std::uint32_t application_code_;
     int os_error_;
@@ -198,7 +200,7 @@ public:
     constexpr timeout(std::chrono::duration<Rep, Period> time) noexcept
         : ns_(checked(std::chrono::duration<double, std::nano>(time).count())) {}
 
-    /// The time that is left until `when`; none if that has passed.
+    /// The time that is left until `when`; no time if `when` has passed.
     template <class Clock, class Duration>
     static timeout until(std::chrono::time_point<Clock, Duration> when) noexcept {
         const auto left = when - Clock::now();
@@ -208,12 +210,14 @@ public:
     static constexpr timeout unlimited() noexcept { return timeout(std::int64_t(-1)); }
 
     constexpr bool is_valid() const noexcept { return ns_ >= -1; }
-    /// Nanoseconds, -1 without a limit, less if the duration is not valid.
+    /// The timeout in nanoseconds: -1 without a limit, a smaller number if the duration is not
+    /// valid.
     constexpr std::int64_t count() const noexcept { return ns_; }
 
 private:
     explicit constexpr timeout(std::int64_t ns) noexcept : ns_(ns) {}
-    // A time of more than a hundred years has no limit, and a part of a nanosecond counts as one.
+    // A time of more than a hundred years counts as no limit, and a part of a nanosecond as a whole
+    // one.
     static constexpr std::int64_t checked(double ns) noexcept {
         if (!(ns >= 0)) return INT64_MIN; // also if it is not a number
         if (ns >= 3.2e18) return -1;
@@ -228,7 +232,8 @@ inline constexpr timeout forever = timeout::unlimited();
 
 namespace detail {
 
-/// The place for the error object of one call of the C interface, which makes none unless it fails.
+/// The place to which one call of the C interface writes its error object. Without a failure the
+/// call makes none.
 class failure {
 public:
     failure() = default;
@@ -237,7 +242,8 @@ public:
 
     partywall_error **out() noexcept { return &error_; }
 
-    /// Returns the error with the number `status`, and frees its object.
+    /// Returns the exception for the status `status`, and frees the error object of the C
+    /// interface.
     error take(std::int32_t status) {
         const std::unique_ptr<partywall_error, decltype(&partywall_error_free)> owned(
             std::exchange(error_, nullptr), partywall_error_free);
@@ -247,7 +253,8 @@ public:
                      partywall_error_application_code(owned.get()),
                      partywall_error_errno(owned.get()));
     }
-    /// As above, if there is an object.
+    /// Returns the exception for the error object of the C interface, and frees that object; no
+    /// value if the call has made none.
     std::optional<error> take() {
         if (error_ == nullptr) return std::nullopt;
         return take(partywall_error_code(error_));
@@ -279,7 +286,8 @@ void call(Function *function, Arguments... arguments) {
     if (status != PARTYWALL_OK) why.raise(status);
 }
 
-/// As call(), for results of which there is none after PARTYWALL_FINISHED: then it returns false.
+/// Calls a function of the C interface as call() does. Returns false after PARTYWALL_FINISHED, when
+/// the function has written no result.
 template <class Function, class... Arguments>
 bool found(Function *function, Arguments... arguments) {
     failure why;
@@ -288,12 +296,12 @@ bool found(Function *function, Arguments... arguments) {
     return status == PARTYWALL_OK;
 }
 
-/// Throws if a status is not PARTYWALL_OK.
+/// Throws the exception for a status that is not PARTYWALL_OK.
 inline void check(std::int32_t status) {
     if (status != PARTYWALL_OK) failure().raise(status);
 }
 
-/// Sets `code` to a status.
+/// Sets `code` to the number of a status; clears it for PARTYWALL_OK.
 inline std::int32_t note(std::int32_t status, error_code &code) noexcept {
     if (status == PARTYWALL_OK) code.clear();
     else code.assign(static_cast<int>(status), category());
@@ -306,7 +314,8 @@ std::int32_t call(error_code &code, Function *function, Arguments... arguments) 
     return note(status_of(nullptr, function, arguments...), code);
 }
 
-/// Calls a function of the C interface that waits for an end and writes its reason.
+/// Calls a function of the C interface that waits for the end of an object, and returns the reason
+/// of the end.
 template <class Function, class Object>
 error reason_of(Function *function, Object *object, timeout time) {
     failure cause;
@@ -322,7 +331,7 @@ error reason_of(error_code &code, Function *function, Object *object, timeout ti
     return cause.take(status == PARTYWALL_OK ? reason : status);
 }
 
-/// What objects have in common: each owns one object of the C interface.
+/// The base of all objects: each owns one object of the C interface, and frees it.
 template <class T, std::int32_t (*Free)(T *)> class handle {
 public:
     handle() = default;
@@ -336,19 +345,19 @@ public:
 
     explicit operator bool() const noexcept { return object_ != nullptr; }
     T *get() const noexcept { return object_; }
-    /// Gives the object to the caller, who frees it.
+    /// Gives up the object of the C interface, which the caller then has to free.
     T *release() noexcept { return std::exchange(object_, nullptr); }
 
 protected:
     template <class U, std::int32_t (*F)(U *)> friend class handle;
 
-    /// Frees the object, and returns the place for another one.
+    /// Frees the object of the C interface, and returns the place for another one.
     T **out() noexcept {
         if (object_ != nullptr) Free(std::exchange(object_, nullptr));
         return &object_;
     }
 
-    /// Calls a function with this object as its first argument.
+    /// Calls a function of the C interface with this object as its first argument.
     template <class Function, class... Arguments>
     void run(Function *function, Arguments... arguments) const {
         call(function, get(), arguments...);
@@ -358,7 +367,8 @@ protected:
         call(code, function, get(), arguments...);
     }
 
-    /// Returns the object that a function makes, to which it writes a handle after `before`.
+    /// Calls a function of the C interface that makes an object, and returns the object. The place
+    /// for its handle follows the arguments `before`.
     template <class Made, class Function, class... Before>
     static Made make(Function *function, Before... before) {
         Made made;
@@ -389,7 +399,8 @@ private:
     T *object_ = nullptr;
 };
 
-/// Returns the text that a function of the C interface copies into a buffer.
+/// Returns a text that a function of the C interface copies into a buffer, which grows until the
+/// text fits.
 template <class Function, class Object>
 std::string text_of(Function *function, Object *object) {
     std::string text(128, '\0');
@@ -407,7 +418,7 @@ std::string text_of(Function *function, Object *object) {
 
 // ---- Bytes -------------------------------------------------------------------------------------
 
-/// Bytes that belong to somebody else: a message to send, or one that was received.
+/// Bytes that another object owns: a message to send, or one that was received.
 class bytes_view {
 public:
     constexpr bytes_view() noexcept = default;
@@ -415,8 +426,8 @@ public:
         : data_(static_cast<const std::byte *>(data)), size_(size) {}
     bytes_view(const char *text) noexcept : bytes_view(text, std::strlen(text)) {}
 
-    /// Views the elements of a string, std::vector, std::array, std::span or similar, of a type
-    /// that can be copied byte by byte.
+    /// A view of the elements of a string, std::vector, std::array, std::span or similar, whose
+    /// type can be copied byte by byte.
     template <class Container, class Element = std::remove_pointer_t<
                                    decltype(std::declval<const Container &>().data())>,
               class = decltype(std::declval<const Container &>().size()),
@@ -432,7 +443,7 @@ public:
     const std::byte *end() const noexcept { return data_ + size_; }
     std::byte operator[](std::size_t index) const noexcept { return data_[index]; }
 
-    /// The bytes as text, whatever they are.
+    /// The bytes as text. They are not checked.
     std::string_view text() const noexcept {
         return {reinterpret_cast<const char *>(data_), size_};
     }
@@ -446,9 +457,9 @@ private:
     std::size_t size_ = 0;
 };
 
-/// Returns the value in `bytes`, in place; nullptr if its size or alignment is not that of `T`. The
-/// bytes of a short message that is an object of its own may have any alignment. The peer decides
-/// what the bytes are, so `T` must have no pointers and accept every pattern of bits.
+/// Returns a pointer to the value that `bytes` holds, without a copy; nullptr if their size or
+/// alignment is not that of `T`. The bytes of a short `message` may have any alignment. The peer
+/// chooses the bytes, so `T` must have no pointers and accept every pattern of bits.
 template <class T> const T *view_as(bytes_view bytes) noexcept {
     static_assert(std::is_trivially_copyable_v<T>, "a view needs a type that is only its bytes");
     const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
@@ -456,8 +467,9 @@ template <class T> const T *view_as(bytes_view bytes) noexcept {
     return reinterpret_cast<const T *>(bytes.data());
 }
 
-/// Returns a copy of the value in `bytes`, of any alignment; no value if its size is not that of
-/// `T`. The peer decides what the bytes are, as for view_as.
+/// Returns a copy of the value that `bytes` holds, at any alignment; no value if their size is not
+/// that of `T`. The peer chooses the bytes, so `T` must have no pointers and accept every pattern
+/// of bits.
 template <class T> std::optional<T> value_as(bytes_view bytes) noexcept {
     static_assert(std::is_trivially_copyable_v<T>, "only a type that is its bytes can be received");
     if (bytes.size() != sizeof(T)) return std::nullopt;
@@ -512,7 +524,8 @@ enum class after_reboot : std::uint64_t {
 
 namespace detail {
 
-/// The setters that configurations of connections and of links have in common.
+/// The setters that the configurations of channels and sessions, and those of links, have in
+/// common.
 template <class Config, class Object, auto New, std::int32_t (*Free)(Object *), auto Set, auto Copy>
 class settings : public handle<Object, Free> {
 public:
@@ -565,12 +578,13 @@ public:
     config &streams_max(std::uint64_t count) { return set("streams_max", count); }
     config &linger(timeout time) { return set("linger_ns", time); }
 
-    /// Admits processes of a user, and refuses all others that no such call admits.
+    /// Makes a listener admit processes of a user, and refuse all processes that no such call
+    /// admits.
     config &admit_user(std::uint32_t uid) {
         detail::check(partywall_config_admit_user(get(), uid));
         return *this;
     }
-    /// Admits processes of a primary group, as admit_user() does of a user.
+    /// Makes a listener admit processes of a primary group, as admit_user() does for a user.
     config &admit_group(std::uint32_t gid) {
         detail::check(partywall_config_admit_group(get(), gid));
         return *this;
@@ -579,13 +593,13 @@ public:
 
 // ---- Peers, transports and counters ------------------------------------------------------------
 
-/// Structures of partywall.h, which explains their members: the process at the other end, as the
-/// kernel attests it, and counters.
+/// Structures of partywall.h, which explains their members: what is known of the peer process, and
+/// counters.
 using peer_info = partywall_peer;
 using sender_stats = partywall_sender_stats;
 using receiver_stats = partywall_receiver_stats;
 
-/// The transport as it is now, and why memory is not shared.
+/// The transport that a connection has now, and the reason why memory is not shared.
 struct transport_state {
     partywall::transport kind = transport::automatic;
     std::uint32_t reason = 0; ///< PARTYWALL_REASON_POLICY and so on, or 0.
@@ -593,7 +607,7 @@ struct transport_state {
 
 namespace detail {
 
-/// What channels and sessions know of their connection.
+/// The properties of a connection: its peer, transport and counters. Base of channels and sessions.
 template <class Self, class Calls> class connection {
 public:
     peer_info peer() const {
@@ -608,13 +622,14 @@ public:
         found.kind = static_cast<partywall::transport>(kind);
         return found;
     }
-    /// The counters of what this end sends. errc::busy: another thread is sending.
+    /// The counters of the direction in which this end sends. errc::busy: another thread is
+    /// sending.
     partywall::sender_stats sender_stats() const {
         partywall::sender_stats found{};
         check(Calls::sender_stats(object(), &found, sizeof found));
         return found;
     }
-    /// Descriptions for logs.
+    /// Descriptions of the peer and the transport for logs.
     std::string peer_text() const { return text_of(Calls::peer_text, object()); }
     std::string transport_text() const { return text_of(Calls::transport_text, object()); }
 
@@ -628,8 +643,8 @@ private:
 
 namespace detail {
 
-/// The bytes of an object that was received. There are none, and the object is false, after an
-/// error and once it was moved away.
+/// A received object and its bytes: base of messages and requests. After an error, and once it was
+/// moved from, the object is false and has no bytes.
 template <class T, std::int32_t (*Free)(T *), auto Data> class received : public handle<T, Free> {
 public:
     received() = default;
@@ -654,16 +669,17 @@ private:
 
 } // namespace detail
 
-/// A received message of its own: it stays valid until it is destroyed, in any thread, also after
-/// its channel or stream is gone. It may lie in memory of its sender, which then has that back.
+/// A received message that the program owns. It stays valid until it is destroyed, in any thread,
+/// also after its channel or stream is gone. A long message lies in memory of its sender, which
+/// gets the memory back then.
 class message : public detail::received<partywall_message, partywall_message_free,
                                         partywall_message_data> {
 public:
     message() = default;
-    /// Owns a message that a function of partywall.h has made.
+    /// Takes over a message that a function of partywall.h has made.
     explicit message(partywall_message *object) noexcept : received(object) {}
 
-    /// Whether the bytes lie in memory of their sender; false if they were copied.
+    /// Whether the bytes lie in shared memory of their sender; false if they were copied.
     bool is_zero_copy() const noexcept {
         std::int32_t result = 0;
         partywall_message_is_zero_copy(get(), &result);
@@ -675,9 +691,9 @@ namespace detail {
 template <class Calls> class pipe;
 } // namespace detail
 
-/// Memory for a message, which is written in place and then given to commit(). Destroying it gives
-/// the memory back without sending the message. It is empty, with no bytes, once it was sent or
-/// moved away.
+/// Reserved memory for a message, which the program writes in place and then passes to commit().
+/// Destroying it frees the memory without sending the message. It is empty, with no bytes, once the
+/// message was sent or the object was moved from.
 class reservation
     : public detail::handle<partywall_reservation, partywall_reservation_abort> {
 public:
@@ -739,13 +755,13 @@ struct session_calls {
     static constexpr auto sender_stats = partywall_session_sender_stats;
 };
 
-/// Messages in both directions.
+/// The operations that channels and streams have in common: messages in both directions.
 template <class Calls> class pipe : public handle<typename Calls::object, Calls::release> {
 public:
     using object = typename Calls::object;
     using handle<object, Calls::release>::get;
 
-    /// Sends a copy of the bytes.
+    /// Sends a copy of the bytes as one message.
     void send(bytes_view bytes, timeout time = forever) {
         call(Calls::send, get(), bytes.data(), bytes.size(), time);
     }
@@ -753,7 +769,8 @@ public:
         call(code, Calls::send, get(), bytes.data(), bytes.size(), time);
     }
 
-    /// Sends the bytes of a value that is nothing but its bytes; the peer reads it with view_as.
+    /// Sends a copy of a value as one message. The type must be nothing but its bytes; the peer
+    /// reads it with view_as.
     template <class T> void send_value(const T &value, timeout time = forever) {
         static_assert(std::is_trivially_copyable_v<T>, "only a type that is its bytes can be sent");
         send(bytes_view(std::addressof(value), sizeof value), time);
@@ -783,8 +800,8 @@ public:
         return made;
     }
 
-    /// Sends the message in `reserved`. If it fails and the message could still be sent later, as
-    /// after errc::full, `reserved` keeps the memory; otherwise it is empty.
+    /// Sends the message in `reserved`. If that fails and a later commit can succeed, as after
+    /// errc::full, `reserved` keeps the memory; otherwise it is empty.
     void commit(reservation &reserved, timeout time = forever) {
         failure why;
         const auto status = commit_from(reserved, time, why.out());
@@ -804,7 +821,8 @@ public:
         if (!found(Calls::recv_view, get(), &data, &size, time)) return std::nullopt;
         return bytes_view(data, size);
     }
-    /// As above; the end of the peer's sending is errc::finished.
+    /// Receives the next message without a copy, as the overload that throws does. The end of the
+    /// peer's sending is errc::finished.
     bytes_view recv_view(timeout time, error_code &code) noexcept {
         const void *data = nullptr;
         std::size_t size = 0;
@@ -812,15 +830,17 @@ public:
         return {data, size};
     }
 
-    /// Receives a copy of the next message, and returns its length; no value at the end. After
-    /// errc::buffer_too_short the next receiving call returns the same message.
+    /// Receives a copy of the next message, and returns its length; no value after the end of the
+    /// peer's sending. After errc::buffer_too_short the next receiving call returns the same
+    /// message.
     std::optional<std::size_t> recv_copy(void *buffer, std::size_t capacity,
                                          timeout time = forever) {
         std::size_t size = 0;
         if (!found(Calls::recv_copy, get(), buffer, capacity, &size, time)) return std::nullopt;
         return size;
     }
-    /// As above, and returns the length of a message that is longer than the buffer, too.
+    /// Receives a copy of the next message, as the overload that throws does. Also returns the
+    /// length of a message that is longer than the buffer.
     std::size_t recv_copy(void *buffer, std::size_t capacity, timeout time,
                           error_code &code) noexcept {
         std::size_t size = 0;
@@ -828,13 +848,15 @@ public:
         return size;
     }
 
-    /// Receives the next message as an object of its own; no value at the end.
+    /// Receives the next message as an object that the program owns; no value after the end of the
+    /// peer's sending.
     std::optional<message> recv(timeout time = forever) {
         partywall_message *object = nullptr;
         if (!found(Calls::recv, get(), &object, time)) return std::nullopt;
         return message(object);
     }
-    /// As above; the end of the peer's sending is errc::finished.
+    /// Receives the next message as an object that the program owns. The end of the peer's sending
+    /// is errc::finished.
     message recv(timeout time, error_code &code) noexcept {
         partywall_message *object = nullptr;
         const auto status = call(code, Calls::recv, get(), &object, time);
@@ -863,8 +885,8 @@ private:
 
 // ---- Channels ----------------------------------------------------------------------------------
 
-/// Both directions of a connection between two processes. Destroying a channel ends both; the peer
-/// receives every sent message first.
+/// A channel: one pipe of messages in each direction, between two processes. Destroying a channel
+/// ends both directions; the peer receives every sent message first.
 class channel : public detail::pipe<detail::channel_calls>,
                 public detail::connection<channel, detail::channel_calls> {
 public:
@@ -877,7 +899,7 @@ public:
         return make<channel>(code, partywall_connect, address.c_str(), with.get());
     }
 
-    /// Makes the message of the last view an object of its own. The view ends.
+    /// Makes the message of the last view an object that the program owns. The view ends.
     message keep() {
         partywall_message *object = nullptr;
         detail::call(partywall_channel_keep, get(), &object);
@@ -889,21 +911,23 @@ public:
         return status == PARTYWALL_OK ? message(object) : message();
     }
 
-    /// Waits until the kernel has taken the bytes of all sent messages. Shared memory has none.
+    /// Waits until the kernel has taken the bytes of all sent messages. Over shared memory the
+    /// kernel gets no bytes, so the call returns at once.
     void flush(timeout time = forever) { run(partywall_channel_flush, time); }
     void flush(timeout time, error_code &code) noexcept {
         run(code, partywall_channel_flush, time);
     }
 
-    /// Has a loop report the channel as readable no longer, until the next receiving call.
+    /// Makes the event loop stop reporting the channel as readable until the next receiving call.
     void pause() { run(partywall_channel_pause); }
     void pause(error_code &code) noexcept { run(code, partywall_channel_pause); }
 
-    /// Ends the sending direction. The peer's answers are still received.
+    /// Ends the channel's sending direction. The channel still receives the peer's messages.
     void close_write() { run(partywall_channel_close_write); }
     void close_write(error_code &code) noexcept { run(code, partywall_channel_close_write); }
 
-    /// The counters of what this end receives. errc::busy: another thread is receiving.
+    /// The counters of the direction in which this end receives. errc::busy: another thread is
+    /// receiving.
     partywall::receiver_stats receiver_stats() const {
         partywall::receiver_stats found{};
         detail::check(partywall_channel_receiver_stats(get(), &found, sizeof found));
@@ -911,7 +935,7 @@ public:
     }
 };
 
-/// Accepts channels at an address. Destroying it removes the socket file.
+/// A listener: accepts channels at an address. Destroying it removes the socket file.
 class listener : public detail::handle<partywall_listener, partywall_listener_free> {
 public:
     static listener bind(const std::string &address, const config &with = {}) {
@@ -922,7 +946,8 @@ public:
         return make<listener>(code, partywall_listener_bind, address.c_str(), with.get());
     }
 
-    /// Returns the next channel. After errc::timed_out none was established in time.
+    /// Returns the next channel that a peer has opened. errc::timed_out: none was established in
+    /// time.
     channel accept(timeout time = forever) {
         return make_within<channel>(time, partywall_listener_accept, get());
     }
@@ -930,25 +955,28 @@ public:
         return make_within<channel>(time, code, partywall_listener_accept, get());
     }
 
-    /// Returns the bound address; for port 0 it has the port that the system chose.
+    /// Returns the address that the listener is bound to; for port 0 it has the port that the
+    /// system chose.
     std::string address() const { return detail::text_of(partywall_listener_address, get()); }
 };
 
 // ---- The event loop ----------------------------------------------------------------------------
 
 /// An event: the tag of an object, and a set of PARTYWALL_READABLE, PARTYWALL_WRITABLE,
-/// PARTYWALL_OPENED and PARTYWALL_ENDED. An event may come needlessly.
+/// PARTYWALL_OPENED and PARTYWALL_ENDED. A loop may report an event although the object has
+/// nothing.
 using event = partywall_event;
 
-/// Links start no thread: whichever thread waits for a link, its client or its server, drives the
-/// sockets and timers of their group. So one thread that polls a group, or a loop that has the
-/// group, serves all of its links.
+/// A group of links. Links start no thread: whichever thread waits for a link, its client or its
+/// server, drives the sockets and timers of their group. So one thread that polls a group, or waits
+/// for a loop that has the group, serves all of its links.
 class link_group : public detail::handle<partywall_link_group, partywall_link_group_free> {
 public:
     link_group() { detail::call(partywall_link_group_new, out()); }
 
-    /// Drives the links until one has a message, room or another state, and returns the number of
-    /// such links, 0 if none in time. Later calls count a link only for unreceived messages.
+    /// Drives the links of the group until one has a message, room or another state. Returns the
+    /// number of such links, 0 if none had in time. Later calls count a link only for unreceived
+    /// messages.
     std::size_t poll(timeout time = forever) {
         std::size_t count = 0;
         detail::call(partywall_link_group_poll, get(), &count, time);
@@ -967,14 +995,15 @@ inline auto adding(const listener &) noexcept { return partywall_loop_add_listen
 inline auto adding(const link_group &) noexcept { return partywall_loop_add_links; }
 } // namespace detail
 
-/// Waits for many objects at once. Its descriptor fits into any other event loop: when it is
-/// readable, call wait() with `no_wait`. The calls of objects in a loop take only `no_wait`.
+/// An event loop: waits for many objects at once. Any other event loop can watch its descriptor:
+/// when that is readable, call wait() with `no_wait`. The calls of objects in a loop take only
+/// `no_wait`.
 class loop : public detail::handle<partywall_loop, partywall_loop_free> {
 public:
     loop() { detail::call(partywall_loop_new, out()); }
 
-    /// Adds both directions of a channel, a listener, or a group of links, which report `tag`.
-    /// Sessions and their listeners are in a loop from the beginning.
+    /// Adds both directions of a channel, a listener, or a group of links to the loop, which
+    /// reports `tag` for it. Sessions and their listeners are in a loop from the beginning.
     template <class Source> void add(Source &source, std::uint64_t tag) {
         run(detail::adding(source), source.get(), tag);
     }
@@ -983,8 +1012,8 @@ public:
         run(code, detail::adding(source), source.get(), tag);
     }
 
-    /// Waits until objects have events, writes at most `capacity` of them, and returns their
-    /// number; 0 if there were none in time.
+    /// Waits until objects have events, writes at most `capacity` of the events, and returns their
+    /// number; 0 if no object had an event in time.
     std::size_t wait(event *events, std::size_t capacity, timeout time = forever) {
         std::size_t count = 0;
         detail::call(partywall_loop_wait, get(), events, capacity, &count, time);
@@ -1001,15 +1030,17 @@ public:
         return wait(events, Capacity, time);
     }
 
-    /// The descriptor for another event loop; it is neither read nor closed by the caller.
+    /// The loop's descriptor, with which another event loop waits for this loop. The caller neither
+    /// reads nor closes it.
     int fd() const noexcept {
         std::int32_t descriptor = -1;
         partywall_loop_fd(get(), &descriptor);
         return descriptor;
     }
 
-    /// How long until wait() has to be called although the descriptor is not readable; no value if
-    /// no timer is set. A watched descriptor becomes readable for timers, too.
+    /// How long until wait() has to be called although the loop's descriptor is not readable; no
+    /// value if no timer is set. If another event loop watches the descriptor, it becomes readable
+    /// for timers, too.
     std::optional<std::chrono::nanoseconds> next_timer() const noexcept {
         std::int64_t ns = -1;
         partywall_loop_next_timer(get(), &ns);
@@ -1020,11 +1051,11 @@ public:
 
 // ---- Sessions and streams ----------------------------------------------------------------------
 
-/// One of many streams of messages over a session. Destroying a stream finishes its sending and
+/// A stream of a session: messages in two directions. Destroying a stream finishes its sending and
 /// stops its receiving. It keeps its session alive.
 class stream : public detail::pipe<detail::stream_calls> {
 public:
-    /// The metadata with which the peer has opened the stream, valid as long as the stream.
+    /// The metadata that the peer sent when it opened the stream, valid as long as the stream.
     bytes_view metadata() const noexcept {
         const void *data = nullptr;
         std::size_t size = 0;
@@ -1032,30 +1063,31 @@ public:
         return {data, size};
     }
 
-    /// Has a loop report the stream as readable no longer, until the next receiving call.
+    /// Makes the event loop stop reporting the stream as readable until the next receiving call.
     void pause() { run(partywall_stream_pause); }
     void pause(error_code &code) noexcept { run(code, partywall_stream_pause); }
 
-    /// Ends the sending direction: the peer receives every sent message, then the end.
+    /// Ends the stream's sending direction: the peer receives every sent message, then the end.
     void finish() { run(partywall_stream_finish); }
     void finish(error_code &code) noexcept { run(code, partywall_stream_finish); }
 
-    /// Ends the sending direction at once: the peer's receiver gets errc::stream_reset and
+    /// Ends the stream's sending direction at once: the peer's receiver gets errc::stream_reset and
     /// `number`, which is below 0xffffff00.
     void reset(std::uint32_t number) { run(partywall_stream_reset, number); }
     void reset(std::uint32_t number, error_code &code) noexcept {
         run(code, partywall_stream_reset, number);
     }
 
-    /// Ends the receiving direction: the peer's sender gets errc::stream_stopped and `number`,
-    /// which is below 0xffffff00.
+    /// Ends the stream's receiving direction: the peer's sender gets errc::stream_stopped and
+    /// `number`, which is below 0xffffff00.
     void stop(std::uint32_t number) { run(partywall_stream_stop, number); }
     void stop(std::uint32_t number, error_code &code) noexcept {
         run(code, partywall_stream_stop, number);
     }
 
-    /// Waits until the peer receives no more, and returns why: errc::stream_stopped with the peer's
-    /// code, errc::disconnected and so on. Nothing can be sent on the stream meanwhile.
+    /// Waits until the peer receives no more of the stream, and returns the reason:
+    /// errc::stream_stopped with the peer's code, errc::disconnected and so on. During the wait
+    /// nothing can be sent on the stream.
     error wait_stopped(timeout time = forever) {
         return detail::reason_of(partywall_stream_wait_stopped, get(), time);
     }
@@ -1067,9 +1099,10 @@ private:
     friend class session;
 };
 
-/// A connection that carries many streams. Without a loop it has a thread of its own, and calls may
-/// wait. In a loop, calls take only `no_wait`, and the loop reports the tags of session and
-/// streams. Destroying a session ends it in good order once its streams are gone.
+/// A session: a connection that carries many streams. If it is in no loop, it has a thread of its
+/// own, and its calls may wait. In a loop, its calls take only `no_wait`, and the loop reports the
+/// tags of the session and of its streams. Destroying a session ends it in good order once its
+/// streams are gone.
 class session : public detail::handle<partywall_session, partywall_session_free>,
                 public detail::connection<session, detail::session_calls> {
 public:
@@ -1083,7 +1116,8 @@ public:
         return make<session>(code, partywall_session_connect, address.c_str(), with.get(), nullptr,
                              std::uint64_t(0));
     }
-    /// As above, in a loop, which reports `tag` as opened.
+    /// Opens a session in a loop, with the listener at `address`. The loop reports `tag` with
+    /// PARTYWALL_OPENED when the peer opens a stream. Waits for the handshake.
     static session connect(const std::string &address, const config &with, loop &in,
                            std::uint64_t tag) {
         return make<session>(partywall_session_connect, address.c_str(), with.get(), in.get(), tag);
@@ -1094,7 +1128,8 @@ public:
                              tag);
     }
 
-    /// Opens a stream without a round trip, with metadata for the peer. It reports `tag` in a loop.
+    /// Opens a stream without a round trip, with metadata for the peer. In a loop the stream
+    /// reports `tag`.
     stream open(bytes_view metadata = {}, timeout time = forever, std::uint64_t tag = 0) {
         return make_within<stream>(time, partywall_session_open, get(), metadata.data(),
                                    metadata.size(), tag);
@@ -1108,7 +1143,8 @@ public:
         return open(metadata, time, 0, code);
     }
 
-    /// Returns the next stream that the peer has opened; no value once the session was closed.
+    /// Returns the next stream that the peer has opened; no value once the session was closed. In a
+    /// loop the stream reports `tag`.
     std::optional<stream> accept(timeout time = forever, std::uint64_t tag = 0) {
         stream made;
         if (!detail::found(partywall_session_accept, get(), tag, made.out(), time)) {
@@ -1116,20 +1152,21 @@ public:
         }
         return made;
     }
-    /// As above; the end of the session is errc::finished.
+    /// Returns the next stream that the peer has opened. The end of the session is errc::finished.
     stream accept(timeout time, std::uint64_t tag, error_code &code) noexcept {
         return make_within<stream>(time, code, partywall_session_accept, get(), tag);
     }
     stream accept(timeout time, error_code &code) noexcept { return accept(time, 0, code); }
 
-    /// Asks the peer to open no more streams, and gives it `number`.
+    /// Asks the peer to open no more streams in the session, and sends it the application's code
+    /// `number`.
     void go_away(std::uint32_t number = 0) { run(partywall_session_go_away, number); }
     void go_away(std::uint32_t number, error_code &code) noexcept {
         run(code, partywall_session_go_away, number);
     }
 
-    /// Ends the session with all its streams. The peer gets `number`, which is below 0xffffff00,
-    /// and the reason.
+    /// Ends the session with all its streams. The peer receives the application's code `number`,
+    /// which is below 0xffffff00, and the text `reason`.
     void close(std::uint32_t number = 0, const std::string &reason = "") {
         run(partywall_session_close, number, reason.c_str());
     }
@@ -1143,14 +1180,15 @@ public:
         run(code, partywall_session_wait_drained, time);
     }
 
-    /// Waits until the session is over and the process may exit.
+    /// Waits until the session is over and all its bytes are written or given up, so that the
+    /// process may exit.
     void wait_finished(timeout time = forever) { run(partywall_session_wait_finished, time); }
     void wait_finished(timeout time, error_code &code) noexcept {
         run(code, partywall_session_wait_finished, time);
     }
 
-    /// Waits until the session is over, and returns why: errc::finished, errc::disconnected, or
-    /// errc::session_closed with the peer's code and text.
+    /// Waits until the session is over, and returns the reason: errc::finished, errc::disconnected,
+    /// or errc::session_closed with the peer's code and text.
     error wait_closed(timeout time = forever) {
         return detail::reason_of(partywall_session_wait_closed, get(), time);
     }
@@ -1158,7 +1196,7 @@ public:
         return detail::reason_of(code, partywall_session_wait_closed, get(), time);
     }
 
-    /// Returns the number of streams that have not ended.
+    /// Returns the number of streams of the session that have not ended.
     std::size_t streams() const {
         std::size_t count = 0;
         detail::check(partywall_session_streams(get(), &count));
@@ -1166,7 +1204,7 @@ public:
     }
 };
 
-/// Accepts sessions at an address. Destroying it removes the socket file.
+/// A listener for sessions at an address. Destroying it removes the socket file.
 class session_listener
     : public detail::handle<partywall_session_listener, partywall_session_listener_free> {
 public:
@@ -1179,7 +1217,8 @@ public:
         return make<session_listener>(code, partywall_session_listener_bind, address.c_str(),
                                       with.get(), nullptr, std::uint64_t(0));
     }
-    /// As above, in a loop, which reports `tag` as opened and drives the sessions.
+    /// Listens for sessions in a loop, which drives them and reports `tag` with PARTYWALL_OPENED
+    /// for the listener.
     static session_listener bind(const std::string &address, const config &with, loop &in,
                                  std::uint64_t tag) {
         return make<session_listener>(partywall_session_listener_bind, address.c_str(), with.get(),
@@ -1191,8 +1230,8 @@ public:
                                       with.get(), in.get(), tag);
     }
 
-    /// Returns the next session, which reports `tag` in a loop. After errc::timed_out none was
-    /// established in time.
+    /// Returns the next session that a peer has opened, which reports `tag` in a loop.
+    /// errc::timed_out: none was established in time.
     session accept(timeout time = forever, std::uint64_t tag = 0) {
         return make_within<session>(time, partywall_session_listener_accept, get(), tag);
     }
@@ -1201,7 +1240,8 @@ public:
     }
     session accept(timeout time, error_code &code) noexcept { return accept(time, 0, code); }
 
-    /// Returns the bound address; for port 0 it has the port that the system chose.
+    /// Returns the address that the listener is bound to; for port 0 it has the port that the
+    /// system chose.
     std::string address() const {
         return detail::text_of(partywall_session_listener_address, get());
     }
@@ -1225,19 +1265,21 @@ public:
     link_config &allow_anonymous_tcp(bool allows) {
         return set("allow_anonymous_tcp", allows ? 1 : 0);
     }
-    /// Makes clients and servers put their links into a group.
+    /// Puts the links of all clients and servers that are made with this configuration into a
+    /// group.
     link_config &set(link_group &group) {
         detail::call(partywall_link_config_set_group, get(), group.get());
         return *this;
     }
 };
 
-/// Where an end keeps its messages until the peer has acknowledged them.
+/// The storage of one end of links: where it keeps messages until the peer has acknowledged them.
 class storage {
 public:
-    /// In files of a directory that belongs to this user alone: they survive the process.
+    /// Storage in files of a directory, which must belong to this user alone. The messages survive
+    /// the process.
     static storage directory(std::string path) { return storage(std::move(path)); }
-    /// In memory of this process: they survive connections.
+    /// Storage in memory of this process. The messages survive connections, not the process.
     static storage memory() { return storage({}); }
 
     const char *get() const noexcept { return path_ ? path_->c_str() : nullptr; }
@@ -1248,15 +1290,15 @@ private:
     std::optional<std::string> path_;
 };
 
-/// A received message of a link. One that is destroyed without ack() or reply() comes again after
-/// rewind(), or with the next owner of this end.
+/// A received message of a link. If it is destroyed without ack() or reply(), it is delivered again
+/// after rewind(), or to the next owner of this end.
 class link_message : public detail::received<partywall_link_message, partywall_link_message_free,
                                              partywall_link_message_data> {
 public:
     link_message() = default;
 
-    /// 1, and one more for each earlier owner of this end that received the message and did not
-    /// acknowledge it.
+    /// The delivery count: 1, and one more for each earlier owner of this end that received the
+    /// message and did not acknowledge it.
     std::uint32_t attempt() const noexcept {
         std::uint32_t number = 0;
         partywall_link_message_attempt(get(), &number);
@@ -1269,16 +1311,17 @@ public:
         return number;
     }
 
-    /// Acknowledges the message with all before it. The object is empty then, whatever happens.
+    /// Acknowledges this message and all messages before it. The object is empty then, even if the
+    /// call fails.
     void ack() { detail::call(partywall_link_message_ack, release()); }
     void ack(error_code &code) noexcept {
         detail::call(code, partywall_link_message_ack, release());
     }
 
-    /// Sends an answer and acknowledges the message, both or neither. The object is empty then,
-    /// whatever happens; the bytes of the answer must not be those of the message.
+    /// Sends an answer and acknowledges the message: both or neither. The object is empty then,
+    /// even if the call fails. The bytes of the answer must not be those of this message.
     void reply(bytes_view answer, timeout time = forever) {
-        // A timeout that is not valid does not use the message up.
+        // With an invalid timeout the call fails, and the object keeps the message.
         detail::call(partywall_link_message_reply, time.is_valid() ? release() : nullptr,
                      answer.data(), answer.size(), time);
     }
@@ -1301,13 +1344,13 @@ enum class link_status : std::int32_t {
     closed = PARTYWALL_LINK_CLOSED,
 };
 
-/// An event of a link, of the kind PARTYWALL_LINK_EVENT_ATTACHED and so on; partywall.h has its
-/// members.
+/// An event of a link, such as a lost connection. Its kind is PARTYWALL_LINK_EVENT_ATTACHED and so
+/// on; partywall.h explains its members.
 using link_event = partywall_link_event;
 
-/// Two streams of messages that outlive connections and, if they are kept in files, processes.
-/// Destroying a client's link closes it without waiting; a server's stays open until its server is
-/// destroyed. Both ends can go on later.
+/// One end of a link: two streams of messages that outlive connections and, if they are kept in
+/// files, processes. Destroying the end of a client closes it without waiting. The end of a server
+/// stays open until its server is destroyed. Both ends can go on later.
 class link : public detail::handle<partywall_link, partywall_link_free> {
 public:
     /// Sends a copy of the bytes, which the link keeps until the peer has acknowledged them.
@@ -1317,61 +1360,66 @@ public:
     void send(bytes_view bytes, timeout time, error_code &code) noexcept {
         run(code, partywall_link_send, bytes.data(), bytes.size(), time);
     }
-    /// Sends the bytes of a value that is nothing but its bytes; the peer reads it with view_as.
+    /// Sends a copy of a value as one message of the link. The type must be nothing but its bytes;
+    /// the peer reads it with view_as.
     template <class T> void send_value(const T &value, timeout time = forever) {
         static_assert(std::is_trivially_copyable_v<T>, "only a type that is its bytes can be sent");
         send(bytes_view(std::addressof(value), sizeof value), time);
     }
 
-    /// Receives the next message; no value once the peer has closed its end.
+    /// Receives the next message of the link; no value once the peer has closed its end.
     std::optional<link_message> recv(timeout time = forever) {
         partywall_link_message *object = nullptr;
         if (!detail::found(partywall_link_recv, get(), &object, time)) return std::nullopt;
         return link_message(object);
     }
-    /// As above; the end of the peer's sending is errc::finished.
+    /// Receives the next message of the link. errc::finished: the peer has closed its end.
     link_message recv(timeout time, error_code &code) noexcept {
         partywall_link_message *object = nullptr;
         const auto status = detail::call(code, partywall_link_recv, get(), &object, time);
         return status == PARTYWALL_OK ? link_message(object) : link_message();
     }
 
-    /// The name of the link, and that of the end at the peer.
+    /// The name of the link, and the name of the peer's end.
     std::string name() const { return detail::text_of(partywall_link_name, get()); }
     std::string peer_name() const { return detail::text_of(partywall_link_peer_name, get()); }
 
-    /// Waits until a connection is attached. After errc::timed_out next_event() says why none was.
+    /// Waits until a connection is attached to the link. After errc::timed_out next_event() says
+    /// why no connection was.
     void wait_attached(timeout time = forever) { run(partywall_link_wait_attached, time); }
     void wait_attached(timeout time, error_code &code) noexcept {
         run(code, partywall_link_wait_attached, time);
     }
 
-    /// Waits until every message that was sent is with the system, or where the peer reads it.
+    /// Waits until every message that was sent on the link is with the system, or where the peer
+    /// reads it.
     void wait_sent(timeout time = forever) { run(partywall_link_wait_sent, time); }
     void wait_sent(timeout time, error_code &code) noexcept {
         run(code, partywall_link_wait_sent, time);
     }
 
-    /// Waits until the peer has acknowledged every message that was sent, which a peer that is gone
-    /// never does.
+    /// Waits until the peer has acknowledged every message that was sent. A peer that is gone
+    /// acknowledges nothing.
     void wait_acked(timeout time = forever) { run(partywall_link_wait_acked, time); }
     void wait_acked(timeout time, error_code &code) noexcept {
         run(code, partywall_link_wait_acked, time);
     }
 
-    /// Delivers every message again that was not acknowledged.
+    /// Makes the link deliver every received message again that was not acknowledged.
     void rewind() { run(partywall_link_rewind); }
     void rewind(error_code &code) noexcept { run(code, partywall_link_rewind); }
 
-    /// Returns how many bytes of messages the peer has not acknowledged.
+    /// Returns how many bytes of messages the link keeps because the peer has not acknowledged
+    /// them.
     std::uint64_t unacked_bytes() const {
         std::uint64_t bytes = 0;
         detail::call(partywall_link_unacked_bytes, get(), &bytes);
         return bytes;
     }
 
-    /// The number of the sent stream, and the position in it at which the next message will begin,
-    /// or a lower one close to that. After a restart both are the same, unless a message was sent.
+    /// The id of the link's sent stream, and the position in it at which the next message will
+    /// begin, or a lower position close to that. After a restart both are the same, unless a
+    /// message was sent in between.
     std::pair<std::uint64_t, std::uint64_t> sent_position() const {
         std::pair<std::uint64_t, std::uint64_t> next;
         detail::call(partywall_link_sent_position, get(), &next.first, &next.second);
@@ -1384,9 +1432,9 @@ public:
         return static_cast<link_status>(number);
     }
 
-    /// Closes the link in good order: the peer receives every message, then the end. Waits for a
-    /// connection if there is none; after errc::timed_out both ends go on later. The object is
-    /// empty then, whatever happens, unless the timeout is not valid.
+    /// Closes this end of the link in good order: the peer receives every message, then the end.
+    /// While the link has no connection, waits for one. After errc::timed_out both ends go on
+    /// later. The object is empty then, even if the call fails, unless the timeout is not valid.
     void close(timeout time = forever) {
         detail::call(partywall_link_close, time.is_valid() ? release() : nullptr, time);
     }
@@ -1394,7 +1442,8 @@ public:
         detail::call(code, partywall_link_close, time.is_valid() ? release() : nullptr, time);
     }
 
-    /// Takes the oldest event, and waits for one: connections, their ends, attempts that failed.
+    /// Takes the oldest event of the link, and waits for one: a connection, its end, or a failed
+    /// attempt to connect.
     link_event next_event(timeout time = forever) {
         link_event event{};
         run(partywall_link_next_event, &event, sizeof event, time);
@@ -1406,11 +1455,11 @@ public:
         return event;
     }
 
-    /// A description of the state for logs.
+    /// A description of the link's state for logs.
     std::string status_text() const { return detail::text_of(partywall_link_status_text, get()); }
 };
 
-/// The end of links that connects.
+/// A client of links: opens links to servers.
 class link_client : public detail::handle<partywall_link_client, partywall_link_client_free> {
 public:
     link_client() = default;
@@ -1423,7 +1472,7 @@ public:
     }
 
     /// Opens the link called `name` to the server called `server` at `address`. Does not wait for
-    /// the server: messages are kept until it is there.
+    /// the server: the link keeps messages until the server is there.
     link connect(const std::string &address, const std::string &server, const std::string &name) {
         return make<link>(partywall_link_connect, get(), address.c_str(), server.c_str(),
                           name.c_str());
@@ -1435,7 +1484,7 @@ public:
     }
 };
 
-/// The end of links that listens. Destroying it stops listening.
+/// A server of links: accepts the links of clients at an address. Destroying it stops listening.
 class link_server : public detail::handle<partywall_link_server, partywall_link_server_free> {
 public:
     static link_server bind(const std::string &address, const storage &in, const std::string &name,
@@ -1449,7 +1498,7 @@ public:
                                  name.c_str(), with.get());
     }
 
-    /// Returns the next link that a client attaches. After errc::timed_out none came in time.
+    /// Returns the next link that a client attaches. errc::timed_out: none came in time.
     link accept(timeout time = forever) {
         return make_within<link>(time, partywall_link_server_accept, get());
     }
@@ -1457,11 +1506,12 @@ public:
         return make_within<link>(time, code, partywall_link_server_accept, get());
     }
 
-    /// Why the server has refused a connection last; empty if it has refused none.
+    /// The reason for which the server refused a connection last; empty if it has refused none.
     std::string last_refusal() const {
         return detail::text_of(partywall_link_server_last_refusal, get());
     }
-    /// Takes the error because of which the last link of an admitted client could not be opened.
+    /// Takes the error because of which the server could not open the last link of an admitted
+    /// client; no value if there was none.
     std::optional<error> take_open_error() {
         detail::failure cause;
         detail::call(partywall_link_server_take_open_error, get(), cause.out());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Channels, sessions and streams below asio: messages, bytes, ends, cancellation, executors.
+// Tests of channels, sessions and streams with asio: messages, bytes, ends, cancellation,
+// executors.
 #include "check.hpp"
 
 #include <partywall/asio.hpp>
@@ -26,14 +27,15 @@ static void rethrow(std::exception_ptr thrown) {
     if (thrown) std::rethrow_exception(thrown);
 }
 
-/// The objects of a test: `there` runs in a thread of its own, because connecting waits.
+/// The contexts of a test. The context `there` runs in a thread of its own, because connecting
+/// waits.
 struct contexts {
     net::io_context here, there;
 
     template <class Coroutine> void serve(Coroutine coroutine) {
         net::co_spawn(there, std::move(coroutine), rethrow);
     }
-    /// Runs everything to its end; `client` may connect from the beginning.
+    /// Runs both contexts until they have no more work. `client` may connect from the beginning.
     template <class Coroutine> void run(Coroutine client) {
         std::thread serving([&] { there.run(); });
         net::co_spawn(here, std::move(client), rethrow);
@@ -71,7 +73,7 @@ template <class Object> static net::awaitable<void> ask(Object &object) {
     }
 }
 
-// Messages of every length come back, and the end is net::error::eof.
+// Channels: messages of every length come back, and the end of the peer is net::error::eof.
 static void channels(const std::string &where, const partywall::config &config) {
     contexts run;
     pa::listener listener(run.there, where, config); // a context stands for its executor
@@ -91,7 +93,7 @@ static void channels(const std::string &where, const partywall::config &config) 
     });
 }
 
-// Many streams of one session. One whose messages nobody reads holds up no other.
+// Many streams of one session: a stream whose messages nobody reads holds up no other.
 static void streams(const std::string &where, const partywall::config &config) {
     constexpr std::size_t STREAMS = 20;
     contexts run;
@@ -124,8 +126,8 @@ static void streams(const std::string &where, const partywall::config &config) {
     });
 }
 
-// Bytes have no bounds: writes and reads of other sizes, buffers in pieces, a long transfer in each
-// direction at once, and the end.
+// Streams as bytes, without the boundaries of messages: writes and reads of other sizes, buffers in
+// pieces, a long transfer in each direction at once, and the end.
 static void bytes(const std::string &where, const partywall::config &config) {
     constexpr std::size_t SIZE = 3 << 20;
     contexts run;
@@ -174,7 +176,7 @@ static void bytes(const std::string &where, const partywall::config &config) {
     });
 }
 
-// A reset is an error, not an end.
+// A stream that the peer resets completes operations with an error, not with net::error::eof.
 static void resets(const std::string &address) {
     contexts run;
     pa::acceptor acceptor(net::make_strand(run.there), address);
@@ -195,7 +197,7 @@ static void resets(const std::string &address) {
     });
 }
 
-/// A pair of channels whose ends are in one context.
+/// A channel whose two ends are in one context.
 struct channel_pair {
     pa::channel client, server;
 
@@ -209,8 +211,8 @@ struct channel_pair {
     }
 };
 
-// Each way to cancel completes an operation once, with operation_aborted, and the context then runs
-// out of work.
+// Each way to cancel completes an operation once, with operation_aborted. The context then runs out
+// of work.
 static void cancellation(const std::string &address) {
     net::io_context io;
     channel_pair pair(io, address);
@@ -248,11 +250,11 @@ static void cancellation(const std::string &address) {
     io.run();
     CHECK(aborted == 3);
 #if PARTYWALL_ASIO_VERSION >= 102000
-    // The signal still has a handler of an object that is gone.
+    // The signal still has the cancellation handler of a channel that is gone.
     signal.emit(net::cancellation_type::terminal);
 #endif
 
-    // What was not taken comes with the next operation.
+    // A message that a cancelled operation has not received is received by the next operation.
     channel_pair next(io, address);
     std::error_code code;
     next.client.send("kept", code);
@@ -267,7 +269,8 @@ static void cancellation(const std::string &address) {
     CHECK(has_received);
 }
 
-// A send that finds no room waits for it, also while nobody reads what the peer sends.
+// An operation that finds no room to send waits for room, also while nobody reads the peer's
+// messages.
 static void back_pressure(const std::string &address) {
     net::io_context io;
     channel_pair pair(io, address);
@@ -299,7 +302,8 @@ static void back_pressure(const std::string &address) {
     CHECK(sent == MESSAGES && received == MESSAGES);
 }
 
-// Handlers run in their associated executor; a future works, and a handler that can only be moved.
+// Handlers run in their associated executor. use_future works, and a handler that can only be
+// moved.
 static void executors_and_tokens(const std::string &address) {
     net::io_context io;
     net::thread_pool pool(1);
@@ -327,7 +331,7 @@ static void executors_and_tokens(const std::string &address) {
     running.join();
 }
 
-// A context that is destroyed destroys the coroutines that wait, with their objects.
+// Destroying a context destroys the coroutines that wait in it, with their objects.
 static void abandoned(const std::string &address) {
     auto destroyed = std::make_shared<int>(0);
     {
@@ -344,7 +348,7 @@ static void abandoned(const std::string &address) {
     CHECK(destroyed.use_count() == 1);
 }
 
-/// A channel over a socket, of which one end is in a context. Calls of the other one block.
+/// A channel over a socket whose end `here` is in a context. Calls of the end `there` block.
 struct socket_pair {
     pa::channel here;
     partywall::channel there;
@@ -367,7 +371,7 @@ struct socket_pair {
             return sent;
         }
     }
-    /// Receives so many messages, and then the end.
+    /// Receives `count` messages, and then the end.
     void receive_all(const std::string &message, std::size_t count) {
         for (; count > 0; count--) CHECK(there.recv(limit)->text() == message);
         std::error_code code;
@@ -376,8 +380,9 @@ struct socket_pair {
     }
 };
 
-// What the socket has not taken of a message is written while the context runs: beside an operation
-// that reads, without any operation, and after the operation of the message was cancelled.
+// While the context runs, the rest of a message of which the socket took only a part is written:
+// beside an operation that reads, without any operation, and after the operation of the message was
+// cancelled.
 static void rest_of_a_message(const std::string &address) {
     const auto big = pattern(4 << 20, 3);
     net::io_context io;
@@ -423,8 +428,8 @@ static void rest_of_a_message(const std::string &address) {
     CHECK(answers == 3);
 }
 
-// An end with a full socket holds up no other connection of the context, and a peer that reads later
-// gets every message and the end.
+// Ending a channel whose socket is full holds up no other connection of the context. A peer that
+// reads later gets every message and the end.
 template <class End> static void end_with_full_socket(const std::string &address, End end) {
     const auto message = pattern(64 << 10, 5);
     net::io_context io;
@@ -446,7 +451,8 @@ template <class End> static void end_with_full_socket(const std::string &address
     peer.join();
 }
 
-// The bytes for a peer that does not read are given up, and the context runs out of work.
+// If the peer of an ended channel does not read, the last bytes are given up, and the context runs
+// out of work.
 static void end_without_a_reader(const std::string &address) {
     const auto message = pattern(64 << 10, 5);
     net::io_context io;
@@ -461,7 +467,7 @@ static void end_without_a_reader(const std::string &address) {
     CHECK(left > 0 && code && code != partywall::errc::timed_out);
 }
 
-// A context that is destroyed first waits for the peer to take what was sent.
+// Destroying a context waits first until the peer has taken the bytes of a channel that has ended.
 static void end_without_a_context(const std::string &address) {
     const auto message = pattern(64 << 10, 5);
     std::thread peer;
@@ -480,7 +486,7 @@ template <class Object> static net::awaitable<void> ask_and_end(Object object) {
     co_await ask(object);
 }
 
-// Two threads run one context, and a third one asks for addresses and metadata meanwhile.
+// Two threads run one context, and at the same time a third thread asks for addresses and metadata.
 static void two_threads(const std::string &address) {
     constexpr std::size_t CLIENTS = 4;
     net::io_context io(2);
@@ -527,7 +533,8 @@ static bool is_loop(int descriptor) {
            std::string(target) == "anon_inode:[eventpoll]";
 }
 
-// Takes the place of that of the C library: the kernel refuses to watch once there are too many.
+// Replaces epoll_ctl of the C library: while `refuses_loops` is set, watching an epoll descriptor
+// fails with ENOSPC.
 extern "C" int epoll_ctl(int set, int act, int descriptor, epoll_event *event) noexcept {
     if (refuses_loops && act == EPOLL_CTL_ADD && is_loop(descriptor)) {
         errno = ENOSPC;
@@ -536,7 +543,8 @@ extern "C" int epoll_ctl(int set, int act, int descriptor, epoll_event *event) n
     return static_cast<int>(::syscall(SYS_epoll_ctl, set, act, descriptor, event));
 }
 
-// A loop that the context cannot watch is an error of the operation, and leaves no descriptor.
+// If the context cannot watch the loop of an accepted channel, async_accept gets the error, and no
+// descriptor stays open.
 static void unwatched_loop(const std::string &address) {
     const auto count_loops = [] {
         int count = 0;
@@ -559,7 +567,8 @@ static void unwatched_loop(const std::string &address) {
     CHECK(is_called && count_loops() == before);
 }
 
-/// Checks that an operation completes once with errc::argument, in `io` and not within the call.
+/// Checks that an operation of an empty object completes once with errc::argument, in `io` and not
+/// within the call.
 template <class Start> static void fails_in(net::io_context &io, Start start) {
     int calls = 0;
     const auto is_argument = [&](error_code code, const auto &...) {
@@ -574,7 +583,8 @@ template <class Start> static void fails_in(net::io_context &io, Start start) {
     CHECK(calls == 1);
 }
 
-/// Checks what channels and streams have in common, of one that was moved from or closed.
+/// Checks the operations that channels and streams have in common, of an object that was moved from
+/// or closed.
 template <class Object> static void messages_fail(net::io_context &io, Object &object) {
     CHECK(!object.is_open() && !object && object.get_executor() == io.get_executor());
     fails_in(io, [&](auto handler) { object.async_recv(handler); });
@@ -603,7 +613,8 @@ static void stream_fails(net::io_context &io, pa::stream &stream) {
     CHECK(stream.metadata().empty());
 }
 
-// An object that was moved from fails in every call, as one that was closed, and keeps its executor.
+// An object that was moved from fails in every call, as a closed object does, and keeps its
+// executor.
 static void moved_and_closed(const std::string &address) {
     net::io_context io;
     const std::chrono::nanoseconds budget(0);
@@ -652,7 +663,8 @@ static void moved_and_closed(const std::string &address) {
     acceptor.close();
 }
 
-// An object made without arguments has no executor of its own: the handler's counts.
+// An operation of an object made without arguments completes in the executor of its handler,
+// because the object has none of its own.
 static void made_empty() {
     net::io_context io;
     pa::stream stream;
@@ -662,7 +674,8 @@ static void made_empty() {
     stream.cancel();
 }
 
-// Numbers compare with the codes of handlers in each form, whichever the library of the codes.
+// Numbers of the library compare equal with the error codes of handlers, whether these are of std
+// or of Boost.
 static void numbers() {
     using partywall::errc;
     const auto busy = pa::make_error_code(errc::busy);

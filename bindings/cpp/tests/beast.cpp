@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// HTTP of Boost.Beast over streams: requests with bodies of several lengths come back.
+// HTTP of Boost.Beast over streams of a session: a server answers requests with their own bodies,
+// of several lengths.
 #include "check.hpp"
 
 #include <partywall/asio.hpp>

@@ -26,7 +26,8 @@ struct ends {
     }
 };
 
-// Answers calls with their payload and one more byte, until the client has finished.
+// A thread of the server: answers calls with their payload and one more byte, until the client has
+// finished.
 static void serve(pw::calls_server &server) {
     while (auto request = server.recv(limit)) {
         CHECK(request->is_one_way() == !request->time_left());
@@ -78,7 +79,7 @@ static void answered(const std::string &address) {
     ends.client.call_one_way("one way", limit, code);
     CHECK(!code);
 
-    // Two calls at once, of which the second is waited for first.
+    // With two calls in flight, the client waits for the answer of the second call first.
     auto first = ends.client.begin("1", limit);
     auto second = ends.client.begin("22", limit, code);
     CHECK(!code && second.wait(limit).text() == "22!");
@@ -110,7 +111,8 @@ static void given_up(const std::string &address) {
     request.answer("nobody", limit, code);
     CHECK(!code && !request);
     ends.there.close(5, "over");
-    // A call that is made before the close has arrived may end in another way.
+    // The client waits until its session has received the close. A call before that could fail with
+    // another code.
     CHECK(ends.here.wait_closed(limit).code() == pw::errc::session_closed);
     try {
         ends.client.call("z", limit);
@@ -129,7 +131,7 @@ static void misuse(const std::string &address) {
     THROWS(pw::request().answer("x"), pw::errc::argument);
     THROWS(pw::call().wait(), pw::errc::argument);
 
-    // A stream in a loop takes no calls, and stays with its owner.
+    // A stream in a loop is refused for calls, and stays with its owner.
     pw::loop loop;
     auto listener = pw::session_listener::bind(address);
     pw::session here;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Every call of a channel, over shared memory and over the socket.
+// Every function of a channel, over shared memory and over a socket.
 #include "check.hpp"
 
 #include <array>
@@ -89,8 +89,9 @@ static void shortened_and_given_up(pair &ends) {
     CHECK(ends.server.recv_view(limit)->text() == "xxx");
 }
 
-// A reservation of another channel is not sent, and stays the caller's.
-// What was moved away has no bytes: its memory may be gone before it.
+// A channel does not send the reservation of another channel, which stays the caller's. Messages
+// and reservations that were moved from have no bytes, because their memory may be gone before they
+// are.
 static void moved(pair &ends) {
     ends.client.send("moved");
     pw::message message = ends.server.recv(limit).value();
@@ -117,7 +118,8 @@ static void foreign(pair &ends) {
     CHECK(ends.server.recv_view(limit)->size() == 10);
 }
 
-// A configuration is a value: a chain of settings makes one, and a copy has its own settings.
+// A configuration is a value: a chain of setters makes a configuration, and a copy has settings of
+// its own.
 static void configurations(const std::string &address) {
     auto config = pw::config().memory_max(1 << 20).message_max(100);
     const pw::config copy = config;
@@ -134,7 +136,7 @@ static void configurations(const std::string &address) {
     THROWS(pw::config().set("memory_mx", 1), pw::errc::argument);
 }
 
-// The message of a code that has no place among those of `errc` says what it means, too.
+// The std::error_code of a number that `errc` does not name also has a message that explains it.
 static void messages_of_codes() {
     for (const int number : {1, 101, 303, 614, 905}) {
         const std::error_code code(number, pw::category());
@@ -168,7 +170,7 @@ static void errors(pair &ends) {
     CHECK(ends.server.recv_view(limit)->text() == "here");
 }
 
-// A duration that no call can wait for is an error of each overload, and sends nothing.
+// Each overload fails for a duration that is negative or not a number, and sends nothing.
 static void timeouts(pair &ends) {
     using seconds = std::chrono::duration<double>;
     std::error_code code;

@@ -13,7 +13,8 @@ static pw::link_message expect(pw::link &link, std::uint32_t wanted) {
     return message;
 }
 
-// The server's end is opened twice: what it did not acknowledge comes again.
+// The server's end of a link is opened twice: messages that it did not acknowledge the first time
+// come again.
 static void restart(const std::string &directory, const std::string &address) {
     const auto alice = pw::storage::directory(directory + "/alice");
     const auto bob = pw::storage::directory(directory + "/bob");
@@ -68,7 +69,7 @@ static void restart(const std::string &directory, const std::string &address) {
     CHECK(!again);
     expect(there, 3).ack();
     expect(there, 4).ack();
-    // Whichever thread waits for a link drives it.
+    // The link advances while a thread waits for it in any call.
     there.recv(std::chrono::milliseconds(1), code);
     CHECK(code == pw::errc::timed_out);
     there.wait_acked(limit, code);
@@ -86,7 +87,8 @@ static void restart(const std::string &directory, const std::string &address) {
     there.close(limit);
 }
 
-// A loop serves both ends of a link over a socket, which cannot advance by themselves.
+// An event loop drives both ends of a link over a socket. Without the loop neither end would
+// advance, because no thread waits for them.
 static void in_loop(const std::string &address) {
     pw::loop loop;
     pw::link_group group;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// One loop serves a listener and its channels, alone and below poll().
+// One event loop serves a listener and its channels: alone, and with poll() on its descriptor.
 #include "check.hpp"
 
 #include <map>

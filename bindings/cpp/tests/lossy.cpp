@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Records that may be lost: both ends agree on how many were, and learn of each other's end.
+// Records that may be lost: sender and receiver agree on how many were lost, and learn of each
+// other's end.
 #include "check.hpp"
 
 #include <partywall/lossy.hpp>
 
 namespace pw = partywall;
 
-// Logs more than there is room for. Each record is its number.
+// Logs more records than there is room for. The bytes of each record are its number.
 static std::uint64_t log_until_full(pw::lossy_sender &sender) {
     std::uint64_t number = 0;
     while (sender.stats().dropped_full == 0) {
@@ -36,7 +37,7 @@ static void losses(const std::string &address, int policy) {
     sender.flush(pw::no_wait, code);
     CHECK(stats.queued == 0 ? !code : code == pw::errc::full);
 
-    // The end of the sender sends what is queued, while this thread receives.
+    // Destroying the sender sends the records in its queue, while this thread receives them.
     std::thread ending([&] { sender = pw::lossy_sender(); });
     std::uint64_t received = 0, lost = 0;
     const auto count = [&](pw::bytes_view bytes, std::uint64_t lost_before) {

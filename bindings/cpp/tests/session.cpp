@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Sessions and streams: with threads of their own, and a server of many in one loop.
+// Sessions and streams: with a thread for each session, and a server of many streams in one loop.
 #include "check.hpp"
 
 #include <map>
@@ -21,7 +21,8 @@ struct sessions {
     }
 };
 
-// Messages of a stream by every call, its metadata, and its end.
+// Uses every function of a stream that sends or receives, and checks the stream's metadata and its
+// end.
 static void messages(sessions &ends) {
     auto here = ends.client.open("meta", limit);
     auto there = ends.server.accept(limit).value();
@@ -73,7 +74,7 @@ static void properties(sessions &ends) {
     THROWS(pw::session().peer(), pw::errc::argument);
 }
 
-// The codes with which streams and sessions end are in the exceptions of the peer.
+// The codes with which one side ends streams and sessions are in the exceptions of its peer.
 static void codes(sessions &ends) {
     auto here = ends.client.open();
     auto there = ends.server.accept(limit).value();
@@ -123,7 +124,8 @@ static void codes(sessions &ends) {
     CHECK(!THROWS(pw::session().open(), pw::errc::argument).empty());
 }
 
-// The peer of the loop: opens streams, and has each message answered by its number.
+// The client of the server in a loop: opens streams, and gets each message back with the number of
+// its stream added.
 static void open_many(const std::string &address, std::uint64_t streams) {
     auto session = pw::session::connect(address);
     std::vector<pw::stream> open;

@@ -22,16 +22,17 @@ import java.util.Locale;
 import java.util.concurrent.FutureTask;
 
 /**
- * Compares the package with C, and with Unix sockets of the JDK, in one run: believe the ratios.
+ * Measures the Java package against the C library, and against Unix sockets of the JDK, in one run.
+ * The ratios are reliable; the absolute times depend on the machine.
  *
  * <pre>
  *   loop        one thread holds both ends ÷ the same in C, a process of its own
  *   round trip  a second JVM sends each message back ÷ that over a SocketChannel
  * </pre>
  *
- * Both sides of a ratio take turns, round by round. Each line has the medians of the rounds, then
- * the median, least and greatest ratio of a round. The argument {@code quick} measures next to
- * nothing, to see that all runs.
+ * The two measurements of a ratio take turns, round by round. Each line has the medians of the
+ * rounds, then the median, least and greatest ratio of a round. With the argument {@code quick},
+ * few messages are sent, only to see that everything runs.
  */
 final class Bench {
     private static final int SIZE = 48;
@@ -44,7 +45,7 @@ final class Bench {
         scale = isQuick ? 1 : 1000;
     }
 
-    /** A measurement of so many messages, in nanoseconds for each. */
+    /** A measurement of {@code count} messages, which returns the nanoseconds for each. */
     private interface Measured {
         double of(int count) throws Exception;
     }
@@ -166,7 +167,7 @@ final class Bench {
         }
     }
 
-    /** Fills a buffer. Returns false if the peer has closed. */
+    /** Reads from the socket until the buffer is full. Returns false if the peer has closed. */
     private static boolean readAll(SocketChannel socket, ByteBuffer buffer) throws IOException {
         while (buffer.hasRemaining()) {
             if (socket.read(buffer) < 0) {
@@ -176,7 +177,7 @@ final class Bench {
         return true;
     }
 
-    /** The second process: sends back what one channel and one socket receive. */
+    /** The second process: sends back the messages of one channel and of one socket. */
     private static void echo(String address, Path plain, Config.Wait wait) throws Exception {
         try (Listener listener = Listener.bind(address, new Config().waiting(wait));
                 ServerSocketChannel sockets = ServerSocketChannel.open(StandardProtocolFamily.UNIX)) {
@@ -206,12 +207,12 @@ final class Bench {
     }
 
     /**
-     * Measures both in turns, {@code thousands} thousand messages a round unless it is quick, and
-     * prints a line.
+     * Runs the package's measurement and the one to compare with in turns, and prints a line. Each
+     * has {@code thousands} thousand messages a round, or fewer if the benchmark is quick.
      */
     private void compare(String name, int thousands, Measured ours, Measured other) throws Exception {
         int count = thousands * scale;
-        // The compiler of the JVM ends in the first rounds.
+        // In the first rounds the JVM compiles the measured methods, so they do not count.
         for (int round = 0; round < rounds / 3; round++) {
             ours.of(count);
             other.of(count);

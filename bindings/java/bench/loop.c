@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * One thread holds both ends of a channel: what C needs for a message, to compare Java with. Each
- * line of the input is a size and a number of messages; the answer is the nanoseconds of each.
+ * What the C library needs for a message, to compare Java with: one thread holds both ends of a
+ * channel. Each line of the input is a size and a number of messages; the answer is the nanoseconds
+ * for each message.
  */
 #define _POSIX_C_SOURCE 199309L
 #include <partywall.h>
@@ -38,7 +39,10 @@ static double seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* Sends and receives `count` messages, and returns the seconds. `*sum` keeps the reads alive. */
+/*
+ * Sends and receives `count` messages, and returns the seconds. `*sum` adds up bytes of the
+ * messages, so that the compiler keeps the reads.
+ */
 static double exchange(partywall_channel *client, partywall_channel *server, const char *payload,
                        size_t size, long count, unsigned *sum) {
     double start = seconds();

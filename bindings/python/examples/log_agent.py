@@ -13,7 +13,7 @@ from partywall import lossy
 
 
 def agent(address: str) -> None:
-    # It looks every 10 ms, so the application never has to wake it.
+    # The agent looks for records every 10 ms, so the application never has to wake it.
     with partywall.Listener(address, partywall.Config(wait=0.01)) as listener:
         records = lossy.Receiver(listener.accept())
     for record in records:

@@ -75,8 +75,8 @@ class _Reactor:
         """Whether a call that polls is in the queue of the loop."""
 
     def __del__(self) -> None:
-        # The loop was closed. The handlers refer to all transports, so a program that still has one
-        # transport would keep the others alive.
+        # asyncio's loop was closed. The handlers refer to all transports, so without this a program
+        # that still has one transport would keep the others alive.
         if (handlers := getattr(self, "handlers", None)) is not None:
             handlers.clear()
 
@@ -96,8 +96,8 @@ class _Reactor:
                     self._call(handler, kinds)
         finally:
             # The descriptor becomes readable only after a poll without events, so another poll must
-            # follow. It runs after the tasks that these events have resumed, and so finds the answer
-            # of a fast peer without a wake-up.
+            # follow. The next poll runs after the tasks that the events of this poll have resumed,
+            # and so finds the answer of a fast peer without a wake-up.
             self._polls_soon = True
             asyncio.get_running_loop().call_soon(self._poll)
 
@@ -105,7 +105,7 @@ class _Reactor:
         try:
             handler(kinds)
         except Exception as error:
-            # The handlers of the other sources still have to be called.
+            # A handler that raises must not keep the handlers of other sources from being called.
             asyncio.get_running_loop().call_exception_handler(
                 {"message": "a protocol has raised", "exception": error}
             )
@@ -182,7 +182,7 @@ class Transport(asyncio.Transport):
         return self._stream.peer
 
     def _handle(self, kinds: int) -> None:
-        # If a call of `_take_turn` is in the queue of the loop, that call receives.
+        # If a call of `_take_turn` is in the queue of asyncio's loop, that call receives.
         if kinds & _READABLE and not self._has_turn:
             self._receive()
         if self._unsent and not self._is_lost:
@@ -206,7 +206,7 @@ class Transport(asyncio.Transport):
             if self._is_lost or self._has_read_end:
                 return
             if not self.is_reading():
-                # Without the pause, the loop would report the unread stream in each turn.
+                # Without the pause, the native loop would report the unread stream in every poll.
                 self._stream.pause()
                 return
             try:
@@ -217,8 +217,8 @@ class Transport(asyncio.Transport):
             if data is None:
                 return
             self._deliver(data)
-        # More bytes may be there, and the loop need not report a stream again that was not read to
-        # its end. So the next round of the loop receives again.
+        # More bytes may be there. The native loop need not report a stream again that was not read
+        # to its end, so this transport receives again in the next round of asyncio's loop.
         self._receive_soon()
 
     def _receive_soon(self) -> None:
@@ -277,7 +277,7 @@ class Transport(asyncio.Transport):
         view = memoryview(data).cast("B")
         if sent == len(view):
             return
-        # The caller may change its buffer after this call.
+        # The caller may change its buffer after this call, so the unsent bytes are copied.
         rest = memoryview(bytes(view[sent:]))
         self._unsent.append(rest)
         self._unsent_bytes += len(rest)
@@ -660,7 +660,7 @@ class _Results:
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     def __del__(self) -> None:
-        # An operation that is not cancelled refers to its link, and keeps the link open.
+        # A running operation refers to its link and would keep the link open, so it is cancelled.
         if (pending := getattr(self, "_pending", None)) is not None:
             pending.cancel()
 
@@ -684,7 +684,8 @@ class _Results:
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
-            # The waiter is in the list before this check, so a value that comes later wakes it.
+            # The waiter is in `_waiters` before this check, so a value that comes after the check
+            # wakes it.
             if not self._found:
                 await waiter
         except asyncio.CancelledError:
@@ -696,8 +697,8 @@ class _Results:
                 self._waiters.remove(waiter)
 
     def _make_done(self) -> _Done:
-        # `done` refers to the lists and not to this object. So this object is freed once no program
-        # uses it, and its end cancels the operation.
+        # `done` refers to the lists and not to this object. So once no program uses this object, it
+        # is freed, and its `__del__` cancels the operation.
         found, waiters = self._found, self._waiters
 
         def done(value: Any, error: BaseException | None) -> None:

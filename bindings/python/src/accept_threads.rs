@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The threads that are in `accept` of a listener. `close` waits for them, so that the address is
-//! free when it returns.
+//! The threads that are in `accept` of a listener. `close` of the listener waits until they have
+//! left, so that the address is free when `close` returns.
 
 use pyo3::prelude::*;
 use std::process;
@@ -8,14 +8,16 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-/// The threads in `accept`, with their processes: those of the parent are not in a forked child.
+/// The threads in `accept`, each with the id of its process: in a forked child, the threads of the
+/// parent do not exist.
 #[derive(Default)]
 pub struct AcceptThreads {
     threads: Mutex<Vec<(u32, ThreadId)>>,
     left: Condvar,
 }
 
-/// The stay of one thread in `accept`, which ends when it is dropped.
+/// The time for which one thread is in `accept`. Dropping this value notes that the thread has
+/// left.
 pub struct Stay<'a>(&'a AcceptThreads);
 
 impl AcceptThreads {
@@ -29,8 +31,9 @@ impl AcceptThreads {
         Stay(self)
     }
 
-    /// Waits until no thread is in `accept`, at most [`LEAVE_MAX`], without the GIL. A rule of
-    /// admission that closes its listener is called in `accept`, so its thread does not wait.
+    /// Waits without the GIL until no thread of this process is in `accept`, at most [`LEAVE_MAX`].
+    /// A rule of admission runs within `accept`; if it closes its own listener, its thread does not
+    /// wait.
     pub fn wait_until_left(&self, py: Python<'_>) {
         let this = this_thread();
         let is_in = |threads: &mut Vec<(u32, ThreadId)>| {
@@ -55,5 +58,6 @@ fn this_thread() -> (u32, ThreadId) {
     (process::id(), thread::current().id())
 }
 
-/// Longest time that `close` waits for a thread in `accept`, which may be in a rule of admission.
+/// Longest time that `close` waits for a thread in `accept`, which may be running a rule of
+/// admission.
 const LEAVE_MAX: Duration = Duration::from_secs(2);

@@ -18,9 +18,9 @@ use std::ffi::c_int;
 
 /// The bytes of a Python object that supports the buffer protocol.
 pub enum Payload<'py> {
-    /// An object `bytes`, which never changes.
+    /// An object of the type `bytes`, whose bytes never change.
     Bytes(Bound<'py, PyBytes>),
-    /// A contiguous buffer of any other object.
+    /// A contiguous buffer of an object of any other type.
     Buffer(Box<ffi::Py_buffer>),
 }
 
@@ -29,7 +29,7 @@ pub enum Payload<'py> {
 unsafe impl Send for Payload<'_> {}
 
 impl<'py> Payload<'py> {
-    /// Takes a view of `object`.
+    /// Takes a view of the bytes of `object`.
     ///
     /// # Errors
     /// Fails if the object has no contiguous buffer.
@@ -38,7 +38,7 @@ impl<'py> Payload<'py> {
             return Ok(Self::Bytes(bytes.clone()));
         }
         let mut view = Box::new(ffi::Py_buffer::new());
-        // SAFETY: the object is alive, and `view` is a place for one view that nothing else uses.
+        // SAFETY: the object is alive, and `view` is memory for one view that no other code uses.
         let status =
             unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &raw mut *view, ffi::PyBUF_SIMPLE) };
         if status != 0 {
@@ -47,16 +47,16 @@ impl<'py> Payload<'py> {
         Ok(Self::Buffer(view))
     }
 
-    /// Returns the bytes. Another thread that changes them meanwhile changes the sent message, as
-    /// with `socket.send`.
+    /// Returns the bytes. If another thread changes them during the call, it changes the message
+    /// that is sent, as with `socket.send`.
     pub fn as_slice(&self) -> &[u8] {
         match self {
             Self::Bytes(bytes) => bytes.as_bytes(),
             Self::Buffer(view) if view.len <= 0 || view.buf.is_null() => &[],
             Self::Buffer(view) => {
                 let len = view.len.unsigned_abs();
-                // SAFETY: the exporter keeps `len` bytes at `buf` until this view is released in
-                // `drop`; PyBUF_SIMPLE promises that they are contiguous.
+                // SAFETY: the exporter keeps `len` bytes at `buf` until `drop` releases this view;
+                // PyBUF_SIMPLE promises that they are contiguous.
                 unsafe { std::slice::from_raw_parts(view.buf.cast::<u8>(), len) }
             }
         }
@@ -66,7 +66,8 @@ impl<'py> Payload<'py> {
 impl Drop for Payload<'_> {
     fn drop(&mut self) {
         if let Self::Buffer(view) = self {
-            // SAFETY: `of` filled the view, and no other code releases it. The caller is attached.
+            // SAFETY: `of` filled the view, and no other code releases it. The calling thread is
+            // attached to the interpreter.
             unsafe { ffi::PyBuffer_Release(&raw mut **view) };
         }
     }
@@ -87,15 +88,16 @@ pub unsafe fn export(
     is_writable: bool,
     flags: c_int,
 ) -> PyResult<()> {
-    // Made here and not by CPython: making an exception may collect garbage, and so run code that
-    // uses the object, whose lock the caller holds.
+    // This function refuses a writable view itself. CPython would make an exception, which may
+    // collect garbage and so run code that uses the object, whose lock the caller holds.
     if !is_writable && flags & ffi::PyBUF_WRITABLE != 0 {
         return Err(PyBufferError::new_err("the memory is read-only"));
     }
     let Ok(len) = isize::try_from(len) else {
         return Err(PyBufferError::new_err("the memory is longer than a view may be"));
     };
-    // SAFETY: the caller promises the place and the bytes; CPython takes a reference to the object.
+    // SAFETY: the caller promises that `view` and the bytes are valid; CPython takes a reference to
+    // the object.
     let status = unsafe {
         ffi::PyBuffer_FillInfo(
             view,

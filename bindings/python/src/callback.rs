@@ -8,8 +8,9 @@
 //! ```
 //!
 //! A callable often refers to the object that holds the listener, which is a cycle. The collector
-//! finds it only if each reference to the callable belongs to an object of Python. So the objects
-//! that use a config hold the config, and a closure holds a `WeakCallback`, which is weak.
+//! finds the cycle only if each reference to the callable belongs to an object of Python. So an
+//! object that uses a config holds the config, and a closure of Rust holds only a weak reference,
+//! the `WeakCallback`.
 
 use crate::wait::report_raised;
 use pyo3::PyTraverseError;
@@ -18,9 +19,9 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// A callable that a setting names.
+/// A Python callable that is the value of a setting.
 pub struct Callback {
-    /// `None` once the garbage collector has cleared it.
+    /// The callable; `None` once the garbage collector has cleared it.
     callable: Mutex<Option<Py<PyAny>>>,
 }
 
@@ -36,12 +37,13 @@ impl Callback {
         Ok(Arc::new(Self { callable: Mutex::new(Some(value.clone().unbind())) }))
     }
 
-    /// Returns what a closure of the Rust crate keeps.
+    /// Returns the weak reference that a closure of the Rust crate keeps.
     pub fn downgrade(self: &Arc<Self>) -> WeakCallback {
         WeakCallback(Arc::downgrade(self))
     }
 
-    /// Shows the callable to the garbage collector, which must not wait for a lock.
+    /// Shows the callable to the garbage collector. It skips the callable if its lock is held,
+    /// because the collector must not wait.
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.callable.try_lock().map_or(Ok(()), |callable| visit.call(&*callable))
     }
@@ -53,13 +55,13 @@ impl Callback {
     }
 }
 
-/// Calls a callback as long as its config lives.
+/// Calls a callback while the config that owns the callback lives.
 pub struct WeakCallback(Weak<Callback>);
 
 impl WeakCallback {
-    /// Calls the callable with one argument in this thread, and interprets what it returns. An
-    /// exception is reported, and `None` then stands for the result, as it does once the config is
-    /// gone or the interpreter exits.
+    /// Calls the callable with one argument in this thread, and converts what it returns. If the
+    /// callable raises, its exception is reported and the result is `None`. The result is also
+    /// `None` once the config is gone or the interpreter exits.
     pub fn call<A, T>(
         &self,
         argument: impl FnOnce(Python<'_>) -> PyResult<A>,

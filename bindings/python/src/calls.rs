@@ -21,11 +21,12 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-/// Makes calls over a stream, from any number of threads. It takes the stream, which must be
-/// unused. The client is a context manager. The stream ends when it is closed, or with this object.
+/// Makes calls over a stream, from any number of threads. The client takes the stream, which must
+/// be unused. The client is a context manager. The stream ends when the client is closed or no
+/// longer referred to.
 #[pyclass(frozen, module = "partywall._native")]
 pub struct CallsClient {
-    /// Calls that run share the client, so it ends with the last of them.
+    /// The client. A running call refers to it, so it ends with the last call.
     client: Mutex<Option<Arc<Detached<Client>>>>,
 }
 
@@ -51,8 +52,9 @@ impl CallsClient {
         Ok(Self { client: Mutex::new(Some(Arc::new(Detached::new(client)))) })
     }
 
-    /// Makes a call, and returns its answer as a message. The server learns of `timeout`, in
-    /// seconds, and of calls that are given up by Ctrl-C. Raises CallFailed if the handler failed.
+    /// Makes a call, and returns its answer as a message. The server is told the `timeout`, in
+    /// seconds, and is told of a call that Ctrl-C gives up. Raises CallFailed if the handler
+    /// failed.
     #[pyo3(signature = (payload, timeout = None))]
     fn call(
         &self,
@@ -73,7 +75,7 @@ impl CallsClient {
         answered.map(Message::new).map_err(|error| exception(py, &error))
     }
 
-    /// Begins `call`, for `partywall.aio`. Giving it up cancels the call.
+    /// Begins a call as `call` does, for `partywall.aio`. Cancelling the result cancels the call.
     fn start_call(
         &self,
         payload: &Bound<'_, PyAny>,
@@ -95,7 +97,7 @@ impl CallsClient {
         })
     }
 
-    /// Makes a call without an answer. Returns once the call is on its way.
+    /// Makes a call to which the server sends no answer. Returns once the call is on its way.
     #[pyo3(signature = (payload, timeout = None))]
     fn call_one_way(
         &self,
@@ -112,15 +114,16 @@ impl CallsClient {
         called.map_err(|error| exception(py, &error))
     }
 
-    /// Why no more calls can be made, as the exception that they raise; `None` while they can.
+    /// Why no more calls can be made, as the exception that further calls raise; `None` while calls
+    /// can be made.
     #[getter]
     fn lost<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let lost = self.client()?.get().ok_or_else(closed)?.lost();
         Ok(lost.map(|lost| error::exception(py, &lost).into_value(py).into_bound(py).into_any()))
     }
 
-    /// Ends the stream, as soon as the calls of other threads are answered: `serve` of the server
-    /// returns then. Closing a client again does nothing.
+    /// Ends the stream, as soon as the calls of other threads are answered. `serve_calls` of the
+    /// server returns then. Closing a client again does nothing.
     fn close(&self) {
         let taken = self.place().take();
         drop(taken);
@@ -140,7 +143,8 @@ fn closed() -> PyErr {
     error::closed_here("client")
 }
 
-/// Makes the exception of a call; that of a handler's failure has its code and detail.
+/// Makes the exception of a failed call. If the handler has failed the call, the exception has the
+/// handler's code and detail.
 fn exception(py: Python<'_>, error: &CallError) -> PyErr {
     let made = error::exception(py, error);
     if let CallError::Failed { code, detail } = error {
@@ -155,16 +159,17 @@ fn exception(py: Python<'_>, error: &CallError) -> PyErr {
     made
 }
 
-/// A call as its handler receives it: a message with the payload.
+/// The request of a call, as the handler receives it: a message with the payload.
 #[pyclass(frozen, extends = Message, module = "partywall._native")]
 pub struct Request {
     deadline: Option<Instant>,
     is_one_way: bool,
-    /// Set once the call is over.
+    /// Set once the call is over: it is answered, or the caller has given it up.
     over: Arc<OnceLock<()>>,
 }
 
-/// Notes that a call is over when it is dropped: the caller has given it up, or it is answered.
+/// Sets the flag of a call when it is dropped, which is when the caller has given the call up or it
+/// is answered.
 struct Over(Arc<OnceLock<()>>);
 
 impl Drop for Over {
@@ -182,13 +187,13 @@ impl Request {
         Some(left.as_secs_f64())
     }
 
-    /// Whether the caller expects no answer.
+    /// Whether the caller expects no answer to the call.
     #[getter]
     const fn is_one_way(&self) -> bool {
         self.is_one_way
     }
 
-    /// Whether the caller has given the call up, or is gone: the answer would be dropped.
+    /// Whether the caller has given the call up, or is gone, so that an answer would be dropped.
     #[getter]
     fn is_cancelled(&self) -> bool {
         self.over.get().is_some()
@@ -227,7 +232,8 @@ pub fn serve_calls(
             });
             match answering.await {
                 Ok(Some(answered)) => answered,
-                // The task of a call that panics aborts the call. The hook for panics is not run.
+                // If the task of a call panics, the Rust crate aborts the call. `resume_unwind`
+                // does not run the process's panic hook, which would print a message.
                 Ok(None) => resume_unwind(Box::new("the handler raised an exception")),
                 Err(error) => resume_unwind(error.into_panic()),
             }
@@ -239,7 +245,8 @@ pub fn serve_calls(
     }
 }
 
-/// Whether the client has left in good order, with its session and before its stream.
+/// Whether the error says that the client has left in good order, by ending its session before its
+/// stream.
 const fn is_good_end(error: &ServeError) -> bool {
     let session = match error {
         ServeError::Recv(StreamRecvError::Session(session))
@@ -252,7 +259,8 @@ const fn is_good_end(error: &ServeError) -> bool {
     )
 }
 
-/// Calls the handler. Returns its answer or its failure; `None` if the call has to be aborted.
+/// Calls the handler. Returns its answer, or the failure that it raised; `None` if the call has to
+/// be aborted because the handler raised anything else.
 fn answer(
     py: Python<'_>,
     handler: &Bound<'_, PyAny>,
@@ -292,7 +300,8 @@ fn call_handler(
     Ok(Payload::of(&answered)?.as_slice().to_vec())
 }
 
-/// Returns the failure of an exception, if it is one.
+/// Converts an exception to the failure of a call, if its class is `Failure`; `None` for other
+/// classes.
 fn failure(py: Python<'_>, raised: &PyErr) -> PyResult<Option<Failure>> {
     let class = py.import("partywall._errors")?.getattr("Failure")?;
     let value = raised.value(py);

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 pub struct Channel {
     sender: Mutex<Option<partywall::Sender>>,
     receiver: Mutex<Option<partywall::Receiver>>,
-    /// Set once `finish` has ended the sending direction.
+    /// Set once `finish` has ended the channel's sending direction.
     is_finished: OnceLock<()>,
     peer: partywall::Peer,
     transport: Transport,
@@ -43,7 +43,7 @@ pub struct Channel {
     policy: BackPressure,
 }
 
-/// Connects to the listener at `address`.
+/// Opens a channel with the listener at `address`.
 ///
 /// The call waits for the handshake, at most for the `handshake_timeout` of the config.
 #[pyfunction]
@@ -53,11 +53,13 @@ pub fn connect(
     #[pyo3(from_py_with = address)] address: String,
     config: Option<&Bound<'_, Config>>,
 ) -> PyResult<Channel> {
-    // A rule of admission judges the listener during the handshake.
+    // During the handshake a rule of admission of the config decides on the listener, so the config
+    // is kept.
     let (settings, _config) = Config::of(config);
     let inner = settings.inner.clone();
-    // The handshake retries after EINTR, so it has a thread. After a signal that thread ends by the
-    // handshake timeout, and drops its channel.
+    // The handshake goes on after EINTR, so it runs in a thread of its own, and a signal ends only
+    // the wait for it. That thread then ends at the latest by the handshake timeout, and drops its
+    // channel.
     let connect = move || partywall::connect_with(&address, &inner);
     let channel = Work::start("partywall-connect", connect)?.wait(py)?;
     Ok(Channel::new(channel.map_err(|error| error::exception(py, &error))?, &settings))
@@ -85,15 +87,15 @@ impl Channel {
         taken.ok_or_else(|| self.no_sender(py))
     }
 
-    /// Takes the receiving direction out of this channel, with the way it waits.
+    /// Takes the receiving direction out of this channel, and returns it with the setting `wait`.
     pub fn take_receiver(&self, py: Python<'_>) -> PyResult<(partywall::Receiver, Wait)> {
         let taken = self.receiver.try_lock().map_err(|_| error::busy(py))?.take();
         Ok((taken.ok_or_else(|| error::closed_here("channel"))?, self.wait))
     }
 
-    /// Makes the exception of a sending call that finds no sender.
+    /// Makes the exception of a sending call on a channel that has no sender any more.
     fn no_sender(&self, py: Python<'_>) -> PyErr {
-        // A locked receiver is in use, so it is there.
+        // If the receiver is locked, another thread is using it, so the channel still has it.
         let receives = self.receiver.try_lock().map_or(true, |receiver| receiver.is_some());
         if self.is_finished.get().is_some() && receives {
             return error::finished_here(py, "channel");
@@ -101,7 +103,7 @@ impl Channel {
         error::closed_here("channel")
     }
 
-    /// Receives the next message, or `None` at the end.
+    /// Receives the next message; `None` once the peer has finished.
     fn receive(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<partywall::Message>> {
         let mut guard = self.receiver.try_lock().map_err(|_| error::busy(py))?;
         let receiver = guard.as_mut().ok_or_else(|| error::closed_here("channel"))?;
@@ -138,8 +140,8 @@ impl Channel {
         }
     }
 
-    /// Returns for how long the next wait is left to the Rust crate, which spins or polls at
-    /// intervals.
+    /// Returns for how long the Rust crate waits before this thread sleeps in `poll`, because it
+    /// spins or polls at intervals; `None` if the thread sleeps at once.
     fn spin_slice(&self, is_first: bool) -> Option<Duration> {
         match self.wait {
             Wait::Spin | Wait::Poll(_) => Some(SIGNAL_CHECK_EVERY),
@@ -148,7 +150,7 @@ impl Channel {
         }
     }
 
-    /// Makes attempts with the sender until one finds room.
+    /// Calls `attempt` with the sender until there is room, at most until the deadline.
     fn attempt<T>(
         &self,
         py: Python<'_>,
@@ -182,7 +184,7 @@ impl Channel {
         }
     }
 
-    /// Sends the message in `reservation`, and returns the reservation if that fails.
+    /// Sends the message in `reservation`. On an error, returns the reservation with it.
     #[expect(clippy::result_large_err, reason = "the reservation is given back")]
     pub fn commit(
         &self,
@@ -202,14 +204,14 @@ impl Channel {
     }
 }
 
-/// Releases the GIL for a moment, because a peer that keeps the ring busy without a whole message
-/// must not stop the other threads.
+/// Releases the GIL for a moment. A peer that writes to the ring without completing a message keeps
+/// the receiver from sleeping, and must not stop the other threads of this process.
 pub fn let_others_run(py: Python<'_>) -> PyResult<()> {
     py.detach(thread::yield_now);
     py.check_signals()
 }
 
-/// Both directions end without the GIL: over a socket, the end may linger for a peer that does not
+/// Ends both directions without the GIL: over a socket, the end may wait for a peer that does not
 /// read.
 impl Drop for Channel {
     fn drop(&mut self) {
@@ -221,8 +223,8 @@ impl Drop for Channel {
     }
 }
 
-/// Waits until the kernel has accepted the bytes of the sent messages. A call without time to wait
-/// leaves them: the next call of the sender writes them.
+/// Waits until the kernel has accepted the bytes of the sent messages, at most until the deadline.
+/// The next call of the sender writes bytes that are left then.
 fn flush(py: Python<'_>, sender: &mut partywall::Sender, deadline: &Deadline) -> PyResult<()> {
     loop {
         match sender.flush(Some(Instant::now())) {
@@ -275,8 +277,8 @@ impl Channel {
         Ok(message.map(|message| PyBytes::new(py, &message)))
     }
 
-    /// Reserves memory for a message of `length` bytes, which is then written where the peer reads
-    /// it. Waits for memory at most `timeout` seconds.
+    /// Reserves memory for a message of `length` bytes. The caller writes the message there, where
+    /// the peer reads it. Waits for memory at most `timeout` seconds.
     #[pyo3(signature = (length, timeout = None))]
     fn reserve(
         slf: &Bound<'_, Self>,
@@ -290,7 +292,7 @@ impl Channel {
     }
 
     /// Waits until the kernel has all bytes of messages sent over a socket, at most `timeout`
-    /// seconds. Over shared memory there are none.
+    /// seconds. Over shared memory the kernel gets no bytes, so the call returns at once.
     #[pyo3(signature = (timeout = None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let deadline = Deadline::after(timeout)?;
@@ -303,7 +305,8 @@ impl Channel {
         }
     }
 
-    /// Ends the sending direction: the peer receives what was sent, then `None`. Receiving goes on.
+    /// Ends the sending direction: the peer receives what was sent, then `None`. The channel still
+    /// receives.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         let taken = self.sender.try_lock().map_err(|_| error::busy(py))?.take();
         let Some(mut sender) = taken else { return Ok(()) };
@@ -314,15 +317,16 @@ impl Channel {
                 Err(SendError::TimedOut | SendError::Full)
             );
         if lingers {
-            // The peer does not read, so the end waits for up to a second, also after EINTR.
+            // The peer does not read, so the end of the direction waits for up to a second, and
+            // does not end early by EINTR. So it has a thread of its own.
             return Work::start("partywall-linger", move || drop(sender))?.wait(py);
         }
         py.detach(|| drop(sender));
         Ok(())
     }
 
-    /// Ends both directions. Closing a channel again does nothing. While another thread waits in
-    /// `recv`, only the sending direction ends, and the call raises BusyError: that thread receives
+    /// Ends both directions. Closing a channel again does nothing. If another thread is waiting in
+    /// `recv`, only the sending direction ends, and the call raises BusyError. That thread receives
     /// `None` once the peer has finished, too.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.finish(py)?;
@@ -332,8 +336,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Prepares the descriptor for a selector. Returns whether a message may be there now: then
-    /// receive before waiting for the descriptor.
+    /// Prepares the descriptor of the receiving direction for a selector. Returns True if a message
+    /// may be there already: then receive before waiting for the descriptor.
     fn arm(&self, py: Python<'_>) -> PyResult<bool> {
         let mut guard = self.receiver.try_lock().map_err(|_| error::busy(py))?;
         let receiver = guard.as_mut().ok_or_else(|| error::closed_here("channel"))?;
@@ -349,7 +353,7 @@ impl Channel {
         Ok(receiver.as_fd().as_raw_fd())
     }
 
-    /// The process at the other end.
+    /// The peer: the process at the other end of the channel.
     #[getter]
     fn peer(&self) -> Peer {
         Peer::from(&self.peer)
@@ -362,7 +366,7 @@ impl Channel {
         self.transport.to_string()
     }
 
-    /// Whether the messages travelled through shared memory from the first.
+    /// Whether the channel's messages travelled through shared memory from the first message on.
     #[getter]
     fn is_shared_memory(&self) -> bool {
         self.transport == Transport::SharedMemory
@@ -403,7 +407,8 @@ impl Channel {
     }
 }
 
-/// Why a channel cannot be closed whole while a thread receives.
+/// The text of the error of `close` while another thread receives: only the sending direction has
+/// ended.
 const RECEIVING: &str = "another thread receives from this channel: its sending has ended, and that \
                          thread receives None once the peer has finished, too";
 /// Length in bytes from which a message is copied without the GIL, so that other threads run.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The settings of a listener or a connecting side, as keywords.
+//! The settings of a listener, or of a side that connects, as keyword arguments.
 
 use crate::callback::{Callback, WeakCallback};
 use crate::error;
@@ -37,11 +37,12 @@ use std::time::Duration;
 #[pyclass(frozen, module = "partywall")]
 pub struct Config {
     settings: Settings,
-    /// The callables of the settings, which only this object owns: `callback.rs` says why.
+    /// The callables of the settings. Only this object owns them, so that the garbage collector
+    /// finds cycles (`callback.rs`).
     callbacks: Vec<Arc<Callback>>,
 }
 
-/// The settings of a config as other objects copy them.
+/// The settings of a config, in the form in which other objects copy them.
 #[derive(Clone)]
 pub struct Settings {
     pub inner: partywall::Config,
@@ -49,7 +50,8 @@ pub struct Settings {
     pub spin_budget: Duration,
 }
 
-/// The config that an object was made with, kept for its callables.
+/// The config that an object was made with. The object keeps it, because the config owns the
+/// callables.
 pub type OptionalConfig = Option<Py<Config>>;
 
 impl Default for Settings {
@@ -103,7 +105,8 @@ impl Config {
 }
 
 impl Config {
-    /// Returns the settings of an argument, and what the object that uses them has to keep.
+    /// Returns the settings of the argument `config`, and the reference to the config that the
+    /// object which uses them has to keep.
     pub fn of(config: Option<&Bound<'_, Self>>) -> (Settings, OptionalConfig) {
         match config {
             Some(config) => (config.get().settings.clone(), Some(config.clone().unbind())),
@@ -113,7 +116,7 @@ impl Config {
 }
 
 impl Settings {
-    /// Returns the settings with one of them changed.
+    /// Returns the settings with the setting `key` changed to `value`.
     fn with(mut self, key: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
         match key {
             "wait" => {
@@ -198,7 +201,8 @@ fn wait(value: &Bound<'_, PyAny>) -> PyResult<Wait> {
     }
 }
 
-/// The settings `admit`, `admit_users` and `admit_groups`, which make one rule.
+/// The settings `admit`, `admit_users` and `admit_groups`, which together make one rule of
+/// admission.
 #[derive(Default)]
 pub struct AdmissionRule {
     judge: Option<WeakCallback>,
@@ -207,7 +211,8 @@ pub struct AdmissionRule {
 }
 
 impl AdmissionRule {
-    /// Takes one of the three settings. Its callable goes to `callbacks`.
+    /// Takes the value of one of the three settings of admission. A callable is added to
+    /// `callbacks`.
     pub fn set(
         &mut self,
         key: &str,
@@ -226,10 +231,10 @@ impl AdmissionRule {
         Ok(())
     }
 
-    /// Makes the rule, if there is one.
+    /// Makes the rule of admission; `None` if no setting asks for one.
     ///
     /// # Errors
-    /// Fails for a callable together with numbers: either would hide the other.
+    /// Fails for a callable together with numbers of users or groups: either would hide the other.
     pub fn finish(self) -> PyResult<Option<Admission>> {
         let has_numbers = self.users.is_some() || self.groups.is_some();
         match self.judge {
@@ -247,7 +252,7 @@ impl AdmissionRule {
     }
 }
 
-/// Makes a rule of a Python callable. If the callable raises, the peer is refused.
+/// Makes a rule of admission of a Python callable. If the callable raises, the peer is refused.
 fn admission(judge: WeakCallback) -> Admission {
     Admission::callback(move |who| {
         let judged = judge.call(|_| Ok(Credentials::from(who)), |answer| Ok(verdict(&answer)));
@@ -255,7 +260,8 @@ fn admission(judge: WeakCallback) -> Admission {
     })
 }
 
-/// Interprets the answer of a rule: True and `None` admit; False and a text refuse.
+/// Interprets what a rule of admission returns: True and `None` admit the peer; False and a text
+/// refuse it.
 fn verdict(answer: &Bound<'_, PyAny>) -> Result<(), String> {
     if let Ok(text) = answer.cast::<PyString>() {
         return Err(text.to_string_lossy().into_owned());
@@ -270,12 +276,12 @@ fn verdict(answer: &Bound<'_, PyAny>) -> Result<(), String> {
 
 fn on_refused(config: partywall::Config, callback: WeakCallback) -> partywall::Config {
     config.on_refused(move |reason| {
-        // A callback that raises is reported, and the listener goes on.
+        // If the callback `on_refused` raises, its exception is reported, and the listener goes on.
         let _ = callback.call(|_| Ok(error::in_python(&reason.to_string())), |_| Ok(()));
     })
 }
 
-/// Reads an address: text such as `unix:/run/app.sock`, or a path.
+/// Reads the argument `address`: a text such as `unix:/run/app.sock`, or a path.
 pub fn address(value: &Bound<'_, PyAny>) -> PyResult<String> {
     let text = match value.cast::<PyString>() {
         Ok(text) => text.to_str()?.to_owned(),
@@ -285,14 +291,14 @@ pub fn address(value: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(text)
 }
 
-/// The values that the setting `wait` takes, for errors.
+/// The values that the setting `wait` can have, for the text of an error.
 const WAITS: &str = "\"adaptive\", \"spin\", \"park\", or the seconds between two polls";
 
-/// Longest time that a thread may spin before it sleeps. A longer one is a mistake: `wait="spin"`
-/// never sleeps.
+/// Longest spin budget: the time that a thread may spin before it sleeps. A longer budget is taken
+/// for a mistake, because with `wait="spin"` a thread never sleeps.
 const SPIN_BUDGET_MAX: Duration = Duration::from_secs(1);
 
-/// The names of the policies for transports, for links as well.
+/// The names of the transport policies, for configs of channels, sessions and links.
 pub const TRANSPORTS: [(&str, TransportPolicy); 3] = [
     ("auto", TransportPolicy::Auto),
     ("shm", TransportPolicy::SharedMemory),

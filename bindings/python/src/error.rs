@@ -27,28 +27,30 @@ pub fn numbered(py: Python<'_>, code: u32, text: &str) -> PyErr {
     make(py, code, text, None)
 }
 
-/// Makes the exception of a call that another thread is executing on the same object.
+/// Makes the exception BusyError, for a call on an object on which another thread is executing a
+/// call.
 pub fn busy(py: Python<'_>) -> PyErr {
     numbered(py, 8, "another thread is in this call: give each thread a channel of its own")
 }
 
-/// Makes the exception of a call on an object that this process has closed.
+/// Makes the exception of a call on an object, named `what`, that this process has closed.
 pub fn closed_here(what: &str) -> PyErr {
     pyo3::exceptions::PyValueError::new_err(format!("this {what} is closed"))
 }
 
-/// Makes the exception of a sending call on an object that has ended its sending direction alone.
+/// Makes the exception of a sending call on an object, named `what`, whose sending direction this
+/// process has ended.
 pub fn finished_here(py: Python<'_>, what: &str) -> PyErr {
     let text = format!("this side has ended its sending with finish(): the {what} still receives");
     numbered(py, 408, &text)
 }
 
-/// Returns the number of an exception of this package.
+/// Returns the number (SPEC 17) of an exception of this package; `None` for other exceptions.
 pub fn code_of(py: Python<'_>, error: &PyErr) -> Option<u32> {
     error.value(py).getattr("code").ok()?.extract().ok()
 }
 
-/// Checks that `code` is one that an application may send to a peer.
+/// Checks that `code` is a code that an application may send to a peer, not one of the protocol.
 pub fn check_application_code(code: u32) -> PyResult<()> {
     if code < RESERVED_CODES {
         return Ok(());
@@ -57,10 +59,11 @@ pub fn check_application_code(code: u32) -> PyResult<()> {
     Err(pyo3::exceptions::PyValueError::new_err(text))
 }
 
-/// The first code that only the protocol uses (SPEC 11.3).
+/// The first code of an application's end of a stream that is reserved for the protocol (SPEC
+/// 11.3).
 const RESERVED_CODES: u32 = 0xffff_ff00;
 
-/// Makes the exception of a keyword that `class` has no setting for.
+/// Makes the exception for a keyword argument of `class` that is no setting.
 pub fn unknown_setting(class: &str, key: &str) -> PyErr {
     let name = class.rsplit('.').next().unwrap_or(class);
     pyo3::exceptions::PyTypeError::new_err(format!(
@@ -68,8 +71,9 @@ pub fn unknown_setting(class: &str, key: &str) -> PyErr {
     ))
 }
 
-/// Returns a text of the Rust crates with the names of Python: `Config::allow_remote(true)` is
-/// `allow_remote=True`, and `BackPressure::Overflow` is `back_pressure="overflow"`.
+/// Returns a text of the Rust crates with the names that Python uses. For example,
+/// `Config::allow_remote(true)` becomes `allow_remote=True`, and `BackPressure::Overflow` becomes
+/// `back_pressure="overflow"`.
 pub fn in_python(text: &str) -> String {
     let text = text.replace("use connect_with_protocol", "connect with shmipc=Shmipc()");
     let mut made = String::with_capacity(text.len());
@@ -101,7 +105,7 @@ pub fn in_python(text: &str) -> String {
     made + rest
 }
 
-/// Returns a name such as `OwnUser` as `own_user`.
+/// Converts a name such as `OwnUser` to `own_user`.
 fn snake(name: &str) -> String {
     let mut made = String::new();
     for (at, letter) in name.char_indices() {
@@ -129,7 +133,7 @@ fn make(py: Python<'_>, code: u32, text: &str, errno: Option<i32>) -> PyErr {
     }
 }
 
-/// Returns the errno of the first system error among `error` and its sources.
+/// Returns the errno of the first system error among `error` and the errors that caused it.
 fn os_error(error: &(dyn Error + 'static)) -> Option<i32> {
     let mut next = Some(error);
     while let Some(error) = next {

@@ -5,8 +5,9 @@
 //!   asyncio ── add_reader(fileno) ─▶ EventLoop.poll ─▶ (tag, kinds) … ─▶ try_accept, try_recv …
 //! ```
 //!
-//! No call waits: `connect` is done by a thread, and `poll_spinning` spins for a moment at most.
-//! `None` stands for "not now": the loop reports the tag once another attempt may succeed.
+//! No call waits: a thread does the work of `connect`, and `poll_spinning` spins for a moment at
+//! most. A call returns `None` if it cannot succeed now. The loop reports the object's tag once
+//! another attempt may succeed.
 
 use crate::buffer::Payload;
 use crate::config::{Config, OptionalConfig, address};
@@ -25,13 +26,14 @@ use pyo3::types::PyBytes;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// One event loop for listeners, sessions and streams. Its descriptor fits any other event loop.
+/// An event loop for listeners, sessions and streams. Its descriptor can be watched by any other
+/// event loop.
 #[pyclass(frozen, module = "partywall._native")]
 pub struct EventLoop {
     inner: Arc<Loop>,
 }
 
-/// Events as Python sees them: pairs of a tag and the kinds.
+/// Events as Python receives them: pairs of an object's tag and its kinds of events.
 type Pairs = Vec<(u64, u8)>;
 
 #[pymethods]
@@ -41,28 +43,29 @@ impl EventLoop {
         Ok(Self { inner: Arc::new(Loop::new()?) })
     }
 
-    /// The descriptor, which is readable while `poll` may find events.
+    /// The descriptor of the loop, which is readable while `poll` may find events.
     fn fileno(&self) -> i32 {
         self.inner.as_fd().as_raw_fd()
     }
 
-    /// Returns the events that sources have now, as pairs of a tag and the kinds: 1 readable, 2
-    /// writable, 4 opened, 8 ended.
+    /// Returns the events that listeners, sessions and streams have now, as pairs of a tag and a
+    /// sum of kinds: 1 readable, 2 writable, 4 opened, 8 ended.
     fn poll(&self) -> PyResult<Pairs> {
         let mut events = Vec::new();
         self.inner.poll(&mut events)?;
         Ok(pairs(&events))
     }
 
-    /// Returns the events that sources have now, like `poll`, or have within the spin budget. If
-    /// there are any, the descriptor may stay quiet: poll again. Otherwise it becomes readable.
+    /// Returns the events like `poll`, and spins for at most the spin budget if there are none.
+    /// After a call that returns events, the descriptor may stay quiet, so poll again. After a call
+    /// that returns none, it becomes readable for the next event.
     fn poll_spinning(&self, py: Python<'_>) -> PyResult<Pairs> {
         let mut events = Vec::new();
         py.detach(|| self.inner.poll_spinning(&mut events))?;
         Ok(pairs(&events))
     }
 
-    /// Listens for sessions. The loop reports `tag` while there may be one to accept.
+    /// Listens for sessions. The loop reports `tag` while there may be a session to accept.
     #[pyo3(signature = (address, tag, config = None, shmipc = None))]
     fn bind(
         &self,
@@ -73,7 +76,7 @@ impl EventLoop {
         shmipc: Option<&Bound<'_, Shmipc>>,
     ) -> PyResult<EventListener> {
         let (settings, config) = Config::of(config);
-        // Without the GIL, because the name of a host may have to be resolved.
+        // The GIL is given up, because the name of a host may have to be resolved.
         let bound = py.detach(|| self.inner.bind(&address, &settings.inner, tag));
         let mut listener = bound.map_err(|error| error::exception(py, &error))?;
         if let Some(shmipc) = shmipc {
@@ -82,7 +85,7 @@ impl EventLoop {
         Ok(EventListener { inner: Mutex::new(Some(listener)), config })
     }
 
-    /// Begins to open a session, in a thread that lasts as long as the handshake.
+    /// Begins to open a session, in a thread of its own that ends with the handshake.
     #[pyo3(signature = (address, tag, config = None, shmipc = None))]
     fn connect(
         &self,
@@ -114,7 +117,7 @@ fn bits(kinds: Kinds) -> u8 {
         | u8::from(kinds.is_ended()) << 3
 }
 
-/// A session that a thread opens. Dropping it gives the session up.
+/// A session that a thread is opening. Dropping this object gives the session up.
 #[pyclass(frozen, module = "partywall._native")]
 pub struct Connecting {
     work: Mutex<Work<Result<Session, ConnectError>>>,
@@ -123,12 +126,12 @@ pub struct Connecting {
 
 #[pymethods]
 impl Connecting {
-    /// The descriptor, which is readable once the handshake is over.
+    /// A descriptor that is readable once the handshake of the session is over.
     fn fileno(&self) -> i32 {
         self.work.lock().unwrap_or_else(PoisonError::into_inner).as_fd().as_raw_fd()
     }
 
-    /// Takes the session; `None` if the handshake is not over.
+    /// Takes the session whose handshake is over; `None` while it is not.
     fn take(&self, py: Python<'_>) -> PyResult<Option<EventSession>> {
         let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         match work.try_take(py)? {
@@ -143,7 +146,7 @@ impl Connecting {
     }
 }
 
-/// A listener for sessions in a loop.
+/// A listener for sessions in an event loop.
 #[pyclass(frozen, module = "partywall._native")]
 pub struct EventListener {
     inner: Mutex<Option<Listener>>,
@@ -156,7 +159,7 @@ impl EventListener {
         visit.call(&self.config)
     }
 
-    /// Returns the next session, which reports `tag`; `None` if none is established now.
+    /// Returns the next session, whose events carry `tag`; `None` if no session is established now.
     fn try_accept(&self, py: Python<'_>, tag: u64) -> PyResult<Option<EventSession>> {
         let mut inner = self.inner.try_lock().map_err(|_| error::busy(py))?;
         let listener = inner.as_mut().ok_or_else(|| error::closed_here("listener"))?;
@@ -167,7 +170,7 @@ impl EventListener {
         }
     }
 
-    /// The address, as text, with the port that the system chose.
+    /// The address that the listener is bound to, as text, with the port that the system chose.
     #[getter]
     fn address(&self, py: Python<'_>) -> PyResult<String> {
         let inner = self.inner.try_lock().map_err(|_| error::busy(py))?;
@@ -175,7 +178,7 @@ impl EventListener {
         Ok(listener.local_address().to_string())
     }
 
-    /// Stops listening. Accepted sessions go on.
+    /// Stops listening for sessions. Accepted sessions go on.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let inner = self.inner.try_lock().map_err(|_| error::busy(py))?.take();
         py.detach(|| drop(inner));
@@ -183,7 +186,7 @@ impl EventListener {
     }
 }
 
-/// A session in a loop. It ends when this object and all its streams are gone.
+/// A session in an event loop. It ends when this object and all its streams are gone.
 #[pyclass(frozen, module = "partywall._native")]
 pub struct EventSession {
     inner: Session,
@@ -191,7 +194,7 @@ pub struct EventSession {
 
 #[pymethods]
 impl EventSession {
-    /// Opens a stream, which reports `tag`; `None` if the peer allows no further stream now.
+    /// Opens a stream, whose events carry `tag`; `None` if the peer allows no further stream now.
     fn try_open(&self, py: Python<'_>, tag: u64) -> PyResult<Option<EventStream>> {
         match self.inner.try_open(b"", tag) {
             Ok(stream) => Ok(Some(EventStream::new(stream))),
@@ -200,19 +203,19 @@ impl EventSession {
         }
     }
 
-    /// Returns whether the session goes on, and the next stream that the peer has opened, if there
-    /// is one. The stream reports `tag`.
+    /// Returns whether the session goes on, and the next stream that the peer has opened, or
+    /// `None`. Events of the stream carry `tag`.
     fn try_accept(&self, tag: u64) -> (bool, Option<EventStream>) {
         match self.inner.try_accept(tag) {
             Ok(Some(stream)) => (true, Some(EventStream::new(stream))),
             Err(WaitError::WouldBlock) => (true, None),
-            // Each stream reports for itself that the session is over, and why.
+            // The session is over. Each of its streams reports that, with the reason.
             Ok(None) | Err(_) => (false, None),
         }
     }
 }
 
-/// A stream in a loop, as bytes without the boundaries of messages.
+/// A stream of a session in an event loop. It carries bytes without the boundaries of messages.
 #[pyclass(frozen, module = "partywall._native")]
 pub struct EventStream {
     inner: Mutex<Option<Stream>>,
@@ -256,7 +259,7 @@ impl EventStream {
         })
     }
 
-    /// Returns the next bytes, empty at the end; `None` if none have arrived.
+    /// Returns the next bytes of the stream, empty at its end; `None` if none have arrived.
     fn try_recv<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         self.with(py, |stream| {
             loop {
@@ -271,7 +274,7 @@ impl EventStream {
         })
     }
 
-    /// Has the loop report the stream as readable no longer, until the next `try_recv`.
+    /// Makes the loop stop reporting the stream as readable until the next `try_recv`.
     fn pause(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |stream| {
             stream.receiver().pause();
@@ -279,7 +282,7 @@ impl EventStream {
         })
     }
 
-    /// Ends the sending direction: the peer receives what was sent, then the end.
+    /// Ends the stream's sending direction: the peer receives what was sent, then the end.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |stream| {
             stream.finish();
@@ -287,7 +290,7 @@ impl EventStream {
         })
     }
 
-    /// Ends both directions at once: the peer's calls fail.
+    /// Ends both directions of the stream at once: the peer's calls fail.
     fn reset(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |stream| {
             stream.reset(0);
@@ -295,25 +298,27 @@ impl EventStream {
         })
     }
 
-    /// Drops the stream, which finishes the sending direction. Closing it again does nothing.
+    /// Drops the stream, which ends its sending direction in good order. Closing a stream again
+    /// does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let inner = self.inner.try_lock().map_err(|_| error::busy(py))?.take();
         drop(inner);
         Ok(())
     }
 
-    /// The process at the other end.
+    /// The peer: the process at the other end of the stream's session.
     #[getter]
     fn peer(&self) -> Peer {
         Peer::from(&self.peer)
     }
 
-    /// The transport, as text.
+    /// The transport of the stream's session, as text.
     #[getter]
     fn transport(&self) -> String {
         self.transport.to_string()
     }
 }
 
-/// Longest message in bytes: four of them and their headers fit the default window of a stream.
+/// Longest message in bytes: four such messages and their headers fit the default window of a
+/// stream.
 const WRITE_MAX: usize = (64 << 10) - 64;

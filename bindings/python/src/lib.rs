@@ -49,7 +49,7 @@ mod wait;
 
 use pyo3::prelude::*;
 
-/// Native part of the package `partywall`.
+/// The native part of the Python package `partywall`.
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     add_channels(module)?;

@@ -8,7 +8,7 @@
 //!
 //! The thread of `runtime.rs` drives all links: it connects, reads and acknowledges while this
 //! process computes. It locks links while it calls rules of admission, which take the GIL. So every
-//! call here gives the GIL up before it uses a link.
+//! call of this module gives the GIL up before it uses a link.
 
 use crate::buffer::Payload;
 use crate::config::address;
@@ -34,13 +34,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{RwLock, Semaphore};
 
-/// Returns the storage that a directory names; memory of this process if there is none.
+/// Returns the storage of links: files of the directory, or memory of this process if there is
+/// none.
 fn storage(directory: Option<PathBuf>) -> Storage {
     directory.map_or(Storage::Memory, Storage::directory)
 }
 
-/// Makes an object of links in the runtime, without the GIL: the runtime's thread may hold the lock
-/// of a given group while it calls a rule of admission.
+/// Calls `make` in the runtime, without the GIL, with the given group of links or a new one. The
+/// GIL is given up because the runtime's thread may hold the group's lock while it calls a rule of
+/// admission.
 fn in_group<T: Send>(
     py: Python<'_>,
     group: Option<&Bound<'_, LinkGroup>>,
@@ -55,12 +57,12 @@ fn in_group<T: Send>(
     })
 }
 
-/// Raises the exception of an error.
+/// Converts the error of a result to the Python exception that is raised.
 fn raise<T, E: ErrorCode + Error + 'static>(py: Python<'_>, result: Result<T, E>) -> PyResult<T> {
     result.map_err(|error| error::exception(py, &error))
 }
 
-/// Makes the value of an operation that returns nothing.
+/// Converts the result of an operation without a value: `None` of Python, or the exception.
 fn nothing<E>(py: Python<'_>, result: Result<(), E>) -> PyResult<Py<PyAny>>
 where
     E: ErrorCode + Error + 'static,
@@ -68,10 +70,10 @@ where
     raise(py, result).map(|()| py.None())
 }
 
-/// Opens links by name, to servers at addresses.
+/// A client of links: opens links by their names, to servers at addresses.
 ///
-/// `Client(name, directory)` keeps messages in files of the directory, which survive the process;
-/// without a directory they are in its memory.
+/// `Client(name, directory)` keeps messages in files of the directory, which survive the process.
+/// Without a directory, messages are kept in memory of the process.
 #[pyclass(frozen, module = "partywall._native")]
 pub struct LinkClient {
     client: Detached<Client>,
@@ -94,8 +96,8 @@ impl LinkClient {
         Ok(Self { client: Detached::new(raise(py, made)?) })
     }
 
-    /// Opens the link called `link` to the server called `server` at `address`, without waiting for
-    /// it. Messages that are sent before it is there are kept.
+    /// Opens the link called `link` to the server called `server` at `address`. Does not wait for
+    /// the server: the link keeps messages that are sent before the server is there.
     fn connect(
         &self,
         py: Python<'_>,
@@ -113,7 +115,8 @@ impl LinkClient {
     }
 }
 
-/// Serves links at an address. A context manager, and an iterable of links.
+/// A server of links: accepts the links that clients attach at an address. A context manager, and
+/// an iterable of links.
 #[pyclass(frozen, module = "partywall._native")]
 pub struct LinkServer {
     shared: Arc<Serving>,
@@ -121,18 +124,19 @@ pub struct LinkServer {
     config: OptionalConfig,
 }
 
-/// A server that calls of several threads and tasks use at the same time.
+/// The part of a server of links that several threads and tasks use at the same time.
 struct Serving {
     inner: RwLock<Option<Server>>,
-    /// Never has a permit; it is closed with the server, which ends the calls that wait for one.
+    /// A semaphore without permits, on which calls wait for the end of the server. Closing it ends
+    /// those calls.
     closing: Semaphore,
-    /// Links that a task has accepted and was cancelled before it had them.
+    /// Links that were accepted for a task of asyncio which was cancelled before it got them.
     returned: Mutex<VecDeque<Py<Link>>>,
-    /// Has a permit for each of `returned`.
+    /// A semaphore with one permit for each link in `returned`.
     returns: Semaphore,
 }
 
-/// A link that a server accepts.
+/// A link that a server accepts: a new one, or one that was accepted for a cancelled task.
 enum Accepted {
     New(EndOfLink),
     Returned(Py<Link>),
@@ -160,7 +164,8 @@ impl Serving {
         }
     }
 
-    /// Waits for a link that was given back. Cancel-safe: a permit is forgotten only with its link.
+    /// Waits for a link that was given back. If the wait is cancelled, no link is lost: a permit is
+    /// used up only together with its link.
     async fn take_returned(&self) -> Option<Py<Link>> {
         let permit = self.returns.acquire().await.ok()?;
         let link = self.returned.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
@@ -179,7 +184,7 @@ impl LinkServer {
         }
     }
 
-    /// Calls `act` with the server, without the GIL.
+    /// Calls `act` with the server of the Rust crate, without the GIL.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
@@ -230,7 +235,7 @@ impl LinkServer {
         accepted.ok_or_else(|| error::closed_here("server"))
     }
 
-    /// Begins `accept`, for `partywall.aio`.
+    /// Begins to accept as `accept` does, for `partywall.aio`.
     fn start_accept(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let shared = Arc::clone(&self.shared);
         runtime::start(done, async move { shared.accept().await }, |py, accepted| match accepted {
@@ -239,20 +244,20 @@ impl LinkServer {
         })
     }
 
-    /// Takes back a link that `start_accept` has accepted for a task that was cancelled meanwhile:
-    /// the next call accepts it.
+    /// Takes back a link that `start_accept` accepted for a task that was cancelled meanwhile. The
+    /// next call of `accept` returns the link.
     fn give_back(&self, link: Py<Link>) {
         self.shared.returned.lock().unwrap_or_else(PoisonError::into_inner).push_back(link);
         self.shared.returns.add_permits(1);
     }
 
-    /// Opens the link of a client by its names, before the client attaches.
+    /// Opens the link with the names `client` and `link`, before that client attaches.
     fn open(&self, py: Python<'_>, client: &str, link: &str) -> PyResult<Link> {
         let opened = self.with(py, |server| Ok(server.open(client, link).map(Link::new)))?;
         raise(py, opened)
     }
 
-    /// Serves the same links at one more address, and returns it.
+    /// Serves the same links at one more address, and returns that address as it is bound.
     fn listen_also(
         &self,
         py: Python<'_>,
@@ -266,26 +271,26 @@ impl LinkServer {
         raise(py, bound)
     }
 
-    /// The address, as text, with the port that the system chose.
+    /// The address that the server is bound to, as text, with the port that the system chose.
     #[getter]
     fn address(&self) -> &str {
         &self.address
     }
 
-    /// Number of connections that were refused.
+    /// Number of connections that the server has refused.
     #[getter]
     fn refused(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |server| Ok(server.refused()))
     }
 
-    /// Why the last one was refused; `None` if none was.
+    /// Why the last refused connection was refused; `None` if none was.
     #[getter]
     fn last_refusal(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.with(py, |server| Ok(server.last_refusal()))
     }
 
-    /// Takes the exception of the last link that could not be opened for an admitted client, such
-    /// as one whose file is of another boot; `None` if there is none.
+    /// Takes the exception of the last link that the server could not open for an admitted client,
+    /// for example because the link's file is of another boot; `None` if there is none.
     fn take_open_error<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let taken = self.with(py, |server| Ok(server.take_open_error()))?;
         Ok(taken.map(|error| error::exception(py, &error).into_value(py).into_bound(py).into_any()))
@@ -357,12 +362,12 @@ impl Link {
         Self { sender: Detached::new(link.split().0) }
     }
 
-    /// Returns another handle of the link.
+    /// Returns another reference to this end of the link.
     fn end(&self) -> PyResult<EndOfLink> {
         Ok(self.sender.get().ok_or_else(|| error::closed_here("link"))?.link())
     }
 
-    /// Calls `act` with the link, without the GIL, and raises its error.
+    /// Calls `act` with this end of the link, without the GIL, and raises its error.
     fn with<T, E>(
         &self,
         py: Python<'_>,
@@ -376,8 +381,8 @@ impl Link {
         raise(py, py.detach(|| act(&end)))
     }
 
-    /// Waits for a future of the link, and raises its error. `in_time` says what has not happened
-    /// if the deadline passes, and what to do.
+    /// Waits for a future of the link, and raises its error. If the deadline passes, raises an
+    /// error with the text of `in_time`: what has not happened, and what to do.
     fn wait_for(
         py: Python<'_>,
         timeout: Option<f64>,
@@ -422,7 +427,7 @@ impl Link {
         }
     }
 
-    /// Sends several messages, all or none, also if the process dies.
+    /// Sends several messages on the link: all or none, even if the process dies.
     #[pyo3(signature = (payloads, timeout = None))]
     fn send_batch(
         &self,
@@ -452,20 +457,20 @@ impl Link {
         self.receive(py, &Deadline::after(timeout)?)
     }
 
-    /// Acknowledges the message of a token, and all before it. The token may be of a former
-    /// process.
+    /// Acknowledges the message that a token (`LinkMessage.token`) names, and all messages before
+    /// it. A former process may have stored the token.
     fn ack_to(&self, py: Python<'_>, token: &[u8]) -> PyResult<()> {
         let token: Option<Token> = token.try_into().ok().and_then(Token::from_bytes);
         let token = token.ok_or_else(|| PyValueError::new_err("the bytes are no token"))?;
         self.with(py, |end| end.ack_to(token))
     }
 
-    /// Receives again every message that was not acknowledged.
+    /// Makes the link deliver again every received message that was not acknowledged.
     fn rewind(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, EndOfLink::rewind)
     }
 
-    /// Waits until the peer has acknowledged every message that was sent before.
+    /// Waits until the peer has acknowledged every message that was sent before this call.
     #[pyo3(signature = (timeout = None))]
     fn wait_acked(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let end = self.end()?;
@@ -477,7 +482,7 @@ impl Link {
         })
     }
 
-    /// Waits until the link has a connection.
+    /// Waits until the link has a connection over which messages flow.
     #[pyo3(signature = (timeout = None))]
     fn wait_attached(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let end = self.end()?;
@@ -487,7 +492,8 @@ impl Link {
         })
     }
 
-    /// Waits for the next event, such as a lost connection; each is returned once.
+    /// Waits for the next event of the link, such as a lost connection. Each event is returned
+    /// once.
     #[pyo3(signature = (timeout = None))]
     fn next_event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<LinkEvent> {
         let end = self.end()?;
@@ -496,19 +502,20 @@ impl Link {
         Ok(LinkEvent::from(&raise(py, raise(py, event)?)?))
     }
 
-    /// Returns all events that no call has returned yet.
+    /// Returns all events of the link that no call has returned yet.
     fn events(&self, py: Python<'_>) -> PyResult<Vec<LinkEvent>> {
         let end = self.end()?;
         Ok(py.detach(|| end.events()).iter().map(LinkEvent::from).collect())
     }
 
-    /// Returns the reports of messages that were skipped or dropped, until they are acknowledged.
+    /// Returns the reports of messages that were skipped or dropped. A report is returned until it
+    /// is acknowledged.
     fn reports(&self, py: Python<'_>) -> PyResult<Vec<LinkReport>> {
         let reports = self.with(py, EndOfLink::reports)?;
         Ok(reports.into_iter().map(|inner| LinkReport { inner }).collect())
     }
 
-    /// Removes reports that `reports()` returned.
+    /// Removes the given reports, which `reports()` returned.
     fn acknowledge_reports(
         &self,
         py: Python<'_>,
@@ -518,13 +525,14 @@ impl Link {
         self.with(py, |end| end.acknowledge_reports(&reports))
     }
 
-    /// Begins a new epoch: both directions are empty then. Messages that were not acknowledged are
-    /// dropped and reported.
+    /// Begins a new epoch of the link, in which both directions are empty. Messages that were not
+    /// acknowledged are dropped and reported.
     fn begin_epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
         self.with(py, |end| end.begin_epoch(epoch))
     }
 
-    /// Goes on at another address of the same server, while messages flow. Only a client can.
+    /// Goes on at another address of the same server, while messages flow. Only the client's end of
+    /// a link can.
     fn switch_to(
         &self,
         py: Python<'_>,
@@ -533,50 +541,52 @@ impl Link {
         self.with(py, |end| end.switch_to(&*address))
     }
 
-    /// The number of the epoch; 0 before the first.
+    /// The number of the link's epoch; 0 before the first epoch.
     #[getter]
     fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, EndOfLink::epoch)
     }
 
-    /// Number of processes that have owned this end, with this one.
+    /// Number of processes that have owned this end, this process included.
     #[getter]
     fn incarnation(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, EndOfLink::incarnation)
     }
 
-    /// Number of bytes that the link keeps for the peer.
+    /// Number of bytes of sent messages that the link keeps, because the peer has not acknowledged
+    /// them.
     #[getter]
     fn unacked_bytes(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, EndOfLink::unacked_bytes)
     }
 
-    /// Position at which the next message will begin.
+    /// Position in the sent stream at which the next message will begin.
     #[getter]
     fn sent_position(&self, py: Python<'_>) -> PyResult<LinkPosition> {
         self.with(py, EndOfLink::sent_position).map(LinkPosition::from)
     }
 
-    /// Position up to which received messages are acknowledged; `None` before the first.
+    /// Position in the received stream up to which messages are acknowledged; `None` before the
+    /// first acknowledgement.
     #[getter]
     fn acked_position(&self, py: Python<'_>) -> PyResult<Option<LinkPosition>> {
         Ok(self.with(py, EndOfLink::acked_position)?.map(LinkPosition::from))
     }
 
-    /// The server's answer to the client's login.
+    /// The bytes with which the server has answered the client's login.
     #[getter]
     fn login_reply<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, &self.with(py, EndOfLink::login_reply)?))
     }
 
-    /// Whether messages flow, and if not, why.
+    /// The status of the link: whether messages flow, and if not, why.
     #[getter]
     fn status(&self, py: Python<'_>) -> PyResult<LinkStatus> {
         let end = self.end()?;
         Ok(LinkStatus::from(&py.detach(|| end.status())))
     }
 
-    /// The names of this end, of the other end, and of the link.
+    /// The names of this end, of the peer's end, and of the link.
     #[getter]
     fn key(&self) -> PyResult<(String, String, String)> {
         let end = self.end()?;
@@ -584,19 +594,19 @@ impl Link {
         Ok((key.local().to_owned(), key.remote().to_owned(), key.link().to_owned()))
     }
 
-    /// Returns the counters of this end.
+    /// Returns the counters of this end of the link.
     fn stats(&self, py: Python<'_>) -> PyResult<LinkStats> {
         let end = self.end()?;
         Ok(py.detach(|| end.stats()).into())
     }
 
-    /// Begins `send`, for `partywall.aio`.
+    /// Begins to send as `send` does, for `partywall.aio`.
     fn start_send(&self, payload: &Bound<'_, PyAny>, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let (end, bytes) = (self.end()?, Payload::of(payload)?.as_slice().to_vec());
         runtime::start(done, async move { end.send(&bytes).await }, nothing)
     }
 
-    /// Begins `recv`, for `partywall.aio`.
+    /// Begins to receive as `recv` does, for `partywall.aio`.
     fn start_recv(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let end = self.end()?;
         runtime::start(done, async move { end.recv().await }, |py, received| {
@@ -607,19 +617,19 @@ impl Link {
         })
     }
 
-    /// Begins `wait_acked`, for `partywall.aio`.
+    /// Begins to wait as `wait_acked` does, for `partywall.aio`.
     fn start_wait_acked(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let end = self.end()?;
         runtime::start(done, async move { end.wait_acked().await }, nothing)
     }
 
-    /// Begins `wait_attached`, for `partywall.aio`.
+    /// Begins to wait as `wait_attached` does, for `partywall.aio`.
     fn start_wait_attached(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let end = self.end()?;
         runtime::start(done, async move { end.wait_attached().await }, nothing)
     }
 
-    /// Begins `next_event`, for `partywall.aio`.
+    /// Begins to wait for an event as `next_event` does, for `partywall.aio`.
     fn start_next_event(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let end = self.end()?;
         runtime::start(done, async move { end.next_event().await }, |py, event| {
@@ -627,7 +637,8 @@ impl Link {
         })
     }
 
-    /// Begins `close`, for `partywall.aio`. Giving it up closes the link at once.
+    /// Begins to close the link as `close` does, for `partywall.aio`. Cancelling the result closes
+    /// the link at once.
     fn start_close(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let end = self.end()?;
         runtime::start(done, async move { end.close().await }, nothing)
@@ -635,7 +646,8 @@ impl Link {
 
     /// Closes this end in good order: all messages go out, the peer is told, and the file is
     /// written to the disk. Messages that the peer has not acknowledged stay in the file. Raises
-    /// TimedOut if they have not gone out within `timeout` seconds; the link is closed even then.
+    /// TimedOut if messages have not gone out within `timeout` seconds; the link is closed even
+    /// then.
     #[pyo3(signature = (timeout = 5.0))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let in_time = || {
@@ -649,8 +661,8 @@ impl Link {
         }
     }
 
-    /// Ends this end without telling the peer that it has finished: the peer waits for it to come
-    /// back. Raises an error if the file could not be written to the disk.
+    /// Closes this end without telling the peer that it has finished, so the peer waits until it is
+    /// opened again. Raises an error if the file could not be written to the disk.
     fn detach(&self, py: Python<'_>) -> PyResult<()> {
         let detached = wait(py, &Deadline::Never, self.end()?.detach())?;
         raise(py, detached.unwrap_or(Ok(())))
@@ -667,7 +679,8 @@ impl Link {
         slf
     }
 
-    /// Closes the link; without telling the peer that it has finished if the block has raised.
+    /// Ends the `with` block: closes the link, in good order unless the block has raised. After an
+    /// exception the peer is not told that this end has finished.
     #[pyo3(signature = (exception = None, *_rest))]
     fn __exit__(
         &self,
@@ -692,7 +705,7 @@ impl Link {
 /// A message that was not acknowledged is received again after `rewind` or a restart.
 #[pyclass(frozen, extends = Message, module = "partywall._native")]
 pub struct LinkMessage {
-    /// The message until it is acknowledged.
+    /// The message of the link, as long as it is not acknowledged.
     message: Mutex<Detached<partywall_link::tokio::Message>>,
     position: u64,
     attempt: u32,
@@ -720,14 +733,14 @@ impl LinkMessage {
 
 #[pymethods]
 impl LinkMessage {
-    /// Acknowledges this message and all that were received before it.
+    /// Acknowledges this message and all messages that were received before it.
     fn ack(&self, py: Python<'_>) -> PyResult<()> {
         let message = self.take()?;
         raise(py, py.detach(|| message.ack()))
     }
 
-    /// Sends `answer` over the same link and acknowledges the message: both or neither, also if the
-    /// process dies. After TimedOut the message is received again, by `rewind` or a restart.
+    /// Sends `answer` over the same link and acknowledges this message: both or neither, also if
+    /// the process dies. After TimedOut the message is received again, after `rewind` or a restart.
     #[pyo3(signature = (answer, timeout = None))]
     fn reply(
         &self,
@@ -743,41 +756,45 @@ impl LinkMessage {
         raise(py, replied.unwrap_or(Err(in_vain)))
     }
 
-    /// Begins `reply`, for `partywall.aio`.
+    /// Begins to reply as `reply` does, for `partywall.aio`.
     fn start_reply(&self, answer: &Bound<'_, PyAny>, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let bytes = Payload::of(answer)?.as_slice().to_vec();
         let message = self.take()?;
         runtime::start(done, async move { message.reply(&bytes).await }, nothing)
     }
 
-    /// Position at which the message begins in the peer's stream. Positions rise.
+    /// Position at which the message begins in the peer's stream. Later messages have higher
+    /// positions.
     #[getter]
     const fn position(&self) -> u64 {
         self.position
     }
 
-    /// 1, and one more for each earlier process that received the message without acknowledging it.
+    /// The delivery count: 1, and one more for each earlier process that received the message
+    /// without acknowledging it.
     #[getter]
     const fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// Whether `attempt` exceeds the setting `attempts_max`: the message may kill its receivers.
+    /// Whether `attempt` exceeds the setting `attempts_max`, so that the message may be what kills
+    /// its receivers.
     #[getter]
     const fn is_poison(&self) -> bool {
         self.is_poison
     }
 
-    /// Bytes for `Link.ack_to`, to be stored with the result of the message.
+    /// Bytes that name this message in `Link.ack_to`. Store them together with the result of the
+    /// message.
     #[getter]
     fn token<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.token.to_bytes())
     }
 }
 
-/// Seconds for which the end of a `with` block waits until messages have gone out.
+/// How many seconds the end of a `with` block waits until the link's messages have gone out.
 const CLOSE_MAX: f64 = 5.0;
-/// Number of a deadline that has passed (SPEC 17.1).
+/// Number of the error for a deadline that has passed (SPEC 17.1).
 const TIMED_OUT: u32 = 4;
-/// Number of the error of a link that was closed in this process (SPEC 17.6).
+/// Number of the error for a call on a link that this process has closed (SPEC 17.6).
 const CLOSED: u32 = 501;

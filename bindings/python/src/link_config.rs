@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The settings of links as keywords, and groups of links.
+//! The settings of links, as keyword arguments, and groups of links.
 
 use crate::buffer::Payload;
 use crate::callback::{Callback, WeakCallback};
@@ -40,15 +40,18 @@ use std::sync::Arc;
 #[pyclass(frozen, module = "partywall._native")]
 pub struct LinkConfig {
     inner: partywall_link::Config,
-    /// The callables of the settings, which only this object owns: `callback.rs` says why.
+    /// The callables of the settings. Only this object owns them, so that the garbage collector
+    /// finds cycles (`callback.rs`).
     callbacks: Vec<Arc<Callback>>,
 }
 
-/// The config that a client or server was made with, kept for its callables.
+/// The config that a client or server was made with. The client or server keeps it, because the
+/// config owns the callables.
 pub type OptionalConfig = Option<Py<LinkConfig>>;
 
 impl LinkConfig {
-    /// Returns the settings of an argument, and what the object that uses them has to keep.
+    /// Returns the settings of the argument `config`, and the reference to the config that the
+    /// object which uses them has to keep.
     pub fn of(config: Option<&Bound<'_, Self>>) -> (partywall_link::Config, OptionalConfig) {
         match config {
             Some(config) => (config.get().inner.clone(), Some(config.clone().unbind())),
@@ -100,10 +103,10 @@ impl LinkConfig {
     }
 }
 
-/// The two values of a setting that has two.
+/// The two parts of the value of a setting that is a pair.
 type Pair<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 
-/// Returns the settings with one of them changed.
+/// Returns the settings with the setting `key` changed to `value`.
 fn with(
     config: partywall_link::Config,
     key: &str,
@@ -137,7 +140,8 @@ fn with(
     })
 }
 
-/// Makes a rule for logins of a Python callable. If the callable raises, the client is refused.
+/// Sets a rule for logins that calls a Python callable. If the callable raises, the client is
+/// refused.
 fn on_login(config: partywall_link::Config, judge: WeakCallback) -> partywall_link::Config {
     config.on_login(move |request| {
         let judged =
@@ -148,7 +152,8 @@ fn on_login(config: partywall_link::Config, judge: WeakCallback) -> partywall_li
     })
 }
 
-/// Interprets the answer of a rule for logins.
+/// Interprets what a rule for logins returns: bytes or True admit the client; False or a text
+/// refuse it.
 fn login_answer(answer: &Bound<'_, PyAny>) -> PyResult<LoginAnswer> {
     if let Ok(text) = answer.cast::<PyString>() {
         return Ok(LoginAnswer::Reject(text.to_string_lossy().into_owned()));
@@ -163,14 +168,15 @@ fn login_answer(answer: &Bound<'_, PyAny>) -> PyResult<LoginAnswer> {
     answer.extract::<Vec<u8>>().map(LoginAnswer::Accept)
 }
 
-/// A group of links, which `LinkClient` and `LinkServer` take. It can close all of them together.
+/// A group of links, an argument of `LinkClient` and `LinkServer`. It can close all its links
+/// together.
 #[pyclass(frozen, module = "partywall._native")]
 pub struct LinkGroup {
     inner: Detached<partywall_link::tokio::Group>,
 }
 
 impl LinkGroup {
-    /// Returns another handle of the group.
+    /// Returns another reference to the group of the Rust crate.
     pub fn group(&self) -> PyResult<partywall_link::tokio::Group> {
         Ok(self.inner.get().ok_or_else(|| error::closed_here("group"))?.clone())
     }
@@ -186,8 +192,8 @@ impl LinkGroup {
     }
 
     /// Closes all links of the group, and writes their files to the disk together. Waits at most
-    /// `timeout` seconds for messages to go out; the links are closed even if that is too short.
-    /// Close the servers of the group before.
+    /// `timeout` seconds for messages to go out. The links are closed even if messages have not
+    /// gone out by then. Close the servers of the group before.
     #[pyo3(signature = (timeout = 5.0))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let until = Deadline::after(timeout)?.instant();

@@ -6,10 +6,11 @@ use crate::peer::{Peer, counters};
 use partywall_link::{Event, ReportSnapshot, Stats, Status, StreamPosition};
 use pyo3::prelude::*;
 
-/// Whether messages flow, and if not, why.
+/// The status of a link: whether messages flow, and if not, why.
 #[pyclass(frozen, get_all, module = "partywall._native")]
 pub struct LinkStatus {
-    /// "detached", "attaching", "attached", "fenced", "quarantined" or "closed".
+    /// The state of the link: "detached", "attaching", "attached", "fenced", "quarantined" or
+    /// "closed".
     kind: &'static str,
     /// The transport as text, if the link is attached.
     transport: Option<String>,
@@ -42,13 +43,13 @@ impl LinkStatus {
     }
 }
 
-/// Something that happened to a link, besides messages.
+/// An event of a link, such as a lost connection. A received message is no event.
 #[pyclass(frozen, get_all, module = "partywall._native")]
 pub struct LinkEvent {
-    /// "attached", "detached", "refused", "epoch", "fenced", "quarantined", "loss_possible",
-    /// "repeat_possible" or "file_replaced".
+    /// The kind of the event: "attached", "detached", "refused", "epoch", "fenced", "quarantined",
+    /// "loss_possible", "repeat_possible" or "file_replaced".
     kind: &'static str,
-    /// Whether the peer has closed its end in good order.
+    /// Whether the connection ended because the peer closed its end in good order.
     is_farewell: bool,
     text: String,
 }
@@ -82,7 +83,8 @@ impl LinkEvent {
     }
 }
 
-/// A range of positions whose messages were skipped, dropped or kept in quarantine.
+/// A report of a link: a range of positions whose messages were skipped, dropped or kept in
+/// quarantine.
 #[pyclass(frozen, module = "partywall._native")]
 pub struct LinkReport {
     pub inner: ReportSnapshot,
@@ -90,31 +92,31 @@ pub struct LinkReport {
 
 #[pymethods]
 impl LinkReport {
-    /// "gap", "lost", "undelivered" or "quarantined".
+    /// The kind of the report: "gap", "lost", "undelivered" or "quarantined".
     #[getter]
     const fn kind(&self) -> &'static str {
         self.inner.kind
     }
 
-    /// Whether the range is of the received stream, not of the sent one.
+    /// Whether the range is in the received stream; if false, it is in the sent stream.
     #[getter]
     const fn is_receiving(&self) -> bool {
         self.inner.is_receiving
     }
 
-    /// Whether all messages of the range were dropped; if false, perhaps only some.
+    /// Whether all messages of the range were dropped; if false, perhaps only some of them.
     #[getter]
     const fn is_exact(&self) -> bool {
         self.inner.is_exact
     }
 
-    /// The epoch in which the range was sent.
+    /// The epoch of the link in which the messages of the range were sent.
     #[getter]
     const fn epoch(&self) -> u64 {
         self.inner.epoch
     }
 
-    /// The first position of the range, and the one behind it.
+    /// The first position of the range, and the first position behind it.
     #[getter]
     const fn range(&self) -> (u64, u64) {
         (self.inner.from, self.inner.to)
@@ -133,7 +135,7 @@ impl LinkReport {
 #[pyclass(frozen, get_all, eq, hash, module = "partywall._native")]
 #[derive(PartialEq, Eq, Hash)]
 pub struct LinkPosition {
-    /// The id of the stream: each epoch and each new file has another one.
+    /// The id of the stream of the link. Each epoch and each new file has an id of its own.
     stream: u64,
     position: u64,
 }
@@ -151,7 +153,7 @@ impl From<StreamPosition> for LinkPosition {
     }
 }
 
-/// Counters of one end since this process opened it.
+/// Counters of one end of a link, from the time at which this process opened it.
 #[pyclass(frozen, get_all, module = "partywall._native")]
 pub struct LinkStats {
     messages_sent: u64,

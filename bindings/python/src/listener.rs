@@ -25,7 +25,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// context manager and an iterable of channels. Any thread may close it, which ends `accept`.
 #[pyclass(frozen, module = "partywall")]
 pub struct Listener {
-    /// Locked for the whole of a call of `accept`.
+    /// The listener of the Rust crate. A thread locks it for the whole time for which it is in
+    /// `accept`.
     inner: Mutex<Option<partywall::Listener>>,
     settings: Settings,
     config: OptionalConfig,
@@ -36,8 +37,8 @@ pub struct Listener {
     accept_threads: AcceptThreads,
 }
 
-/// The part of a listener that other threads read and change while one accepts. It is locked only
-/// for a moment.
+/// The state of a listener that other threads read and change while one thread accepts. It is
+/// locked only for a moment.
 #[derive(Default)]
 struct State {
     refused: u64,
@@ -49,7 +50,7 @@ impl Listener {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accepts a channel; `None` once the listener is closed.
+    /// Accepts a channel, at most until the deadline; `None` once the listener is closed.
     fn accept_until(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Channel>> {
         let mut inner = self.inner.try_lock().map_err(|_| error::busy(py))?;
         let Some(listener) = inner.as_mut() else { return Ok(None) };
@@ -74,19 +75,22 @@ impl Listener {
         Ok(None)
     }
 
-    /// Accepts a channel like [`accept_until`](Self::accept_until). Then drops the listener if
-    /// another thread has closed it meanwhile.
+    /// Accepts a channel like [`accept_until`](Self::accept_until). Then drops the listener of the
+    /// Rust crate if another thread has closed this object meanwhile.
     fn accept_or_end(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Channel>> {
         let _stay = self.accept_threads.enter();
         let accepted = self.accept_until(py, deadline);
-        // `close` sets the flag before it tries the lock, so one of the two threads finds both.
+        // `close` sets the flag before it tries to lock the listener. So at least one of the
+        // accepting and the closing thread finds the flag set and the listener unlocked, and drops
+        // it.
         if self.state().is_closed {
             self.drop_if_unused(py);
         }
         accepted
     }
 
-    /// Drops the listener, unless a thread accepts: that one drops it then.
+    /// Drops the listener of the Rust crate. If a thread is in `accept`, that thread drops it when
+    /// it leaves.
     fn drop_if_unused(&self, py: Python<'_>) {
         py.detach(|| {
             if let Ok(mut inner) = self.inner.try_lock() {
@@ -106,7 +110,7 @@ impl Listener {
         config: Option<&Bound<'_, Config>>,
     ) -> PyResult<Self> {
         let (settings, config) = Config::of(config);
-        // Without the GIL, because the name of a host may have to be resolved.
+        // The GIL is given up, because the name of a host may have to be resolved.
         let bound = py.detach(|| partywall::Listener::bind_with(&address, &settings.inner));
         let listener = bound.map_err(|error| error::exception(py, &error))?;
         let address = match listener.local_socket_addr() {
@@ -132,23 +136,24 @@ impl Listener {
         accepted.ok_or_else(|| error::closed_here("listener"))
     }
 
-    /// The address, as text. A TCP listener of port 0 has the port that the system chose.
+    /// The address that the listener is bound to, as text. A TCP listener of port 0 has the port
+    /// that the system chose.
     #[getter]
     fn address(&self) -> &str {
         &self.address
     }
 
-    /// Number of connections that were refused.
+    /// Number of connections that the listener has refused.
     #[getter]
     fn refused(&self) -> u64 {
         self.state().refused
     }
 
-    /// Stops listening, and ends `accept` of another thread. Accepted channels go on. The address
-    /// is free when the call returns, unless a rule of admission takes longer than 2 seconds.
+    /// Stops listening, and ends `accept` of another thread. Accepted channels go on. When the call
+    /// returns, the address is free, unless a rule of admission takes longer than 2 seconds.
     fn close(&self, py: Python<'_>) {
         self.state().is_closed = true;
-        // An eventfd takes 2^64 - 2 numbers before a write would wait.
+        // The write does not wait: an eventfd holds a sum of up to 2^64 - 2, and each close adds 1.
         let _ = rustix::io::write(&self.closing, &1u64.to_ne_bytes());
         self.drop_if_unused(py);
         self.accept_threads.wait_until_left(py);

@@ -22,11 +22,12 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Sends records that may be lost, from any number of threads, over the sending direction of a
-/// channel, which it takes. `log` waits for the agent only as `on_full` says.
+/// channel, which it takes. `log` waits for the receiving agent only if `on_full` says so.
 #[pyclass(frozen, module = "partywall._native")]
 pub struct LossySender {
     sender: Detached<lossy::LossySender>,
-    /// Longest wait of a call without a timeout, if the policy waits.
+    /// Longest wait for room of a call without a timeout; `None` if the policy `on_full` does not
+    /// wait.
     waits_for: Option<Duration>,
 }
 
@@ -68,9 +69,9 @@ impl LossySender {
         Ok(Self { sender, waits_for })
     }
 
-    /// Logs a record: "sent", "queued", or why it was dropped: "full", "too_large", "closed". With
-    /// a `timeout` in seconds the call waits for room, whatever the policy. After a wait that
-    /// Ctrl-C ends, the record may still be sent before its deadline.
+    /// Logs a record. Returns "sent", "queued", or why the record was dropped: "full", "too_large",
+    /// "closed". With a `timeout` in seconds the call waits for room, whatever the policy. If
+    /// Ctrl-C ends the wait, the record may still be sent before its deadline.
     #[pyo3(signature = (record, timeout = None))]
     fn log(
         &self,
@@ -102,14 +103,15 @@ impl LossySender {
         })
     }
 
-    /// Sends queued records and the count of losses, as far as there is room now.
+    /// Sends queued records and the count of lost records, as far as there is room now.
     fn try_flush(&self, py: Python<'_>) -> PyResult<()> {
         let sender = self.sender()?;
         py.detach(|| sender.try_flush());
         Ok(())
     }
 
-    /// Waits until every record logged before, and the count of losses, are in the channel.
+    /// Waits until every record that was logged before, and the count of lost records, are in the
+    /// channel.
     #[pyo3(signature = (timeout = None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let until = Deadline::after(timeout)?.instant();
@@ -130,7 +132,7 @@ impl LossySender {
         Ok(py.detach(|| sender.stats()).into())
     }
 
-    /// Whether the agent is gone, so that every record is dropped.
+    /// Whether the receiving agent is gone, so that every record is dropped.
     #[getter]
     fn is_closed(&self, py: Python<'_>) -> PyResult<bool> {
         let sender = self.sender()?;
@@ -138,8 +140,9 @@ impl LossySender {
     }
 }
 
-/// Waits for room until `deadline`, in a thread, because the wait of the Rust crate retries after
-/// EINTR. After a signal that thread goes on until the deadline.
+/// Waits for room for a record until `deadline`, in a thread of its own, because the wait of the
+/// Rust crate goes on after EINTR. If a signal ends this call, that thread goes on until the
+/// deadline.
 fn log_later(
     py: Python<'_>,
     sender: &lossy::LossySender,
@@ -150,7 +153,8 @@ fn log_later(
     Work::start("partywall-log", move || sender.log_deadline(&record, until))?.wait(py)
 }
 
-/// Interprets the policy for a record without room: a name, or the seconds to wait for room.
+/// Interprets the setting `on_full` for a record without room: the name of a policy, or the seconds
+/// to wait for room.
 fn policy(value: &Bound<'_, PyAny>) -> PyResult<OnFull> {
     if let Ok(seconds) = value.extract::<f64>() {
         return Ok(OnFull::Block(duration(seconds)?));
@@ -203,8 +207,8 @@ impl LossyStats {
     }
 }
 
-/// Receives the records of a lossy sender, over the receiving direction of a channel, which it
-/// takes. An iterable of records.
+/// Receives the records of a lossy sender. It takes the receiving direction of a channel. An
+/// iterable of records.
 #[pyclass(frozen, module = "partywall._native")]
 pub struct LossyReceiver {
     receiver: Mutex<lossy::LossyReceiver>,
@@ -228,7 +232,8 @@ impl LossyReceiver {
                 return Err(error::exception(py, &RecvError::TimedOut));
             }
             if let Wait::Spin | Wait::Poll(_) = self.wait {
-                // The Rust crate polls at intervals, so it is left to wait for a while.
+                // With these settings the Rust crate polls, or spins, so it does the waiting for a
+                // short time.
                 let end = deadline.within(SIGNAL_CHECK_EVERY);
                 match py.detach(|| receiver.recv_deadline(end)) {
                     Ok(record) => return Ok(record),
@@ -260,8 +265,8 @@ impl LossyReceiver {
         Ok(Self { receiver: Mutex::new(lossy::LossyReceiver::new(receiver)), wait })
     }
 
-    /// Receives the next record; `None` once the application has finished. Waits at most `timeout`
-    /// seconds.
+    /// Receives the next record; `None` once the sending application has finished. Waits at most
+    /// `timeout` seconds.
     #[pyo3(signature = (timeout = None))]
     fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<Record>>> {
         let record = self.receive(py, &Deadline::after(timeout)?)?;
@@ -305,7 +310,7 @@ impl Record {
 
 #[pymethods]
 impl Record {
-    /// Number of records lost between the previous one and this one.
+    /// Number of records lost between the previous received record and this one.
     #[getter]
     const fn lost_before(&self) -> u64 {
         self.lost_before

@@ -32,13 +32,13 @@ pub struct Message {
 
 struct State {
     message: Option<Content>,
-    /// Number of views that exist. The message stays in place until there are none.
+    /// Number of views of the message that exist. While there is one, the message keeps its memory.
     views: usize,
 }
 
-/// The bytes of a message, which do not move while it lives.
+/// The bytes of a message. They stay at the same address while this value lives.
 pub enum Content {
-    /// A message of a channel or stream, perhaps in the memory of its sender.
+    /// A message of a channel or stream, which may lie in shared memory of its sender.
     Message(partywall::Message),
     /// A message of a link, in memory of this process.
     Bytes(Bytes),
@@ -80,7 +80,7 @@ impl Message {
 
 #[pymethods]
 impl Message {
-    /// Whether the bytes lie where the sender wrote them, and were never copied.
+    /// Whether the bytes lie in memory of their sender, and were never copied.
     #[getter]
     fn is_zero_copy(&self) -> PyResult<bool> {
         self.with(Content::is_zero_copy)
@@ -115,7 +115,8 @@ impl Message {
         if slf.is(other) {
             return Ok(true);
         }
-        // The view of `other` is taken before the lock, because it may run code of its exporter.
+        // The view of `other` is taken before this message is locked, because taking it may run
+        // Python code of `other`.
         let Ok(other) = Payload::of(other) else { return Ok(false) };
         slf.get().with(|message| message.as_slice() == other.as_slice())
     }
@@ -138,7 +139,7 @@ impl Message {
         }
     }
 
-    /// Exports a read-only view of the bytes.
+    /// Exports a read-only view of the message's bytes.
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
@@ -148,8 +149,8 @@ impl Message {
         let Some(message) = &state.message else { return Err(error::closed_here("message")) };
         let bytes = message.as_slice();
         let memory = (bytes.as_ptr().cast_mut(), bytes.len());
-        // SAFETY: CPython passes the place. `views` keeps the message where it is: within this
-        // object, which never moves, or in memory that the message holds.
+        // SAFETY: CPython passes the place for the view. `views` keeps the message alive: its bytes
+        // are within this object, which never moves, or in memory that the message holds.
         unsafe { buffer::export(slf.as_any(), view, memory, false, flags) }?;
         state.views += 1;
         Ok(())

@@ -26,13 +26,13 @@ impl Credentials {
     }
 }
 
-/// The process at the other end, and how far it is trusted.
+/// The peer: the process at the other end of a connection, and how far it is trusted.
 #[pyclass(frozen, get_all, module = "partywall")]
 pub struct Peer {
     /// `None` over TCP.
     credentials: Option<Credentials>,
     is_trusted: bool,
-    /// Why the peer is not trusted; `None` if it is.
+    /// Why the peer is not trusted; `None` if it is trusted.
     distrust: Option<String>,
     label: String,
     text: String,
@@ -61,13 +61,13 @@ impl Peer {
     }
 }
 
-/// Returns the text of counters for a log: their class, and each with its name.
+/// Returns a text of counters for a log: the name of their class, and each counter with its name.
 pub fn counters(class: &str, counters: &[(&str, u64)]) -> String {
     let counters: Vec<_> = counters.iter().map(|(name, count)| format!("{name}={count}")).collect();
     format!("{class}({})", counters.join(", "))
 }
 
-/// Counters of the sending direction.
+/// Counters of the sending direction of a connection.
 #[pyclass(frozen, get_all, module = "partywall")]
 pub struct SenderStats {
     messages: u64,
@@ -97,7 +97,7 @@ impl From<partywall::SenderStats> for SenderStats {
     }
 }
 
-/// Counters of the receiving direction.
+/// Counters of the receiving direction of a connection.
 #[pyclass(frozen, get_all, module = "partywall")]
 pub struct ReceiverStats {
     messages: u64,

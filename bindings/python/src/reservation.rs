@@ -34,7 +34,7 @@ pub struct Reservation {
     state: Mutex<State>,
 }
 
-/// The object that has reserved the memory, and sends it.
+/// The channel or stream that has reserved the memory, and that sends it.
 pub enum Sender {
     Channel(Py<Channel>),
     Stream(Py<Stream>),
@@ -56,7 +56,8 @@ struct State {
     reservation: Option<OwnedReservation>,
     /// Length of the message in bytes.
     len: usize,
-    /// Number of views that exist. The memory is neither sent nor freed until there are none.
+    /// Number of views of the memory that exist. While there is one, the memory is neither sent nor
+    /// freed.
     views: usize,
 }
 
@@ -71,7 +72,7 @@ impl Reservation {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the reservation out of this object.
+    /// Takes the reservation of the Rust crate out of this object.
     fn take(&self) -> PyResult<OwnedReservation> {
         let mut state = self.state();
         state.refuse_with_views()?;
@@ -91,9 +92,9 @@ impl State {
 
 #[pymethods]
 impl Reservation {
-    /// Sends the message. Raises BufferError while a view of the memory exists. A commit that
-    /// raises keeps the reservation, so that it can be made again; but a stream that has waited for
-    /// room in vain drops the message.
+    /// Sends the message. Raises BufferError while a view of the memory exists. If a commit raises,
+    /// the reservation is kept and can be committed again, with one exception: a stream that has
+    /// waited for room in vain drops the message.
     #[pyo3(signature = (timeout = None))]
     fn commit(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let deadline = Deadline::after(timeout)?;
@@ -111,8 +112,8 @@ impl Reservation {
         }
     }
 
-    /// Frees the memory without sending a message. Raises BufferError while a view exists. Does
-    /// nothing after a commit.
+    /// Frees the memory without sending a message. Raises BufferError while a view of the memory
+    /// exists. Does nothing after a commit.
     fn abort(&self) -> PyResult<()> {
         let mut state = self.state();
         state.refuse_with_views()?;
@@ -120,7 +121,8 @@ impl Reservation {
         Ok(())
     }
 
-    /// Shortens the message to `length` bytes. Raises BufferError while a view exists.
+    /// Shortens the message to `length` bytes. Raises BufferError while a view of the memory
+    /// exists.
     fn truncate(&self, length: usize) -> PyResult<()> {
         let mut state = self.state();
         state.refuse_with_views()?;
@@ -162,7 +164,7 @@ impl Reservation {
         format!("<partywall.Reservation of {} bytes>", self.state().len)
     }
 
-    /// Exports a writable view of the memory.
+    /// Exports a writable view of the reserved memory.
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
@@ -178,8 +180,8 @@ impl Reservation {
             return Err(error::closed_here("reservation"));
         };
         let memory = (reservation.as_mut_ptr(), reservation.len());
-        // SAFETY: CPython passes the place. `views` keeps the reservation from being sent or freed,
-        // and only views access its memory.
+        // SAFETY: CPython passes the place for the view. `views` keeps the reservation from being
+        // sent or freed, and only views access its memory.
         unsafe { buffer::export(slf.as_any(), view, memory, true, flags) }?;
         state.views += 1;
         Ok(())

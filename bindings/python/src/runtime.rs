@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tokio runtime that drives sessions, calls and links, and waiting for its futures.
+//! The tokio runtime that drives sessions, calls and links, and how threads wait for its futures.
 //!
 //! ```text
 //!   future ── poll ─▶ pending ─▶ poll(eventfd of the thread) ─┬─ the waker wrote ─▶ poll
 //!                                                             ├─ EINTR ─▶ handlers of signals
-//!                                                             └─ deadline ─▶ it is dropped
+//!                                                             └─ deadline ─▶ future is dropped
 //! ```
 //!
-//! The runtime has one thread, which starts with the first session or link. A thread that waits has
-//! no timer but its deadline. Dropping a future gives its operation up as a whole.
+//! The runtime has one thread, which starts with the first session or link. A Python thread that
+//! waits for a future has no timer but its deadline. Dropping a future gives its operation up.
 //!
 //! # Invariants
 //!
@@ -33,15 +33,15 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::AbortHandle;
 
-/// The runtime of one process.
+/// The runtime of one process; a forked child makes its own.
 struct Process {
     id: u32,
     runtime: Runtime,
-    /// The thread that tells Python of results, once there was one to tell.
+    /// The way to the thread that passes results to Python; `None` until there is a result to pass.
     notifier: Option<mpsc::Sender<Notice>>,
 }
 
-/// The act of telling Python of one result.
+/// A closure that passes one result to Python.
 type Notice = Box<dyn FnOnce() + Send>;
 
 static RUNTIME: Mutex<Option<Process>> = Mutex::new(None);
@@ -51,10 +51,12 @@ pub fn handle(py: Python<'_>) -> PyResult<Handle> {
     with_process(py, |own| Ok(own.runtime.handle().clone()))
 }
 
-/// Returns the thread that tells Python of results, and starts it at the first call.
+/// Returns the way to the thread that passes results to Python, and starts the thread at the first
+/// call.
 ///
-/// It is a thread of its own: taking the GIL may last, the thread of the runtime drives everything
-/// else, and those for blocking work may all run handlers of calls.
+/// The thread does nothing else, because passing a result takes the GIL, which may last. The thread
+/// of the runtime drives all sessions and links, and its threads for blocking work may all be
+/// running handlers of calls.
 fn notifier(py: Python<'_>) -> PyResult<mpsc::Sender<Notice>> {
     with_process(py, |own| {
         if let Some(notifier) = &own.notifier {
@@ -79,13 +81,13 @@ fn with_process<T>(_: Python<'_>, act: impl FnOnce(&mut Process) -> PyResult<T>)
         .thread_name("partywall")
         .enable_all()
         .build()?;
-    // The threads of the parent's runtime do not exist in a forked child, so dropping it would wait
-    // for them endlessly.
+    // The runtime of the parent process is leaked: its threads do not exist in a forked child, so
+    // dropping it would wait for them endlessly.
     mem::forget(place.take());
     act(place.insert(Process { id, runtime, notifier: None }))
 }
 
-/// Ends the runtime when the interpreter exits. Sessions write what they have sent.
+/// Ends the runtime when the interpreter exits, after sessions have written what they sent.
 #[pyfunction]
 pub fn _shut_down(py: Python<'_>) {
     let taken = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -126,7 +128,7 @@ enum Step<T> {
     TimedOut,
 }
 
-/// Polls `future` until it is ready, the deadline has passed, or a signal came.
+/// Polls `future` without the GIL until it is ready, the deadline has passed, or a signal came.
 fn step<F: Future>(
     runtime: &Handle,
     sleeper: &Arc<Sleeper>,
@@ -150,7 +152,8 @@ fn step<F: Future>(
     }
 }
 
-/// An operation that goes on in the runtime, for callers that do not wait for it in a thread.
+/// A running operation of the runtime, for callers that wait for it without a thread, such as tasks
+/// of asyncio.
 #[pyclass(frozen, module = "partywall._native")]
 pub struct Pending {
     task: AbortHandle,
@@ -164,8 +167,8 @@ impl Pending {
     }
 }
 
-/// Starts `future`. When it is ready, a thread calls `done(value, error)`, one of which is `None`;
-/// `convert` makes the value of the output.
+/// Starts `future` in the runtime. When it is ready, a thread calls `done(value, error)`, of which
+/// one argument is `None`. `convert` makes the Python value of the future's output.
 pub fn start<F, C>(done: &Bound<'_, PyAny>, future: F, convert: C) -> PyResult<Pending>
 where
     F: Future<Output: Send + 'static> + Send + 'static,
@@ -175,11 +178,12 @@ where
     let done = done.clone().unbind();
     let task = runtime.spawn(async move {
         let output = future.await;
-        // If the interpreter exits, nobody waits any more.
+        // While the interpreter exits, the result is not passed, because nobody waits for it any
+        // more.
         let tell = move || {
             Python::try_attach(|py| notify(py, &done, convert(py, output)));
         };
-        // It fails only if the thread has panicked.
+        // Sending fails only if the thread that passes results has panicked.
         let _ = notifier.send(Box::new(tell));
     });
     Ok(Pending { task: task.abort_handle() })
@@ -195,7 +199,8 @@ fn notify(py: Python<'_>, done: &Py<PyAny>, result: PyResult<Py<PyAny>>) {
     }
 }
 
-/// An eventfd on which one thread sleeps, and to which wakers write.
+/// An eventfd on which one thread sleeps while it waits for a future. The future's waker writes to
+/// the eventfd.
 struct Sleeper {
     process: u32,
     notified: OwnedFd,
@@ -206,8 +211,8 @@ thread_local! {
 }
 
 impl Sleeper {
-    /// Returns the one of the calling thread. A forked child makes its own, because it shares the
-    /// eventfd of its parent.
+    /// Returns the sleeper of the calling thread, and makes it at the first call. A forked child
+    /// makes a new one, because it would share the eventfd with its parent.
     fn of_this_thread() -> PyResult<Arc<Self>> {
         let process = process::id();
         let present = SLEEPER.with_borrow(Option::clone);
@@ -220,7 +225,7 @@ impl Sleeper {
         Ok(made)
     }
 
-    /// Sleeps until a waker writes, or the deadline has passed.
+    /// Sleeps until a future's waker writes to the eventfd, or the deadline has passed.
     fn sleep(&self, deadline: &Deadline) -> Result<(), Errno> {
         let mut descriptors = [PollFd::new(&self.notified, PollFlags::IN)];
         poll(&mut descriptors, deadline.timespec().as_ref())?;
@@ -238,13 +243,14 @@ impl Wake for Sleeper {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // It fails only if the eventfd holds almost 2^64 notices, and is readable then, too.
+        // The write fails only if the eventfd holds a sum of almost 2^64; the eventfd is readable
+        // then, too.
         let _ = rustix::io::write(&self.notified, &1u64.to_ne_bytes());
     }
 }
 
-/// A value that is dropped without the GIL, because dropping it takes locks that a thread may hold
-/// while it calls Python.
+/// A value that is dropped without the GIL. Dropping the value takes locks, and another thread may
+/// hold these locks while it calls Python and so waits for the GIL.
 pub struct Detached<T: Send>(Option<T>);
 
 impl<T: Send> Detached<T> {
@@ -269,6 +275,5 @@ impl<T: Send> Drop for Detached<T> {
     }
 }
 
-/// Longest time for which the exit of the interpreter waits for sessions to write what they have
-/// sent.
+/// How long the exit of the interpreter waits at most for sessions to write what they have sent.
 const SHUT_DOWN_MAX: Duration = Duration::from_secs(2);

@@ -31,7 +31,8 @@ use tokio::sync::Semaphore;
 #[pyclass(frozen, module = "partywall._native")]
 pub struct SessionListener {
     inner: Mutex<Option<Arc<partywall::tokio::Listener>>>,
-    /// Never has a permit; it is closed with the listener, which ends the calls that wait for one.
+    /// A semaphore without permits, on which calls wait for the end of the listener. Closing it
+    /// ends those calls.
     closing: Semaphore,
     accept_threads: AcceptThreads,
     address: String,
@@ -44,7 +45,7 @@ impl SessionListener {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Accepts a session; `None` once the listener is closed.
+    /// Accepts a session, at most until the deadline; `None` once the listener is closed.
     fn accept_until(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Session>> {
         let _stay = self.accept_threads.enter();
         let Some(listener) = self.listener() else { return Ok(None) };
@@ -56,7 +57,8 @@ impl SessionListener {
             }
         };
         let waited = wait(py, deadline, accepting);
-        // The last reference may be this one, and dropping the listener removes its socket file.
+        // The GIL is given up, because this may be the last reference, and dropping the listener
+        // removes its socket file.
         py.detach(|| drop(listener));
         match waited? {
             None => Err(error::exception(py, &partywall::AcceptError::TimedOut)),
@@ -79,7 +81,7 @@ impl SessionListener {
     ) -> PyResult<Self> {
         let (settings, config) = Config::of(config);
         let runtime = runtime::handle(py)?;
-        // Without the GIL, because the name of a host may have to be resolved.
+        // The GIL is given up, because the name of a host may have to be resolved.
         let bound = py.detach(|| {
             let _entered = runtime.enter();
             partywall::tokio::Listener::bind_with(&address, &settings.inner)
@@ -111,22 +113,24 @@ impl SessionListener {
         accepted.ok_or_else(|| error::closed_here("listener"))
     }
 
-    /// The address, as text. A TCP listener of port 0 has the port that the system chose.
+    /// The address that the listener is bound to, as text. A TCP listener of port 0 has the port
+    /// that the system chose.
     #[getter]
     fn address(&self) -> &str {
         &self.address
     }
 
-    /// Number of connections that were refused.
+    /// Number of connections that the listener has refused.
     #[getter]
     fn refused(&self, py: Python<'_>) -> PyResult<u64> {
         let listener = self.listener().ok_or_else(|| error::closed_here("listener"))?;
-        // The lock of the listener may be held while a rule of admission runs Python code.
+        // The GIL is given up, because another thread may hold the lock of the listener while it
+        // runs a rule of admission in Python.
         Ok(py.detach(|| listener.refused()))
     }
 
-    /// Stops listening, and ends `accept` of other threads. Accepted sessions go on. The address is
-    /// free when the call returns, unless a rule of admission takes longer than 2 seconds.
+    /// Stops listening, and ends `accept` of other threads. Accepted sessions go on. When the call
+    /// returns, the address is free, unless a rule of admission takes longer than 2 seconds.
     fn close(&self, py: Python<'_>) {
         let listener = self.inner.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.closing.close();
@@ -158,7 +162,8 @@ impl SessionListener {
     }
 }
 
-/// Opens a session with the listener at `address`; with `shmipc`, with a server of that protocol.
+/// Opens a session with the listener at `address`. With the argument `shmipc`, opens it with a
+/// server of that protocol.
 ///
 /// The call waits for the handshake, at most for the `handshake_timeout` of the config.
 #[pyfunction]
@@ -201,7 +206,8 @@ impl Session {
         Self { inner, policy }
     }
 
-    /// Waits for `future`, whose errors have numbers.
+    /// Waits for `future` without the GIL, and raises its error as the exception with the error's
+    /// number.
     fn wait<T: Send, E: ErrorCode + std::error::Error + Send + 'static>(
         py: Python<'_>,
         timeout: Option<f64>,
@@ -216,8 +222,8 @@ impl Session {
 
 #[pymethods]
 impl Session {
-    /// Opens a stream, with `metadata` for the peer. Takes no round trip. Waits at most `timeout`
-    /// seconds while as many streams are open as the peer allows.
+    /// Opens a stream, with `metadata` for the peer, without a round trip. While as many streams
+    /// are open as the peer allows, waits at most `timeout` seconds.
     #[pyo3(signature = (metadata = None, timeout = None))]
     fn open(
         &self,
@@ -252,13 +258,14 @@ impl Session {
         Ok(accepted.map(|stream| Stream::new(stream, self.policy)))
     }
 
-    /// Returns the seconds that the peer takes to answer. Its session answers, not its application.
+    /// Returns the seconds that the peer takes to answer a ping. The library of the peer answers,
+    /// not its application.
     #[pyo3(signature = (timeout = None))]
     fn ping(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<f64> {
         Ok(Self::wait(py, timeout, self.inner.ping())?.as_secs_f64())
     }
 
-    /// Asks the peer to open no more streams. Open streams go on.
+    /// Asks the peer to open no more streams. Streams that are open go on.
     #[pyo3(signature = (code = 0))]
     fn go_away(&self, code: u32) -> PyResult<()> {
         error::check_application_code(code)?;
@@ -266,7 +273,8 @@ impl Session {
         Ok(())
     }
 
-    /// Waits until the peer has asked for no more streams, and returns its code.
+    /// Waits until the peer has asked this side to open no more streams, and returns the peer's
+    /// code.
     #[pyo3(signature = (timeout = None))]
     fn wait_going_away(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<u32> {
         Self::wait(py, timeout, self.inner.going_away())
@@ -297,14 +305,15 @@ impl Session {
         }
     }
 
-    /// Why the session is over, as the exception that its calls raise; `None` while it lives.
+    /// Why the session is over, as the exception that its calls raise; `None` while the session
+    /// lives.
     #[getter]
     fn close_reason<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         let reason = self.inner.close_reason()?;
         Some(error::exception(py, &reason).into_value(py).into_bound(py).into_any())
     }
 
-    /// The process at the other end.
+    /// The peer: the process at the other end of the session.
     #[getter]
     fn peer(&self) -> Peer {
         Peer::from(self.inner.peer())
@@ -316,13 +325,13 @@ impl Session {
         self.inner.transport().to_string()
     }
 
-    /// Whether messages travel through shared memory at present.
+    /// Whether the session's messages travel through shared memory at present.
     #[getter]
     fn is_shared_memory(&self) -> bool {
         self.inner.transport() == Transport::SharedMemory
     }
 
-    /// Number of open streams, of either side.
+    /// Number of open streams of the session, opened by either side.
     #[getter]
     fn streams(&self) -> usize {
         self.inner.streams()
@@ -333,7 +342,7 @@ impl Session {
         self.inner.stats().into()
     }
 
-    /// Frees all unused memory for long messages.
+    /// Frees all memory for long messages that is not in use.
     fn trim(&self) {
         self.inner.trim();
     }
@@ -354,7 +363,8 @@ impl Session {
         slf
     }
 
-    /// Closes the session, and waits until it is finished unless the block has raised.
+    /// Ends the `with` block: closes the session, and waits until it is finished unless the block
+    /// has raised.
     #[pyo3(signature = (exception = None, *_rest))]
     fn __exit__(
         &self,

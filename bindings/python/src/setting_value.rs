@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The values of settings: an impossible one is a ConfigError that names the setting and what it
-//! takes. A value of another type is a TypeError, as everywhere in Python.
+//! Reads the values of settings. An impossible value raises ConfigError, which names the setting
+//! and the values that it takes. A value of another type raises TypeError, as usual in Python.
 
 use crate::error;
 use crate::wait::duration;
@@ -8,14 +8,16 @@ use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use std::time::Duration;
 
-/// Makes the exception of a setting that cannot have this value; `takes` says what it can have.
+/// Makes the ConfigError of a setting that cannot have this value. `takes` is a text that says
+/// which values it can have.
 pub fn impossible(key: &str, value: &Bound<'_, PyAny>, takes: &str) -> PyErr {
     let found = value.repr().map_or_else(|_| "this value".to_owned(), |text| text.to_string());
     let text = format!("{key} cannot be {found}: it takes {takes}");
     error::numbered(value.py(), IMPOSSIBLE, &text)
 }
 
-/// Makes that exception of a number which is out of range, and keeps every other `raised`.
+/// Turns the OverflowError of a number that is out of range into the ConfigError of [`impossible`].
+/// Returns every other exception unchanged.
 pub fn in_range(key: &str, value: &Bound<'_, PyAny>, takes: &str, raised: PyErr) -> PyErr {
     if raised.is_instance_of::<PyOverflowError>(value.py()) {
         return impossible(key, value, takes);
@@ -23,7 +25,8 @@ pub fn in_range(key: &str, value: &Bound<'_, PyAny>, takes: &str, raised: PyErr)
     raised
 }
 
-/// Makes a TypeError of the value of `key` name the setting, and keeps every other `raised`.
+/// Adds the name of the setting `key` to the text of a TypeError. Returns every other exception
+/// unchanged.
 pub fn named(py: Python<'_>, key: &str, raised: PyErr) -> PyErr {
     let text = raised.value(py).to_string();
     if raised.is_instance_of::<PyTypeError>(py) && !text.contains(key) {
@@ -39,7 +42,8 @@ pub fn listing(class: &str, config: &impl std::fmt::Debug) -> String {
     format!("<{class} {settings}>")
 }
 
-/// Returns the value whose name `value` is, among `choices`.
+/// Returns the element of `choices` whose name is `value`, or raises the ConfigError of
+/// [`impossible`].
 pub fn choice<T: Copy>(key: &str, value: &Bound<'_, PyAny>, choices: &[(&str, T)]) -> PyResult<T> {
     let name: String = value.extract()?;
     let found = choices.iter().find(|(candidate, _)| *candidate == name);
@@ -55,7 +59,7 @@ pub fn choice<T: Copy>(key: &str, value: &Bound<'_, PyAny>, choices: &[(&str, T)
     })
 }
 
-/// Returns a number of bytes or things, which no setting has below 0.
+/// Returns a number of bytes or of objects, which is never negative.
 pub fn whole<T: TryFrom<u64>>(key: &str, value: &Bound<'_, PyAny>) -> PyResult<T> {
     let max = u64::MAX >> (u64::BITS as usize - 8 * size_of::<T>());
     let takes = format!("a whole number from 0 to {max}");
@@ -63,7 +67,7 @@ pub fn whole<T: TryFrom<u64>>(key: &str, value: &Bound<'_, PyAny>) -> PyResult<T
     T::try_from(number).map_err(|_| impossible(key, value, &takes))
 }
 
-/// Returns the numbers of users or groups.
+/// Returns a list of numbers of users or groups.
 pub fn ids(key: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
     let takes = format!("whole numbers from 0 to {}", u32::MAX);
     value.extract().map_err(|raised| in_range(key, value, &takes, raised))
@@ -77,5 +81,5 @@ pub fn seconds(key: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
 
 const SECONDS: &str = "seconds, at least 0 and fewer than 2^64";
 
-/// The number of a setting that is impossible (SPEC 17.1).
+/// The number of the error for an impossible setting (SPEC 17.1).
 const IMPOSSIBLE: u32 = 13;

@@ -53,9 +53,9 @@ impl Shmipc {
         Ok(Self { inner: Arc::new(made.map_err(|error| error::exception(py, &error))?) })
     }
 
-    /// Sends the clients of all accepted sessions to the process that listens at the address now.
-    /// `epoch` is at least 1, and another than before. Streams in use go on. It is over after 2
-    /// seconds at most.
+    /// Begins a hot restart: sends the clients of all accepted sessions to the process that listens
+    /// at the address now. `epoch` is at least 1, and differs from that of an earlier restart.
+    /// Streams in use go on. The hot restart is over after 2 seconds at most.
     fn hot_restart(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
         let begun = py.detach(|| self.inner.hot_restart(epoch));
         begun.map_err(|error| error::exception(py, &error))
@@ -73,7 +73,7 @@ impl Shmipc {
     }
 }
 
-/// Returns the settings with one of them changed.
+/// Returns the settings with the setting `key` changed to `value`.
 fn with(config: Config, key: &str, value: &Bound<'_, PyAny>) -> PyResult<Config> {
     Ok(match key {
         "queue_cap" => config.queue_cap(whole(key, value)?),

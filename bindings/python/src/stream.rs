@@ -6,7 +6,8 @@
 //!   recv ─▶ try_recv ─▶ Empty ─▶ future of the Rust crate ─▶ wait
 //! ```
 //!
-//! A stream is whole until its first use, so that `calls.rs` can take it.
+//! A stream is split into its two directions at its first use. Before, `calls.rs` can take all of
+//! it.
 
 use crate::buffer::Payload;
 use crate::channel::DETACHED_COPY_MIN;
@@ -22,7 +23,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// A duplex pipe of messages, with an end and back-pressure of its own.
+/// A stream of a session: messages in two directions, with an end and back-pressure of its own.
 ///
 /// One thread may send while another receives. A second thread in the same direction gets
 /// BusyError. A stream is an iterable of received messages, and a context manager: at the end of
@@ -32,7 +33,7 @@ pub struct Stream {
     whole: Mutex<Option<partywall::tokio::Stream>>,
     sender: Mutex<Option<SendStream>>,
     receiver: Mutex<Option<RecvStream>>,
-    /// Set once `finish` has ended the sending direction.
+    /// Set once `finish` has ended the stream's sending direction.
     is_finished: OnceLock<()>,
     metadata: Vec<u8>,
     number: u32,
@@ -86,9 +87,9 @@ impl Stream {
         self.receiver.try_lock().map_err(|_| error::busy(py))
     }
 
-    /// Makes the exception of a sending call that finds no sender.
+    /// Makes the exception of a sending call on a stream that has no sender any more.
     fn no_sender(&self, py: Python<'_>) -> PyErr {
-        // A locked receiver is in use, so it is there.
+        // If the receiver is locked, another thread is using it, so the stream still has it.
         let receives = self.receiver.try_lock().map_or(true, |receiver| receiver.is_some());
         if self.is_finished.get().is_some() && receives {
             return error::finished_here(py, "stream");
@@ -109,13 +110,13 @@ impl Stream {
         received.map_err(|error| error::exception(py, &error))
     }
 
-    /// Whether a call that finds no room waits for it.
+    /// Whether a call that finds no room waits for room.
     const fn waits(&self, deadline: &Deadline) -> bool {
         !matches!(self.policy, BackPressure::Error) && !matches!(deadline, Deadline::Now)
     }
 
-    /// Sends the message in `reservation`, and returns the reservation if there was no time to
-    /// wait for room.
+    /// Sends the message in `reservation`. On an error, returns the reservation with it, unless the
+    /// call has waited for room: the message is then dropped.
     #[expect(clippy::result_large_err, reason = "the reservation is given back")]
     pub fn commit(
         &self,
@@ -193,9 +194,9 @@ impl Stream {
         Ok(message.map(|message| PyBytes::new(py, &message)))
     }
 
-    /// Reserves memory for a message of `length` bytes, which is then written where the peer reads
-    /// it. Waits for memory at most `timeout` seconds. A `commit` that waits for room in vain drops
-    /// the message.
+    /// Reserves memory for a message of `length` bytes. The caller writes the message there, where
+    /// the peer reads it. Waits for memory at most `timeout` seconds. A `commit` that waits for
+    /// room in vain drops the message.
     #[pyo3(signature = (length, timeout = None))]
     fn reserve(
         slf: &Bound<'_, Self>,
@@ -220,7 +221,8 @@ impl Stream {
         Ok(Reservation::new(slf.clone().unbind().into(), reservation))
     }
 
-    /// Ends the sending direction: the peer receives what was sent, then `None`. Receiving goes on.
+    /// Ends the sending direction: the peer receives what was sent, then `None`. The stream still
+    /// receives.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         if self.sender(py)?.take().is_some() {
             let _ = self.is_finished.set(());
@@ -228,7 +230,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends the receiving direction: the peer's sends fail with `code`.
+    /// Ends the stream's receiving direction: the peer's sends fail with `code`.
     #[pyo3(signature = (code = 0))]
     fn stop(&self, py: Python<'_>, code: u32) -> PyResult<()> {
         error::check_application_code(code)?;
@@ -238,7 +240,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends both directions at once: the peer's calls fail with `code`.
+    /// Ends both directions of the stream at once: the peer's calls fail with `code`.
     #[pyo3(signature = (code = 0))]
     fn reset(&self, py: Python<'_>, code: u32) -> PyResult<()> {
         error::check_application_code(code)?;
@@ -248,7 +250,7 @@ impl Stream {
         self.stop(py, code)
     }
 
-    /// Ends both directions in good order. Closing a stream again does nothing.
+    /// Ends both directions of the stream in good order. Closing a stream again does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.finish(py)?;
         *self.receiver(py)? = None;
@@ -269,19 +271,20 @@ impl Stream {
         PyBytes::new(py, &self.metadata)
     }
 
-    /// The number of the stream within its session. A later stream may get the same number.
+    /// The number of the stream within its session. After the stream has ended, another stream may
+    /// get the same number.
     #[getter]
     const fn number(&self) -> u32 {
         self.number
     }
 
-    /// The process at the other end.
+    /// The peer: the process at the other end of the stream's session.
     #[getter]
     fn peer(&self) -> Peer {
         Peer::from(&self.peer)
     }
 
-    /// The transport when the stream was opened, as text.
+    /// The transport of the session when the stream was opened, as text.
     #[getter]
     fn transport(&self) -> String {
         self.transport.to_string()

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A thread that sleeps in `poll` has no timer of its own: it wakes for an event, its deadline or a
-//! signal. The blocking calls of the Rust crate retry after EINTR, so they serve for short waits,
-//! or run in a thread of their own (`Work`), for whose end the caller sleeps in `poll`.
+//! signal. The blocking calls of the Rust crate go on after EINTR. So they are used for short waits
+//! only, or run in a thread of their own (`Work`), while the caller sleeps in `poll` until it ends.
 
 use crate::error;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOverflowError, PyValueError};
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 /// The time at which a call gives up.
 pub enum Deadline {
-    /// The call waits for as long as it takes.
+    /// The call waits without a limit.
     Never,
     /// The call never waits.
     Now,
@@ -52,7 +52,8 @@ impl Deadline {
         }
     }
 
-    /// Returns the instant of this deadline, for calls that need one; a far one for `Never`.
+    /// Returns the instant of this deadline, for calls that need one. `Never` becomes an instant in
+    /// a hundred years.
     pub fn instant(&self) -> Instant {
         match self {
             Self::Never => Instant::now() + FAR,
@@ -82,10 +83,10 @@ impl Deadline {
     }
 }
 
-/// Longest wait within the Rust crate, which signals do not end.
+/// Longest wait within the Rust crate, because a signal does not end such a wait.
 pub const SIGNAL_CHECK_EVERY: Duration = Duration::from_millis(20);
 
-/// The wait of calls without a limit, for which the Rust crate needs one: a hundred years.
+/// How long a call without a limit waits where the Rust crate needs a limit: a hundred years.
 pub const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Converts `seconds` of Python into a duration.
@@ -101,7 +102,7 @@ pub fn duration(seconds: f64) -> PyResult<Duration> {
 }
 
 /// Blocks without the GIL until `descriptor` is readable, the deadline has passed, or a signal
-/// came. The caller tries again after each of the three.
+/// came. After each of these the caller tries its operation again.
 ///
 /// # Errors
 /// Fails with the exception that a handler of a signal raised, such as KeyboardInterrupt.
@@ -113,7 +114,7 @@ pub fn wait_readable(
     wait_any_readable(py, &mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], deadline)
 }
 
-/// Blocks like [`wait_readable`], until one of `descriptors` is readable.
+/// Blocks like [`wait_readable`], until at least one of `descriptors` is readable.
 pub fn wait_any_readable(
     py: Python<'_>,
     descriptors: &mut [PollFd<'_>],
@@ -130,31 +131,33 @@ pub fn wait_any_readable(
     }
 }
 
-/// Work in a thread of its own, for calls of the Rust crate that retry after EINTR.
+/// A blocking call of the Rust crate that runs in a thread of its own, because a signal does not
+/// end it.
 pub struct Work<T> {
     done: Arc<OwnedFd>,
     results: mpsc::Receiver<T>,
 }
 
-/// An eventfd that is notified when the value is dropped.
+/// Makes an eventfd readable when it is dropped, at the end of the thread of a [`Work`].
 struct Notify(Arc<OwnedFd>);
 
 impl Drop for Notify {
     fn drop(&mut self) {
-        // An eventfd that nobody has written to takes the number 1.
+        // The write does not wait, because nobody has written to the eventfd before.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 }
 
 impl<T: Send + 'static> Work<T> {
-    /// Starts a thread called `name` that does `act`. It goes on if the work is dropped, and drops
-    /// its result then. It never takes the GIL of its own accord.
+    /// Starts a thread called `name` that calls `act`. If this object is dropped, the thread goes
+    /// on, and drops its result. The thread never takes the GIL unless `act` does.
     pub fn start(name: &str, act: impl FnOnce() -> T + Send + 'static) -> PyResult<Self> {
         let done = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(std::io::Error::from)?);
         let notify = Notify(Arc::clone(&done));
         let (sender, results) = mpsc::channel();
         thread::Builder::new().name(name.to_owned()).spawn(move || {
-            // Dropped behind `sender`, also by a panic.
+            // Is dropped after `sender`, also by a panic: who waits for the eventfd then finds the
+            // result, or its absence.
             let _notify = notify;
             let sender = sender;
             let _ = sender.send(act());
@@ -162,7 +165,7 @@ impl<T: Send + 'static> Work<T> {
         Ok(Self { done, results })
     }
 
-    /// Returns the result if it is there.
+    /// Returns the result of the thread; `None` if it has not ended.
     ///
     /// # Errors
     /// Fails if the thread has panicked.
@@ -176,7 +179,7 @@ impl<T: Send + 'static> Work<T> {
         }
     }
 
-    /// Waits for the result.
+    /// Waits for the result of the thread.
     ///
     /// # Errors
     /// Fails with the exception that a handler of a signal raised. The thread then goes on.
@@ -191,19 +194,19 @@ impl<T: Send + 'static> Work<T> {
 }
 
 impl<T> AsFd for Work<T> {
-    /// Returns a descriptor that is readable once the result is there.
+    /// Returns a descriptor that is readable once the result of the thread is there.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.done.as_fd()
     }
 }
 
 thread_local! {
-    /// Whether a callback that this thread ran within a wait has raised KeyboardInterrupt.
+    /// Whether a callback that this thread ran during a wait has raised KeyboardInterrupt.
     static IS_INTERRUPTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Reports the exception of a callback, which has no caller in Python. A KeyboardInterrupt is the
-/// user's Ctrl-C, which must not get lost: it is raised in the main thread.
+/// Reports the exception of a callback, which no Python code can catch. A KeyboardInterrupt is the
+/// user's Ctrl-C and must not get lost, so it is raised again in the main thread.
 pub fn report_raised(py: Python<'_>, raised: PyErr, callback: &Bound<'_, PyAny>) {
     if raised.is_instance_of::<PyKeyboardInterrupt>(py) {
         let again = py.import("_thread").and_then(|module| module.call_method0("interrupt_main"));
@@ -215,8 +218,8 @@ pub fn report_raised(py: Python<'_>, raised: PyErr, callback: &Bound<'_, PyAny>)
     raised.write_unraisable(py, Some(callback));
 }
 
-/// Takes the note that a callback of this thread has raised KeyboardInterrupt: the wait must look
-/// for signals before it sleeps, because no signal comes any more.
+/// Returns whether a callback of this thread has raised KeyboardInterrupt, and forgets it. If so,
+/// the wait must look for signals before it sleeps, because no further signal will wake it.
 pub fn take_interrupt() -> bool {
     IS_INTERRUPTED.take()
 }

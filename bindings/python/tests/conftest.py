@@ -13,8 +13,8 @@ import pytest
 DEADLINE = 30.0
 """Seconds after which a test fails that waits for an event."""
 
-# A shell's background jobs ignore Ctrl-C, and processes inherit that. Those of the tests must not:
-# some wait for the interrupt.
+# A shell's background jobs ignore Ctrl-C, and processes inherit that. The processes of the tests
+# must not ignore it, because some tests wait for the interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

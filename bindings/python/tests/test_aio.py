@@ -184,7 +184,7 @@ def test_protocol_that_raises_stalls_no_other(tmp_path: Path) -> None:
 
         async with await partywall.aio.create_server(Raising, address, config) as server:
             pairs = [await partywall.aio.open_connection(server.address) for _ in range(3)]
-            # The events of all three are in the same round of the server.
+            # The events of all three connections come in the same round of the server's loop.
             for text, (_, writer) in zip((b"one", b"raise", b"two"), pairs, strict=True):
                 writer.write(text)
             assert await pairs[0][0].readexactly(3) == b"one"
@@ -232,7 +232,8 @@ def test_busy_connection_takes_one_turn_in_each_round(tmp_path: Path) -> None:
                 writer.write(b"x")
             await done
             writer.close()
-        # Where two rounds meet, the counter may see the turns of both as one.
+        # Where two rounds of the loop meet, the counter may count the messages of both as one
+        # round.
         assert max(Counting.received.values()) <= 2 * partywall.aio._READS_MAX
         assert len(Counting.received) >= messages // (2 * partywall.aio._READS_MAX)
 
@@ -281,7 +282,7 @@ def test_links_are_awaited_and_cancelled_without_loss(tmp_path: Path) -> None:
         alice, bob = partywall.aio.Link(client), await accepting
         await alice.wait_attached()
         assert (await alice.next_event()).kind == "attached"
-        # Each attempt that is cancelled leaves the message to the next one.
+        # A call of `recv` that is cancelled leaves the message to the next call.
         for number in range(200):
             receiving = asyncio.create_task(bob.recv())
             await asyncio.sleep(0)
@@ -474,7 +475,8 @@ def test_accept_that_is_cancelled_loses_no_link(tmp_path: Path) -> None:
                 try:
                     found_link = await accepting
                 except asyncio.CancelledError:
-                    # Each third is waited for, so that the test ends on a slow machine.
+                    # Every third call of `accept_link` is waited for, so that the test ends on a
+                    # slow machine.
                     if turn % 3:
                         continue
                     found_link = await partywall.aio.accept_link(server)

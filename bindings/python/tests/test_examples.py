@@ -70,7 +70,7 @@ def test_link_survives_the_kill_of_its_receiver_and_of_its_sender(
     address: str, tmp_path: Path
 ) -> None:
     there, here = str(tmp_path / "there"), str(tmp_path / "here")
-    # The sender is killed before a receiver was ever there; its line is kept.
+    # The sender is killed before there was any receiver. The link keeps its line.
     sender = start("link.py", "send", address, here)
     assert sender.stdin is not None
     sender.stdin.write("from the first sender\n")

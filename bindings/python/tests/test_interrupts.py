@@ -75,7 +75,7 @@ try:
 
 SMALL = "channel(ring_bytes=4096, inline_max=512)"
 
-# Of each call: what comes before it, and the call.
+# Each blocking call that Ctrl-C has to interrupt, by name: the statement before it, and the call.
 WAITING = {
     "channel_recv": ("it = channel()", "it.recv()"),
     "channel_recv_bytes": ("it = channel()", "it.recv_bytes(1000.0)"),
@@ -149,7 +149,7 @@ Waiters = dict[str, tuple[subprocess.Popen[str], str, str]]
 
 def program(name: str) -> str:
     before, call = WAITING[name]
-    # The tasks of asyncio say themselves that they are ready.
+    # The programs of asyncio print "ready" themselves, within a task.
     ready = "pass" if name.startswith("asyncio") else "ready()"
     return f"""{PRELUDE}
     {before}

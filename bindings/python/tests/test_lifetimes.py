@@ -191,7 +191,8 @@ def test_child_of_multiprocessing_writes_what_its_sessions_have_sent(
         child = context.Process(target=send_and_return, args=(address,))
         child.start()
         stream = accepted(listener.accept(DEADLINE))
-        # The child has returned from its function before this side reads.
+        # The child process has sent everything and returned from its function before this side
+        # reads.
         child.join(DEADLINE)
         assert child.exitcode == 0
         assert sum(len(message) for message in stream) == 20 * 10_000
@@ -285,7 +286,7 @@ def test_objects_that_cannot_be_made_leave_no_descriptor(address: str, tmp_path:
                 act()
 
     def settled(most: int) -> bool:
-        # A thread that has connected in vain, and a group of links, end a moment later.
+        # A thread that failed to connect, and a group of links, end a moment after their call.
         until = time.monotonic() + DEADLINE
         while descriptors() > most and time.monotonic() < until:
             gc.collect()
@@ -335,7 +336,8 @@ def test_interpreter_exits_while_threads_wait(address: str) -> None:
             session = session_listener.accept(DEADLINE)
             stream = accepted(session)
             assert channel.recv_bytes(DEADLINE) == b"ready"
-            # The threads are woken again and again while the interpreter exits.
+            # Messages wake the threads of the other process again and again while its interpreter
+            # exits.
             try:
                 while peer.poll() is None:
                     channel.send(b"wake up", DEADLINE)

@@ -229,7 +229,7 @@ def test_close_of_a_server_ends_its_accept(address: str) -> None:
     assert ended == [[]]
 
 
-# A consumer appends each message to a file in one write, then acknowledges it.
+# The program of a consumer: appends each message to a file in one write, then acknowledges it.
 CONSUMER = """
 import sys
 import partywall
@@ -247,7 +247,7 @@ with links.Server(address, "bob", directory) as server:
                 assert error.code == 505, error  # the sender died just now: it comes again
 """
 
-# A producer goes on behind the last message that is in its link.
+# The program of a producer: goes on after the last message that its link has kept.
 PRODUCER = """
 import sys
 from partywall import links
@@ -287,7 +287,8 @@ def test_link_survives_kills_of_either_side(address: str, tmp_path: Path) -> Non
     consumer, producer = spawn(CONSUMER, *consumer_of), spawn(PRODUCER, *producer_of)
     try:
         for kill in range(8):
-            # Not before both have begun, and some messages later.
+            # The process is killed once both processes have begun and 2000 more bytes are in the
+            # file.
             process = (consumer, producer)[kill % 2]
             assert process.stdout is not None and process.stdout.readline()
             wait_for_size(output, (kill + 1) * 2_000)
@@ -304,7 +305,8 @@ def test_link_survives_kills_of_either_side(address: str, tmp_path: Path) -> Non
             process.kill()
             process.wait(DEADLINE)
     numbers = [int(line) for line in output.read_bytes().splitlines()]
-    # A consumer that was killed between write and acknowledgement has received the message again.
+    # A consumer that was killed after it wrote a number and before it acknowledged the message has
+    # received the message again.
     repeats = [now for before, now in zip(numbers, numbers[1:], strict=False) if now == before]
     assert len(repeats) <= 4
     assert sorted(set(numbers)) == list(range(total))

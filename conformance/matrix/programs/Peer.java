@@ -337,9 +337,9 @@ final class Peer {
     }
 
     /**
-     * Checks a received message of a chain, and returns its number. The line "got" is printed
-     * before the caller acknowledges or answers the message, so that the harness sees every
-     * receipt.
+     * Checks a received message of a chain, the exchange in which an end of a link is killed, and
+     * returns the message's number. The line "got" is printed before the caller acknowledges or
+     * answers the message, so that the harness sees every receipt.
      */
     private static long numberOf(LinkMessage message, long mark) throws IOException {
         byte[] bytes = message.bytes();
@@ -449,10 +449,13 @@ final class Peer {
     private static final long STEP = 0x9e3779b97f4a7c15L;
     /** Size in bytes of the memory in which a link keeps its long messages. */
     private static final long SLAB_BYTES = 32 << 20;
-    /** Number of messages of a chain that the client has sent and that are not answered yet. */
+    /**
+     * Number of messages of a chain, the exchange in which an end of a link is killed, that the
+     * client has sent and that are not answered yet.
+     */
     private static final long IN_FLIGHT = 8;
     /**
-     * Characters that lengthen each line, so that about a thousand lines fill the pipe to the
+     * Characters that lengthen each printed line, so that about a thousand lines fill the pipe to the
      * harness.
      */
     private static final String PADDING = "-".repeat(48);

@@ -19,7 +19,7 @@
 #define LIMIT_NS INT64_C(60000000000)
 #define STREAMS_MAX 16
 #define SIZES_MAX 64
-/* Characters that lengthen each line: about a thousand lines fill the pipe to the harness. */
+/* Characters that lengthen each printed line: a thousand lines fill the pipe to the harness. */
 #define PADDING "------------------------------------------------"
 
 static void fail(const char *what) {
@@ -412,9 +412,9 @@ static size_t chain_size(uint64_t number) {
 }
 
 /*
- * Receives and checks the next message of a chain; returns 0 once the peer has ended its direction.
- * The line "got" is printed before the caller acknowledges or answers the message, so that the
- * harness sees every receipt.
+ * Receives and checks the next message of a chain, the exchange in which an end of a link is killed.
+ * Returns 0 once the peer has ended its direction. The line "got" is printed before the caller
+ * acknowledges or answers the message, so that the harness sees every receipt.
  */
 static int next_of_chain(partywall_link *link, uint64_t mark, partywall_link_message **message,
                          uint64_t *number) {

@@ -20,17 +20,19 @@ namespace {
 using words = std::vector<std::string>;
 using bytes = std::vector<unsigned char>;
 
-// this bit of a seed distinguishes an answer from the message that it answers
+// The bit of a seed that distinguishes an answer from the message that it answers.
 constexpr std::uint64_t answer_bit = std::uint64_t(1) << 63;
 constexpr std::uint64_t step = 0x9e3779b97f4a7c15u;
-// size of the memory in which a link keeps its long messages
+// Size in bytes of the memory in which a link keeps its long messages.
 constexpr std::uint64_t slab_bytes = 32 << 20;
-// messages of a chain that are sent and not answered yet
+// Number of messages of a chain, the exchange in which an end of a link is killed, that the client
+// has sent and that are not answered yet.
 constexpr std::uint64_t in_flight = 8;
-// maximum length in bytes of a message that the server of the error tests receives
+// Maximum length in bytes of a message that the server of the error tests receives.
 constexpr std::size_t message_max = 65536;
 constexpr std::chrono::seconds limit{60};
-// lengthens each line, so that about a thousand lines fill the pipe to the harness
+// Characters that lengthen each printed line, so that about a thousand lines fill the pipe to the
+// harness.
 const std::string padding(48, '-');
 
 void say(const std::string &line) { std::cout << line << std::endl; }
@@ -257,8 +259,9 @@ std::size_t chain_size(std::uint64_t number) {
     return number % 64 == 63 ? 70000 : 8 + static_cast<std::size_t>(number % 50);
 }
 
-// Checks a received message of a chain, and returns its number. The line "got" is printed before
-// the caller acknowledges or answers the message, so that the harness sees every receipt.
+// Checks a received message of a chain, the exchange in which an end of a link is killed, and
+// returns the message's number. The line "got" is printed before the caller acknowledges or answers
+// the message, so that the harness sees every receipt.
 std::uint64_t number_of(const partywall::link_message &message, std::uint64_t mark) {
     std::uint64_t word = 0;
     for (std::size_t place = 0; place < 8 && message.size() >= 8; place++) {

@@ -182,7 +182,7 @@ type pipe interface {
 }
 
 // answerAll checks and answers the messages of a channel or stream until the peer ends its
-// direction. The first message has the seed first.
+// direction. The argument first is the seed of the first message.
 func answerAll(p pipe, t *counters, first uint64) error {
 	for {
 		message, err := p.RecvMessage()

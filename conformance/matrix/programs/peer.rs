@@ -261,8 +261,9 @@ fn run_link(link: Link, sizes: &[usize]) -> Outcome {
     Ok(())
 }
 
-/// Receives and checks the next message of a chain. The line "got" is printed before the caller
-/// acknowledges or answers the message, so that the harness sees every receipt.
+/// Receives and checks the next message of a chain, the exchange in which an end of a link is
+/// killed. The line "got" is printed before the caller acknowledges or answers the message, so that
+/// the harness sees every receipt.
 fn next_of_chain(link: &Link, mark: u64) -> Result<Option<(link::Message, u64)>, Box<dyn Error>> {
     let Some(message) = link.recv()? else { return Ok(None) };
     let word = message.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
@@ -360,10 +361,11 @@ fn cause<T, E: ErrorCode>(name: &str, result: &Result<T, E>) {
 const ANSWER: u64 = 1 << 63;
 /// Size in bytes of the memory in which a link keeps its long messages.
 const SLAB_BYTES: u64 = 32 << 20;
-/// Number of messages of a chain that the client has sent and that are not answered yet.
+/// Number of messages of a chain, the exchange in which an end of a link is killed, that the client
+/// has sent and that are not answered yet.
 const IN_FLIGHT: u64 = 8;
-/// Number of characters that lengthen each line: about a thousand lines fill the pipe to the
-/// harness.
+/// Number of characters that lengthen each printed line, so that about a thousand lines fill the
+/// pipe to the harness.
 const PADDING: usize = 48;
 /// Maximum length in bytes of a message that the server of the error tests receives.
 const MESSAGE_MAX: usize = 65_536;

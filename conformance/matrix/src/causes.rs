@@ -47,9 +47,9 @@ fn judge(transport: &str, found: &[String]) -> Result<(), String> {
 pub struct Cause {
     /// The name of the cause, as the client prints it.
     pub name: &'static str,
-    /// What the client does to cause the error.
+    /// What the client does in the matrix of languages to cause this error.
     pub what: &'static str,
-    /// The number of the error in SPEC 17.
+    /// The number that SPEC 17 gives this error.
     pub number: u32,
     of_unix_sockets: bool,
 }
@@ -62,7 +62,7 @@ const fn cause_of_unix_sockets(name: &'static str, what: &'static str, number: u
     Cause { name, what, number, of_unix_sockets: true }
 }
 
-/// All causes of errors, in the order in which a client brings them about.
+/// All causes of errors that the matrix compares, in the order in which a client brings them about.
 pub const CAUSES: [Cause; 9] = [
     cause("address-syntax", "connects to `nowhere`", 301),
     cause("no-listener", "connects where nobody listens", 333),

@@ -90,7 +90,7 @@ fn judge(lives: &[&Vec<String>], count: u64) -> Result<(), String> {
         for line in lines.iter().filter(|line| line.starts_with("got ")) {
             let mut words = line.split(' ').skip(1).map(str::parse::<u64>);
             let (Some(Ok(number)), Some(Ok(attempt))) = (words.next(), words.next()) else {
-                // The kill cut this last line.
+                // The kill has cut off this line in the middle, so it is ignored.
                 continue;
             };
             let comes_again = is_first && number + 1 == next && attempt > 1;
@@ -113,7 +113,7 @@ fn judge(lives: &[&Vec<String>], count: u64) -> Result<(), String> {
 /// Number of messages of a chain. Their lines are far more than the pipe and the harness's reader
 /// hold.
 const COUNT: u64 = 2000;
-/// Number of lines that an end prints before the harness kills it.
+/// Number of lines that an end of a link prints before the harness kills it.
 const KILLED_AFTER: usize = 300;
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::plan::Job;
 use crate::process::Process;
 use crate::roster::Program;
 
-/// The exchanges of one server with one client after the other.
+/// The exchanges of one server with several clients, one client after the other.
 pub struct Exchange<'a> {
     job: &'a Job<'a>,
     place: &'a Place,

@@ -21,7 +21,7 @@ impl Place {
     /// Makes the directory for the sockets and links of one run.
     ///
     /// # Errors
-    /// If that is not possible.
+    /// If the directory cannot be made.
     pub fn new() -> Result<Self, String> {
         let id = std::process::id();
         let root = std::env::temp_dir().join(format!("partywall-matrix-{id}"));
@@ -44,7 +44,7 @@ impl Place {
     /// Returns the address of a listener that has ended, so that connecting to the address fails.
     ///
     /// # Errors
-    /// If there is none.
+    /// If no listener can be bound.
     pub fn left_address(&self, transport: &str) -> Result<String, String> {
         let address = self.address(transport);
         if let Some(path) = address.strip_prefix("unix:") {
@@ -58,7 +58,7 @@ impl Place {
     /// Makes a directory that only this user may open, for the files of links.
     ///
     /// # Errors
-    /// If that is not possible.
+    /// If the directory cannot be made.
     pub fn directory(&self) -> Result<PathBuf, String> {
         let number = self.number();
         let path = self.root.join(format!("{number}.links"));

@@ -12,7 +12,7 @@ use crate::exchange::Exchange;
 use crate::place::Place;
 use crate::roster::{Program, Roster};
 
-/// The part of the matrix that a run performs.
+/// The part of the matrix of languages that a run performs.
 pub struct Plan {
     /// The sizes of the messages of each exchange, in bytes.
     pub sizes: Vec<usize>,
@@ -24,7 +24,7 @@ pub struct Plan {
 
 /// A server, and the kind of exchange that it performs with the client of every language.
 pub struct Job<'a> {
-    /// The program whose server takes part.
+    /// The program whose server takes part in the exchanges of this job.
     pub server: &'a Program,
     /// The kind of exchange, one of [`KINDS`].
     pub kind: &'static str,
@@ -32,7 +32,7 @@ pub struct Job<'a> {
     pub transport: &'static str,
     /// The index of the server's program in the roster.
     index: usize,
-    /// The index of the job in the plan.
+    /// The index of the job in the plan of the run.
     number: usize,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Outcome {
 }
 
 impl Plan {
-    /// Returns the plan of the whole matrix.
+    /// Returns the plan of a run that performs the whole matrix.
     pub fn whole() -> Self {
         let sizes = [0, 1, 47, 48, 4095, 4096, 65_535, 65_536, 1 << 20, 8 << 20].to_vec();
         Self { sizes, kinds: KINDS.to_vec(), is_short: false }
@@ -148,14 +148,14 @@ impl Plan {
         outcomes.collect()
     }
 
-    /// Whether the short plan leaves out a client of a job. It runs one chain and one set of errors
-    /// for each pair, over a transport that depends on the pair.
+    /// Whether the short plan leaves out a client of a job. The short plan runs one chain and one
+    /// set of errors for each pair, over a transport that depends on the pair.
     fn leaves_out(&self, job: &Job<'_>, client: usize) -> bool {
         let transport = TRANSPORTS[(job.index + client) % TRANSPORTS.len()];
         self.is_short && matches!(job.kind, "errors" | "chain") && transport != job.transport
     }
 
-    /// The ends of the link that a job kills in its chains, one chain for each.
+    /// The ends of a link that a job kills, each in a chain of its own.
     fn victims(&self, job: &Job<'_>, client: usize) -> &'static [Victim] {
         match (self.is_short, (job.index + client) / TRANSPORTS.len() % 2) {
             (false, _) => &[Victim::Server, Victim::Client],
@@ -179,5 +179,5 @@ pub fn feature_of(kind: &str) -> &str {
 pub const KINDS: [&str; 5] = ["channel", "session", "link", "chain", "errors"];
 /// The transports between the server and the client of a pair.
 pub const TRANSPORTS: [&str; 3] = ["shared", "unix", "tcp"];
-/// Number of jobs that run at the same time.
+/// Number of jobs of the plan that run at the same time.
 const AT_ONCE: usize = 2;

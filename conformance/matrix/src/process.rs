@@ -34,7 +34,7 @@ impl Process {
     /// Starts the program of one language with the given command line.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// If the program cannot be started.
     pub fn start(program: &Program, arguments: &[&str]) -> Result<Self, String> {
         let what = format!("{} {}", program.language, arguments.join(" "));
         let mut command = program.command();
@@ -61,8 +61,8 @@ impl Process {
     /// was killed.
     ///
     /// # Errors
-    /// If the program says that it failed, ends with another code, or says nothing in time. In the
-    /// last case it is killed.
+    /// If the program says that it failed, ends with another code, or says nothing in time. A
+    /// program that says nothing in time is killed.
     pub fn line(&mut self) -> Result<Option<String>, String> {
         match self.events.recv_timeout(LIMIT) {
             Ok(Event::Line(line)) if line.starts_with("failed") => {
@@ -73,7 +73,7 @@ impl Process {
                 Ok(None)
             }
             Ok(Event::Ended(status)) => Err(format!("{} ended: {status}", self.what)),
-            // The end of the program was received by an earlier call.
+            // An earlier call has already received the end of the program.
             Err(RecvTimeoutError::Disconnected) => Ok(None),
             Err(RecvTimeoutError::Timeout) => {
                 self.kill();

@@ -57,7 +57,7 @@ impl Program {
 
 /// The programs that take part in a run, in the order of the command line.
 pub struct Roster {
-    /// The programs, one for each language.
+    /// The programs of the matrix, one for each language.
     pub programs: Vec<Program>,
 }
 
@@ -65,7 +65,8 @@ impl Roster {
     /// Reads `--program LANGUAGE WORD…` for each language, and asks each program for its features.
     ///
     /// # Errors
-    /// If there is no program, one does not start, or one lacks what it should have.
+    /// If there is no program, a program does not start, or a program lacks a feature that it
+    /// should have.
     pub fn parse(words: &[String]) -> Result<Self, String> {
         let programs = words.split(|word| word == "--program").skip(1).map(|words| match words {
             [language, words @ ..] if !words.is_empty() => {

@@ -214,8 +214,8 @@ fn await_stop(process: u32) -> Result<()> {
     }
 }
 
-/// Checks by the server's report that it received every byte of every request, in order, and
-/// nothing else.
+/// Checks, in the server's report, that the server received every byte of every request, in order,
+/// and nothing else.
 fn content(ended: &Ended, plan: &Plan) -> Result<()> {
     let report = ended.report.as_ref().with_context(|| format!("no report: {ended:?}"))?;
     let is_right = ended.code == Some(0) && report.failed == 0 && report.uploads_cut == 0;

@@ -16,7 +16,7 @@ use volo::client::MkClient;
 use volo_thrift::context::{ClientContext, ServerContext};
 use volo_thrift::{ClientError, EntryMessage, ServerError};
 
-/// The name of the service's one method.
+/// The name of the only method of the thrift service Echo.
 const METHOD: &str = "echo";
 
 /// A struct with one field of bytes, whose number is `FIELD`: the arguments or the result of
@@ -24,10 +24,10 @@ const METHOD: &str = "echo";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Payload<const FIELD: i16>(pub Bytes);
 
-/// The arguments of `echo`.
+/// The arguments of the thrift method `echo`.
 pub type Request = Payload<1>;
 
-/// The result of `echo`; thrift numbers a method's success 0.
+/// The result of the thrift method `echo`. Thrift gives the success of a method the field number 0.
 pub type Reply = Payload<0>;
 
 const STRUCT: TStructIdentifier = TStructIdentifier { name: "Echo" };
@@ -90,7 +90,7 @@ impl<const FIELD: i16> EntryMessage for Payload<FIELD> {
     }
 }
 
-/// The server's side of `echo`: the reply is the request.
+/// The server's implementation of the thrift method `echo`: the reply is the request.
 #[derive(Clone, Copy, Debug)]
 pub struct Echo;
 

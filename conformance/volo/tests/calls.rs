@@ -193,7 +193,8 @@ fn connector_leaves_a_session_that_takes_no_more_streams() {
         let unused = Address::from(SocketAddr::from_pathname("unused").unwrap());
         let mut connections = Vec::new();
         // If a session has as many streams as its peer allows, opening the next stream waits. So
-        // the connection below is made at the latest when the server's task has ended.
+        // the connection that the test makes after this loop is made at the latest when the
+        // server's task has ended.
         let _opened = loop {
             tokio::select! {
                 opened = &mut serving => break opened.unwrap(),

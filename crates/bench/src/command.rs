@@ -35,7 +35,8 @@ pub fn run_child(arguments: &ChildArguments) -> Result<ExitCode> {
 /// the results.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     arguments.check()?;
-    // counts the usable CPUs before a thread is pinned, because a pinned thread sees only one
+    // The usable CPUs are counted before a thread is pinned to one CPU, because a pinned thread
+    // sees only that CPU.
     plan::default_pairs();
     let choice = if arguments.targets { Some(Choice::Targets) } else { arguments.scenario };
     let report_directory = report_directory(arguments, choice);

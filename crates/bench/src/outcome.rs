@@ -50,8 +50,8 @@ impl Metric {
         }
     }
 
-    /// The metric by which the report compares transports in `cell`. It is not the latency if
-    /// several calls are in flight: a call then mostly waits for the others.
+    /// The metric by which the report compares transports in the measurement `cell`. It is not the
+    /// latency if several calls are in flight, because a call then mostly waits for the others.
     pub const fn headline(cell: Cell) -> Self {
         match cell.scenario {
             Scenario::Grpc | Scenario::Http if cell.streams == 1 => Self::P50,
@@ -69,7 +69,8 @@ impl Metric {
 }
 
 impl Outcome {
-    /// Makes an outcome of `cell` without any rounds; the run adds its rounds.
+    /// Makes an outcome without rounds for `cell`, a combination of parameters; the run adds each
+    /// round that it has measured.
     pub const fn new(cell: Cell) -> Self {
         Self { cell, rounds: Vec::new(), failures: Vec::new() }
     }
@@ -120,7 +121,8 @@ impl Outcome {
     }
 }
 
-/// Finds the outcome of `cell` among `outcomes`; `None` if `cell` was not measured.
+/// Finds the outcome of `cell`, a combination of parameters, among `outcomes`; `None` if `cell` was
+/// not measured.
 pub fn find(outcomes: &[Outcome], cell: Cell) -> Option<&Outcome> {
     outcomes.iter().find(|outcome| outcome.cell == cell)
 }
@@ -132,6 +134,6 @@ pub fn percentile(round: &Round, cell: Cell, quantile: f64) -> Option<u64> {
     (round.latency.len() >= samples_min).then(|| round.latency.value_at_quantile(quantile))
 }
 
-/// Minimum number of latency samples in `rate` for a 99th percentile: ten samples then lie above
-/// it.
+/// Minimum number of latency samples in `rate` for a 99th percentile: with so many samples, ten lie
+/// above the percentile.
 const TAIL_SAMPLES_MIN: u64 = 1000;

@@ -69,7 +69,7 @@ impl Plan {
         self.steps.iter().map(|step| u64::from(step.rounds_max.min(self.rounds))).sum()
     }
 
-    /// Whether the plan measures a scenario of frameworks.
+    /// Whether the plan measures a scenario of gRPC or HTTP.
     pub fn has_frameworks(&self) -> bool {
         self.steps.iter().any(|step| step.cell.scenario.is_of_frameworks())
     }
@@ -202,8 +202,8 @@ impl Plan {
         }
     }
 
-    /// Adds `throughput` for each size, and the round trips of the baseline, with which the report
-    /// compares.
+    /// Adds `throughput` for each size, and also the round trips over `baseline-spin` (plain shared
+    /// memory), with which the report compares the results.
     fn add_throughput(&mut self, arguments: &Arguments, time: Duration) {
         let sizes = or(&arguments.size, &[TINY, PAGE, BLOCK, LARGE]);
         self.add_all(Scenario::Throughput, &sizes, &[], arguments, time);
@@ -214,8 +214,8 @@ impl Plan {
         }
     }
 
-    /// Adds the calls of a framework for each size and each number in flight, and its stream, which
-    /// is one call.
+    /// Adds the measurements of a framework, gRPC or HTTP: `unary` for each size and each number of
+    /// calls in flight, and `stream`, in which a single call carries all messages.
     fn add_framework(&mut self, unary: Scenario, stream: Scenario, arguments: &Arguments) {
         let time = arguments.duration.unwrap_or(ms(200));
         let sizes = or(&arguments.size, &[TINY, PAGE, BLOCK, LARGE]);
@@ -223,8 +223,8 @@ impl Plan {
         self.add_all(stream, &sizes, &[], arguments, time);
     }
 
-    /// Adds `ping`, `throughput` and `duplex` over links, and over the transports with which links
-    /// are compared.
+    /// Adds `ping`, `throughput` and `duplex` over links, and over the channels and sockets with
+    /// which links are compared.
     fn add_links(&mut self, arguments: &Arguments, duration: Duration) {
         use TransportName as T;
         let waits = or(&arguments.wait, &[WaitName::Spin, WaitName::Park]);
@@ -244,9 +244,9 @@ impl Plan {
         }
     }
 
-    /// Adds the variants of `cell` that its scenario asks for. In `rate`, there is one for each
-    /// rate, in `connect` one for each number of messages. In `oversubscribe` and `parallel`,
-    /// pairs, streams and busy threads come from the arguments.
+    /// Adds the variants of `cell` (a combination of parameters) that its scenario asks for. In
+    /// `rate`, there is one for each rate, in `connect` one for each number of messages. In
+    /// `oversubscribe` and `parallel`, pairs, streams and busy threads come from the arguments.
     fn add_variants(&mut self, cell: Cell, arguments: &Arguments, duration: Duration) {
         match cell.scenario {
             Scenario::Ping if cell.transport == TransportName::BASELINE_EVENTFD => {
@@ -360,7 +360,8 @@ pub const EVENTFD_SIZE: usize = 8;
 /// The number of channels that `idle` opens: one idle receiver is observed in each process.
 pub const IDLE_CHANNELS: usize = 2;
 
-/// Numbers of calls in flight of `grpc` and `http`, and of their targets.
+/// Numbers of calls in flight with which `grpc` and `http` are measured by default and for their
+/// targets.
 pub const IN_FLIGHT: [usize; 2] = [1, 64];
 
 /// Message sizes of `parallel`, from one cache line to more than most caches hold.
@@ -368,7 +369,8 @@ const PARALLEL_SIZES: [usize; 6] = [TINY, 1 << 10, PAGE, BLOCK, LARGE, 4 << 20];
 
 const WAITS: [WaitName; 3] = [WaitName::Spin, WaitName::Adaptive, WaitName::Park];
 const OTHERS: [TransportName; 3] = [TransportName::UDS, TransportName::TCP, TransportName::PIPE];
-/// The transports that `connect` measures by default in addition to those of the other scenarios.
+/// Transports that only `connect` measures by default: their connections begin on the socket and
+/// move to shared memory.
 const MOVING: [TransportName; 1] = [TransportName::SHM_MOVE];
 const BASELINES: [TransportName; 2] =
     [TransportName::BASELINE_SPIN, TransportName::BASELINE_EVENTFD];

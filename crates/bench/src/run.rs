@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs a plan round by round; each cell is measured once in a round.
+//! Runs a plan round by round; each cell (combination of parameters) is measured once in a round.
 //!
 //! ```text
 //! round 1   shm  uds  tcp  baseline …      not   shm shm shm, uds uds uds:
@@ -63,7 +63,8 @@ impl Program {
         Ok(outcomes)
     }
 
-    /// Runs the child process: serves the parent until stdin ends, on CPU `cpu` if one is given.
+    /// Runs the child process: serves the requests of the parent process until stdin ends, on CPU
+    /// `cpu` if one is given.
     pub fn serve(&self, cpu: Option<usize>) -> Result<()> {
         let control = Control::from_stdin(self.name);
         let served = self.serve_cells(cpu, &control);
@@ -93,8 +94,8 @@ impl Program {
         }
     }
 
-    /// Finds the runner that measures `cell` on the transport with the name `transport`. Returns
-    /// the runner, and `cell` with that transport.
+    /// Finds the functions that measure `cell` (a combination of parameters) on the transport with
+    /// the name `transport`. Returns the functions as a `Runner`, and `cell` with that transport.
     fn runner(&self, transport: &str, cell: Cell) -> Result<(Runner, Cell)> {
         let row = self.transports.find(transport).context("an unknown transport")?;
         let cell = Cell { transport: row.name, ..cell };
@@ -150,8 +151,8 @@ impl Run {
         Ok(())
     }
 
-    /// Measures `cell` once, in a thread of its own: the thread's pinning ends with it, and a
-    /// runtime made there has one thread for each usable CPU.
+    /// Measures `cell` (a combination of parameters) once, in a thread of its own: the thread's
+    /// pinning ends with it, and a runtime made there has one thread for each usable CPU.
     ///
     /// Returns `None` if `cell` needs one CPU for both processes and this run is not pinned.
     fn measure(&mut self, cell: Cell, duration: Duration) -> Result<Option<Round>> {

@@ -29,19 +29,22 @@ pub struct Row {
     pub help: &'static str,
     /// The scenarios that run on the transport's channels and streams.
     pub scenarios: &'static [Scenario],
-    /// The runner for the transport's blocking channels; `None` if it has none.
+    /// The functions that measure on the transport's blocking channels; `None` if the transport has
+    /// no channels.
     pub channels: Option<Runner>,
-    /// The runner of `parallel` for the transport's asynchronous streams; `None` if it has none.
+    /// The functions that measure `parallel` on the transport's asynchronous streams; `None` if the
+    /// transport has no streams.
     pub streams: Option<Runner>,
-    /// The runner of `grpc` and `http` for the transport's byte streams; `None` if it has none, or
-    /// this build has no frameworks.
+    /// The functions that measure `grpc` and `http` on the transport's byte streams; `None` if it
+    /// has none, or if this build has no frameworks.
     pub frameworks: Option<Runner>,
     /// Maximum message size of `duplex` in bytes. The kernel buffers do not hold a longer message,
     /// so both ends would block on sending.
     pub duplex_size_max: u64,
 }
 
-/// A table of transports, from which a program finds the runner that measures a cell.
+/// A table of transports, in which a program finds the functions that measure one combination of
+/// scenario, transport and size.
 #[derive(Clone, Copy)]
 pub struct Transports(pub &'static [Row]);
 
@@ -68,8 +71,8 @@ impl Transports {
         self.0.iter().find(is_it)
     }
 
-    /// The runner that measures `cell`; `None` if the transport does not offer its scenario, size
-    /// or placement of processes.
+    /// The functions (`Runner`) that measure `cell`, a combination of parameters; `None` if the
+    /// transport does not offer its scenario, size or placement of processes.
     pub fn runner(self, cell: Cell) -> Option<Runner> {
         let row = self.find(cell.transport.name())?;
         let is_of_frameworks = cell.scenario.is_of_frameworks();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pointers that C programs pass: texts, bytes, and places for results.
+//! Pointers that C programs pass to the library: texts, bytes, and places for results.
 //!
 //! ```text
 //!   const char *   Text      a C string in UTF-8
@@ -8,8 +8,8 @@
 //!   T *            Out<T>    a place for one result; null is refused
 //! ```
 //!
-//! Only C makes these values, so what the header demands of a caller holds for each pointer that is
-//! not null: it is valid for the call and for the length passed with it.
+//! Only C programs make values of these types. So each pointer that is not null is as the header
+//! demands: valid for the call and for the length passed with it.
 
 use crate::failure::{BUFFER_TOO_SHORT, Failure};
 use partywall_layout::seeded_fault;
@@ -22,12 +22,12 @@ use std::{ptr, slice};
 pub(crate) struct Text(*const c_char);
 
 impl Text {
-    /// Whether C passed a null pointer.
+    /// Whether the C program passed a null pointer.
     pub(crate) fn is_null(self) -> bool {
         self.0.is_null()
     }
 
-    /// Returns the text; `name` is that of the argument.
+    /// Returns the text. `name` is the argument's name, for the text of an error.
     ///
     /// # Errors
     /// Fails if the pointer is null or the text is not UTF-8.
@@ -47,10 +47,10 @@ impl Text {
 pub(crate) struct Bytes(*const c_void);
 
 impl Bytes {
-    /// Returns the `len` bytes; `name` is that of the argument.
+    /// Returns the `len` bytes. `name` is the argument's name, for the text of an error.
     ///
     /// # Errors
-    /// Fails if the pointer is null although there are bytes, or no memory can be so long.
+    /// Fails if the pointer is null although `len` is not 0, or if `len` exceeds `isize::MAX`.
     #[inline]
     pub(crate) fn get<'a>(self, len: usize, name: &'static str) -> Result<&'a [u8], Failure> {
         if len == 0 {
@@ -65,13 +65,14 @@ impl Bytes {
     }
 }
 
-/// Memory of the caller for a copy of bytes.
+/// Memory of a C program, into which a call copies bytes.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub(crate) struct Buffer(*mut c_void);
 
 impl Buffer {
-    /// Checks the buffer before anything is received; `name` is that of the argument.
+    /// Checks the buffer's pointer and capacity before a message is received into it. `name` is the
+    /// argument's name, for the text of an error.
     ///
     /// # Errors
     /// Fails if the pointer is null although the capacity is not 0.
@@ -83,22 +84,24 @@ impl Buffer {
         check_len(capacity, name)
     }
 
-    /// Copies `bytes` into the buffer, which [`check`](Self::check) has accepted with a capacity of
-    /// at least their number.
+    /// Copies `bytes` into the buffer. [`check`](Self::check) has accepted the buffer before, and
+    /// its capacity is at least the number of the bytes.
     #[inline]
     pub(crate) fn write(self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
-        // SAFETY: the header demands `capacity` writable bytes, apart from memory of the library.
+        // SAFETY: the header demands `capacity` writable bytes, which do not overlap memory of the
+        // library.
         unsafe { self.0.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
-    /// Copies a text, without a zero byte at its end, and writes its length to `len`.
+    /// Copies a text into the buffer, without a zero byte at its end, and writes its length to
+    /// `len`.
     ///
     /// # Errors
-    /// Fails if a pointer is null or the capacity too small. The length is then written all the
-    /// same, where it can be.
+    /// Fails if a pointer is null or the capacity too small. The length is written also then,
+    /// unless the pointer `len` is null.
     pub(crate) fn write_text(
         self,
         text: &str,
@@ -116,7 +119,7 @@ impl Buffer {
     }
 }
 
-/// A place for one result.
+/// The address at which a C program wants one result of a call.
 #[repr(transparent)]
 pub(crate) struct Out<T>(*mut T);
 
@@ -129,16 +132,17 @@ impl<T> Clone for Out<T> {
 impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
-    /// The place that a caller passes who wants no result.
+    /// The null pointer, which a C program passes if it does not want the result.
     pub(crate) const NULL: Self = Self(ptr::null_mut());
 
-    /// A place of Rust, for tests.
+    /// The address of a Rust variable as the place for a result; for tests.
     #[cfg(test)]
     pub(crate) fn of(place: &mut T) -> Self {
         Self(place)
     }
 
-    /// Fails if the pointer is null; `name` is that of the argument.
+    /// Returns the place, or fails if its pointer is null. `name` is the argument's name, for the
+    /// text of the error.
     #[inline]
     pub(crate) fn require(self, name: &'static str) -> Result<Self, Failure> {
         if self.0.is_null() && !seeded_fault("no_null_check") {
@@ -153,15 +157,16 @@ impl<T> Out<T> {
         if self.0.is_null() {
             return;
         }
-        // SAFETY: the header demands a writable place, perhaps without a value.
+        // SAFETY: the header demands a writable place, which may be uninitialised.
         unsafe { self.0.write(value) };
     }
 
-    /// Writes the first `size` bytes of a structure, of which the caller may have another version.
-    /// Bytes that this version has not are 0. `T` has no padding.
+    /// Writes the first `size` bytes of a structure, where `size` is the structure's size in the
+    /// version of the header that the caller was compiled with. Bytes of `size` beyond the end of
+    /// `T` become 0. `T` has no padding.
     ///
     /// # Errors
-    /// Fails if no memory can be so long: the caller has passed a number that is no size.
+    /// Fails if `size` exceeds `isize::MAX`, so that it cannot be the size of a structure.
     pub(crate) fn write_prefix(self, value: &T, size: usize) -> Result<(), Failure>
     where
         T: Copy,
@@ -170,23 +175,25 @@ impl<T> Out<T> {
         let (place, known) = (self.0.cast::<u8>(), size.min(size_of::<T>()));
         // SAFETY: the header demands `size` writable bytes, and the value has `known` bytes.
         unsafe { place.copy_from_nonoverlapping(ptr::from_ref(value).cast(), known) };
-        // SAFETY: `known` is at most `size`.
+        // SAFETY: `known` is at most `size`, so the pointer stays within the caller's `size` bytes.
         let rest = unsafe { place.add(known) };
-        // SAFETY: the place of the caller has as many bytes left.
+        // SAFETY: `size - known` of the caller's `size` bytes follow the copied ones.
         unsafe { rest.write_bytes(0, size - known) };
         Ok(())
     }
 
-    /// Writes the result at `index` of an array, which the caller has checked.
+    /// Writes the result at `index` of an array. The caller has checked that the pointer to the
+    /// array is not null.
     pub(crate) fn write_at(self, index: usize, value: T) {
-        // SAFETY: the header demands an array of the length that limits `index`.
+        // SAFETY: the header demands an array with as many elements as the capacity, which limits
+        // `index`.
         let place = unsafe { self.0.add(index) };
-        // SAFETY: the place is one of that array.
+        // SAFETY: the place is an element of the caller's array.
         unsafe { place.write(value) };
     }
 }
 
-/// Fails if no memory can be so long.
+/// Fails if `len` exceeds `isize::MAX`, the most bytes that an object in memory can have.
 #[inline]
 pub(crate) fn check_len(len: usize, name: &'static str) -> Result<(), Failure> {
     if isize::try_from(len).is_err() {

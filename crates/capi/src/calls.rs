@@ -21,7 +21,7 @@ use partywall_extras::calls::{CODES_RESERVED, CallError};
 use std::ffi::c_void;
 use std::time::Instant;
 
-/// The kind of handle that a C program has for clients of calls; see [`Object`].
+/// Marks the type of handles to clients of calls. [`Object`] says what such a handle stands for.
 pub(crate) struct CallsClientObject;
 
 static CLIENTS: Table<CallsClientObject> = Table::new();
@@ -29,7 +29,7 @@ static CLIENTS: Table<CallsClientObject> = Table::new();
 impl Object for CallsClientObject {
     type First = ();
     type Second = ();
-    /// Calls share the client.
+    /// The client, which all threads use at the same time; each call copies the reference to it.
     type Shared = Client;
     const KIND: u8 = 21;
     const NAME: &'static str = "partywall_calls_client";
@@ -39,7 +39,8 @@ impl Object for CallsClientObject {
     }
 }
 
-/// The kind of handle that a C program has for calls that were sent; see [`Object`].
+/// Marks the type of handles to calls that were sent. [`Object`] says what such a handle stands
+/// for.
 pub(crate) struct CallObject;
 
 static CALLS: Table<CallObject> = Table::new();
@@ -56,7 +57,7 @@ impl Object for CallObject {
     }
 }
 
-/// The kind of handle that a C program has for servers of calls; see [`Object`].
+/// Marks the type of handles to servers of calls. [`Object`] says what such a handle stands for.
 pub(crate) struct CallsServerObject;
 
 static SERVERS: Table<CallsServerObject> = Table::new();
@@ -64,7 +65,7 @@ static SERVERS: Table<CallsServerObject> = Table::new();
 impl Object for CallsServerObject {
     type First = ();
     type Second = ();
-    /// Calls share the server.
+    /// The server, which all threads use at the same time; each call copies the reference to it.
     type Shared = Server;
     const KIND: u8 = 23;
     const NAME: &'static str = "partywall_calls_server";
@@ -74,8 +75,8 @@ impl Object for CallsServerObject {
     }
 }
 
-/// The kind of handle that a C program has for requests, which its server
-/// answers; see [`Object`].
+/// Marks the type of handles to requests, which its server answers. [`Object`] says what such a
+/// handle stands for.
 pub(crate) struct RequestObject;
 
 static REQUESTS: Table<RequestObject> = Table::new();
@@ -92,7 +93,7 @@ impl Object for RequestObject {
     }
 }
 
-/// Gives the answer of a call, or the detail with which its handler failed, to the caller.
+/// Writes the answer of a call to `place`; if the call's handler failed, the detail of the failure.
 fn give(
     answered: Result<Message, CallError>,
     place: Out<Handle<MessageObject>>,
@@ -110,14 +111,14 @@ fn give(
     Ok(())
 }
 
-/// Takes a request out of its handle, to settle it.
+/// Takes a request out of its handle, so that it can be answered or failed.
 fn taken(request: Handle<RequestObject>) -> Result<Request, Failure> {
     let (request, _) = request.remove()?;
     request.ok_or_else(|| Failure::handle(RequestObject::NAME))
 }
 
 export! {
-    /// Makes a client from a stream, whose handle is then freed.
+    /// Makes a client of calls from a stream, and frees the handle of the stream.
     fn partywall_calls_client_new(
         stream: Handle<StreamObject>, config: Handle<ConfigObject>,
         client: Out<Handle<CallsClientObject>>, error: Errors,
@@ -128,7 +129,8 @@ export! {
         Ok(())
     }
 
-    /// Frees the handle of a client. Its calls go on. A null pointer is allowed.
+    /// Frees the handle of a client of calls. Calls that it has sent go on. A null pointer is
+    /// allowed.
     fn partywall_calls_client_free(client: Handle<CallsClientObject>) {
         if !client.is_null() {
             client.remove()?;
@@ -146,7 +148,7 @@ export! {
         give(client.shared()?.call(payload, deadline), place)
     }
 
-    /// Makes a call without an answer.
+    /// Sends a call to which the server sends no answer.
     fn partywall_calls_client_call_one_way(
         client: Handle<CallsClientObject>, data: Bytes, len: usize, timeout_ns: i64, error: Errors,
     ) reports error {
@@ -154,7 +156,7 @@ export! {
         Ok(client.shared()?.call_one_way(payload, Timeout::new(timeout_ns).deadline())?)
     }
 
-    /// Sends a call, whose answer is waited for later.
+    /// Sends a call, and returns an object with which the program waits for the answer later.
     fn partywall_calls_client_begin(
         client: Handle<CallsClientObject>, data: Bytes, len: usize, call: Out<Handle<CallObject>>,
         timeout_ns: i64, error: Errors,
@@ -178,7 +180,8 @@ export! {
         give(call.wait(Timeout::new(timeout_ns).deadline()), place)
     }
 
-    /// Frees a call, and cancels it if it has no answer yet. A null pointer is allowed.
+    /// Frees the handle of a call, and cancels the call if it has no answer yet. A null pointer is
+    /// allowed.
     fn partywall_call_free(call: Handle<CallObject>) {
         if !call.is_null() {
             call.remove()?;
@@ -186,7 +189,7 @@ export! {
         Ok(())
     }
 
-    /// Makes a server from a stream, whose handle is then freed.
+    /// Makes a server of calls from a stream, and frees the handle of the stream.
     fn partywall_calls_server_new(
         stream: Handle<StreamObject>, config: Handle<ConfigObject>,
         server: Out<Handle<CallsServerObject>>, error: Errors,
@@ -197,7 +200,8 @@ export! {
         Ok(())
     }
 
-    /// Frees the handle of a server. Its requests can still be answered. A null pointer is allowed.
+    /// Frees the handle of a server of calls. Requests that it has received can still be answered.
+    /// A null pointer is allowed.
     fn partywall_calls_server_free(server: Handle<CallsServerObject>) {
         if !server.is_null() {
             server.remove()?;
@@ -205,7 +209,7 @@ export! {
         Ok(())
     }
 
-    /// Returns the next call to be answered.
+    /// Waits for the next call of the client, and returns its request.
     fn partywall_calls_server_recv(
         server: Handle<CallsServerObject>, request: Out<Handle<RequestObject>>, timeout_ns: i64,
         error: Errors,
@@ -223,7 +227,8 @@ export! {
         Ok(())
     }
 
-    /// Writes where the payload of a request lies. It stays there until the request is freed.
+    /// Writes the address and the length of the payload of a request. The payload stays valid until
+    /// the request is freed.
     fn partywall_request_data(
         request: Handle<RequestObject>, data: Out<*const c_void>, len: Out<usize>,
     ) {
@@ -234,7 +239,7 @@ export! {
         Ok(())
     }
 
-    /// Writes how many nanoseconds are left until the client's deadline.
+    /// Writes how many nanoseconds are left until the client's deadline for a call.
     fn partywall_request_time_left(request: Handle<RequestObject>, timeout_ns: Out<i64>) {
         let place = timeout_ns.require("timeout_ns")?;
         place.write(request.first()?.deadline().map_or(-1, |deadline| {
@@ -244,21 +249,21 @@ export! {
         Ok(())
     }
 
-    /// Writes 1 if the client expects no answer, else 0.
+    /// Writes 1 if the client expects no answer to the call, else 0.
     fn partywall_request_is_one_way(request: Handle<RequestObject>, is_one_way: Out<i32>) {
         let place = is_one_way.require("is_one_way")?;
         place.write(i32::from(request.first()?.is_one_way()));
         Ok(())
     }
 
-    /// Writes 1 if nobody waits for the answer any more, else 0.
+    /// Writes 1 if the client no longer waits for the answer, else 0.
     fn partywall_request_is_cancelled(request: Handle<RequestObject>, is_cancelled: Out<i32>) {
         let place = is_cancelled.require("is_cancelled")?;
         place.write(i32::from(request.first()?.is_cancelled()));
         Ok(())
     }
 
-    /// Sends the answer to a request, and frees it.
+    /// Sends the answer to a request, and frees the request.
     fn partywall_request_answer(
         request: Handle<RequestObject>, data: Bytes, len: usize, timeout_ns: i64, error: Errors,
     ) reports error {
@@ -267,7 +272,7 @@ export! {
         Ok(request.answer(answer, Timeout::new(timeout_ns).deadline())?)
     }
 
-    /// Fails a request with a code and a detail, and frees it.
+    /// Fails the call of a request with a code and a detail, and frees the request.
     fn partywall_request_fail(
         request: Handle<RequestObject>, code: u32, data: Bytes, len: usize, timeout_ns: i64,
         error: Errors,
@@ -280,7 +285,8 @@ export! {
         Ok(request.fail(code, detail, Timeout::new(timeout_ns).deadline())?)
     }
 
-    /// Frees a request. Unless it is one-way, its call fails. A null pointer is allowed.
+    /// Frees a request. Its call then fails at the client, unless it is one-way. A null pointer is
+    /// allowed.
     fn partywall_request_free(request: Handle<RequestObject>) {
         if !request.is_null() {
             request.remove()?;

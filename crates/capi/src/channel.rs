@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Channels: connecting, sending and receiving. One thread at a time may send, and another receive.
+//! Channels: connecting, sending and receiving. One thread may send while another receives.
 //!
 //! ```text
 //!   handle ─┬─ first: Sending ──── Plain ─ add to a loop ─▶ InLoop ─ close_write ─▶ Closed
@@ -25,7 +25,7 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Instant;
 
-/// The kind of handle that a C program has for channels; see [`Object`].
+/// Marks the type of handles to channels. [`Object`] says what such a handle stands for.
 pub(crate) struct ChannelObject;
 
 static CHANNELS: Table<ChannelObject> = Table::new();
@@ -42,11 +42,12 @@ impl Object for ChannelObject {
     }
 }
 
-/// What any thread may use while others send and receive.
+/// The part of a channel's handle that any thread may use while other threads send and receive.
 #[derive(Clone)]
 pub(crate) struct Shared {
     info: ChannelInfo,
-    /// `None` if the channel began on a socket.
+    /// The object with which a thread waits for messages and another thread ends that wait; `None`
+    /// if the channel began on a socket.
     parker: Option<ReceiverParker>,
 }
 
@@ -60,7 +61,7 @@ pub(crate) fn insert(channel: Channel) -> Result<Handle<ChannelObject>, Failure>
     Handle::insert_with(Sending::Plain(sender), receiving, shared)
 }
 
-/// Adds both directions of a channel to a loop, where they report `tag`.
+/// Adds both directions of a channel to an event loop. Events of either carry the number `tag`.
 pub(crate) fn watch(
     channel: Handle<ChannelObject>,
     events: &Loop,
@@ -72,7 +73,8 @@ pub(crate) fn watch(
     {
         return Err(Failure::argument("the channel is in a loop already, or was closed"));
     }
-    // Only a receiver has a descriptor from the beginning, so only adding it can fail.
+    // The receiver is added first: it has a descriptor from the beginning, so adding it can fail.
+    // Adding a sender cannot fail.
     if let Incoming::Plain(receiver) = mem::replace(&mut receiving.incoming, Incoming::Closed) {
         let added = events.add_receiver(receiver, tag);
         let added = added.map_err(|error| Failure::system("the loop cannot watch", &error))?;
@@ -85,7 +87,8 @@ pub(crate) fn watch(
     Ok(())
 }
 
-/// Takes the sending direction out of a channel, whose own calls then find it ended.
+/// Takes the sending direction out of a channel. Sends through the channel's handle then fail as
+/// after the end of the direction.
 pub(crate) fn take_sender(channel: Handle<ChannelObject>) -> Result<partywall::Sender, Failure> {
     let mut sending = channel.first()?;
     match mem::replace(&mut *sending, Sending::Closed) {
@@ -97,7 +100,8 @@ pub(crate) fn take_sender(channel: Handle<ChannelObject>) -> Result<partywall::S
     }
 }
 
-/// Takes the receiving direction out of a channel, as [`take_sender`] takes the other.
+/// Takes the receiving direction out of a channel. Receives through the channel's handle then fail
+/// as after the end of the direction.
 pub(crate) fn take_receiver(
     channel: Handle<ChannelObject>,
 ) -> Result<partywall::Receiver, Failure> {
@@ -122,8 +126,9 @@ pub(crate) enum Sending {
 }
 
 impl Sending {
-    /// Sends a copy, if that takes no more than an attempt: it is apart from all else, because a
-    /// short message takes hardly longer than a function with many cases.
+    /// Sends a copy of `payload` if one attempt suffices, else returns `None`. The function is
+    /// apart from [`send`](Self::send) because a short message takes hardly longer than the call of
+    /// a function with many cases.
     #[inline(always)]
     fn send_soon(&mut self, payload: &[u8], timeout_ns: i64) -> Option<Result<(), Failure>> {
         let Self::Plain(sender) = self else { return None };
@@ -161,7 +166,8 @@ impl Sending {
         }
     }
 
-    /// Sends a reserved message. A reservation that is not used up is given back.
+    /// Sends a reserved message. On an error, returns the reservation with the error if its memory
+    /// was not used.
     fn commit(
         &mut self,
         reservation: OwnedReservation,
@@ -189,7 +195,7 @@ impl Sending {
         }
     }
 
-    /// Prepares for waiting for room, and returns the descriptor to wait for.
+    /// Arms the sender: prepares it for waiting for room, and returns the descriptor to wait for.
     fn arm(&mut self) -> Result<i32, Failure> {
         match self {
             Self::Plain(sender) => Ok(descriptor(sender.arm()?, sender)),
@@ -218,7 +224,9 @@ impl Sending {
     }
 }
 
-/// Sends a copy by a lane that does not favour the calling thread, or later.
+/// Sends a copy where `send_soon` cannot: the call has to lock the sending direction by an atomic
+/// exchange, because its lock does not favour the calling thread, or the call may have to wait for
+/// room.
 #[cold]
 #[inline(never)]
 fn send_slowly(
@@ -229,21 +237,23 @@ fn send_slowly(
     channel.with_first(|sending| sending.send(payload, Timeout::new(timeout_ns)))
 }
 
-/// Where the bytes of a view begin, and their number.
+/// The address and the length of the bytes of a view, a message that is read where it was received.
 type RawView = (*const c_void, usize);
 
 const fn raw(view: &[u8]) -> RawView {
     (view.as_ptr().cast(), view.len())
 }
 
-/// Receives a view by a lane that does not favour the calling thread, or in an unusual case.
+/// Receives a view where `view_soon` cannot: the call has to lock the receiving direction by an
+/// atomic exchange, because its lock does not favour the calling thread; a message was held back;
+/// or the call has a deadline.
 #[cold]
 #[inline(never)]
 fn view_slowly(channel: Handle<ChannelObject>, timeout_ns: i64) -> Result<RawView, Failure> {
     channel.with_second(|receiving| receiving.view_in_time(Timeout::new(timeout_ns)).map(raw))
 }
 
-/// Waits for room for a message, as far as the timeout allows, after an attempt that has failed.
+/// Waits for room for a message, at most until the timeout, after an attempt to send has failed.
 #[cold]
 fn send_later(
     sender: &mut partywall::Sender,
@@ -260,21 +270,21 @@ fn send_later(
     }
 }
 
-/// The text of the failure that no view is valid.
+/// The text of the error for a call that needs a view while no view is valid.
 const NO_VIEW: &str = "no view is valid: receive one first";
 
-/// The receiving direction of a channel, and the message that its last call has shown.
+/// The receiving direction of a channel, and the message that its last call has returned as a view.
 pub(crate) struct Receiving {
     incoming: Incoming,
     held: Held,
 }
 
-/// A message that a receiving direction owns.
+/// The message that a receiving direction keeps between two calls.
 enum Held {
     Nothing,
-    /// The message of the current view, if it was received as an owned message.
+    /// The message of the current view, received as an object of the direction.
     Viewed(Message),
-    /// A message that did not fit into the caller's buffer: the next call receives it.
+    /// A message that did not fit into the caller's buffer. The next call receives it again.
     Returned(Message),
 }
 
@@ -285,7 +295,8 @@ enum Incoming {
 }
 
 impl Receiving {
-    /// Receives a view, if nothing else has to be done: the usual case, apart from all others as in
+    /// Receives a view in the usual case: the channel is in no loop, holds back no message, and the
+    /// call has no deadline. Returns `None` in every other case, for the same reason as
     /// `Sending::send_soon`. The view is valid until the next call of this direction.
     #[inline(always)]
     fn view_soon(&mut self, timeout_ns: i64) -> Option<Result<RawView, Failure>> {
@@ -300,7 +311,7 @@ impl Receiving {
         Some(view.and_then(|view| view.map(raw).ok_or_else(|| Failure::state(FINISHED))))
     }
 
-    /// Receives a view, which is valid until the next call of this direction.
+    /// Receives a view, which is valid until the next call of the receiving direction.
     fn view_in_time(&mut self, timeout: Timeout) -> Result<&[u8], Failure> {
         if !matches!(self.held, Held::Nothing) && self.show_returned() {
             return self.view_held();
@@ -322,8 +333,9 @@ impl Receiving {
         view.ok_or_else(|| Failure::state(FINISHED))
     }
 
-    /// Shows the message that was returned, or drops the one that was shown. Returns whether there
-    /// is one to show.
+    /// If a message that did not fit into a caller's buffer is held back, makes it the message of
+    /// the current view and returns true. Otherwise drops the message of the current view and
+    /// returns false.
     #[cold]
     fn show_returned(&mut self) -> bool {
         self.held = match mem::replace(&mut self.held, Held::Nothing) {
@@ -341,7 +353,8 @@ impl Receiving {
         }
     }
 
-    /// Prepares for waiting for a message, and returns the descriptor to wait for.
+    /// Arms the receiver: prepares it for waiting for a message, and returns the descriptor to wait
+    /// for.
     fn arm(&mut self) -> Result<i32, Failure> {
         if matches!(self.held, Held::Returned(_)) {
             return Ok(NOTHING_TO_WAIT_FOR);
@@ -354,7 +367,8 @@ impl Receiving {
         }
     }
 
-    /// Prepares for a wait of the parker. Returns whether there may be a message already.
+    /// Arms the receiver for a wait without a descriptor, of `partywall_channel_wait_recv`. Returns
+    /// whether there may be a message already.
     fn arm_parker(&mut self) -> Result<Readiness, Failure> {
         if matches!(self.held, Held::Returned(_)) {
             return Ok(Readiness::Ready);
@@ -367,7 +381,7 @@ impl Receiving {
         }
     }
 
-    /// Makes the message of the current view an owned message.
+    /// Makes the message of the current view an object that the caller owns.
     #[inline]
     fn keep(&mut self) -> Result<Message, Failure> {
         if matches!(self.held, Held::Viewed(_))
@@ -391,7 +405,7 @@ impl Receiving {
         }
     }
 
-    /// Receives an owned message.
+    /// Receives a message as an object that the caller owns.
     fn recv(&mut self, timeout: Timeout) -> Result<Message, Failure> {
         if !matches!(self.held, Held::Nothing)
             && let Held::Returned(message) = mem::replace(&mut self.held, Held::Nothing)
@@ -416,7 +430,8 @@ impl Receiving {
     }
 }
 
-/// Returns the descriptor of a direction that was armed, or that there is nothing to wait for.
+/// Returns the descriptor of a direction that was armed, or [`NOTHING_TO_WAIT_FOR`] if the
+/// direction may already have a message or room.
 fn descriptor(readiness: Readiness, direction: &impl AsFd) -> i32 {
     match readiness {
         Readiness::WillNotify => direction.as_fd().as_raw_fd(),
@@ -424,7 +439,8 @@ fn descriptor(readiness: Readiness, direction: &impl AsFd) -> i32 {
     }
 }
 
-/// Returns the parker of a channel that has shared memory from the beginning.
+/// Returns the object with which a thread waits for messages without a descriptor. Only a channel
+/// that has shared memory from the beginning has such an object.
 fn parker(shared: &Shared) -> Result<&ReceiverParker, Failure> {
     shared.parker.as_ref().ok_or_else(|| {
         Failure::argument(
@@ -478,7 +494,7 @@ export! {
         reservation::give(reserved, data, place)
     }
 
-    /// Sends the message in `reservation`.
+    /// Sends the message that a C program has written into `reservation`.
     fn partywall_channel_commit(
         channel: Handle<ChannelObject>, reservation: Handle<ReservationObject>, timeout_ns: i64,
         error: Errors,
@@ -488,14 +504,15 @@ export! {
         })
     }
 
-    /// Waits until the kernel has accepted the bytes of all sent messages.
+    /// Waits until the kernel has accepted the bytes of all messages sent on the channel.
     fn partywall_channel_flush(
         channel: Handle<ChannelObject>, timeout_ns: i64, error: Errors,
     ) reports error {
         channel.first()?.flush(Timeout::new(timeout_ns))
     }
 
-    /// Prepares for waiting for room, and writes the descriptor to wait for.
+    /// Prepares a channel for waiting for room, and writes the descriptor that becomes readable
+    /// when there may be room.
     fn partywall_channel_arm_send(channel: Handle<ChannelObject>, fd: Out<i32>, error: Errors)
     reports error {
         let fd = fd.require("fd")?;
@@ -503,7 +520,8 @@ export! {
         Ok(())
     }
 
-    /// Prepares for waiting for a message, and writes the descriptor to wait for.
+    /// Prepares a channel for waiting for a message, and writes the descriptor that becomes
+    /// readable when there may be one.
     fn partywall_channel_arm_recv(channel: Handle<ChannelObject>, fd: Out<i32>, error: Errors)
     reports error {
         let fd = fd.require("fd")?;
@@ -511,19 +529,20 @@ export! {
         Ok(())
     }
 
-    /// Waits until there may be a message, or until another thread wakes this one.
+    /// Waits until there may be a message, or until another thread calls `partywall_channel_wake`.
     fn partywall_channel_wait_recv(
         channel: Handle<ChannelObject>, timeout_ns: i64, error: Errors,
     ) reports error {
         let shared = channel.shared()?;
         let parker = parker(&shared)?;
-        // The direction is locked only while it is armed: other calls may ask for its counters.
+        // The receiving direction is locked only while it is armed, not during the wait: meanwhile
+        // other calls may read its counters.
         if channel.second()?.arm_parker()? == Readiness::Ready {
             return Ok(());
         }
         let deadline = Timeout::new(timeout_ns).deadline();
         parker.park(deadline)?;
-        // A message that came in time is reported, however late this thread has woken up.
+        // The wait succeeds if a message has come, even if this thread woke up after the deadline.
         let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
         if is_late && channel.second()?.arm_parker()? != Readiness::Ready {
             return Err(Failure::state(TIMED_OUT));
@@ -531,13 +550,14 @@ export! {
         Ok(())
     }
 
-    /// Ends the wait of another thread, or the next one.
+    /// Ends the wait of another thread in `partywall_channel_wait_recv`; if no thread waits, the
+    /// next such wait.
     fn partywall_channel_wake(channel: Handle<ChannelObject>, error: Errors) reports error {
         parker(&channel.shared()?)?.wake();
         Ok(())
     }
 
-    /// Ends the sending direction: the peer receives every sent message, then the end.
+    /// Ends the channel's sending direction: the peer receives every sent message, then the end.
     fn partywall_channel_close_write(channel: Handle<ChannelObject>, error: Errors) reports error {
         *channel.first()? = Sending::Closed;
         Ok(())
@@ -574,7 +594,7 @@ export! {
         Ok(())
     }
 
-    /// Receives the next message as an object of its own.
+    /// Receives the next message as an object that the caller owns.
     fn partywall_channel_recv(
         channel: Handle<ChannelObject>, message: Out<Handle<MessageObject>>, timeout_ns: i64,
         error: Errors,
@@ -585,7 +605,7 @@ export! {
         Ok(())
     }
 
-    /// Makes the message of the last view an object of its own.
+    /// Makes the message of the last view an object that the caller owns, so that it stays valid.
     fn partywall_channel_keep(
         channel: Handle<ChannelObject>, message: Out<Handle<MessageObject>>, error: Errors,
     ) reports error {
@@ -595,7 +615,7 @@ export! {
         Ok(())
     }
 
-    /// Has a loop report the channel as readable no longer, until the next receiving call.
+    /// Makes the event loop stop reporting the channel as readable until the next receiving call.
     fn partywall_channel_pause(channel: Handle<ChannelObject>, error: Errors) reports error {
         if let Incoming::InLoop(receiver) = &mut channel.second()?.incoming {
             receiver.pause();
@@ -603,13 +623,13 @@ export! {
         Ok(())
     }
 
-    /// Writes the first `size` bytes of what is known of the peer.
+    /// Writes the first `size` bytes of the structure with what is known of the peer.
     fn partywall_channel_peer(channel: Handle<ChannelObject>, peer: Out<CPeer>, size: usize) {
         let place = peer.require("peer")?;
         place.write_prefix(&channel.shared()?.info.peer().into(), size)
     }
 
-    /// Copies a description of the peer into `buffer`, without a zero byte at its end.
+    /// Copies a description of the channel's peer into `buffer`, without a zero byte at its end.
     fn partywall_channel_peer_text(
         channel: Handle<ChannelObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
         error: Errors,
@@ -617,7 +637,7 @@ export! {
         peer::write_peer(channel.shared()?.info.peer(), buffer, capacity, len)
     }
 
-    /// Writes the transport, and the reason why memory is not shared.
+    /// Writes the transport of a channel, and the reason why memory is not shared.
     fn partywall_channel_transport(
         channel: Handle<ChannelObject>, transport: Out<i32>, reason: Out<u32>,
     ) {
@@ -626,7 +646,8 @@ export! {
         Ok(())
     }
 
-    /// Copies a description of the transport into `buffer`, without a zero byte at its end.
+    /// Copies a description of the channel's transport into `buffer`, without a zero byte at its
+    /// end.
     fn partywall_channel_transport_text(
         channel: Handle<ChannelObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
         error: Errors,
@@ -634,7 +655,7 @@ export! {
         buffer.write_text(&channel.shared()?.info.transport().to_string(), capacity, len)
     }
 
-    /// Writes the first `size` bytes of the counters of the sending direction.
+    /// Writes the first `size` bytes of the structure with the counters of the sending direction.
     fn partywall_channel_sender_stats(
         channel: Handle<ChannelObject>, stats: Out<CSenderStats>, size: usize,
     ) {
@@ -642,7 +663,7 @@ export! {
         place.write_prefix(&channel.first()?.stats()?.into(), size)
     }
 
-    /// Writes the first `size` bytes of the counters of the receiving direction.
+    /// Writes the first `size` bytes of the structure with the counters of the receiving direction.
     fn partywall_channel_receiver_stats(
         channel: Handle<ChannelObject>, stats: Out<CReceiverStats>, size: usize,
     ) {
@@ -651,5 +672,5 @@ export! {
     }
 }
 
-/// Written instead of a descriptor if something has come already.
+/// The number that is written instead of a descriptor if a message or room is there already.
 const NOTHING_TO_WAIT_FOR: i32 = -1;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Configurations: one function sets every setting, by the setting's name and a number.
+//! Configurations of channels, sessions and listeners: one function sets every setting, by the
+//! setting's name and a number.
 
 use crate::argument::{Out, Text};
 use crate::error::Errors;
@@ -12,7 +13,7 @@ use partywall_extras::calls::CallsConfig;
 use partywall_extras::lossy::LossyConfig;
 use std::time::Duration;
 
-/// The kind of handle that a C program has for configurations; see [`Object`].
+/// Marks the type of handles to configurations. [`Object`] says what such a handle stands for.
 pub(crate) struct ConfigObject;
 
 static CONFIGS: Table<ConfigObject> = Table::new();
@@ -29,7 +30,7 @@ impl Object for ConfigObject {
     }
 }
 
-/// A configuration, and the processes that it admits.
+/// A configuration, and the users and groups whose processes are admitted.
 #[derive(Clone, Default)]
 pub(crate) struct Settings {
     config: Config,
@@ -39,7 +40,8 @@ pub(crate) struct Settings {
     calls: CallsConfig,
 }
 
-/// Returns a copy of the configuration of `config`; of the default if it is null.
+/// Returns a copy of the configuration with the handle `config`, or the default configuration if
+/// the handle is null.
 pub(crate) fn copy(config: Handle<ConfigObject>) -> Result<Config, Failure> {
     if config.is_null() {
         return Ok(Config::default());
@@ -51,7 +53,8 @@ pub(crate) fn copy(config: Handle<ConfigObject>) -> Result<Config, Failure> {
     Ok(config.admit(Admission::users(users).or_groups(groups)))
 }
 
-/// Returns the settings of `config` for a sender of records; the default ones if it is null.
+/// Returns the settings of `config` for a sender of records that may be lost, or the default
+/// settings if the handle is null.
 pub(crate) fn copy_lossy(config: Handle<ConfigObject>) -> Result<LossyConfig, Failure> {
     if config.is_null() {
         return Ok(LossySettings::default().config());
@@ -59,7 +62,7 @@ pub(crate) fn copy_lossy(config: Handle<ConfigObject>) -> Result<LossyConfig, Fa
     Ok(config.first()?.lossy.config())
 }
 
-/// Returns the settings of `config` for calls; the default ones if it is null.
+/// Returns the settings of `config` for calls, or the default settings if the handle is null.
 pub(crate) fn copy_calls(config: Handle<ConfigObject>) -> Result<CallsConfig, Failure> {
     if config.is_null() { Ok(CallsConfig::default()) } else { Ok(config.first()?.calls) }
 }
@@ -72,7 +75,7 @@ export! {
         Ok(())
     }
 
-    /// Makes a copy of a configuration.
+    /// Makes a copy of a configuration, which can be changed without changing the original.
     fn partywall_config_copy(
         config: Handle<ConfigObject>, copy: Out<Handle<ConfigObject>>, error: Errors,
     ) reports error {
@@ -103,20 +106,21 @@ export! {
         Ok(())
     }
 
-    /// Admits processes of the user `uid`.
+    /// Makes a listener with this configuration admit processes of the user `uid`.
     fn partywall_config_admit_user(config: Handle<ConfigObject>, uid: u32) {
         config.first()?.users.push(uid);
         Ok(())
     }
 
-    /// Admits processes of the primary group `gid`.
+    /// Makes a listener with this configuration admit processes of the primary group `gid`.
     fn partywall_config_admit_group(config: Handle<ConfigObject>, gid: u32) {
         config.first()?.groups.push(gid);
         Ok(())
     }
 }
 
-/// Sets the setting `key` of calls. Returns false if calls have no such setting.
+/// Sets the setting `key` of clients and servers of calls. Returns false if they have no setting of
+/// this name.
 ///
 /// # Errors
 /// Fails if the value is impossible.
@@ -163,7 +167,7 @@ fn set(config: Config, key: &str, value: u64) -> Result<Config, Failure> {
     })
 }
 
-/// Returns the choice with the number `value`.
+/// Returns the element of `choices` that the number `value` of the setting `key` stands for.
 pub(crate) fn choose<T: Copy>(key: &str, value: u64, choices: &[T]) -> Result<T, Failure> {
     let choice = usize::try_from(value).ok().and_then(|index| choices.get(index));
     choice.copied().ok_or_else(|| {
@@ -171,12 +175,13 @@ pub(crate) fn choose<T: Copy>(key: &str, value: u64, choices: &[T]) -> Result<T,
     })
 }
 
-/// Returns the value as the type of its setting.
+/// Converts the number of the setting `key` to the type of the setting, or fails if it is too
+/// large.
 pub(crate) fn narrow<T: TryFrom<u64>>(key: &str, value: u64) -> Result<T, Failure> {
     T::try_from(value).map_err(|_| Failure::setting(&format!("{key} is {value}: that is too much")))
 }
 
-/// Returns the value as permission bits.
+/// Checks that the number of the setting `key` has no bits but those of file permissions.
 pub(crate) fn choose_mode(key: &str, value: u64) -> Result<u32, Failure> {
     if value > 0o777 {
         return Err(Failure::setting(&format!("{key} is {value:o}: permissions are at most 777")));
@@ -184,7 +189,7 @@ pub(crate) fn choose_mode(key: &str, value: u64) -> Result<u32, Failure> {
     narrow(key, value)
 }
 
-// The numbers of the choices are constants of the header.
+// Choices of settings, each list in the order of the choice's number in `partywall.h`.
 pub(crate) const TRANSPORTS: [TransportPolicy; 3] =
     [TransportPolicy::Auto, TransportPolicy::SharedMemory, TransportPolicy::Socket];
 const BEGINS: [Begin; 3] = [Begin::SharedMemory, Begin::Socket, Begin::Auto];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Error objects: the texts, numbers and errnos of failures, for callers who ask for them.
+//! Error objects: the texts, numbers and errnos of failed calls, for C programs that ask for them.
 
 use crate::argument::Out;
 use crate::export::{export, export_value};
@@ -7,10 +7,10 @@ use crate::failure::{Detail, Failure};
 use crate::table::{Handle, Object, Table};
 use std::ffi::c_char;
 
-/// The place that a caller passes for an error object; null if none is wanted.
+/// The place at which a C program wants an error object; null if it wants none.
 pub(crate) type Errors = Out<Handle<ErrorObject>>;
 
-/// The kind of handle that a C program has for error objects; see [`Object`].
+/// Marks the type of handles to error objects. [`Object`] says what such a handle stands for.
 pub(crate) struct ErrorObject;
 
 static ERRORS: Table<ErrorObject> = Table::new();
@@ -27,7 +27,7 @@ impl Object for ErrorObject {
     }
 }
 
-/// Gives the error object of a failure to the caller who asked for it, and returns the status.
+/// Writes the error object of a failure to `place`, unless that is null, and returns the status.
 #[cold]
 #[inline(never)]
 pub(crate) fn report(failure: Failure, place: Errors) -> i32 {
@@ -43,7 +43,7 @@ export_value! {
         error.first().map_or(c"".as_ptr(), |detail| detail.message.as_ptr())
     } or c"".as_ptr()
 
-    /// Returns the number of an error, or 0 for a handle of none.
+    /// Returns the number of an error, or 0 if the handle names no error object.
     fn partywall_error_code(error: Handle<ErrorObject>) -> i32 {
         error.first().map_or(0, |detail| detail.code)
     } or 0
@@ -53,7 +53,7 @@ export_value! {
         error.first().map_or(0, |detail| detail.application_code)
     } or 0
 
-    /// Returns the error number of the system that belongs to an error, or 0.
+    /// Returns the errno of the system call behind an error, or 0.
     fn partywall_error_errno(error: Handle<ErrorObject>) -> i32 {
         error.first().map_or(0, |detail| detail.errno)
     } or 0

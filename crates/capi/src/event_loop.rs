@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The event loop: one descriptor, and one call that reports which objects may have something.
+//! Event loops: one descriptor for many objects, and one call that reports which of the objects may
+//! have a message, a connection or room.
 
 use crate::argument::Out;
 use crate::channel::{self, ChannelObject};
@@ -14,15 +15,15 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-/// The kind of handle that a C program has for event loops; see [`Object`].
+/// Marks the type of handles to event loops. [`Object`] says what such a handle stands for.
 pub(crate) struct LoopObject;
 
 static LOOPS: Table<LoopObject> = Table::new();
 
 impl Object for LoopObject {
-    /// The thread that waits locks this part.
+    /// The part that the thread which waits for events locks during its wait.
     type First = Turn;
-    /// Any other call locks this part, for a moment.
+    /// The loop itself. Calls that do not wait lock this part, for a moment.
     type Second = Arc<Loop>;
     type Shared = ();
     const KIND: u8 = 7;
@@ -33,11 +34,11 @@ impl Object for LoopObject {
     }
 }
 
-/// The state of the thread that waits.
+/// What a thread needs while it waits for the events of a loop.
 pub(crate) struct Turn {
     events: Arc<Loop>,
-    /// Events of the last turn, for the library's calls. No event stays here: its object may be
-    /// freed before the next turn.
+    /// The memory for the events of one wait, kept so that no wait allocates. It is empty between
+    /// two waits, because an object with an event may be freed before the next one.
     collected: Vec<Event>,
 }
 
@@ -54,7 +55,7 @@ impl Turn {
     }
 }
 
-/// Collects at most `capacity` events of a loop, and writes them and their number.
+/// Collects at most `capacity` events of a loop by `take`, and writes the events and their number.
 fn collect(
     events: Handle<LoopObject>,
     array: Out<CEvent>,
@@ -75,7 +76,7 @@ fn collect(
     Ok(())
 }
 
-/// An event as C programs see it.
+/// An event in the layout of `partywall_event` of the header.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CEvent {
@@ -93,12 +94,12 @@ impl From<Event> for CEvent {
     }
 }
 
-/// Returns the loop of a handle.
+/// Returns the event loop that a handle names.
 pub(crate) fn shared(events: Handle<LoopObject>) -> Result<Arc<Loop>, Failure> {
     events.share_second()
 }
 
-/// Makes a loop, and writes its handle to `place`.
+/// Makes an event loop, and writes its handle to `place`.
 fn insert(
     place: Out<Handle<LoopObject>>,
     make: impl FnOnce() -> io::Result<Loop>,
@@ -111,17 +112,19 @@ fn insert(
 }
 
 export! {
-    /// Makes a loop without objects.
+    /// Makes an event loop without objects.
     fn partywall_loop_new(r#loop: Out<Handle<LoopObject>>, error: Errors) reports error {
         insert(r#loop, Loop::new)
     }
 
-    /// Makes a loop without objects that reports each kind of an object once.
+    /// Makes an event loop that reports each kind of an object's events once, until a call on the
+    /// object found nothing.
     fn partywall_loop_new_once(r#loop: Out<Handle<LoopObject>>, error: Errors) reports error {
         insert(r#loop, Loop::reporting_once)
     }
 
-    /// Frees a loop. Its objects stay, but report no more events. A null pointer is allowed.
+    /// Frees an event loop. Its objects stay, but no loop reports their events any more. A null
+    /// pointer is allowed.
     fn partywall_loop_free(r#loop: Handle<LoopObject>) {
         if !r#loop.is_null() {
             r#loop.remove()?;
@@ -129,28 +132,29 @@ export! {
         Ok(())
     }
 
-    /// Writes the descriptor of a loop, which is readable while the loop may have events.
+    /// Writes the descriptor of a loop, which poll and epoll report as readable while the loop may
+    /// have events.
     fn partywall_loop_fd(r#loop: Handle<LoopObject>, fd: Out<i32>) {
         let fd = fd.require("fd")?;
         fd.write(r#loop.second_briefly()?.as_fd().as_raw_fd());
         Ok(())
     }
 
-    /// Adds a channel to a loop, in which both directions report `tag`.
+    /// Adds a channel to an event loop. Events of both its directions carry the number `tag`.
     fn partywall_loop_add_channel(
         r#loop: Handle<LoopObject>, channel: Handle<ChannelObject>, tag: u64, error: Errors,
     ) reports error {
         channel::watch(channel, &*shared(r#loop)?, tag)
     }
 
-    /// Adds a listener to a loop, in which it reports `tag`.
+    /// Adds a listener to an event loop. Its events carry the number `tag`.
     fn partywall_loop_add_listener(
         r#loop: Handle<LoopObject>, listener: Handle<ListenerObject>, tag: u64, error: Errors,
     ) reports error {
         listener::watch(listener, &*shared(r#loop)?, tag)
     }
 
-    /// Waits for events, and writes at most `capacity` of them.
+    /// Waits for events of the loop's objects, and writes at most `capacity` of them.
     fn partywall_loop_wait(
         r#loop: Handle<LoopObject>, events: Out<CEvent>, capacity: usize, count: Out<usize>,
         timeout_ns: i64, error: Errors,
@@ -160,8 +164,8 @@ export! {
         })
     }
 
-    /// Writes at most `capacity` events without waiting, for a thread that calls again before it
-    /// waits.
+    /// Writes at most `capacity` events of a loop without waiting, for a thread that calls again
+    /// before it waits.
     fn partywall_loop_poll_awake(
         r#loop: Handle<LoopObject>, events: Out<CEvent>, capacity: usize, count: Out<usize>,
         error: Errors,
@@ -169,7 +173,8 @@ export! {
         collect(r#loop, events, capacity, count, |turn| turn.poll_awake(capacity))
     }
 
-    /// Writes after how many nanoseconds to wait again although the descriptor is not readable.
+    /// Writes after how many nanoseconds the program has to call `partywall_loop_wait` although the
+    /// loop's descriptor is not readable, because a timer is due.
     fn partywall_loop_next_timer(r#loop: Handle<LoopObject>, timeout_ns: Out<i64>) {
         let place = timeout_ns.require("timeout_ns")?;
         place.write(timeout::nanoseconds_until(r#loop.second_briefly()?.next_timer()));

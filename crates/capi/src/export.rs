@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Exported functions: their names in the library, and the boundary that no panic crosses.
+//! The functions that the library exports to C: macros that define them, and the boundary that
+//! turns a panic into a status.
 //!
 //! ```text
 //!   export! { fn name(arguments) reports error { body } }    ─▶ int32_t name(arguments)
 //!   export_value! { fn name(arguments) -> type { body } or default }
 //! ```
 //!
-//! The two macros are the only places that export a name. The test `header` compares all names and
-//! arguments with the header.
+//! Only these macros export a name. A test, `crates/capi/tests/header`, compares all names and
+//! arguments with `partywall.h`.
 
 use crate::error::{self, Errors};
 use crate::failure::Failure;
@@ -31,7 +32,7 @@ macro_rules! export {
     )*};
 }
 
-/// Defines exported functions that return a value, or after a panic the value after `or`.
+/// Defines exported functions that return a value. After a panic they return the value after `or`.
 macro_rules! export_value {
     ($($(#[$meta:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty
         $body:block or $default:expr)*) => {$(
@@ -46,7 +47,7 @@ macro_rules! export_value {
 
 pub(crate) use {export, export_value};
 
-/// Calls `body`, and returns its status. An error object, or null, goes to `place`.
+/// Calls `body` and returns its status. Writes an error object, or null on success, to `place`.
 #[inline]
 pub(crate) fn boundary(place: Errors, body: impl FnOnce() -> Result<(), Failure>) -> i32 {
     match contain(body) {
@@ -58,16 +59,17 @@ pub(crate) fn boundary(place: Errors, body: impl FnOnce() -> Result<(), Failure>
     }
 }
 
-/// Calls `body`, and turns a panic into a failure.
+/// Calls `body`, and turns a panic of `body` into a failure.
 #[inline]
 pub(crate) fn contain<T>(body: impl FnOnce() -> T) -> Result<T, Failure> {
     if seeded_fault("no_panic_boundary") {
         return Ok(body());
     }
-    // A lane that a panic met is poisoned, so no later call sees what the panic left behind.
+    // A panic poisons the lock of the object that the call was using, so that later calls are
+    // refused. So no later call sees the object in the state that the panic left behind.
     catch_unwind(AssertUnwindSafe(body)).map_err(|payload| {
         let failure = Failure::panicked(&*payload);
-        // Dropping the payload could panic again; the second payload is then not dropped.
+        // Dropping a panic's payload can panic again; the payload of that second panic is leaked.
         if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             std::mem::forget(second);
         }

@@ -16,7 +16,7 @@ use std::error::Error;
 use std::ffi::CString;
 use std::io;
 
-/// Why an exported function failed.
+/// The failure of an exported function: its number and, for most failures, an explanation.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: i32,
@@ -28,19 +28,19 @@ pub(crate) struct Failure {
 pub(crate) struct Detail {
     pub(crate) code: i32,
     pub(crate) message: CString,
-    /// The error number of the system, 0 if there is none.
+    /// The errno of the failed system call; 0 if no system call failed.
     pub(crate) errno: i32,
-    /// The code that the peer's application gave, 0 if there is none.
+    /// The code that the peer's application gave to end a stream or session; 0 if it gave none.
     pub(crate) application_code: u32,
 }
 
 impl Failure {
-    /// A state that needs no explanation.
+    /// A failure with a number but no error object, such as `Empty` or `Full`.
     pub(crate) const fn state(code: i32) -> Self {
         Self { code, detail: None }
     }
 
-    /// The failure that the caller has passed an argument that the header forbids.
+    /// The failure that a C program has passed an argument that the header forbids.
     #[cold]
     pub(crate) fn argument(message: &str) -> Self {
         Self::explained(ARGUMENT, message, 0)
@@ -69,12 +69,12 @@ impl Failure {
         Self::explained(HANDLE, &message, 0)
     }
 
-    /// The failure that another call uses the object.
+    /// The failure that another call uses the object at the same time.
     pub(crate) const fn busy() -> Self {
         Self::state(BUSY)
     }
 
-    /// Whether another call uses the object.
+    /// Whether the failure says that another call uses the object at the same time.
     pub(crate) const fn is_busy(&self) -> bool {
         self.code == BUSY
     }
@@ -103,14 +103,15 @@ impl Failure {
         Self::explained(PANIC, &message, 0)
     }
 
-    /// The failure with the number and the text of a configuration's error.
+    /// The failure that a setting of a configuration is impossible, with the text that explains it.
     #[cold]
     pub(crate) fn setting(message: &str) -> Self {
         Self::explained(SETTING, message, 0)
     }
 
-    /// The failure of a system call that does not fail in normal operation, unless the error says
-    /// that the object belongs to the parent process.
+    /// The failure of a system call that `what` names and that does not fail in normal operation.
+    /// An error which says that the object belongs to the parent process becomes the failure of a
+    /// forked child instead.
     #[cold]
     pub(crate) fn system(what: &str, error: &io::Error) -> Self {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Forked>());
@@ -122,17 +123,18 @@ impl Failure {
     }
 
     fn explained(code: i32, message: &str, errno: i32) -> Self {
-        // A text of the library has no zero byte, but one of another process may.
+        // A text of the library has no zero byte, but a text of another process, such as its name,
+        // may.
         let message = CString::new(message.replace('\0', " ")).unwrap_or_default();
         Self { code, detail: Some(Box::new(Detail { code, message, errno, application_code: 0 })) }
     }
 
-    /// Returns the number of the failure.
+    /// Returns the number of the failure, which is the status of the call.
     pub(crate) const fn code(&self) -> i32 {
         self.code
     }
 
-    /// Returns the content of the error object; `None` for a state.
+    /// Returns the content of the error object; `None` for a failure without one, such as `Empty`.
     pub(crate) fn into_detail(self) -> Option<Detail> {
         self.detail.map(|detail| *detail)
     }
@@ -164,7 +166,7 @@ impl<E: ErrorCode + Error + 'static> From<E> for Failure {
     }
 }
 
-/// States: a program meets them all the time.
+/// Numbers of failures that have no error object, because a program meets them all the time.
 const STATES: std::ops::RangeInclusive<i32> = 4..=9;
 
 /// Error code: a system call failed that does not fail in normal operation.
@@ -185,9 +187,9 @@ const SETTING: i32 = 13;
 pub(crate) const FINISHED_HERE: i32 = 408;
 /// Error code: this side has ended its receiving.
 pub(crate) const STOPPED_HERE: i32 = 409;
-/// Error code: memory was reserved on another connection.
+/// Error code: a reservation was committed on a connection that has not reserved it.
 pub(crate) const FOREIGN_RESERVATION: i32 = 14;
-/// Error code: an argument is null or impossible.
+/// Error code: an argument of the call is null or impossible.
 pub(crate) const ARGUMENT: i32 = 901;
 /// Error code: a handle names no object of its type.
 const HANDLE: i32 = 902;
@@ -195,7 +197,7 @@ const HANDLE: i32 = 902;
 const PANIC: i32 = 903;
 /// Error code: the caller's buffer is too short for the message.
 pub(crate) const BUFFER_TOO_SHORT: i32 = 904;
-/// Error code: the process has too many objects of the type.
+/// Error code: the process has as many objects of the type as it may have.
 const EXHAUSTED: i32 = 905;
 
 #[cfg(test)]

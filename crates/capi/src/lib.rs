@@ -11,7 +11,8 @@
 //!
 //! # Invariants
 //!
-//! - No panic leaves a function: it becomes the status 903, and the handle in use is poisoned.
+//! - No panic leaves a function: it becomes the status 903, and the object in use is poisoned,
+//!   so that its handle can only be freed.
 //! - Every status is a number of SPEC 17; 0 is success.
 //! - Pointers are followed in `argument.rs` alone, and only within one call.
 #![deny(unsafe_code)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Links: clients, servers and the links themselves. Any number of threads may call each.
+//! Links, and their clients and servers. Any number of threads may call each object.
 //!
 //! ```text
 //!   partywall_link_client ─ connect ─┐
@@ -19,7 +19,7 @@ use partywall_link::{Client, Event, Link, Server, Status, Storage};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The kind of handle that a C program has for clients of links; see [`Object`].
+/// Marks the type of handles to clients of links. [`Object`] says what such a handle stands for.
 pub(crate) struct LinkClientObject;
 
 static CLIENTS: Table<LinkClientObject> = Table::new();
@@ -36,7 +36,7 @@ impl Object for LinkClientObject {
     }
 }
 
-/// The kind of handle that a C program has for servers of links; see [`Object`].
+/// Marks the type of handles to servers of links. [`Object`] says what such a handle stands for.
 pub(crate) struct LinkServerObject;
 
 static SERVERS: Table<LinkServerObject> = Table::new();
@@ -53,7 +53,7 @@ impl Object for LinkServerObject {
     }
 }
 
-/// The kind of handle that a C program has for links; see [`Object`].
+/// Marks the type of handles to links. [`Object`] says what such a handle stands for.
 pub(crate) struct LinkObject;
 
 static LINKS: Table<LinkObject> = Table::new();
@@ -70,7 +70,8 @@ impl Object for LinkObject {
     }
 }
 
-/// Returns the storage that an argument names: a directory, or memory if it is null.
+/// Returns the storage of links that the argument names: files of a directory, or memory if the
+/// pointer is null.
 fn storage(directory: Text) -> Result<Storage, Failure> {
     if directory.is_null() {
         return Ok(Storage::Memory);
@@ -78,12 +79,14 @@ fn storage(directory: Text) -> Result<Storage, Failure> {
     Ok(Storage::directory(directory.get("directory")?))
 }
 
-/// Returns the time at which a call of a link gives up. Some of them always have one.
+/// Returns the time at which a call of a link gives up. A call without a limit gets a deadline far
+/// away, because some calls of `partywall-link` require a deadline.
 fn deadline(timeout: Timeout) -> Instant {
     timeout.deadline().unwrap_or_else(|| Instant::now() + UNLIMITED)
 }
 
-/// Returns the next event of a link.
+/// Returns the next event of a link, such as a lost connection; waits for one as long as `timeout`
+/// says.
 fn next_event(link: &Link, timeout: Timeout) -> Result<Event, Failure> {
     if timeout != Timeout::Zero {
         return Ok(link.next_event(deadline(timeout))?);
@@ -97,7 +100,8 @@ fn next_event(link: &Link, timeout: Timeout) -> Result<Event, Failure> {
     )
 }
 
-/// Returns the number of a status in the header.
+/// Returns the number of the constant in `partywall.h`, such as `PARTYWALL_LINK_ATTACHED`, for a
+/// state of a link.
 const fn status_number(status: &Status) -> i32 {
     match status {
         Status::Detached => 0,
@@ -111,7 +115,7 @@ const fn status_number(status: &Status) -> i32 {
 }
 
 export! {
-    /// Makes a client called `name`, which keeps its links in `directory`.
+    /// Makes a client of links called `name`, which keeps its links in `directory`.
     fn partywall_link_client_new(
         directory: Text, name: Text, config: Handle<LinkConfigObject>,
         client: Out<Handle<LinkClientObject>>, error: Errors,
@@ -122,7 +126,7 @@ export! {
         Ok(())
     }
 
-    /// Frees a client. Its links stay. A null pointer is allowed.
+    /// Frees a client of links. Links that it has opened stay. A null pointer is allowed.
     fn partywall_link_client_free(client: Handle<LinkClientObject>) {
         if !client.is_null() {
             client.remove()?;
@@ -156,7 +160,8 @@ export! {
         Ok(())
     }
 
-    /// Stops listening, and frees the server. Links with a handle stay. A null pointer is allowed.
+    /// Stops listening, and frees a server of links. Links to which the program has a handle stay.
+    /// A null pointer is allowed.
     fn partywall_link_server_free(server: Handle<LinkServerObject>) {
         if !server.is_null() {
             server.remove()?;
@@ -164,7 +169,7 @@ export! {
         Ok(())
     }
 
-    /// Returns the next link that a client attaches.
+    /// Returns the next link that a client attaches to the server.
     fn partywall_link_server_accept(
         server: Handle<LinkServerObject>, link: Out<Handle<LinkObject>>, timeout_ns: i64,
         error: Errors,
@@ -181,7 +186,8 @@ export! {
         Ok(())
     }
 
-    /// Copies the reason of the last refusal into `buffer`, without a zero byte at its end.
+    /// Copies the reason of the last connection that the server refused into `buffer`, without a
+    /// zero byte at its end.
     fn partywall_link_server_last_refusal(
         server: Handle<LinkServerObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
         error: Errors,
@@ -212,7 +218,7 @@ export! {
         Ok(())
     }
 
-    /// Closes a link in good order, and frees it.
+    /// Closes this end of a link in good order, and frees its handle.
     fn partywall_link_close(link: Handle<LinkObject>, timeout_ns: i64, error: Errors)
     reports error {
         let (_, link) = link.remove()?;
@@ -236,7 +242,7 @@ export! {
         Ok(())
     }
 
-    /// Receives the next message as an object of its own.
+    /// Receives the next message of a link as an object that the caller owns.
     fn partywall_link_recv(
         link: Handle<LinkObject>, message: Out<Handle<LinkMessageObject>>, timeout_ns: i64,
         error: Errors,
@@ -261,14 +267,14 @@ export! {
         buffer.write_text(link.share_second()?.key().link(), capacity, len)
     }
 
-    /// Copies the name of the end at the peer into `buffer`.
+    /// Copies the name of the peer's end of the link into `buffer`, without a zero byte at its end.
     fn partywall_link_peer_name(
         link: Handle<LinkObject>, buffer: Buffer, capacity: usize, len: Out<usize>, error: Errors,
     ) reports error {
         buffer.write_text(link.share_second()?.key().remote(), capacity, len)
     }
 
-    /// Waits until a connection is attached.
+    /// Waits until the link has a connection over which messages flow.
     fn partywall_link_wait_attached(link: Handle<LinkObject>, timeout_ns: i64, error: Errors)
     reports error {
         Ok(link.share_second()?.wait_attached(deadline(Timeout::new(timeout_ns)))?)
@@ -286,12 +292,12 @@ export! {
         Ok(link.share_second()?.wait_acked(deadline(Timeout::new(timeout_ns)))?)
     }
 
-    /// Receives again every message that was not acknowledged.
+    /// Makes the link deliver every received message again that was not acknowledged.
     fn partywall_link_rewind(link: Handle<LinkObject>, error: Errors) reports error {
         Ok(link.share_second()?.rewind()?)
     }
 
-    /// Writes how many bytes the link keeps for the peer.
+    /// Writes how many bytes of messages the link keeps because the peer has not acknowledged them.
     fn partywall_link_unacked_bytes(link: Handle<LinkObject>, bytes: Out<u64>, error: Errors)
     reports error {
         let bytes = bytes.require("bytes")?;
@@ -299,8 +305,8 @@ export! {
         Ok(())
     }
 
-    /// Writes at which position of which stream the next message will begin, or a lower one close
-    /// to it.
+    /// Writes the id of the link's sent stream, and the position at which the next message will
+    /// begin in it, or a lower position close to that one.
     fn partywall_link_sent_position(
         link: Handle<LinkObject>, stream: Out<u64>, position: Out<u64>, error: Errors,
     ) reports error {
@@ -311,7 +317,7 @@ export! {
         Ok(())
     }
 
-    /// Takes the oldest event of a link, and writes its first `size` bytes.
+    /// Takes the oldest event of a link, and writes the first `size` bytes of its structure.
     fn partywall_link_next_event(
         link: Handle<LinkObject>, event: Out<CLinkEvent>, size: usize, timeout_ns: i64,
         error: Errors,
@@ -322,7 +328,7 @@ export! {
         place.write_prefix(&CLinkEvent::from(&event), size)
     }
 
-    /// Copies a description of the state into `buffer`, without a zero byte at its end.
+    /// Copies a description of the link's state into `buffer`, without a zero byte at its end.
     fn partywall_link_status_text(
         link: Handle<LinkObject>, buffer: Buffer, capacity: usize, len: Out<usize>, error: Errors,
     ) reports error {
@@ -337,5 +343,5 @@ export! {
     }
 }
 
-/// The wait of calls without a limit, in which a deadline is required.
+/// How long a call without a limit waits where `partywall-link` requires a deadline: 100 years.
 const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 24 * 3600);

@@ -11,7 +11,8 @@ use partywall::Wait;
 use partywall_link::{AfterReboot, Config, Delivery, Group};
 use std::time::Duration;
 
-/// The kind of handle that a C program has for configurations of links; see [`Object`].
+/// Marks the type of handles to configurations of links. [`Object`] says what such a handle stands
+/// for.
 pub(crate) struct LinkConfigObject;
 
 static CONFIGS: Table<LinkConfigObject> = Table::new();
@@ -28,12 +29,13 @@ impl Object for LinkConfigObject {
     }
 }
 
-/// Returns a copy of the configuration of `config`; of the default if it is null.
+/// Returns a copy of the configuration with the handle `config`, or the default configuration if
+/// the handle is null.
 pub(crate) fn copy(config: Handle<LinkConfigObject>) -> Result<Config, Failure> {
     if config.is_null() { Ok(Config::default()) } else { Ok(config.first()?.clone()) }
 }
 
-/// Makes the clients and servers of a configuration put their links into a group.
+/// Puts the links of all clients and servers that are made with this configuration into `group`.
 pub(crate) fn set_group(config: Handle<LinkConfigObject>, group: &Group) -> Result<(), Failure> {
     let mut config = config.first()?;
     let changed = config.clone().group(group);
@@ -42,7 +44,7 @@ pub(crate) fn set_group(config: Handle<LinkConfigObject>, group: &Group) -> Resu
 }
 
 export! {
-    /// Makes a configuration with the default settings.
+    /// Makes a configuration of links with the default settings.
     fn partywall_link_config_new(config: Out<Handle<LinkConfigObject>>, error: Errors)
     reports error {
         let config = config.require("config")?;
@@ -50,7 +52,7 @@ export! {
         Ok(())
     }
 
-    /// Makes a copy of a configuration, with the same group.
+    /// Makes a copy of a configuration of links. The copy names the same group of links.
     fn partywall_link_config_copy(
         config: Handle<LinkConfigObject>, copy: Out<Handle<LinkConfigObject>>, error: Errors,
     ) reports error {
@@ -60,7 +62,7 @@ export! {
         Ok(())
     }
 
-    /// Frees a configuration. A null pointer is allowed.
+    /// Frees a configuration of links. A null pointer is allowed.
     fn partywall_link_config_free(config: Handle<LinkConfigObject>) {
         if !config.is_null() {
             config.remove()?;
@@ -68,7 +70,7 @@ export! {
         Ok(())
     }
 
-    /// Sets the setting `key` of a configuration to `value`.
+    /// Sets the setting `key` of a configuration of links to `value`.
     fn partywall_link_config_set(
         config: Handle<LinkConfigObject>, key: Text, value: u64, error: Errors,
     ) reports error {
@@ -107,7 +109,7 @@ fn set(config: Config, key: &str, value: u64) -> Result<Config, Failure> {
     })
 }
 
-// The numbers of the choices are constants of the header.
+// Choices of settings, each list in the order of the choice's number in `partywall.h`.
 const DELIVERIES: [Delivery; 2] = [Delivery::AtLeastOnce, Delivery::AtMostOnce];
 const AFTER_REBOOT: [AfterReboot; 2] = [AfterReboot::Refuse, AfterReboot::AdoptProven];
 

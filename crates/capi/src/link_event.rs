@@ -33,7 +33,8 @@ impl From<&Event> for CLinkEvent {
     }
 }
 
-/// Returns the number of an event in the header.
+/// Returns the number of the constant in `partywall.h`, such as `PARTYWALL_LINK_EVENT_ATTACHED`,
+/// for a kind of event.
 const fn number(event: &Event) -> i32 {
     match event {
         Event::Attached { .. } => 1,
@@ -45,24 +46,26 @@ const fn number(event: &Event) -> i32 {
         Event::LossPossible => 7,
         Event::RepeatPossible => 8,
         Event::FileReplaced => 9,
-        // An event of a newer `partywall-link`, which gets its number when this crate learns of it.
+        // A newer version of `partywall-link` can have kinds of events that `partywall.h` does not
+        // name yet.
         _ => -1,
     }
 }
 
-/// Returns a text that ends with a zero byte. A long text is cut between two characters.
+/// Returns the text with a zero byte at its end. A text that is too long is cut after a whole
+/// character.
 fn terminated(text: &str) -> [u8; TEXT_BYTES] {
     let mut bytes = [0; TEXT_BYTES];
     let mut lens = (0..=text.len().min(TEXT_BYTES - 1)).rev();
     let len = lens.find(|len| text.is_char_boundary(*len)).unwrap_or(0);
     for (place, byte) in bytes.iter_mut().zip(&text.as_bytes()[..len]) {
-        // A text of the library has no zero byte, but one of another process may.
+        // A text of the library has no zero byte, but a text of another process may have one.
         *place = if *byte == 0 { b' ' } else { *byte };
     }
     bytes
 }
 
-/// Bytes of a text with its zero byte, so that the structure has 512.
+/// Bytes of the text in an event, with its zero byte. With them the structure has 512 bytes.
 const TEXT_BYTES: usize = 488;
 
 const _: () = assert!(size_of::<CLinkEvent>() == 512);

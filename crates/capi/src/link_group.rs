@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Groups of links: the thread that waits for one of them drives the sockets and timers of all.
+//! Groups of links: a thread that waits for one link of a group drives the sockets and timers of
+//! all of them.
 
 use crate::argument::Out;
 use crate::error::Errors;
@@ -14,13 +15,13 @@ use partywall_link::Group;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-/// The kind of handle that a C program has for groups of links; see [`Object`].
+/// Marks the type of handles to groups of links. [`Object`] says what such a handle stands for.
 pub(crate) struct LinkGroupObject;
 
 static GROUPS: Table<LinkGroupObject> = Table::new();
 
 impl Object for LinkGroupObject {
-    /// The group's place in a loop, once it is in one.
+    /// The group's registration in an event loop; `None` until the group is added to a loop.
     type First = Option<Attached>;
     type Second = Arc<Group>;
     type Shared = ();
@@ -33,7 +34,7 @@ impl Object for LinkGroupObject {
 }
 
 export! {
-    /// Makes a group without links.
+    /// Makes a group of links, without a link.
     fn partywall_link_group_new(group: Out<Handle<LinkGroupObject>>, error: Errors)
     reports error {
         let place = group.require("group")?;
@@ -42,7 +43,8 @@ export! {
         Ok(())
     }
 
-    /// Frees the handle of a group, and removes the group from its loop. A null pointer is allowed.
+    /// Frees the handle of a group of links, and removes the group from its event loop. A null
+    /// pointer is allowed.
     fn partywall_link_group_free(group: Handle<LinkGroupObject>) {
         if !group.is_null() {
             group.remove()?;
@@ -50,15 +52,17 @@ export! {
         Ok(())
     }
 
-    /// Makes the clients and servers of a configuration put their links into a group.
+    /// Puts the links of all clients and servers that are made with this configuration into a
+    /// group.
     fn partywall_link_config_set_group(
         config: Handle<LinkConfigObject>, group: Handle<LinkGroupObject>, error: Errors,
     ) reports error {
         link_config::set_group(config, &*group.share_second()?)
     }
 
-    /// Drives the links of a group until one has events, and writes the number of those. Later
-    /// calls count the same link only for messages: C has no other call that ends its other events.
+    /// Drives the sockets and timers of a group until one of its links has events, and writes the
+    /// number of such links. A later call counts the same link only if it has a message: C has no
+    /// call that clears the other events.
     fn partywall_link_group_poll(
         group: Handle<LinkGroupObject>, count: Out<usize>, timeout_ns: i64, error: Errors,
     ) reports error {
@@ -74,21 +78,23 @@ export! {
         Ok(())
     }
 
-    /// Writes a descriptor that is readable while polling the group may find something to do.
+    /// Writes the group's descriptor, which is readable while `partywall_link_group_poll` may find
+    /// something to do.
     fn partywall_link_group_fd(group: Handle<LinkGroupObject>, fd: Out<i32>) {
         let fd = fd.require("fd")?;
         fd.write(group.second_briefly()?.as_fd().as_raw_fd());
         Ok(())
     }
 
-    /// Writes after how many nanoseconds to poll the group although its descriptor is not readable.
+    /// Writes after how many nanoseconds to call `partywall_link_group_poll` although the group's
+    /// descriptor is not readable, because a timer is due.
     fn partywall_link_group_next_timer(group: Handle<LinkGroupObject>, timeout_ns: Out<i64>) {
         let place = timeout_ns.require("timeout_ns")?;
         place.write(timeout::nanoseconds_until(group.second_briefly()?.next_timer()));
         Ok(())
     }
 
-    /// Adds a group of links to a loop, in which it reports `tag`.
+    /// Adds a group of links to an event loop. Events of the group carry the number `tag`.
     fn partywall_loop_add_links(
         r#loop: Handle<LoopObject>, group: Handle<LinkGroupObject>, tag: u64, error: Errors,
     ) reports error {

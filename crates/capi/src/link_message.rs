@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Received messages of links, to be acknowledged. Any thread may do that.
+//! Received messages of links. The program acknowledges or answers each, from any thread.
 
 use crate::argument::{Bytes, Out};
 use crate::error::Errors;
@@ -10,7 +10,8 @@ use crate::timeout::Timeout;
 use partywall_link::Message;
 use std::ffi::c_void;
 
-/// The kind of handle that a C program has for received messages of links; see [`Object`].
+/// Marks the type of handles to received messages of links. [`Object`] says what such a handle
+/// stands for.
 pub(crate) struct LinkMessageObject;
 
 static MESSAGES: Table<LinkMessageObject> = Table::new();
@@ -27,19 +28,19 @@ impl Object for LinkMessageObject {
     }
 }
 
-/// Makes a handle of a message.
+/// Makes a handle of a received message.
 pub(crate) fn insert(message: Message) -> Result<Handle<LinkMessageObject>, Failure> {
     Handle::insert(message, ())
 }
 
-/// Takes a message out of its handle.
+/// Takes a message of a link out of its handle, so that it can be acknowledged.
 fn taken(message: Handle<LinkMessageObject>) -> Result<Message, Failure> {
     let (message, _) = message.remove()?;
     message.ok_or_else(|| Failure::handle(LinkMessageObject::NAME))
 }
 
 export! {
-    /// Writes where the bytes of a message lie. They stay there until the message is freed.
+    /// Writes where the bytes of a link's message lie. They stay valid until the message is freed.
     fn partywall_link_message_data(
         message: Handle<LinkMessageObject>, data: Out<*const c_void>, len: Out<usize>,
     ) {
@@ -50,28 +51,30 @@ export! {
         Ok(())
     }
 
-    /// Writes the delivery count: 1, and one more for each earlier owner that received the message.
+    /// Writes the delivery count of a message: 1, and one more for each earlier owner of this end
+    /// that received the message and did not acknowledge it.
     fn partywall_link_message_attempt(message: Handle<LinkMessageObject>, attempt: Out<u32>) {
         let attempt = attempt.require("attempt")?;
         attempt.write(message.first()?.attempt());
         Ok(())
     }
 
-    /// Writes the position of the message in the peer's stream.
+    /// Writes the position of a link's message in the peer's stream.
     fn partywall_link_message_position(message: Handle<LinkMessageObject>, position: Out<u64>) {
         let position = position.require("position")?;
         position.write(message.first()?.position());
         Ok(())
     }
 
-    /// Acknowledges the message, with all before it, and frees it.
+    /// Acknowledges the message and all messages before it, and frees the message.
     fn partywall_link_message_ack(message: Handle<LinkMessageObject>, error: Errors)
     reports error {
         let message = taken(message)?;
         Ok(message.ack()?)
     }
 
-    /// Sends an answer and acknowledges the message, both or neither, and frees it.
+    /// Sends an answer and acknowledges the message, in one update of the store: both or neither.
+    /// Frees the message.
     fn partywall_link_message_reply(
         message: Handle<LinkMessageObject>, data: Bytes, len: usize, timeout_ns: i64,
         error: Errors,
@@ -85,7 +88,7 @@ export! {
         Ok(())
     }
 
-    /// Frees a message without acknowledging it. A null pointer is allowed.
+    /// Frees a message of a link without acknowledging it. A null pointer is allowed.
     fn partywall_link_message_free(message: Handle<LinkMessageObject>) {
         if !message.is_null() {
             message.remove()?;

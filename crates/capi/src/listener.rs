@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Listeners for channels.
+//! Listeners for channels: objects that accept the channels which peers open at an address.
 
 use crate::argument::{Buffer, Out, Text};
 use crate::channel::{self, ChannelObject};
@@ -14,7 +14,8 @@ use partywall::{Channel, Listener};
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The kind of handle that a C program has for listeners for channels; see [`Object`].
+/// Marks the type of handles to listeners for channels. [`Object`] says what such a handle stands
+/// for.
 pub(crate) struct ListenerObject;
 
 static LISTENERS: Table<ListenerObject> = Table::new();
@@ -31,11 +32,11 @@ impl Object for ListenerObject {
     }
 }
 
-/// A listener, alone or in a loop.
+/// A listener for channels, which is either in no event loop or in one.
 pub(crate) enum Accepting {
     Plain(Box<Listener>),
     InLoop(Box<ChannelListener>),
-    /// The loop could not watch the listener.
+    /// Neither, because the event loop could not take the listener and dropped it.
     Closed,
 }
 
@@ -76,7 +77,7 @@ fn closed() -> Failure {
     Failure::argument("the listener is closed, because a loop could not watch it")
 }
 
-/// Adds a listener to a loop, where it reports `tag`.
+/// Adds a listener to an event loop. Its events carry the number `tag`.
 pub(crate) fn watch(
     listener: Handle<ListenerObject>,
     events: &Loop,
@@ -107,7 +108,7 @@ export! {
         Ok(())
     }
 
-    /// Stops listening, and frees the listener. A null pointer is allowed.
+    /// Stops listening for channels, and frees the listener. A null pointer is allowed.
     fn partywall_listener_free(listener: Handle<ListenerObject>) {
         if !listener.is_null() {
             listener.remove()?;
@@ -115,7 +116,7 @@ export! {
         Ok(())
     }
 
-    /// Returns the next channel that is established.
+    /// Returns the next channel whose handshake is complete.
     fn partywall_listener_accept(
         listener: Handle<ListenerObject>, channel: Out<Handle<ChannelObject>>, timeout_ns: i64,
         error: Errors,
@@ -126,7 +127,8 @@ export! {
         Ok(())
     }
 
-    /// Writes the descriptor that is readable while accepting may find something to do.
+    /// Writes the listener's descriptor, which is readable while `partywall_listener_accept` may
+    /// find something to do.
     fn partywall_listener_fd(listener: Handle<ListenerObject>, fd: Out<i32>, error: Errors)
     reports error {
         let fd = fd.require("fd")?;
@@ -134,7 +136,8 @@ export! {
         Ok(())
     }
 
-    /// Copies the bound address into `buffer`, without a zero byte at its end.
+    /// Copies the address that the listener is bound to into `buffer`, without a zero byte at its
+    /// end.
     fn partywall_listener_address(
         listener: Handle<ListenerObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
         error: Errors,

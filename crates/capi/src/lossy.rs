@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records that may be lost: their sender, which any thread may call, and their receiver.
+//! Senders and receivers of records that may be lost. Any thread may call a sender.
 //!
 //! ```text
 //!   channel ─┬─ sending direction ───▶ partywall_lossy_sender      the channel keeps the other
@@ -22,14 +22,15 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The kind of handle that a C program has for senders of records; see [`Object`].
+/// Marks the type of handles to senders of records. [`Object`] says what such a handle stands for.
 pub(crate) struct LossySenderObject;
 
 static SENDERS: Table<LossySenderObject> = Table::new();
 
 impl Object for LossySenderObject {
     type First = ();
-    /// Calls share the sender, and lock this part only to get at it.
+    /// The sender. A call locks this part only to copy the reference, so any number of threads may
+    /// log.
     type Second = Arc<LossySender>;
     type Shared = ();
     const KIND: u8 = 17;
@@ -40,7 +41,8 @@ impl Object for LossySenderObject {
     }
 }
 
-/// The kind of handle that a C program has for receivers of records; see [`Object`].
+/// Marks the type of handles to receivers of records. [`Object`] says what such a handle stands
+/// for.
 pub(crate) struct LossyReceiverObject;
 
 static RECEIVERS: Table<LossyReceiverObject> = Table::new();
@@ -57,7 +59,7 @@ impl Object for LossyReceiverObject {
     }
 }
 
-/// A receiver, and the record that its last call has shown.
+/// A receiver of records, and the record that its last call has returned as a view.
 pub(crate) struct Receiving {
     receiver: LossyReceiver,
     current: Option<Record>,
@@ -75,7 +77,7 @@ impl Receiving {
     }
 }
 
-/// The counters of a sender of records, as C programs see them.
+/// The counters of a sender of records that may be lost, in the layout of the header's structure.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CLossyStats {
@@ -98,28 +100,30 @@ impl From<LossyStats> for CLossyStats {
     }
 }
 
-/// Returns the number of an outcome in the header.
+/// Returns the number of the constant in `partywall.h` for what became of a record.
 const fn number(outcome: SendOutcome) -> i32 {
     match outcome {
         SendOutcome::Sent => 0,
         SendOutcome::Queued => 1,
         SendOutcome::Dropped(DropReason::Full) => 2,
         SendOutcome::Dropped(DropReason::TooLarge) => 3,
-        // `Closed`, and reasons that this crate does not know yet.
+        // The number for a record without a receiver; also for reasons of a newer
+        // `partywall-extras`.
         SendOutcome::Dropped(_) => 4,
     }
 }
 
-/// Returns the time at which a call gives up. The calls of a sender take no wait without a limit.
+/// Returns the time at which a call gives up. A call without a limit gets a deadline far away,
+/// because the sender's calls require one.
 fn deadline(timeout: Timeout) -> Instant {
     timeout.deadline().unwrap_or_else(|| Instant::now() + WAIT_MAX)
 }
 
-/// The wait of a call without a limit: one year.
+/// How long a call without a limit waits: one year, because the sender's calls require a deadline.
 const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 export! {
-    /// Makes a sender of records from the sending direction of a channel.
+    /// Makes a sender of records that may be lost from the sending direction of a channel.
     fn partywall_lossy_sender_new(
         channel: Handle<ChannelObject>, config: Handle<ConfigObject>,
         sender: Out<Handle<LossySenderObject>>, error: Errors,
@@ -130,8 +134,8 @@ export! {
         Ok(())
     }
 
-    /// Frees a sender, and waits until its queue is sent, but not for long. A null pointer is
-    /// allowed.
+    /// Frees a sender of records, after waiting for its queue to be sent, at most as long as the
+    /// setting `flush_on_drop_ns` says. A null pointer is allowed.
     fn partywall_lossy_sender_free(sender: Handle<LossySenderObject>) {
         if !sender.is_null() {
             sender.remove()?;
@@ -139,7 +143,8 @@ export! {
         Ok(())
     }
 
-    /// Logs a record, and writes what became of it. A null pointer is allowed for the outcome.
+    /// Sends a record that may be lost, and writes whether it was sent, queued or dropped. The
+    /// place for that outcome may be null.
     fn partywall_lossy_log(
         sender: Handle<LossySenderObject>, data: Bytes, len: usize, outcome: Out<i32>,
         error: Errors,
@@ -149,7 +154,7 @@ export! {
         Ok(())
     }
 
-    /// Logs a record, for which the call waits under any policy.
+    /// Sends a record and waits for room for it, whatever the sender's policy for a full ring.
     fn partywall_lossy_log_wait(
         sender: Handle<LossySenderObject>, data: Bytes, len: usize, outcome: Out<i32>,
         timeout_ns: i64, error: Errors,
@@ -160,7 +165,7 @@ export! {
         Ok(())
     }
 
-    /// Sends the queued records and the count of losses.
+    /// Sends the records in the sender's queue and the count of lost records.
     fn partywall_lossy_flush(
         sender: Handle<LossySenderObject>, timeout_ns: i64, error: Errors,
     ) reports error {
@@ -171,8 +176,9 @@ export! {
         }
         sender.try_flush();
         if sender.is_closed() {
-            // The losses cannot be reported, so this fails with the reason. At most another thread
-            // that flushes hides it.
+            // The receiver is gone and the count of lost records cannot be reported, so the call
+            // fails with the reason. Another thread that flushes at the same time can only hide the
+            // reason.
             let why = sender.flush(Instant::now()).err().map(Failure::from);
             let why = why.filter(|failure| failure.code() != TIMED_OUT);
             return Err(why.unwrap_or(Failure::state(FINISHED)));
@@ -180,7 +186,7 @@ export! {
         if sender.stats().queued > 0 { Err(Failure::state(FULL)) } else { Ok(()) }
     }
 
-    /// Writes the first `size` bytes of the counters of a sender.
+    /// Writes the first `size` bytes of the structure with the counters of a sender of records.
     fn partywall_lossy_sender_stats(
         sender: Handle<LossySenderObject>, stats: Out<CLossyStats>, size: usize,
     ) {
@@ -188,7 +194,7 @@ export! {
         place.write_prefix(&sender.share_second()?.stats().into(), size)
     }
 
-    /// Writes 1 if the receiver is gone, so that every record is dropped, else 0.
+    /// Writes 1 if the receiver is gone, so that the sender drops every record, else 0.
     fn partywall_lossy_sender_is_closed(
         sender: Handle<LossySenderObject>, is_closed: Out<i32>,
     ) {
@@ -197,7 +203,7 @@ export! {
         Ok(())
     }
 
-    /// Makes a receiver of records from the receiving direction of a channel.
+    /// Makes a receiver of records that may be lost from the receiving direction of a channel.
     fn partywall_lossy_receiver_new(
         channel: Handle<ChannelObject>, receiver: Out<Handle<LossyReceiverObject>>, error: Errors,
     ) reports error {
@@ -207,7 +213,8 @@ export! {
         Ok(())
     }
 
-    /// Ends the receiving direction, and frees the receiver. A null pointer is allowed.
+    /// Ends the receiving direction of the channel, and frees the receiver of records. A null
+    /// pointer is allowed.
     fn partywall_lossy_receiver_free(receiver: Handle<LossyReceiverObject>) {
         if !receiver.is_null() {
             receiver.remove()?;
@@ -230,7 +237,7 @@ export! {
         Ok(())
     }
 
-    /// Receives the next record as an object of its own.
+    /// Receives the next record as an object that the caller owns.
     fn partywall_lossy_recv(
         receiver: Handle<LossyReceiverObject>, message: Out<Handle<MessageObject>>,
         lost_before: Out<u64>, timeout_ns: i64, error: Errors,
@@ -242,7 +249,8 @@ export! {
         Ok(())
     }
 
-    /// Writes how many records were received so far, and how many the sender has reported lost.
+    /// Writes how many records the receiver has received so far, and how many the sender has
+    /// reported as lost.
     fn partywall_lossy_receiver_counts(
         receiver: Handle<LossyReceiverObject>, received: Out<u64>, lost: Out<u64>,
     ) {

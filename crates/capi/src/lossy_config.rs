@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The settings of records that may be lost, which are keys of a configuration.
+//! The settings of senders of records that may be lost. They are keys of a configuration.
 
 use crate::config::{choose, narrow};
 use crate::failure::Failure;
 use partywall_extras::lossy::{LossyConfig, OnFull};
 use std::time::Duration;
 
-/// Settings of senders of records.
+/// The settings of a sender of records that may be lost.
 #[derive(Clone, Default)]
 pub(crate) struct LossySettings {
     policy: Policy,
@@ -16,7 +16,8 @@ pub(crate) struct LossySettings {
     flush_on_drop: Option<Duration>,
 }
 
-/// The policy for a record without room, which a number of the C interface chooses.
+/// What a sender does with a record for which the ring has no room. A number of the C interface
+/// chooses it.
 #[derive(Clone, Copy, Default)]
 enum Policy {
     #[default]
@@ -26,7 +27,7 @@ enum Policy {
 }
 
 impl LossySettings {
-    /// Sets the setting `key`. Returns false if records have no such setting.
+    /// Sets the setting `key`. Returns false if senders of records have no setting of this name.
     ///
     /// # Errors
     /// Fails if the value is impossible.
@@ -43,7 +44,7 @@ impl LossySettings {
         Ok(true)
     }
 
-    /// Returns the settings for a sender.
+    /// Returns the settings in the form that the Rust library's sender of records takes.
     pub(crate) fn config(&self) -> LossyConfig {
         let mut config = LossyConfig::new(match self.policy {
             Policy::DropNewest => OnFull::DropNewest,
@@ -63,5 +64,5 @@ impl LossySettings {
     }
 }
 
-// The numbers of the choices are constants of the header.
+// Policies in the order of their numbers in `partywall.h`.
 const POLICIES: [Policy; 3] = [Policy::DropNewest, Policy::DropOldest, Policy::Block];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Received messages that a C program owns. Any thread may read and free one.
+//! Received messages that a C program owns. Any thread may read and free such a message.
 
 use crate::argument::Out;
 use crate::export::export;
@@ -7,7 +7,7 @@ use crate::table::{Handle, Object, Table};
 use partywall::Message;
 use std::ffi::c_void;
 
-/// The kind of handle that a C program has for received messages; see [`Object`].
+/// Marks the type of handles to received messages. [`Object`] says what such a handle stands for.
 pub(crate) struct MessageObject;
 
 static MESSAGES: Table<MessageObject> = Table::new();
@@ -25,7 +25,7 @@ impl Object for MessageObject {
 }
 
 export! {
-    /// Writes where the bytes of a message lie. They stay there until the message is freed.
+    /// Writes where the bytes of a message lie. They stay valid until the message is freed.
     fn partywall_message_data(
         message: Handle<MessageObject>, data: Out<*const c_void>, len: Out<usize>,
     ) {
@@ -36,7 +36,8 @@ export! {
         Ok(())
     }
 
-    /// Writes 1 if the message lies in memory of its sender, and 0 if it was copied.
+    /// Writes 1 if the message lies in shared memory of its sender, and 0 if it was copied from
+    /// there or came over a socket.
     fn partywall_message_is_zero_copy(message: Handle<MessageObject>, is_zero_copy: Out<i32>) {
         let place = is_zero_copy.require("is_zero_copy")?;
         place.write(i32::from(message.first()?.is_zero_copy()));

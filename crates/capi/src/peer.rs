@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Properties of a connection: the process at the other end, the transport, and the counters.
+//! Properties of a connection: the peer process, the transport, and the counters.
 //!
-//! A structure has the layout of the header's structure of the same name, without padding. A later
-//! version may add fields at the end, so callers pass the size that they know.
+//! Each structure has the layout of the structure of the same name in `partywall.h`, without
+//! padding. A later version may add fields at the end, so callers pass the size of their structure.
 
 use crate::argument::{Buffer, Out};
 use crate::failure::Failure;
 use partywall::{Distrust, Peer, ReceiverStats, SenderStats, Transport, Trust};
 
-/// The process at the other end, as C programs see it.
+/// What is known of the peer process, in the layout of the header's structure.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CPeer {
@@ -34,7 +34,7 @@ impl From<&Peer> for CPeer {
     }
 }
 
-/// Returns the number of a reason in the header.
+/// Returns the number of the constant in `partywall.h` for a reason why the peer is not trusted.
 const fn number(distrust: Distrust) -> i32 {
     match distrust {
         Distrust::Policy => 1,
@@ -44,12 +44,12 @@ const fn number(distrust: Distrust) -> i32 {
         Distrust::OtherUserNamespace => 5,
         Distrust::UnknownNamespaces => 6,
         Distrust::NoProcess => 7,
-        // A reason of a newer `partywall`, which gets its number when this crate learns of it.
+        // A newer version of `partywall` can have reasons that `partywall.h` does not name yet.
         _ => -1,
     }
 }
 
-/// Copies a description of the peer, for logs.
+/// Copies a description of the peer process into a C program's buffer, as text for logs.
 pub(crate) fn write_peer(
     peer: &Peer,
     buffer: Buffer,
@@ -63,7 +63,8 @@ pub(crate) fn write_peer(
     buffer.write_text(&text, capacity, len)
 }
 
-/// Writes the numbers of a transport and of the reason why memory is not shared, 0 for none.
+/// Writes the number of a connection's transport, and the number of the reason why memory is not
+/// shared, or 0 if it is.
 pub(crate) fn write_transport(found: Transport, transport: Out<i32>, reason: Out<u32>) {
     let (number, why) = match found {
         Transport::SharedMemory => (SHARED_MEMORY, 0),
@@ -74,12 +75,12 @@ pub(crate) fn write_transport(found: Transport, transport: Out<i32>, reason: Out
     reason.write(why);
 }
 
-// The numbers of transports are constants of the header.
+// Numbers of transports, as constants of `partywall.h`.
 const SHARED_MEMORY: i32 = 1;
 const SOCKET: i32 = 2;
 const PROTOCOL: i32 = 3;
 
-/// The counters of a sending direction, as C programs see them.
+/// The counters of a sending direction, in the layout of `partywall_sender_stats` of the header.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CSenderStats {
@@ -110,7 +111,8 @@ impl From<SenderStats> for CSenderStats {
     }
 }
 
-/// The counters of a receiving direction, as C programs see them.
+/// The counters of a receiving direction, in the layout of `partywall_receiver_stats` of the
+/// header.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CReceiverStats {

@@ -13,13 +13,13 @@ use crate::table::{Handle, Object, Table};
 use partywall::OwnedReservation;
 use std::ffi::c_void;
 
-/// The kind of handle that a C program has for reservations; see [`Object`].
+/// Marks the type of handles to reservations. [`Object`] says what such a handle stands for.
 pub(crate) struct ReservationObject;
 
 static RESERVATIONS: Table<ReservationObject> = Table::new();
 
 impl Object for ReservationObject {
-    // Empty only while a call commits the reservation.
+    // The reservation. It is `None` only while a call commits it.
     type First = Option<OwnedReservation>;
     type Second = ();
     type Shared = ();
@@ -31,22 +31,23 @@ impl Object for ReservationObject {
     }
 }
 
-/// Makes a handle of a reservation, and writes it and where the reserved bytes lie.
+/// Makes a handle of a reservation. Writes the handle, and the address of the reserved bytes.
 pub(crate) fn give(
     mut reserved: OwnedReservation,
     data: Out<*mut c_void>,
     place: Out<Handle<ReservationObject>>,
 ) -> Result<(), Failure> {
-    // The memory does not move with its owner: it lies in shared memory or on the heap.
+    // The reserved bytes lie in shared memory or on the heap, so their address stays the same when
+    // the reservation is moved into its handle.
     let memory = reserved.as_mut_ptr();
     place.write(Handle::insert(Some(reserved), ())?);
     data.write(memory.cast());
     Ok(())
 }
 
-/// Commits a reservation by `send`, which gives it back if it was not used up. The handle is freed
-/// unless the message could still be sent, or the call was wrong. A caller that learns that its
-/// peer is gone need not abort, so its reservation must not stay.
+/// Commits a reservation with `send`, which returns the reservation if it has not used it up. The
+/// handle is freed, unless a later commit can succeed or the call had a wrong argument. So a
+/// program that learns at a commit that its peer is gone need not abort the reservation.
 pub(crate) fn commit(
     handle: Handle<ReservationObject>,
     send: impl FnOnce(OwnedReservation) -> Result<(), (Option<OwnedReservation>, Failure)>,
@@ -62,16 +63,17 @@ pub(crate) fn commit(
         Err((_, failure)) => Err(failure),
     };
     drop(place);
-    // Another thread may have freed the handle meanwhile: it had no reservation any more.
+    // The handle has no reservation any more. If another thread has freed it meanwhile, the error
+    // of this call does no harm.
     let _ = handle.discard();
     result
 }
 
-/// Statuses of a commit after which the reservation stays the caller's, as the header says.
+/// Statuses of a failed commit after which the caller keeps the reservation, as the header says.
 const KEEP: [i32; 4] = [FULL, FOREIGN_RESERVATION, FINISHED_HERE, ARGUMENT];
 
 export! {
-    /// Writes where the reserved bytes lie.
+    /// Writes the address of the reserved bytes and their number.
     fn partywall_reservation_data(
         reservation: Handle<ReservationObject>, data: Out<*mut c_void>, len: Out<usize>,
     ) {
@@ -83,7 +85,7 @@ export! {
         Ok(())
     }
 
-    /// Shortens the message to `len` bytes, if it is longer.
+    /// Shortens the reserved message to `len` bytes, if it is longer.
     fn partywall_reservation_truncate(reservation: Handle<ReservationObject>, len: usize) {
         if let Some(reservation) = &mut *reservation.first()? {
             reservation.truncate(len);

@@ -23,14 +23,15 @@ use partywall::{Config, Peer, SenderStats, SessionError, Transport, blocking, ev
 use std::mem;
 use std::sync::Arc;
 
-/// The kind of handle that a C program has for sessions; see [`Object`].
+/// Marks the type of handles to sessions. [`Object`] says what such a handle stands for.
 pub(crate) struct SessionObject;
 
 static SESSIONS: Table<SessionObject> = Table::new();
 
 impl Object for SessionObject {
     type First = ();
-    /// Calls share the session, and lock this part only to get at it.
+    /// The session. A call locks this part only to copy the reference, so any number of threads may
+    /// call.
     type Second = Arc<Session>;
     type Shared = ();
     const KIND: u8 = 8;
@@ -127,7 +128,7 @@ impl Session {
         }
     }
 
-    /// Waits until the session is over, and returns why.
+    /// Waits until the session is over, and returns the reason.
     fn closed(&self, timeout: Timeout) -> Result<SessionError, Failure> {
         let reason = match self {
             Self::Threaded(session) if timeout == Timeout::Zero => session.close_reason(),
@@ -152,7 +153,8 @@ impl Session {
     }
 }
 
-/// The kind of handle that a C program has for listeners for sessions; see [`Object`].
+/// Marks the type of handles to listeners for sessions. [`Object`] says what such a handle stands
+/// for.
 pub(crate) struct SessionListenerObject;
 
 static LISTENERS: Table<SessionListenerObject> = Table::new();
@@ -169,11 +171,11 @@ impl Object for SessionListenerObject {
     }
 }
 
-/// A listener for sessions, alone or in a loop.
+/// A listener for sessions, which is either in no event loop or in one.
 pub(crate) enum Accepting {
     Threaded(Box<blocking::Listener>),
     InLoop(Box<event::Listener>),
-    /// A call that changes the listener has panicked.
+    /// Neither, because a call that changed the listener has panicked.
     Closed,
 }
 
@@ -222,8 +224,8 @@ pub(crate) fn add_protocol(
     Ok(())
 }
 
-/// Opens a session with the server at `address`, which speaks `protocol`; above `events`, if there
-/// is a loop.
+/// Opens a session in the protocol `protocol` with the server at `address`. The session is in the
+/// event loop `events`, if that is given; otherwise it has a thread of its own.
 pub(crate) fn connect_with_protocol(
     address: &str,
     config: &Config,
@@ -261,7 +263,7 @@ export! {
         Ok(())
     }
 
-    /// Stops listening, and frees the listener. A null pointer is allowed.
+    /// Stops listening for sessions, and frees the listener. A null pointer is allowed.
     fn partywall_session_listener_free(listener: Handle<SessionListenerObject>) {
         if !listener.is_null() {
             listener.remove()?;
@@ -269,7 +271,7 @@ export! {
         Ok(())
     }
 
-    /// Returns the next session that is established.
+    /// Returns the next session whose handshake is complete.
     fn partywall_session_listener_accept(
         listener: Handle<SessionListenerObject>, tag: u64, session: Out<Handle<SessionObject>>,
         timeout_ns: i64, error: Errors,
@@ -280,7 +282,8 @@ export! {
         Ok(())
     }
 
-    /// Copies the bound address into `buffer`, without a zero byte at its end.
+    /// Copies the address that the listener is bound to into `buffer`, without a zero byte at its
+    /// end.
     fn partywall_session_listener_address(
         listener: Handle<SessionListenerObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
         error: Errors,
@@ -336,7 +339,7 @@ export! {
         Ok(())
     }
 
-    /// Asks the peer to open no more streams.
+    /// Asks the peer to open no more streams in a session.
     fn partywall_session_go_away(session: Handle<SessionObject>, code: u32, error: Errors)
     reports error {
         match &*session.share_second()? {
@@ -346,7 +349,7 @@ export! {
         Ok(())
     }
 
-    /// Ends the session with all its streams.
+    /// Ends a session with all its streams.
     fn partywall_session_close(
         session: Handle<SessionObject>, code: u32, reason: Text, error: Errors,
     ) reports error {
@@ -365,7 +368,7 @@ export! {
         session.share_second()?.drained(Timeout::new(timeout_ns))
     }
 
-    /// Waits until the session is over, and writes why.
+    /// Waits until the session is over, and writes the reason.
     fn partywall_session_wait_closed(
         session: Handle<SessionObject>, reason: Out<i32>, cause: Errors, timeout_ns: i64,
         error: Errors,
@@ -376,20 +379,21 @@ export! {
         Ok(())
     }
 
-    /// Waits until the session is over, and everything that it sent is written or given up.
+    /// Waits until the session is over, and until everything that it sent is written to the
+    /// connection or given up.
     fn partywall_session_wait_finished(
         session: Handle<SessionObject>, timeout_ns: i64, error: Errors,
     ) reports error {
         session.share_second()?.finished(Timeout::new(timeout_ns))
     }
 
-    /// Writes the first `size` bytes of what is known of the peer.
+    /// Writes the first `size` bytes of the structure with what is known of the session's peer.
     fn partywall_session_peer(session: Handle<SessionObject>, peer: Out<CPeer>, size: usize) {
         let place = peer.require("peer")?;
         place.write_prefix(&session.share_second()?.peer().into(), size)
     }
 
-    /// Copies a description of the peer into `buffer`, without a zero byte at its end.
+    /// Copies a description of the session's peer into `buffer`, without a zero byte at its end.
     fn partywall_session_peer_text(
         session: Handle<SessionObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
         error: Errors,
@@ -397,7 +401,7 @@ export! {
         peer::write_peer(session.share_second()?.peer(), buffer, capacity, len)
     }
 
-    /// Writes the transport, and the reason why memory is not shared.
+    /// Writes the transport of a session, and the reason why memory is not shared.
     fn partywall_session_transport(
         session: Handle<SessionObject>, transport: Out<i32>, reason: Out<u32>,
     ) {
@@ -406,7 +410,8 @@ export! {
         Ok(())
     }
 
-    /// Copies a description of the transport into `buffer`, without a zero byte at its end.
+    /// Copies a description of the session's transport into `buffer`, without a zero byte at its
+    /// end.
     fn partywall_session_transport_text(
         session: Handle<SessionObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
         error: Errors,
@@ -414,7 +419,7 @@ export! {
         buffer.write_text(&session.share_second()?.transport().to_string(), capacity, len)
     }
 
-    /// Writes the first `size` bytes of the counters of what the session sends.
+    /// Writes the first `size` bytes of the structure with the counters of what the session sends.
     fn partywall_session_sender_stats(
         session: Handle<SessionObject>, stats: Out<CSenderStats>, size: usize,
     ) {
@@ -422,7 +427,7 @@ export! {
         place.write_prefix(&session.share_second()?.stats().into(), size)
     }
 
-    /// Writes the number of streams that have not ended.
+    /// Writes the number of streams of a session that have not ended.
     fn partywall_session_streams(session: Handle<SessionObject>, count: Out<usize>) {
         let place = count.require("count")?;
         place.write(session.share_second()?.streams());

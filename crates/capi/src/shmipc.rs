@@ -17,7 +17,8 @@ use crate::table::{Handle, Object, Table};
 use partywall_shmipc::{Config, HandoverState, MemMapType, Shmipc, SizePercentPair};
 use std::sync::Arc;
 
-/// The kind of handle that a C program has for configurations of shmipc; see [`Object`].
+/// Marks the type of handles to configurations of shmipc. [`Object`] says what such a handle stands
+/// for.
 pub(crate) struct ShmipcConfigObject;
 
 static CONFIGS: Table<ShmipcConfigObject> = Table::new();
@@ -34,15 +35,16 @@ impl Object for ShmipcConfigObject {
     }
 }
 
-/// A configuration, and the classes of slices that replace the default ones unless they are empty.
+/// A configuration of shmipc with the classes of slices that the program has added. If it has added
+/// none, the default classes are used.
 #[derive(Clone, Default)]
 pub(crate) struct Settings {
     config: Config,
     classes: Vec<SizePercentPair>,
 }
 
-/// The kind of handle that a C program has for protocols, which hold the
-/// settings and the shared memory of shmipc; see [`Object`].
+/// Marks the type of handles to objects of the protocol shmipc, which hold its settings and shared
+/// memory. [`Object`] says what such a handle stands for.
 pub(crate) struct ShmipcObject;
 
 static PROTOCOLS: Table<ShmipcObject> = Table::new();
@@ -50,7 +52,8 @@ static PROTOCOLS: Table<ShmipcObject> = Table::new();
 impl Object for ShmipcObject {
     type First = ();
     type Second = ();
-    /// Calls share the protocol.
+    /// The protocol's settings and memory, which all threads share; each call copies the reference
+    /// to them.
     type Shared = Arc<Shmipc>;
     const KIND: u8 = 20;
     const NAME: &'static str = "partywall_shmipc";
@@ -60,7 +63,8 @@ impl Object for ShmipcObject {
     }
 }
 
-/// Makes the protocol with the settings of `config`; with the default ones if it is null.
+/// Makes the protocol shmipc with the settings of `config`, or with the default settings if the
+/// handle is null.
 fn protocol(config: Handle<ShmipcConfigObject>) -> Result<Shmipc, Failure> {
     if config.is_null() {
         return Ok(Shmipc::default());
@@ -96,10 +100,11 @@ fn set_text(config: Config, key: &str, value: &str) -> Result<Config, Failure> {
     })
 }
 
-// The numbers of the choices are constants of the header.
+// Kinds of memory in the order of their numbers in `partywall.h`.
 const MEM_MAP_TYPES: [MemMapType; 2] = [MemMapType::MemFd, MemMapType::DevShmFile];
 
-/// Returns the number of a state in the header.
+/// Returns the number of the constant in `partywall.h`, such as `PARTYWALL_HOT_RESTART_DONE`, for
+/// the state of a hot restart.
 const fn number(state: HandoverState) -> i32 {
     match state {
         HandoverState::Never => 0,
@@ -110,7 +115,7 @@ const fn number(state: HandoverState) -> i32 {
 }
 
 export! {
-    /// Makes a configuration with the default settings.
+    /// Makes a configuration of shmipc with the default settings.
     fn partywall_shmipc_config_new(config: Out<Handle<ShmipcConfigObject>>, error: Errors)
     reports error {
         let place = config.require("config")?;
@@ -118,7 +123,7 @@ export! {
         Ok(())
     }
 
-    /// Frees a configuration. A null pointer is allowed.
+    /// Frees a configuration of shmipc. A null pointer is allowed.
     fn partywall_shmipc_config_free(config: Handle<ShmipcConfigObject>) {
         if !config.is_null() {
             config.remove()?;
@@ -126,7 +131,7 @@ export! {
         Ok(())
     }
 
-    /// Sets the setting `key` of a configuration to `value`.
+    /// Sets the setting `key` of a configuration of shmipc to `value`.
     fn partywall_shmipc_config_set(
         config: Handle<ShmipcConfigObject>, key: Text, value: u64, error: Errors,
     ) reports error {
@@ -136,7 +141,7 @@ export! {
         Ok(())
     }
 
-    /// Sets the setting `key` of a configuration to a text.
+    /// Sets the setting `key` of a configuration of shmipc to a text.
     fn partywall_shmipc_config_set_text(
         config: Handle<ShmipcConfigObject>, key: Text, value: Text, error: Errors,
     ) reports error {
@@ -147,7 +152,7 @@ export! {
         Ok(())
     }
 
-    /// Adds a class of slices; the first one replaces the default classes.
+    /// Adds a class of slices. The first class that is added replaces all default classes.
     fn partywall_shmipc_config_add_slices(
         config: Handle<ShmipcConfigObject>, size: u32, percent: u32,
     ) {
@@ -155,7 +160,7 @@ export! {
         Ok(())
     }
 
-    /// Makes the protocol with the settings of a configuration.
+    /// Makes the protocol shmipc with the settings of a configuration.
     fn partywall_shmipc_new(
         config: Handle<ShmipcConfigObject>, shmipc: Out<Handle<ShmipcObject>>, error: Errors,
     ) reports error {
@@ -164,7 +169,8 @@ export! {
         Ok(())
     }
 
-    /// Frees the handle of a protocol. Its sessions and listeners go on. A null pointer is allowed.
+    /// Frees the handle of the protocol shmipc. Sessions and listeners that use it go on. A null
+    /// pointer is allowed.
     fn partywall_shmipc_free(shmipc: Handle<ShmipcObject>) {
         if !shmipc.is_null() {
             shmipc.remove()?;
@@ -192,13 +198,14 @@ export! {
         Ok(())
     }
 
-    /// Sends the clients of the accepted sessions to the process that has taken the address.
+    /// Begins a hot restart: sends the clients of the accepted sessions to the process that now
+    /// listens at the address.
     fn partywall_shmipc_hot_restart(shmipc: Handle<ShmipcObject>, epoch: u64, error: Errors)
     reports error {
         Ok(shmipc.shared()?.hot_restart(epoch)?)
     }
 
-    /// Writes the state of the last hot restart.
+    /// Writes the state of the last hot restart, such as `PARTYWALL_HOT_RESTART_DONE`.
     fn partywall_shmipc_hot_restart_state(shmipc: Handle<ShmipcObject>, state: Out<i32>) {
         let place = state.require("state")?;
         place.write(number(shmipc.shared()?.hot_restart_state()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One vacant slot of each type for each thread, so that a thread that makes and frees an object in
-//! turn does not lock the table.
+//! Spare slots: each thread keeps one vacant slot of the table of handles for each type of object.
+//! So a thread that makes and frees an object in turn does not lock the table.
 //!
 //! ```text
 //!   insert ◀─ take ─ spare of this thread ◀─ give ─ remove
@@ -11,7 +11,8 @@
 use crate::table::Object;
 use std::cell::Cell;
 
-/// Returns the index of a vacant slot; `None` if there can be no more objects of the type.
+/// Returns the index of a vacant slot: the calling thread's spare, or one of the table. `None` if
+/// the table can hold no more objects of the type.
 #[inline]
 pub(crate) fn take<O: Object>() -> Option<u32> {
     let spare = SPARES.try_with(|spares| spares.of::<O>().and_then(Cell::take));
@@ -21,8 +22,8 @@ pub(crate) fn take<O: Object>() -> Option<u32> {
     }
 }
 
-/// Keeps a slot that has become vacant for this thread; gives it back to the table if the thread
-/// has one already, or ends.
+/// Keeps a slot that has become vacant as the calling thread's spare. Gives it back to the table if
+/// the thread has a spare already, or ends.
 #[inline]
 pub(crate) fn give<O: Object>(index: u32) {
     let is_kept = SPARES.try_with(|spares| match spares.of::<O>() {
@@ -45,7 +46,7 @@ thread_local! {
     static SPARES: Spares = const { Spares { places: [const { Cell::new(None) }; KINDS_MAX] } };
 }
 
-/// The spare slots of a thread, by the number of their type.
+/// The spare slots of a thread. The index is the number of the object's type, `Object::KIND`.
 struct Spares {
     places: [Cell<Option<Spare>>; KINDS_MAX],
 }
@@ -71,5 +72,6 @@ impl Drop for Spares {
     }
 }
 
-/// More than the largest number of a type. A type beyond it has no spare slots.
+/// The length of a thread's array of spare slots: more than the largest `Object::KIND`. A type with
+/// a larger number would have no spare slots.
 const KINDS_MAX: usize = 32;

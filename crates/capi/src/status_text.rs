@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The text of each status, for programs that have no error object.
 //!
-//! An error object says more: whom the failure concerns, and what to do. A text here depends on the
-//! number alone, so C++ uses it for the messages of its error codes.
+//! An error object says more: whom the failure concerns, and what to do. The text of a status
+//! depends on its number alone, so C++ uses it for the messages of its error codes.
 
 use std::ffi::CStr;
 
-/// Returns the text of a status; for a number that is none, a text that says so.
+/// Returns the text of a status. A number that is no status gets a text that says so.
 pub(crate) fn status_text(status: i32) -> &'static CStr {
     let found = TEXTS.binary_search_by_key(&status, |(number, _)| *number);
     found.map_or(UNKNOWN, |index| TEXTS[index].1)
@@ -14,7 +14,7 @@ pub(crate) fn status_text(status: i32) -> &'static CStr {
 
 const UNKNOWN: &CStr = c"this version of the library has no such status";
 
-/// The texts by number, in rising order: success, and every number of SPEC 17.
+/// The text of each status, in rising order of the numbers: success, and every number of SPEC 17.
 const TEXTS: &[(i32, &CStr)] = &[
     (0, c"success"),
     (1, c"the object belongs to the parent process"),

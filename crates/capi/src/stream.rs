@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Streams of sessions. One thread at a time may send, and another receive.
+//! Streams of sessions. One thread may send on a stream while another receives from it.
 //!
 //! ```text
 //!   handle ─┬─ first: Sending ──── Threaded or InLoop, as the session is
@@ -18,7 +18,7 @@ use partywall::{Message, OwnedReservation, StreamSendError};
 use partywall::{blocking, event};
 use std::ffi::c_void;
 
-/// The kind of handle that a C program has for streams; see [`Object`].
+/// Marks the type of handles to streams. [`Object`] says what such a handle stands for.
 pub(crate) struct StreamObject;
 
 static STREAMS: Table<StreamObject> = Table::new();
@@ -51,7 +51,7 @@ pub(crate) fn insert_in_loop(stream: event::Stream) -> Result<Handle<StreamObjec
     Handle::insert(Sending::InLoop(sender), receiving)
 }
 
-/// Takes both directions out of a stream whose session has a thread, and frees its handle.
+/// Takes both directions out of a stream whose session has a thread, and frees the stream's handle.
 pub(crate) fn take_threaded(
     stream: Handle<StreamObject>,
 ) -> Result<(blocking::SendStream, blocking::RecvStream), Failure> {
@@ -67,7 +67,8 @@ pub(crate) fn take_threaded(
     }
 }
 
-/// Checks a code of the application, which the peer sees.
+/// Checks that a code with which the application ends a stream or session is not reserved for the
+/// protocol. The peer receives the code.
 pub(crate) fn application_code(code: u32) -> Result<u32, Failure> {
     if code < RESERVED_CODES {
         return Ok(code);
@@ -116,7 +117,8 @@ impl Sending {
         }
     }
 
-    /// Sends a reserved message. A reservation that is not used up is given back.
+    /// Sends a reserved message. On an error, returns the reservation with the error if its memory
+    /// was not used.
     fn commit(
         &mut self,
         reservation: OwnedReservation,
@@ -141,13 +143,14 @@ impl Sending {
     }
 }
 
-/// The receiving direction of a stream.
+/// The receiving direction of a stream, with the stream's metadata and the messages that the
+/// direction owns.
 pub(crate) struct Receiving {
     incoming: Incoming,
     metadata: Box<[u8]>,
-    /// The message of the current view.
+    /// The message of the current view, which is valid until the next receiving call.
     current: Option<Message>,
-    /// A message that did not fit into the caller's buffer: the next call receives it.
+    /// A message that did not fit into the caller's buffer. The next call receives it again.
     returned: Option<Message>,
 }
 
@@ -182,7 +185,7 @@ impl Receiving {
 }
 
 export! {
-    /// Drops both directions of a stream, and frees it. A null pointer is allowed.
+    /// Drops both directions of a stream, and frees its handle. A null pointer is allowed.
     fn partywall_stream_free(stream: Handle<StreamObject>) {
         if !stream.is_null() {
             stream.remove()?;
@@ -190,7 +193,7 @@ export! {
         Ok(())
     }
 
-    /// Writes where the metadata lie with which the peer has opened the stream.
+    /// Writes the address of the metadata that the peer sent when it opened the stream.
     fn partywall_stream_metadata(
         stream: Handle<StreamObject>, data: Out<*const c_void>, len: Out<usize>,
     ) {
@@ -219,7 +222,7 @@ export! {
         reservation::give(reserved, data, place)
     }
 
-    /// Sends the message in `reservation`.
+    /// Sends the message that a C program has written into `reservation`.
     fn partywall_stream_commit(
         stream: Handle<StreamObject>, reservation: Handle<ReservationObject>, timeout_ns: i64,
         error: Errors,
@@ -228,7 +231,7 @@ export! {
         reservation::commit(reservation, |it| sending.commit(it, Timeout::new(timeout_ns)))
     }
 
-    /// Waits until the peer receives no more, and writes why.
+    /// Waits until the peer receives no more of the stream, and writes the reason.
     fn partywall_stream_wait_stopped(
         stream: Handle<StreamObject>, reason: Out<i32>, cause: Errors, timeout_ns: i64,
         error: Errors,
@@ -242,7 +245,7 @@ export! {
         Ok(())
     }
 
-    /// Ends the sending direction: the peer receives every sent message, then the end.
+    /// Ends the stream's sending direction: the peer receives every sent message, then the end.
     fn partywall_stream_finish(stream: Handle<StreamObject>, error: Errors) reports error {
         match &mut *stream.first()? {
             Sending::Threaded(sender) => sender.finish(),
@@ -251,7 +254,7 @@ export! {
         Ok(())
     }
 
-    /// Ends the sending direction at once: the peer's receiver fails with `code`.
+    /// Ends the stream's sending direction at once: the peer's receiver fails with `code`.
     fn partywall_stream_reset(stream: Handle<StreamObject>, code: u32, error: Errors)
     reports error {
         let code = application_code(code)?;
@@ -262,7 +265,7 @@ export! {
         Ok(())
     }
 
-    /// Ends the receiving direction: the peer's sender fails with `code`.
+    /// Ends the stream's receiving direction: the peer's sender fails with `code`.
     fn partywall_stream_stop(stream: Handle<StreamObject>, code: u32, error: Errors)
     reports error {
         let code = application_code(code)?;
@@ -305,7 +308,7 @@ export! {
         Ok(())
     }
 
-    /// Receives the next message as an object of its own.
+    /// Receives the next message as an object that the caller owns.
     fn partywall_stream_recv(
         stream: Handle<StreamObject>, message: Out<Handle<MessageObject>>, timeout_ns: i64,
         error: Errors,
@@ -316,7 +319,7 @@ export! {
         Ok(())
     }
 
-    /// Makes the message of the last view an object of its own.
+    /// Makes the message of the last view an object that the caller owns, so that it stays valid.
     fn partywall_stream_keep(
         stream: Handle<StreamObject>, message: Out<Handle<MessageObject>>, error: Errors,
     ) reports error {
@@ -327,7 +330,7 @@ export! {
         Ok(())
     }
 
-    /// Has a loop report the stream as readable no longer, until the next receiving call.
+    /// Makes the event loop stop reporting the stream as readable until the next receiving call.
     fn partywall_stream_pause(stream: Handle<StreamObject>, error: Errors) reports error {
         if let Incoming::InLoop(receiver) = &mut stream.second()?.incoming {
             receiver.pause();
@@ -336,8 +339,10 @@ export! {
     }
 }
 
-/// The text of the failure that a stream in a loop cannot be waited for.
+/// The text of the error for a call that would wait for a stream in an event loop, which no call
+/// may.
 const IN_LOOP: &str = "the stream is in a loop, which reports that the peer receives no more";
 
-/// First code that is reserved for the protocol (SPEC 11.3).
+/// The first code of an application's end of a stream that is reserved for the protocol (SPEC
+/// 11.3).
 const RESERVED_CODES: u32 = 0xffff_ff00;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   handle   generation (32 bits) │ index of the slot (24 bits) │ kind (8 bits)
-//!   slot     lane of the first direction, of the second, and of what any call may copy
+//!   slot     three lanes: the first direction, the second, and the part that any call may copy
 //!   lane     lock with the generation and a state (partywall-ring, lane.rs); value
 //! ```
 //!
@@ -11,7 +11,9 @@
 //!
 //! - The library never follows a handle. It compares the kind, then looks up the slot by its index.
 //! - A slot whose generation is used up is never used again, so no two objects have one handle.
-//! - A value is touched only by the call that has locked its lane.
+//! - A lane is a lock with its value. Only the call that has locked a lane touches the value.
+//! - A lane can favour a thread, which then enters it without an atomic exchange.
+//! - A panic within a lane poisons it: every later call but a free is refused.
 
 use crate::failure::Failure;
 use crate::spare;
@@ -28,13 +30,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A type of object to which C programs have handles.
 pub(crate) trait Object: Sized + 'static {
-    /// The part that calls lock in one direction; for most objects, the whole object.
+    /// The part of an object that calls of its first direction lock; for most types, the whole
+    /// object.
     type First: Send + 'static;
-    /// The part that calls of the other direction lock at the same time.
+    /// The part of an object that calls of its other direction lock, at the same time as the first.
     type Second: Send + 'static;
-    /// The part that any call may copy, also while others use the directions.
+    /// The part of an object that any call may copy while other calls use the directions.
     type Shared: Send + 'static;
-    /// The number of the type within handles. It is not 0, so no handle is a null pointer.
+    /// The number of the type, in the lowest 8 bits of a handle. It is not 0, so no handle is a
+    /// null pointer.
     const KIND: u8;
     /// The name of the type in error texts.
     const NAME: &'static str;
@@ -62,10 +66,10 @@ impl<O: Object> Clone for Handle<O> {
 impl<O: Object> Copy for Handle<O> {}
 
 impl<O: Object> Handle<O> {
-    /// The handle of no object, which C programs see as a null pointer.
+    /// The null pointer, a handle that names no object.
     pub(crate) const NULL: Self = Self { value: ptr::null_mut(), object: PhantomData };
 
-    /// Puts an object into a free slot.
+    /// Puts an object without a shared part into a free slot.
     ///
     /// # Errors
     /// Fails if the process has as many objects of the type as it may have.
@@ -95,7 +99,7 @@ impl<O: Object> Handle<O> {
         Ok(Self { value: ptr::without_provenance_mut(value as usize), object: PhantomData })
     }
 
-    /// Whether C passed a null pointer.
+    /// Whether the C program passed a null pointer.
     pub(crate) fn is_null(self) -> bool {
         self.value.is_null()
     }
@@ -111,8 +115,9 @@ impl<O: Object> Handle<O> {
         slot.first.lock(generation).map_err(|refusal| explain(refusal, O::NAME))
     }
 
-    /// Locks the first part of the object while `act` uses it. A panic of `act` poisons the part.
-    /// The part favours a thread that does so again and again.
+    /// Locks the first part of the object while `act` uses it. A panic of `act` poisons the part,
+    /// so that later calls are refused. After many such calls by one thread, the part favours that
+    /// thread, which then needs no atomic exchange to lock it.
     ///
     /// # Errors
     /// Fails as [`first`](Self::first) does, and with the failure of `act`.
@@ -128,8 +133,10 @@ impl<O: Object> Handle<O> {
         used.unwrap_or_else(|refusal| Err(explain(refusal, O::NAME)))
     }
 
-    /// Lets `act` use the first part of the object, if it favours the calling thread; otherwise
-    /// [`with_first`](Self::with_first) may. A panic of `act` poisons the part.
+    /// Lets `act` use the first part of the object if the part's lock favours the calling thread,
+    /// which then needs no atomic exchange. Otherwise returns `None`, and the caller has to use
+    /// [`with_first`](Self::with_first). A panic of `act` poisons the part, so that later calls are
+    /// refused.
     #[inline(always)]
     pub(crate) fn if_favoured_first<R>(self, act: impl FnOnce(&mut O::First) -> R) -> Option<R> {
         let (slot, generation) = self.locate_soon()?;
@@ -137,7 +144,8 @@ impl<O: Object> Handle<O> {
         Some(slot.first.use_inside(thread, act))
     }
 
-    /// Lets `act` use the second part, as [`if_favoured_first`](Self::if_favoured_first) does.
+    /// Lets `act` use the second part of the object, as
+    /// [`if_favoured_first`](Self::if_favoured_first) does with the first part.
     #[inline(always)]
     pub(crate) fn if_favoured_second<R>(self, act: impl FnOnce(&mut O::Second) -> R) -> Option<R> {
         let (slot, generation) = self.locate_soon()?;
@@ -171,7 +179,8 @@ impl<O: Object> Handle<O> {
         slot.second.lock(generation).map_err(|refusal| explain(refusal, O::NAME))
     }
 
-    /// Locks the second part, and waits for other calls that lock it for a moment.
+    /// Locks the second part of the object. If another call has locked it, which such calls do for
+    /// a moment only, tries again.
     ///
     /// # Errors
     /// Fails as [`first`](Self::first) does.
@@ -192,8 +201,8 @@ impl<O: Object> Handle<O> {
         wait_briefly(lock).map(|guard| guard.clone())
     }
 
-    /// Takes the object out of its slot. From then on the handle names no object. A part without a
-    /// value is `None`, and so is one whose destructor has panicked before.
+    /// Takes the object out of its slot. From then on the handle names no object. A part of the
+    /// object is `None` if its type has none, or if its destructor panicked before.
     ///
     /// # Errors
     /// Fails if the handle names no object, or another call has locked a part of it.
@@ -201,11 +210,13 @@ impl<O: Object> Handle<O> {
         let taken = self.vacate(|first, second, shared| {
             (first.take(), second.and_then(Option::take), shared.and_then(Option::take))
         });
-        // The shared part is dropped here, when the slot is vacant, as the caller drops the others.
+        // The shared part is dropped at the end of this function, when the slot is vacant. The
+        // caller drops the two directions.
         taken.map(|(first, second, _)| (first, second))
     }
 
-    /// Frees an object, whose parts have short destructors, where it lies.
+    /// Frees an object by dropping its parts inside the slot, without moving them out. For types
+    /// whose destructors are short, because the slot stays locked meanwhile.
     ///
     /// # Errors
     /// Fails as [`remove`](Self::remove) does.
@@ -222,7 +233,8 @@ impl<O: Object> Handle<O> {
         })
     }
 
-    /// Locks the object, calls `take` with the places of its parts, and makes the slot vacant.
+    /// Locks all parts of the object, calls `take` with the places of the parts, and makes the
+    /// object's slot vacant.
     #[inline]
     fn vacate<R>(
         self,
@@ -239,13 +251,15 @@ impl<O: Object> Handle<O> {
         let mut shared = slot.shared.lock_part(generation).map_err(refused)?;
         let places = (second.as_mut().map(Guard::place), shared.as_mut().map(Guard::place));
         let taken = take(first.place(), places.0, places.1);
-        // The lanes stay locked until they are vacant.
+        // The locks of the object's parts stay locked until the parts are vacant, so their guards
+        // must not unlock them.
         mem::forget((first, second, shared));
         let next = generation.checked_add(1);
         slot.second.vacate_part(next.unwrap_or(generation));
         slot.shared.vacate_part(next.unwrap_or(generation));
         slot.first.vacate(next.unwrap_or(generation));
-        // The slot is free for others from here on.
+        // From here on other threads may take the slot. A slot whose generations are used up is
+        // never given back.
         if next.is_some() {
             spare::give::<O>(self.index());
         }
@@ -265,7 +279,8 @@ impl<O: Object> Handle<O> {
         Ok((slot, (value >> 32) as u32))
     }
 
-    /// Returns what [`locate`](Self::locate) does for most handles, those of the first chunk.
+    /// Does the same as [`locate`](Self::locate) for handles whose slot lies in the first chunk of
+    /// the table; returns `None` for others.
     #[inline(always)]
     fn locate_soon(self) -> Option<(&'static Slot<O>, u32)> {
         let value = self.value.addr() as u64;
@@ -286,7 +301,8 @@ impl<O: Object> Handle<O> {
 }
 
 impl<T: ?Sized + Send + Sync + 'static, O: Object<Second = Arc<T>>> Handle<O> {
-    /// Returns the object of a type whose calls share it.
+    /// Returns a reference to the object, for types whose calls all use one object at the same
+    /// time.
     ///
     /// # Errors
     /// Fails as [`first`](Self::first) does.
@@ -295,7 +311,8 @@ impl<T: ?Sized + Send + Sync + 'static, O: Object<Second = Arc<T>>> Handle<O> {
     }
 }
 
-/// All objects of one type. The slots lie in chunks, each twice as long as the one before.
+/// The slots of all objects of one type. They lie in chunks, each twice as long as the chunk before
+/// it.
 pub(crate) struct Table<O: Object> {
     chunks: [OnceLock<Box<[Slot<O>]>>; CHUNKS],
     free: Mutex<Free>,
@@ -304,7 +321,7 @@ pub(crate) struct Table<O: Object> {
 /// The slots of a table that hold no object.
 struct Free {
     vacant: Vec<u32>,
-    /// Number of slots that were ever used.
+    /// Number of slots that were ever taken; slots from this index on are untouched.
     used: u32,
 }
 
@@ -319,7 +336,8 @@ impl<O: Object> Table<O> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the index of a slot for a new object, and makes its chunk unless it is there.
+    /// Returns the index of a slot for a new object. Allocates the chunk of the slot if it is the
+    /// chunk's first.
     #[cold]
     pub(crate) fn take_vacant(&self) -> Option<u32> {
         let mut free = self.free();
@@ -339,7 +357,7 @@ impl<O: Object> Table<O> {
         Some(index)
     }
 
-    /// Makes a slot free for any thread.
+    /// Gives a vacant slot back to the table, so that any thread may take it.
     #[cold]
     pub(crate) fn give_vacant(&self, index: u32) {
         self.free().vacant.push(index);
@@ -348,7 +366,8 @@ impl<O: Object> Table<O> {
     #[inline]
     fn slot(&self, index: u32) -> Option<&Slot<O>> {
         if index < SLOTS_FIRST {
-            // Most programs have no other chunk, and this one needs no computation.
+            // Most programs use the first chunk alone, and a slot in it is found without computing
+            // the chunk.
             return self.chunks.first()?.get()?.get(index as usize);
         }
         let (chunk, offset) = place(index);
@@ -356,7 +375,8 @@ impl<O: Object> Table<O> {
     }
 }
 
-/// Calls `lock` until no other call has locked the part, which others lock for a moment.
+/// Calls `lock` again while it fails because another call has locked the part, but at most
+/// [`LOCK_ATTEMPTS`] times. Other calls lock such a part for a moment only.
 fn wait_briefly<T>(lock: impl Fn() -> Result<T, Failure>) -> Result<T, Failure> {
     for _ in 1..LOCK_ATTEMPTS {
         match lock() {
@@ -367,7 +387,8 @@ fn wait_briefly<T>(lock: impl Fn() -> Result<T, Failure>) -> Result<T, Failure> 
     lock()
 }
 
-/// Returns the chunk that holds the slot `index`, and the offset of the slot in it.
+/// Returns the chunk of a table that holds the slot `index`, and the offset of the slot in the
+/// chunk.
 #[inline]
 const fn place(index: u32) -> (usize, usize) {
     let chunk = (index / SLOTS_FIRST + 1).ilog2();
@@ -386,13 +407,14 @@ impl<O: Object> Slot<O> {
     }
 }
 
-/// One part of an object, which one call at a time may use.
+/// One part of an object and its lock. One call at a time may use the part.
 struct Lane<T> {
     lock: lane::Lane,
     value: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: the lock gives the value to one thread at a time, and passes it on (`ring/src/lane.rs`).
+// SAFETY: the lock of a lane gives the value to one thread at a time, and the next owner sees every
+// change (`ring/src/lane.rs`).
 unsafe impl<T: Send> Sync for Lane<T> {}
 
 impl<T> Lane<T> {
@@ -404,15 +426,18 @@ impl<T> Lane<T> {
         self.lock.generation()
     }
 
-    /// Puts a value into a vacant lane, which only this thread knows.
+    /// Puts the value of a new object's part into its lane, the part's lock with its value. The
+    /// lane is vacant, and no other thread knows it yet.
     fn fill(&self, generation: u32, value: T) {
-        // SAFETY: `take_vacant` gave the slot to this thread alone, and its state is VACANT.
+        // SAFETY: `take_vacant` gave the slot to this thread alone, and the state of the part's
+        // lock is VACANT.
         let place = unsafe { &mut *self.value.get() };
         *place = Some(value);
         self.lock.fill(generation);
     }
 
-    /// Puts a value into a vacant lane, unless the value is empty: no call locks such a part.
+    /// Puts the value of a new object's part into its vacant lane. A part whose type has no bytes
+    /// needs no lock and is left out.
     #[inline]
     fn fill_part(&self, generation: u32, value: T) {
         if Self::IS_USED {
@@ -420,7 +445,8 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Makes a lane vacant, unless it is not used.
+    /// Makes the lane of an object's part vacant, when the object is freed. A part whose type has
+    /// no bytes has no lock and is left out.
     #[inline]
     fn vacate_part(&self, generation: u32) {
         if Self::IS_USED {
@@ -428,7 +454,8 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Makes a lane vacant for the object of the next generation.
+    /// Makes the lane of an object's part vacant, so that the next object in the slot has the given
+    /// generation.
     #[inline]
     fn vacate(&self, generation: u32) {
         self.lock.vacate(generation);
@@ -439,34 +466,39 @@ impl<T> Lane<T> {
         self.claim(generation, false)
     }
 
-    /// Whether the lane has a value to guard.
+    /// Whether the part has a value to guard: a type without bytes needs no lock.
     const IS_USED: bool = size_of::<T>() > 0;
 
-    /// Locks the lane as [`lock_any`](Self::lock_any) does; returns `None` if it is not used.
+    /// Locks the part as [`lock_any`](Self::lock_any) does; returns `None` if the part's type has
+    /// no bytes.
     #[inline]
     fn lock_part(&self, generation: u32) -> Result<Option<Guard<'_, T>>, Refusal> {
         if Self::IS_USED { self.lock_any(generation).map(Some) } else { Ok(None) }
     }
 
-    /// Locks the lane also if a panic has poisoned it: its value is then only dropped.
+    /// Locks the part even if a panic has poisoned its lock, for a caller that only drops the
+    /// value.
     #[inline]
     fn lock_any(&self, generation: u32) -> Result<Guard<'_, T>, Refusal> {
         self.claim(generation, true)
     }
 
-    /// Enters the lane if it favours the calling thread, and returns that.
+    /// Locks the part without an atomic exchange if its lock favours the calling thread, and
+    /// returns that thread; otherwise returns `None`.
     #[inline(always)]
     fn enter(&self, generation: u32) -> Option<Thread<'static>> {
         let thread = thread::current()?;
         self.lock.enter(generation, thread).then_some(thread)
     }
 
-    /// Calls `act` with the value of the lane that `thread`, the calling one, has entered, and
-    /// leaves the lane; poisons it if `act` panics.
+    /// Calls `act` with the value of the part, and unlocks the part. `thread` is the calling
+    /// thread, which has locked the part by `enter`. A panic of `act` poisons the lock, so that
+    /// later calls are refused.
     #[inline(always)]
     fn use_inside<R>(&self, thread: Thread<'static>, act: impl FnOnce(&mut T) -> R) -> R {
         let entered = Entered(&self.lock);
-        // SAFETY: this call has entered the lane.
+        // SAFETY: the calling thread has locked the part by `enter`, so no other thread uses the
+        // value.
         let value = unsafe { &mut *self.value.get() };
         let value = value.as_mut().unwrap_or_else(|| unreachable!("a locked lane has a value"));
         let result = act(value);
@@ -475,13 +507,14 @@ impl<T> Lane<T> {
         result
     }
 
-    /// Locks the lane by exchange, calls `act` with its value, and unlocks it; poisons it if `act`
-    /// panics. The lane favours a thread that does so again and again.
+    /// Locks the part by an atomic exchange, calls `act` with its value, and unlocks it. A panic of
+    /// `act` poisons the lock, so that later calls are refused. If one thread locks a part again
+    /// and again, the lock begins to favour that thread.
     fn with<R>(&self, generation: u32, act: impl FnOnce(&mut T) -> R) -> Result<R, Refusal> {
         let thread = thread::registered();
         let claim = self.lock.claim(generation, false, thread, &ThisProcess)?;
         let claimed = Claimed { lane: &self.lock, claim };
-        // SAFETY: this call has locked the lane.
+        // SAFETY: this call has locked the part, so no other call uses the value.
         let value = unsafe { &mut *self.value.get() };
         let value = value.as_mut().unwrap_or_else(|| unreachable!("a locked lane has a value"));
         let result = act(value);
@@ -500,20 +533,23 @@ impl<T> Lane<T> {
     }
 }
 
-/// A lane that this thread has entered. Dropping it poisons the lane, which only a panic does.
+/// The lock of a part that the calling thread has locked without an atomic exchange. Only a panic
+/// drops this object, and its destructor poisons the lock.
 struct Entered<'a>(&'a lane::Lane);
 
 impl Drop for Entered<'_> {
     #[cold]
     fn drop(&mut self) {
-        // A thread that has entered a lane has a presence.
+        // A thread that locks without an atomic exchange always has a presence, the word that says
+        // which lock it holds.
         if let Some(thread) = thread::current() {
             self.0.break_inside(thread, &ThisProcess);
         }
     }
 }
 
-/// A lane that a call has claimed. Dropping it poisons the lane, which only a panic does.
+/// The lock of a part that a call has locked by an atomic exchange. Only a panic drops this object,
+/// and its destructor poisons the lock.
 struct Claimed<'a> {
     lane: &'a lane::Lane,
     claim: Claim,
@@ -530,15 +566,17 @@ impl Drop for Claimed<'_> {
 pub(crate) struct Guard<'a, T> {
     lane: &'a Lane<T>,
     claim: Claim,
-    /// Whether the thread was panicking already when it locked the lane.
+    /// Whether the thread was already panicking when it locked the part. If so, dropping this guard
+    /// does not poison the lock.
     panics: bool,
 }
 
 impl<T> Guard<'_, T> {
-    /// Returns the place of the value, which is empty if its destructor has panicked.
+    /// Returns the place of the part's value, which is empty if the value's destructor has
+    /// panicked.
     #[inline]
     fn place(&mut self) -> &mut Option<T> {
-        // SAFETY: this guard has locked the lane, and is borrowed mutably.
+        // SAFETY: this guard has locked the part, and is borrowed mutably.
         unsafe { &mut *self.lane.value.get() }
     }
 }
@@ -548,7 +586,7 @@ impl<T> Deref for Guard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard has locked the lane, and no mutable borrow of the guard is alive.
+        // SAFETY: this guard has locked the part, and no mutable borrow of the guard is alive.
         let value = unsafe { &*self.lane.value.get() };
         value.as_ref().unwrap_or_else(|| unreachable!("a locked lane has a value"))
     }
@@ -557,7 +595,7 @@ impl<T> Deref for Guard<'_, T> {
 impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this guard has locked the lane, and is borrowed mutably.
+        // SAFETY: this guard has locked the part, and is borrowed mutably.
         let value = unsafe { &mut *self.lane.value.get() };
         value.as_mut().unwrap_or_else(|| unreachable!("a locked lane has a value"))
     }
@@ -574,7 +612,7 @@ impl<T> Drop for Guard<'_, T> {
     }
 }
 
-/// Explains why a lane could not be locked.
+/// Returns the failure of a call that could not lock a part of an object of the type `name`.
 #[cold]
 fn explain(refusal: Refusal, name: &'static str) -> Failure {
     match refusal {
@@ -584,13 +622,13 @@ fn explain(refusal: Refusal, name: &'static str) -> Failure {
     }
 }
 
-/// Most attempts to lock a part that others lock for a moment.
+/// Most attempts to lock a part of an object that other calls lock for a moment only.
 const LOCK_ATTEMPTS: u32 = 10_000;
-/// Slots of the first chunk.
+/// Slots of the first chunk of a table.
 const SLOTS_FIRST: u32 = 64;
 /// Most objects of one type at a time: as many as the index in a handle can tell apart.
 const SLOTS_MAX: u32 = 1 << 24;
-/// Chunks that hold `SLOTS_MAX` slots: the last index lies in the last of them.
+/// Chunks of a table with `SLOTS_MAX` slots: the last slot lies in the last chunk.
 const CHUNKS: usize = place(SLOTS_MAX - 1).0 + 1;
 
 #[cfg(test)]
@@ -630,7 +668,8 @@ mod tests {
         }
     }
 
-    /// A type of few objects, which all lie in the first chunk.
+    /// A type of object for tests of locks that favour a thread. It has few objects, which all lie
+    /// in the first chunk of the table.
     struct Favouring;
 
     static FAVOURING: Table<Favouring> = Table::new();
@@ -768,12 +807,13 @@ mod tests {
         assert_eq!(code(handle.with_first(|_| Ok(()))), 902);
     }
 
-    /// The handle of another, for another thread.
+    /// Makes the handle again from its number, in another thread: a handle cannot be sent there.
     fn same(at: usize) -> Handle<Favouring> {
         Handle { value: ptr::without_provenance_mut(at), object: PhantomData }
     }
 
-    /// Calls until the first part favours this thread, if the system allows that.
+    /// Uses the first part of the object until its lock favours this thread. Returns false if the
+    /// system has no barrier for that.
     fn favour(handle: Handle<Favouring>) -> bool {
         for _ in 0..100_000 {
             assert_eq!(code(handle.with_first(|_| Ok(()))), 0);

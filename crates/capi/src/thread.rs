@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The threads that call the library, as the lanes of handles know them: each has a presence, which
-//! another thread gets when it ends.
+//! The threads that call the library, as lanes (the locks of the objects behind handles) know them.
+//! Each has a presence: a word that says which lane the thread is inside without an atomic
+//! exchange. When a thread ends, another thread gets its presence.
 //!
 //! ```text
 //!   first call that could favour the thread ─▶ presence, from those of ended threads or a new one
 //!   end of the thread ─▶ presence goes back
 //! ```
 //!
-//! A presence is never freed, because lanes name it by its number. Where the system has no barrier
-//! that one thread makes all execute, no thread has a presence, and every call claims its lane by
-//! exchange.
+//! A presence is never freed, because lanes name it by its number. Where the system has no memory
+//! barrier that one thread makes all threads execute, no thread has a presence, and every call
+//! locks its lane by an atomic exchange.
 
 use partywall_ring::lane::{NUMBER_MAX, Presence, Process, Thread};
 use partywall_sys::barrier;
@@ -17,17 +18,18 @@ use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// Returns the calling thread, if it has a presence.
+/// Returns the calling thread; `None` if it has no presence yet.
 #[inline]
 pub(crate) fn current() -> Option<Thread<'static>> {
     CURRENT.get()
 }
 
-/// Returns the calling thread, and gives it a presence if that is possible.
+/// Returns the calling thread, and gives it a presence if it has none and the system has the
+/// barrier.
 #[cold]
 pub(crate) fn registered() -> Option<Thread<'static>> {
     if CURRENT.get().is_none() && barrier::is_available() {
-        // A thread that is ending, whose own values are gone, gets none.
+        // A thread that is ending has dropped its thread-local values, and gets no presence.
         let _ = RETURN.try_with(|it| {
             CURRENT.set(presences().take());
             it.0.set(CURRENT.get());
@@ -36,7 +38,8 @@ pub(crate) fn registered() -> Option<Thread<'static>> {
     CURRENT.get()
 }
 
-/// The process, which lanes ask for presences and barriers.
+/// This process, in which lanes look up the presence of a thread and execute a barrier in all
+/// threads.
 pub(crate) struct ThisProcess;
 
 impl Process for ThisProcess {
@@ -57,11 +60,11 @@ impl Process for ThisProcess {
     }
 }
 
-/// The presences of all threads that have called the library.
+/// The presences of all threads that have ever called the library.
 struct Presences {
-    /// Each at its number, less one.
+    /// Every presence. The index is the presence's number less one.
     all: Vec<&'static Presence>,
-    /// The numbers of those whose thread has ended.
+    /// The numbers of presences whose thread has ended.
     free: Vec<u32>,
 }
 
@@ -88,12 +91,13 @@ fn presences() -> MutexGuard<'static, Presences> {
 }
 
 thread_local! {
-    // Apart from what returns it, because a value without a destructor is read without a check.
+    // `CURRENT` has no destructor, so a read needs no check of the thread's state. `RETURN` has
+    // one.
     static CURRENT: Cell<Option<Thread<'static>>> = const { Cell::new(None) };
     static RETURN: Return = const { Return(Cell::new(None)) };
 }
 
-/// Returns the presence of a thread when that ends.
+/// Gives the presence of a thread back when the thread ends.
 struct Return(Cell<Option<Thread<'static>>>);
 
 impl Drop for Return {

@@ -15,7 +15,7 @@ pub(crate) enum Timeout {
     Unlimited,
     /// The call never waits.
     Zero,
-    /// The call waits at most for so many nanoseconds.
+    /// The call waits at most for this number of nanoseconds.
     After(u64),
 }
 
@@ -38,7 +38,8 @@ impl Timeout {
         }
     }
 
-    /// Fails unless the call never waits: a source in a loop is waited for by the loop alone.
+    /// Fails unless the timeout is 0: a call on an object in an event loop never waits, because
+    /// only the loop waits.
     pub(crate) fn require_zero(self) -> Result<(), Failure> {
         if self == Self::Zero {
             return Ok(());
@@ -49,7 +50,8 @@ impl Timeout {
     }
 }
 
-/// Returns the nanoseconds until a timer is due, as functions write them; -1 if none is set.
+/// Returns the nanoseconds until a timer is due, in the form in which exported functions write
+/// them: -1 if no timer is set.
 pub(crate) fn nanoseconds_until(timer: Option<Instant>) -> i64 {
     timer.map_or(-1, |timer| {
         let left = timer.saturating_duration_since(Instant::now()).as_nanos();

@@ -121,8 +121,8 @@ fn count(
 
 /// Collects lines in this thread and counters in another, until the application closes both.
 fn agent(address: &str) -> Result<(), Failure> {
-    // The application at the other end only sends. A connection that begins on the socket stays
-    // there if its acceptor never receives, so the agent asks for shared memory at once.
+    // The application at the other end only sends. A connection that begins on the socket stays on
+    // the socket if its acceptor never receives, so the agent asks for shared memory at once.
     let config = Config::default().begin(Begin::SharedMemory);
     let mut lines = LossyReceiver::new(partywall::connect_with(address, &config)?.split().1);
     let (_sender, mut counters) = partywall::connect_with(address, &config)?.split();

@@ -34,7 +34,7 @@ pub enum FallbackReason {
 }
 
 impl FallbackReason {
-    /// The number that stands for the reason in a frame; never 0.
+    /// The number that stands for this reason of the fallback in a frame; never 0.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -51,7 +51,8 @@ impl FallbackReason {
         }
     }
 
-    /// The reason with this number; `None` for 0, which means no fallback.
+    /// The reason for the fallback to the socket that has this number; `None` for the number 0,
+    /// which means no fallback.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         Some(match number {
@@ -112,7 +113,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The number that stands for the refusal in a frame.
+    /// The number that stands for this reason of a refusal in the frame REJECT.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -126,7 +127,7 @@ impl Refusal {
         }
     }
 
-    /// The refusal with this number, which a frame carried.
+    /// The reason of a refusal that has this number, which came in a REJECT.
     #[must_use]
     pub const fn from_number(number: u32) -> Self {
         match number {

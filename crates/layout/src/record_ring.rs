@@ -51,7 +51,7 @@ impl Position {
     }
 
     /// Number of bytes from the position `earlier` to this position. The caller must have checked
-    /// that `earlier` is not the later of the two.
+    /// that `earlier` does not lie after this position.
     #[must_use]
     pub const fn since(self, earlier: Self) -> u64 {
         self.0 - earlier.0
@@ -172,7 +172,7 @@ pub enum Kind {
     Credit = 12,
     /// GO_AWAY: the sender of the record asks its peer to open no further streams (sessions).
     GoAway = 13,
-    /// PING: a request that the peer must answer, or the answer to such a request (sessions).
+    /// PING: a request that the peer must answer, or the peer's answer to a PING (sessions).
     Ping = 14,
     /// END: the last record of a stream; the side that did not open the stream sends it (sessions).
     End = 15,

@@ -169,7 +169,7 @@ pub struct RegionHeader {
     pub version: U32,
     /// Size of the header page in bytes.
     pub header_size: U32,
-    /// The hash of the rules of the format, always [`LAYOUT_HASH`].
+    /// The hash of the offsets and sizes of the memory format, always [`LAYOUT_HASH`].
     pub layout_hash: U64,
     /// Size of the region in bytes.
     pub region_size: U64,
@@ -185,7 +185,8 @@ pub struct RegionHeader {
     pub slab_offset: U64,
     /// Size of the slab in bytes; 0 if the region has no slab.
     pub slab_size: U64,
-    /// The session that both regions belong to, as agreed in HELLO.
+    /// The session id, which both regions of the connection have in common: the nonce of the
+    /// connector's HELLO.
     pub session_id: [u8; 16],
     /// The owner's process id in the owner's namespace. The value is for an operator; no code acts
     /// on it.

@@ -212,9 +212,9 @@ impl Config {
         self
     }
 
-    /// Maximum number of a server's connections that have not sent their ATTACH, the first frame of
-    /// a client, yet. Further connections wait in the backlog, and each replaces a connection that
-    /// has been silent for 100 ms. The default is 64.
+    /// Maximum number of a server's connections on which ATTACH, the first frame of a client, has
+    /// not arrived yet. Further connections wait in the backlog, and each replaces a connection
+    /// that has been silent for 100 ms. The default is 64.
     #[must_use]
     pub const fn handshakes_max(mut self, count: usize) -> Self {
         self.handshakes_max = count;
@@ -429,11 +429,12 @@ impl fmt::Debug for OnLogin {
 }
 
 /// Upper bound in bytes for two parts of a link file together: its release ring, and the rounding
-/// of the file's size up to whole pages. The bound is generous, and only limits what is mapped.
+/// of the file's size up to whole pages. The bound is generous: it only limits how much of a peer's
+/// memory this end maps.
 const FILLED_UP_MAX: u64 = 1 << 20;
 
-/// Each setting with its value, under the name of the function that sets it; no login, which may be
-/// a secret.
+/// Prints each setting with its value, under the name of the function that sets the value. The
+/// login is not printed, because it may be a secret.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")

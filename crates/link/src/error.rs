@@ -108,7 +108,7 @@ pub enum RecvError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TryRecvError {
-    /// No message has arrived yet.
+    /// No further message has arrived yet.
     #[error("no message is there now")]
     Empty,
     /// The link delivers no more messages, for the reason given.

@@ -249,8 +249,9 @@ impl GroupInner {
     /// it. If `is_reported`, the caller passes the links to the application, and later calls return
     /// the same links only for messages.
     fn links_with_events(&self, is_reported: bool) -> Vec<Arc<dyn Member>> {
-        // A thread that reports an event locks the link first and then the list. No thread may lock
-        // them in reverse order, so the list's lock is released before any link is locked.
+        // A thread that reports an event locks the link first, and then the group's list of links
+        // with events. No thread may lock them in reverse order, so the list's lock is released
+        // here before any link is locked.
         let listed = {
             let mut events = self.events.lock();
             events.has_missed |= events.readers > 0;

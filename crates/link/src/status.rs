@@ -13,7 +13,8 @@ pub enum Status {
     /// The link has no connection. A client makes a connection while a thread blocks on the link or
     /// the link's group.
     Detached,
-    /// The link's connection is being made or is in its handshake, and does not carry messages yet.
+    /// The link's next connection is being made or is in its handshake, and does not carry messages
+    /// yet.
     Attaching,
     /// The link has a connection on which messages can flow.
     Attached {

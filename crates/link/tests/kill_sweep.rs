@@ -36,8 +36,9 @@ fn kill_at_any_instruction_keeps_the_link_whole() {
     for act in Act::chosen() {
         let figures = sweep::run(act, settings).unwrap_or_else(|why| panic!("{act}: {why}"));
         println!("{figures}");
-        // Expected result: every operation on a link changes a link file at least once, so there is
-        // an image before and one after.
+        // Expected result: every operation on a link changes a link file at least once, so there
+        // are at least two images (contents of both link files): one before and one after the
+        // change.
         assert!(figures.boundaries > 20 && figures.images >= 2, "{figures}");
         boundaries += figures.boundaries;
         images += figures.images;

@@ -255,8 +255,9 @@ fn a_lock_without_a_record_is_never_skipped() {
     let error = open(directory.path()).unwrap_err();
     assert!(matches!(error, StorageError::Opening { .. }), "{error}");
     assert!(fs::read(&path).unwrap() == before);
-    // The byte lock is released explicitly. Closing the descriptor might not release it, because a
-    // process that another test starts may hold a copy of the descriptor until its `exec`.
+    // The lock of byte 2, for which there is no owner record, is released explicitly. Closing the
+    // descriptor might not release it, because a process that another test starts may hold a copy
+    // of the descriptor until its `exec`.
     byte_lock::unlock(&opener, 2).unwrap();
     assert_eq!(open(directory.path()).unwrap().incarnation, 2);
 }

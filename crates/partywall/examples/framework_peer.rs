@@ -80,7 +80,7 @@ async fn serve_http(address: &str) -> Outcome {
     Ok(())
 }
 
-/// The process that calls, as the kernel has verified it.
+/// Returns a text that names the calling process, as the kernel reports it.
 fn name(caller: &Caller) -> String {
     caller.pid().map_or_else(|| "nobody".to_owned(), |pid| format!("process {pid}"))
 }
@@ -168,7 +168,8 @@ async fn stream_both_ways(client: &mut Calls) -> Outcome {
     }
 }
 
-/// The server streams responses of the sizes that the request lists.
+/// Calls StreamingOutputCall, whose server streams responses of the sizes that the request lists,
+/// and checks them.
 async fn stream_output(client: &mut Calls) -> Outcome {
     client.ready().await?;
     let sizes: Vec<i32> = (0..STREAM_MESSAGES as i32).map(|i| i * i % 9000).collect();
@@ -190,7 +191,8 @@ async fn stream_output(client: &mut Calls) -> Outcome {
     }
 }
 
-/// The server answers a stream of requests with the sum of their sizes.
+/// Calls StreamingInputCall, whose server answers a stream of requests with the sum of their sizes,
+/// and checks the sum.
 async fn stream_input(client: &mut Calls) -> Outcome {
     client.ready().await?;
     let part = |i: usize| Part { payload: Some(Payload { body: body(i * 97) }) };
@@ -218,7 +220,8 @@ async fn give_up(address: &str) -> Outcome {
     call_unary(&mut client, 100).await?;
     let mut late = Request::new(Question::unanswered());
     late.set_timeout(Duration::from_millis(500));
-    // tonic reports its own timer as Cancelled, and so it does the reset by the server's timer.
+    // tonic reports Cancelled if its own timer ends the call, and also if the server's timer ends
+    // the call by a reset.
     match unary(&mut client, late).await {
         Err(status) if matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled) => {}
         other => return Err(format!("a call ends after its deadline with {other:?}").into()),
@@ -229,14 +232,14 @@ async fn give_up(address: &str) -> Outcome {
 }
 
 async fn survive(address: &str) -> Outcome {
-    // A call without a server fails after this time.
+    // While no server runs, the pool opens no stream, and a call fails after 500 ms.
     let config = PoolConfig::default().open_timeout(Duration::from_millis(500));
     let pool = Pool::new(address, config)?;
     let mut client = client(&pool).await?;
     call_unary(&mut client, 100).await?;
     println!("waits");
     match unary(&mut client, Request::new(Question::unanswered())).await {
-        // tonic reports a broken connection as Unknown.
+        // tonic reports a connection that broke during the call as Unknown.
         Err(status) if matches!(status.code(), Code::Unavailable | Code::Unknown) => {}
         other => return Err(format!("a call to a killed server ends with {other:?}").into()),
     }
@@ -261,7 +264,8 @@ async fn survive(address: &str) -> Outcome {
     Ok(())
 }
 
-/// SimpleRequest, and StreamingOutputCallRequest of FullDuplexCall.
+/// The message SimpleRequest of UnaryCall, and StreamingOutputCallRequest of FullDuplexCall, as far
+/// as the service reads them.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Question {
     #[prost(int32, tag = "2")]
@@ -270,35 +274,36 @@ struct Question {
     payload: Option<Payload>,
 }
 
-/// StreamingOutputCallRequest of StreamingOutputCall.
+/// The message StreamingOutputCallRequest of StreamingOutputCall.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Wanted {
     #[prost(message, repeated, tag = "2")]
     parameters: Vec<Parameters>,
 }
 
-/// ResponseParameters.
+/// The message ResponseParameters: the size of one response of StreamingOutputCall.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Parameters {
     #[prost(int32, tag = "1")]
     size: i32,
 }
 
-/// StreamingInputCallRequest.
+/// The message StreamingInputCallRequest, a request of StreamingInputCall.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Part {
     #[prost(message, optional, tag = "1")]
     payload: Option<Payload>,
 }
 
-/// StreamingInputCallResponse.
+/// The message StreamingInputCallResponse, the response of StreamingInputCall.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Sum {
     #[prost(int32, tag = "1")]
     bytes: i32,
 }
 
-/// SimpleResponse and StreamingOutputCallResponse.
+/// The messages SimpleResponse and StreamingOutputCallResponse, the responses of UnaryCall,
+/// StreamingOutputCall and FullDuplexCall.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Answer {
     #[prost(message, optional, tag = "1")]
@@ -365,7 +370,8 @@ impl tower_service::Service<HttpRequest<Body>> for TestService {
     }
 }
 
-/// Answers with the payload, and with the process of the caller.
+/// The method UnaryCall: answers with the payload of the request, and with the name of the calling
+/// process.
 struct Unary;
 
 impl UnaryService<Question> for Unary {
@@ -386,7 +392,8 @@ impl UnaryService<Question> for Unary {
     }
 }
 
-/// A call that is not answered. Dropping it is the end of the call.
+/// The guard of a call that is not answered. It is dropped at the end of the call, and then prints
+/// `ended`.
 struct Waiting;
 
 impl Drop for Waiting {
@@ -395,7 +402,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Sends a response of each size that the request lists.
+/// The method StreamingOutputCall: sends a response of each size that the request lists.
 struct Output;
 
 impl ServerStreamingService<Wanted> for Output {
@@ -416,7 +423,7 @@ impl ServerStreamingService<Wanted> for Output {
     }
 }
 
-/// Answers with the sum of the sizes of the requests.
+/// The method StreamingInputCall: answers with the sum of the sizes of the requests.
 struct Input;
 
 impl ClientStreamingService<Part> for Input {
@@ -437,7 +444,7 @@ impl ClientStreamingService<Part> for Input {
     }
 }
 
-/// Sends back the payload of each request.
+/// The method FullDuplexCall: sends back the payload of each request.
 struct FullDuplex;
 
 impl StreamingService<Question> for FullDuplex {
@@ -453,12 +460,12 @@ impl StreamingService<Question> for FullDuplex {
     }
 }
 
-/// Bytes of which no two adjacent ones are equal.
+/// Returns a payload of `size` bytes, of which no two adjacent ones are equal.
 fn body(size: usize) -> Bytes {
     (0..size).map(|at| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect()
 }
 
-/// The body of response number `i` of StreamingOutputCall.
+/// Returns the body of response number `i` of StreamingOutputCall.
 fn numbered(i: usize, size: usize) -> Bytes {
     (0..size).map(|at| (i + at * 7) as u8).collect()
 }
@@ -467,9 +474,9 @@ const UNARY: &str = "/grpc.testing.TestService/UnaryCall";
 const FULL_DUPLEX: &str = "/grpc.testing.TestService/FullDuplexCall";
 const OUTPUT: &str = "/grpc.testing.TestService/StreamingOutputCall";
 const INPUT: &str = "/grpc.testing.TestService/StreamingInputCall";
-/// The size of a response that never comes.
+/// The response size with which a request of UnaryCall asks for no answer.
 const UNANSWERED: i32 = -1;
-/// Longest time until a client reaches the server after the one that was killed.
+/// Longest time in which a client must reach the next server, after its first server was killed.
 const RECOVERY: Duration = Duration::from_secs(60);
 const SIZES: [usize; 7] = [0, 1, 1024, 65_535, 65_536, 1 << 20, 3 << 20];
 const STREAM_MESSAGES: usize = 200;

@@ -29,7 +29,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             }
         }
         server.abort();
-        // The listener is closed when the server's aborted task has ended.
+        // The server's aborted task is awaited, because the task closes its listener when it ends.
         let _ = server.await;
     }
     pool.close().await;

@@ -37,8 +37,8 @@ pub trait ErrorCode {
     /// Returns the number of the error, which is never 0.
     fn code(&self) -> u32;
 
-    /// Returns the code that the application of the peer gave to end a stream or session, or to
-    /// fail a call, or that of this side for a session that it has closed; 0 if there is none.
+    /// Returns the code with which the peer's application ended a stream or session or failed a
+    /// call, or with which this side closed its session; 0 if the error carries no such code.
     fn application_code(&self) -> u32 {
         0
     }

@@ -94,7 +94,7 @@
 //!  base/        configuration, errors, peers, messages    protocol/    traits of other protocols
 //!  handshake/   listeners, connecting, negotiation        typed/       values as messages
 //!  channel/     sending and receiving messages            session/     streams over a connection
-//!  transport/   the interface of a transport              tokio/ blocking/   fronts of sessions
+//!  transport/   the interface of a transport        tokio/ blocking/ event/   APIs of sessions
 //!    shm/  shared memory     socket/  records on a socket     protocol/  another protocol
 //!  error_code   the stable number of every error
 //! ```

@@ -60,7 +60,8 @@ impl Peer {
         if claim.incarnation == known.incarnation { PeerOrder::Same } else { PeerOrder::Newer }
     }
 
-    /// The peer that the local side stores once the connection of `claim` is confirmed.
+    /// The peer that the local side stores once the connection of the peer that claims the identity
+    /// `claim` is confirmed.
     #[must_use]
     pub const fn of(claim: &Identity) -> Self {
         Self { store_id: claim.store_id, incarnation: claim.incarnation }

@@ -117,8 +117,8 @@ fn gap(
 pub enum Decision {
     /// The direction resumes at this position, up to which the receiver had consumed.
     Resume(Position),
-    /// The direction resumes at the end of this range, because the sender no longer has its
-    /// records.
+    /// The direction resumes at the end of this range, because the sender no longer has the records
+    /// of the range.
     Gap {
         /// The positions between the receiver's and the sender's records, which the receiver will
         /// not get.

@@ -340,8 +340,8 @@ pub struct NotAcked;
 /// Reason why a sender does not apply an acknowledgement: the error of [`Outgoing::acknowledge`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckUnfit {
-    /// The acknowledgement names another stream, from before an epoch or a loss; the sender drops
-    /// it.
+    /// The acknowledgement names another stream than the present one: a stream of an earlier epoch,
+    /// or of a store that was lost. The sender drops the acknowledgement.
     OtherStream,
     /// The acknowledgement covers records that were never written: a violation by the peer.
     BeyondTail,

@@ -38,7 +38,7 @@ use crate::sync::{AtomicU64, Ordering, light_barrier};
 use core::num::NonZeroUsize;
 use partywall_layout::seeded_fault;
 
-/// Upper bound of the threads that are favoured in the life of a lock, one after the other. Each of
+/// Upper bound of the threads that a biased lock favours in its life, one after the other. Each of
 /// them has a slot of its own; further threads always take the mutex.
 pub const FAVOURED_MAX: usize = 4;
 
@@ -137,8 +137,8 @@ impl Bias {
         None
     }
 
-    /// Whether another thread waits until the calling thread, which is inside, leaves the lock. If
-    /// so, the calling thread may leave, and enter again later.
+    /// Whether another thread waits until the calling thread, which is inside the lock, leaves the
+    /// lock. If so, the calling thread may leave, and enter again later.
     #[inline]
     #[must_use]
     pub fn is_wanted(&self, _inside: &Inside) -> bool {

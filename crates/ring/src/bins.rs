@@ -21,7 +21,8 @@ pub const NONE: u32 = u32::MAX;
 
 const SECOND_BITS: u32 = 4;
 const SECOND: usize = 1 << SECOND_BITS;
-/// Number of first levels: enough for sizes below 2^36 units, which is far more than any memory.
+/// Number of first levels of the index, one for each power of two: enough for sizes below 2^36
+/// units, which is far more than any memory.
 const FIRST: usize = 36 - SECOND_BITS as usize + 1;
 /// Upper bound of the chunks that `find` tries in the one list whose chunks may or may not be large
 /// enough. The bound keeps the time of `find` constant.
@@ -115,8 +116,9 @@ impl Bins {
     }
 
     fn find_above(&self, first: usize, second: usize) -> Option<u32> {
-        // `same` has one bit for each non-empty list of the same first level whose chunks are
-        // larger than those of the list of `units`.
+        // The index has two levels: a power of two, and a 16th of its sizes. `same` has one bit for
+        // each non-empty list of the power of two of `units` whose chunks are larger than those of
+        // the list of `units`.
         let same = u32::from(self.second[first]) & (u32::MAX << (second + 1));
         if same != 0 {
             return Some(self.heads[first][same.trailing_zeros() as usize]);
@@ -131,7 +133,8 @@ impl Bins {
     }
 }
 
-/// Returns first and second level of the list that holds chunks of `units` units of 64 bytes.
+/// Returns the place in the two-level index of the list that holds free chunks of `units` units of
+/// 64 bytes: its power of two, and which 16th of that power's sizes it holds.
 const fn bin_of(units: u64) -> (usize, usize) {
     if units < SECOND as u64 {
         #[expect(clippy::cast_possible_truncation, reason = "less than 16")]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The protocol of a lane: a lock that refuses instead of waiting, with a generation, and without
-//! an atomic read-modify-write for the thread that claims it again and again.
+//! The protocol of a lane: a lock around a value, which refuses a second thread instead of letting
+//! it wait. A lane favours the thread that claims it again and again: that thread then enters
+//! without an atomic read-modify-write. The generation in the word of the lane tells a call whether
+//! the lane still holds the object that the call means.
 //!
 //! ```text
 //!  word   generation (32 bits) │ number of the favoured thread (29 bits) │ state (3 bits)
@@ -21,32 +23,37 @@
 //! F and R are never inside at the same time, because one of the two barriers comes first, as in
 //! `bias.rs`. If V2 is first, E3 sees V1 and F does not enter. If E2 is first, V3 sees E1.
 //!
-//! Each thread has one presence for all lanes, so a thread that was held up between two steps can
-//! change no other thread's. A thread that is inside one lane this way claims further ones by
-//! exchange.
+//! The presence of a thread is one word, the same for all lanes: it names the lane that the thread
+//! is inside without an exchange. Only its own thread writes it, so a thread that was held up
+//! between two steps cannot change the presence of another thread. A thread that is inside one lane
+//! without an exchange claims further lanes by an atomic exchange of their words.
 //!
-//! The user of this file has the values, the threads' numbers, and the barrier of the system.
+//! This file has neither the values nor the numbers of the threads nor the barrier of the operating
+//! system: its user has all of these.
 
 use crate::sync::{AtomicU64, Ordering, light_barrier};
 use partywall_layout::seeded_fault;
 
-/// The lane that one thread is inside without an exchange, or 0. It has a cache line of its own,
-/// because its thread writes it in each call.
+/// The presence of one thread: the address of the lane (a lock) that the thread is inside without
+/// an atomic exchange, or 0. The presence has a cache line of its own, because its thread writes it
+/// in each call.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Presence(AtomicU64);
 
-/// A thread as lanes know it.
+/// A thread as lanes (locks that may favour one thread) know it: by its presence, the word that
+/// says which lane the thread is inside.
 #[derive(Clone, Copy, Debug)]
 pub struct Thread<'a> {
     presence: &'a Presence,
-    /// The number of the presence and the state FAVOURED, as in the word of a lane.
+    /// The number of the thread's presence and the state FAVOURED, at their places in the word of a
+    /// lane that favours the thread.
     mark: u64,
 }
 
 impl<'a> Thread<'a> {
-    /// The thread that has `presence`, which no other running thread has. `number` is that of the
-    /// presence, from 1 to [`NUMBER_MAX`].
+    /// The thread that has `presence`, which no other running thread has. `number` is the number of
+    /// that presence, from 1 to [`NUMBER_MAX`].
     #[must_use]
     pub const fn new(presence: &'a Presence, number: u32) -> Self {
         Self { presence, mark: (number as u64) << NUMBER_SHIFT | FAVOURED }
@@ -58,59 +65,63 @@ impl<'a> Thread<'a> {
         number_of(self.mark)
     }
 
-    /// The word of a lane that favours the thread.
+    /// Returns the word of a lane that has this generation and favours this thread.
     #[inline]
     const fn favoured(&self, generation: u32) -> u64 {
         (generation as u64) << GENERATION_SHIFT | self.mark
     }
 }
 
-/// What a lane asks of the process when another thread is favoured.
+/// The services of the process that a thread needs in order to claim a lane (a lock) that favours
+/// another thread.
 pub trait Process {
-    /// Returns the presence with this number.
+    /// Returns the presence with this number: the word of one thread that says which lane the
+    /// thread is inside.
     fn presence(&self, number: u32) -> Option<&Presence>;
 
-    /// Makes every thread of the process execute a full barrier. Returns whether it did.
+    /// Makes every thread of the process execute a full barrier. Returns whether they did.
     fn heavy_barrier(&self) -> bool;
 
     /// Whether the thread that had the presence with this number has ended, and no other thread has
-    /// it now. The numbers of ended threads have a lock, so what such a thread did happens before
-    /// the return of the call.
+    /// that presence now. A lock protects the list of ended threads, so everything that such a
+    /// thread did happens before this call returns.
     fn has_ended(&self, number: u32) -> bool;
 
-    /// Lets other threads run, between two looks at a lane.
+    /// Lets other threads run, between two reads of the word of a lane.
     fn pause(&self);
 }
 
-/// Why a lane could not be claimed.
+/// The reason why a thread could not claim a lane, the lock around a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The lane has another generation, or is vacant.
+    /// The object for which the lane was claimed is gone: the lane is vacant, or has another
+    /// generation.
     Gone,
-    /// Another call is inside.
+    /// Another call is inside the lane.
     Busy,
-    /// A panic has left the value in an unknown state.
+    /// A panic in an earlier call has left the lane's value in an unknown state.
     Poisoned,
 }
 
-/// Proof that a lane was claimed by exchange.
+/// Proof that a thread has claimed a lane (a lock) by an atomic exchange of its word.
 #[derive(Debug)]
 #[must_use = "the lane stays claimed until it is released"]
 pub struct Claim {
-    /// The word that releases the lane: free for all, or as the claim found it, if that is
-    /// favouring the claiming thread or poisoned.
+    /// The word that releases the lane. It frees the lane for all threads, unless the claim found a
+    /// word that favours the claiming thread or says "poisoned": then it is that word.
     after: u64,
 }
 
-/// The words of a lane. The module documentation describes the protocol.
+/// A lane: a lock around a value that it does not hold itself. The module documentation describes
+/// the protocol of its words.
 #[derive(Debug)]
 pub struct Lane {
     word: AtomicU64,
-    /// The number of the thread that claimed the lane last, and how many further claims in a row
-    /// favour it. Only the thread that has claimed the lane touches it.
+    /// The number of the thread that claimed the lane last, and after how many further claims in a
+    /// row the lane favours that thread. Only a thread that has claimed the lane touches this word.
     habit: AtomicU64,
-    /// Number of claims in a row that favour a thread. Only the thread that has claimed the lane
-    /// touches it.
+    /// Number of claims in a row after which the lane favours a thread. Only a thread that has
+    /// claimed the lane touches this word.
     needed: AtomicU64,
 }
 
@@ -136,50 +147,57 @@ impl Lane {
         Self { word: AtomicU64::new(word(1, VACANT)), habit: AtomicU64::new(0), needed }
     }
 
-    /// The generation of the lane's object, or of its next one.
+    /// Returns the generation of the lane's object; while the lane is vacant, that of its next
+    /// object.
     #[must_use]
     pub fn generation(&self) -> u32 {
-        // ORDER: Relaxed: the word guards nothing here.
+        // ORDER: Relaxed: no access to the lane's value depends on this load.
         generation_of(self.word.load(Ordering::Relaxed))
     }
 
-    /// Opens a vacant lane, whose value the caller has just stored and which it alone knows.
+    /// Opens a vacant lane for the object of `generation`. The caller has just stored the object,
+    /// and no other thread knows of it yet.
     pub fn fill(&self, generation: u32) {
-        // ORDER: Relaxed: the store of the word, below, passes both words on.
+        // ORDER: Relaxed for `habit` and `needed`: the Release store of the lane's word, which
+        // follows, makes both visible to the next thread.
         self.habit.store(0, Ordering::Relaxed);
         self.needed.store(NEEDED_MIN, Ordering::Relaxed);
-        // ORDER: Release pairs with the Acquire in `claim`: whoever claims sees the value.
+        // ORDER: Release pairs with the Acquire in `exchange`, by which `claim` claims the lane: a
+        // thread that claims the lane sees the value.
         self.word.store(word(generation, IDLE), Ordering::Release);
     }
 
-    /// Makes a claimed lane vacant for the object of `generation`.
+    /// Makes a claimed lane vacant. Its next object will have `generation`.
     #[inline]
     pub fn vacate(&self, generation: u32) {
-        // ORDER: Relaxed: the lane is filled by this thread, or by one that learns of it by a lock.
+        // ORDER: Relaxed: the next object is stored by this thread, or by a thread that learns
+        // under a lock that the lane is vacant.
         self.word.store(word(generation, VACANT), Ordering::Relaxed);
     }
 
-    /// Enters the lane without an exchange, if it favours `thread` and that is inside no other.
-    /// The thread stays inside until [`leave`](Self::leave) or
+    /// Enters the lane without an exchange, if the lane favours `thread` and that thread is inside
+    /// no other lane in this way. The thread stays inside until [`leave`](Self::leave) or
     /// [`break_inside`](Self::break_inside).
     #[inline]
     #[must_use]
     pub fn enter(&self, generation: u32, thread: Thread<'_>) -> bool {
         let favoured = thread.favoured(generation);
-        // ORDER: Relaxed for both loads: the word is only a hint here, and the thread alone writes
-        // its presence.
+        // ORDER: Relaxed for both loads: the lane's word is only a hint until step E3 loads it
+        // again, and the thread alone writes its presence.
         if self.word.load(Ordering::Relaxed) != favoured
             || thread.presence.0.load(Ordering::Relaxed) != 0
         {
             return false;
         }
-        // ORDER: step E1 of the protocol. The barriers of E2 and V2 order it before the load of
-        // step E3. Release, so that whoever reads it sees what the thread did in lanes before.
+        // ORDER: the thread names this lane in its presence (step E1 of the protocol in the module
+        // documentation). The barriers of steps E2 and V2 order this store before the load of step
+        // E3. Release: a thread that reads the presence sees what this thread did in lanes before.
         thread.presence.0.store(self.id(), Ordering::Release);
         if !seeded_fault("no_light_barrier_of_lane") {
             light_barrier();
         }
-        // ORDER: step E3 of the protocol. Acquire keeps accesses to the value behind this load.
+        // ORDER: the thread checks that the lane still favours it (step E3 of the protocol in the
+        // module documentation). Acquire keeps the accesses to the value after this load.
         if self.word.load(Ordering::Acquire) == favoured {
             return true;
         }
@@ -187,32 +205,38 @@ impl Lane {
         false
     }
 
-    /// Leaves the lane that `thread` has entered.
+    /// Leaves the lane that `thread` has entered without an exchange.
     #[inline]
     pub fn leave(thread: Thread<'_>) {
-        // ORDER: step E4 of the protocol. Release pairs with the Acquire of step V3: this thread's
-        // accesses to the value happen before those of the thread that claims the lane.
+        // ORDER: the thread clears its presence (step E4 of the protocol in the module
+        // documentation). Release pairs with the Acquire of step V3: this thread's accesses to the
+        // value happen before those of the thread that claims the lane.
         thread.presence.0.store(0, Ordering::Release);
     }
 
-    /// Poisons the lane that `thread` has entered, and leaves it.
+    /// Poisons the lane that `thread` has entered, because a panic has left the value in an unknown
+    /// state. Then leaves the lane.
     #[cold]
     pub fn break_inside(&self, thread: Thread<'_>, process: &impl Process) {
         // A lane that a thread is inside keeps its generation.
         let generation = self.generation();
         let (from, to) = (thread.favoured(generation), word(generation, POISONED));
-        // ORDER: Release pairs with the Acquire in `exchange`: the call that frees sees the value.
+        // ORDER: Release pairs with the Acquire in `exchange`: the call that later frees the value
+        // sees what this thread did to it.
         while self.word.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed).is_err() {
-            // Another thread has revoked the favour, finds this one present, and puts it back.
+            // Another thread is taking the favour away from this thread (state REVOKED). It will
+            // find this thread inside the lane and restore the word, for which this thread waits.
             process.pause();
         }
         Self::leave(thread);
     }
 
-    /// Claims the lane by exchange, also a poisoned one if `takes_poisoned`.
+    /// Claims the lane by an atomic exchange of its word. A poisoned lane is claimed only if
+    /// `takes_poisoned` is true.
     ///
     /// # Errors
-    /// A [`Refusal`], if the lane has another generation, another call is inside, or a panic was.
+    /// A [`Refusal`], if the lane has another generation, another call is inside, or an earlier
+    /// call has poisoned the lane.
     #[inline]
     pub fn claim(
         &self,
@@ -237,7 +261,7 @@ impl Lane {
         process: &impl Process,
     ) -> Result<Claim, Refusal> {
         for _ in 0..LOOKS_MAX {
-            // ORDER: Relaxed: the exchange that follows has the order.
+            // ORDER: Relaxed: the atomic exchange of the word that follows is an Acquire access.
             let found = self.word.load(Ordering::Relaxed);
             if generation_of(found) != generation {
                 return Err(Refusal::Gone);
@@ -247,7 +271,8 @@ impl Lane {
                 POISONED if takes_poisoned => self.exchange(found, word(generation, BUSY)),
                 FAVOURED => self.claim_favoured(found, thread, process)?,
                 REVOKED => {
-                    // Another thread is between V1 and V3, no longer than a system call takes.
+                    // Another thread is between steps V1 and V3 of the protocol in the module
+                    // documentation, which takes no longer than a system call.
                     process.pause();
                     false
                 }
@@ -264,8 +289,8 @@ impl Lane {
         Err(Refusal::Busy)
     }
 
-    /// Claims a lane that favours a thread. Returns whether that succeeded; if not, the word has
-    /// changed meanwhile.
+    /// Claims a lane that favours a thread. Returns `false` if the word of the lane has changed
+    /// meanwhile, so that the caller reads it again.
     #[cold]
     fn claim_favoured(
         &self,
@@ -278,7 +303,8 @@ impl Lane {
         let own = thread.filter(|thread| thread.number() == number);
         let favoured = own.map(|own| own.presence).or_else(|| process.presence(number));
         let Some(presence) = favoured else { return Err(Refusal::Busy) };
-        // ORDER: Acquire, as in step V3. A thread that is inside is not disturbed by a barrier.
+        // ORDER: Acquire pairs with the Release of step E4, as in step V3 of the protocol. If this
+        // load already finds the favoured thread inside, no heavy barrier disturbs that thread.
         if presence.0.load(Ordering::Acquire) == self.id() {
             return Err(Refusal::Busy);
         }
@@ -288,19 +314,23 @@ impl Lane {
         if !self.exchange(found, word(generation, REVOKED)) {
             return Ok(false);
         }
-        // A thread that took the number of an ended one since V1 has seen V1 by the lock of
-        // `has_ended`, and does not enter.
+        // If no heavy barrier is available, the lane can still be taken from a thread that has
+        // ended. A thread that got the number of the ended thread since step V1 has seen that step,
+        // because of the lock of `has_ended`, and does not enter.
         let has_passed = seeded_fault("no_heavy_barrier_of_lane")
             || process.heavy_barrier()
             || process.has_ended(number);
-        // ORDER: step V3 of the protocol. Acquire pairs with the Release of step E4.
+        // ORDER: this thread checks whether the favoured thread is inside (step V3 of the protocol
+        // in the module documentation). Acquire pairs with the Release of step E4.
         let is_present = presence.0.load(Ordering::Acquire) == self.id();
         if !has_passed || is_present && !seeded_fault("no_look_for_presence") {
-            // ORDER: Release: the thread that claims next sees what `fill` or the last claim did.
+            // ORDER: Release: the thread that claims the lane next sees what `fill` or the last
+            // claim did.
             self.word.store(found, Ordering::Release);
             return Err(Refusal::Busy);
         }
-        // ORDER: Relaxed: only the thread that revoked changes the word, and it guards the habits.
+        // ORDER: Relaxed: in the state REVOKED only this thread, which has set it, changes the
+        // lane's word, and only this thread touches `habit` and `needed`.
         let needed = self.needed.load(Ordering::Relaxed).saturating_mul(2).min(NEEDED_MAX);
         self.needed.store(needed, Ordering::Relaxed);
         self.word.store(word(generation, BUSY), Ordering::Relaxed);
@@ -309,39 +339,44 @@ impl Lane {
 
     #[inline]
     fn exchange(&self, from: u64, to: u64) -> bool {
-        // ORDER: Acquire pairs with the Release of the call that released the lane, and of `fill`.
+        // ORDER: Acquire pairs with the Release of `fill`, and of the call that released the lane:
+        // this thread sees the value as that call left it.
         self.word.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Releases a claimed lane, which favours the claiming thread if it did so before.
+    /// Releases a claimed lane. If the lane favoured the claiming thread before, it favours that
+    /// thread again.
     #[inline]
     pub fn release(&self, claim: &Claim) {
-        // ORDER: Release pairs with the Acquire in `exchange`: the next call sees the value.
+        // ORDER: Release pairs with the Acquire in `exchange`: the thread that claims the lane next
+        // sees the value.
         self.word.store(claim.after, Ordering::Release);
     }
 
     /// Releases a claimed lane, and favours `thread` if it has claimed the lane often enough in a
-    /// row. Only a lane whose claims are all released like this counts them.
+    /// row. Claims that end with [`release`](Self::release) are not counted.
     pub fn release_to(&self, claim: &Claim, thread: Thread<'_>) {
-        // ORDER: Relaxed: only the thread that has claimed the lane touches the two words, and
-        // passes them on by the store of `release`.
+        // ORDER: Relaxed: only a thread that has claimed the lane touches `habit` and `needed`. The
+        // Release store of `release` passes both on to the next thread.
         let (habit, needed) =
             (self.habit.load(Ordering::Relaxed), self.needed.load(Ordering::Relaxed));
         let is_same = habit >> GENERATION_SHIFT == u64::from(thread.number());
         let left = if is_same { (habit & HABIT_LEFT).saturating_sub(1) } else { needed };
         let habit = u64::from(thread.number()) << GENERATION_SHIFT | left;
-        // ORDER: Relaxed, as above.
+        // ORDER: Relaxed: the Release store of the lane's word in `release` passes `habit` on to
+        // the next thread.
         self.habit.store(habit, Ordering::Relaxed);
         let generation = generation_of(claim.after);
         let after = if left == 0 { thread.favoured(generation) } else { claim.after };
         self.release(&Claim { after });
     }
 
-    /// Poisons a claimed lane.
+    /// Releases a claimed lane as poisoned, because a panic has left its value in an unknown state.
     #[cold]
     pub fn break_claimed(&self, claim: &Claim) {
         let generation = generation_of(claim.after);
-        // ORDER: Release pairs with the Acquire in `exchange`: the call that frees sees the value.
+        // ORDER: Release pairs with the Acquire in `exchange`: the call that later frees the value
+        // sees what this thread did to it.
         self.word.store(word(generation, POISONED), Ordering::Release);
     }
 
@@ -376,7 +411,7 @@ const NUMBER_SHIFT: u32 = 3;
 const STATES: u64 = (1 << NUMBER_SHIFT) - 1;
 const HABIT_LEFT: u64 = (1 << GENERATION_SHIFT) - 1;
 
-/// Greatest number of a presence: the word of a lane has 29 bits for it.
+/// Greatest number of a presence: the word of a lane has 29 bits for that number.
 pub const NUMBER_MAX: u32 = (1 << 29) - 1;
 
 const VACANT: u64 = 0;
@@ -386,9 +421,11 @@ const POISONED: u64 = 3;
 const FAVOURED: u64 = 4;
 const REVOKED: u64 = 5;
 
-/// Most looks at a lane that others change at the same time.
+/// Most attempts of one call to claim a lane whose word other threads change at the same time.
 const LOOKS_MAX: u32 = 10_000;
-/// Number of further claims in a row after which a thread is favoured for the first time.
+/// Number of further claims in a row after which a new lane favours the claiming thread for the
+/// first time.
 const NEEDED_MIN: u64 = if cfg!(loom) { 0 } else { 16 };
-/// Each revocation doubles that number, up to this one.
+/// Upper bound of the number of claims in a row after which a lane favours a thread. Each time that
+/// the favour is taken away, this number doubles.
 const NEEDED_MAX: u64 = 1 << 16;

@@ -62,11 +62,12 @@ pub struct OwnMem {
     owns: PhantomData<UnsafeCell<u8>>,
 }
 
-// SAFETY: invariant 1 makes an `OwnMem` the one owner of its bytes in this process, like a
-// `Box<[u8]>`: a writer has `&mut`, and a holder of `&` only reads.
+// SAFETY: invariant 1 of this module (each byte of an own region belongs to one `OwnMem`) makes an
+// `OwnMem` the one owner of its bytes in this process, like a `Box<[u8]>`: a writer has `&mut`, and
+// a holder of `&` only reads.
 unsafe impl Send for OwnMem {}
-// SAFETY: invariant 1, as for `Send`: all writes need `&mut`, so threads that share `&OwnMem` only
-// read.
+// SAFETY: invariant 1 of this module, as for `Send`: all writes need `&mut`, so threads that share
+// `&OwnMem` only read.
 unsafe impl Sync for OwnMem {}
 
 impl OwnMem {
@@ -159,7 +160,8 @@ impl OwnMem {
         // SAFETY: `offset` is within the memory, as this function asserts.
         let first = unsafe { self.base.add(offset) };
         // SAFETY: `count` words are within this part of the memory, as this function asserts, and
-        // aligned (the base to 64 bytes, the offset to 8); mapped while `keep` lives (invariant 2).
+        // aligned (the base to 64 bytes, the offset to 8); mapped while `keep` lives (invariant 2
+        // of this module).
         let places =
             unsafe { core::slice::from_raw_parts(first.cast::<AtomicU64>().as_ptr(), count) };
         for (place, word) in places.iter().zip(words) {
@@ -233,8 +235,8 @@ impl OwnMem {
         // SAFETY: `offset` is within the memory, as this function asserts.
         let start = unsafe { self.base.add(offset) };
         // SAFETY: the range is within this part of the memory, which has no other owner (invariant
-        // 1) and stays mapped while `keep` lives (invariant 2); `&mut self` makes the slice the
-        // only reference to its bytes.
+        // 1 of this module) and stays mapped while `keep` lives (invariant 2); `&mut self` makes
+        // the slice the only reference to its bytes.
         unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), len) }
     }
 
@@ -249,8 +251,8 @@ impl OwnMem {
         // SAFETY: `offset` is within the memory, as this function asserts.
         let start = unsafe { self.base.add(offset) };
         // SAFETY: the range is within this part of the memory, mapped while `keep` lives (invariant
-        // 2), and all writes need `&mut self` (invariant 1), so the bytes do not change while the
-        // slice lives.
+        // 2 of this module), and all writes need `&mut self` (invariant 1), so the bytes do not
+        // change while the slice lives.
         unsafe { core::slice::from_raw_parts(start.as_ptr(), len) }
     }
 
@@ -260,7 +262,8 @@ impl OwnMem {
         // SAFETY: `offset` is within the memory, as this function asserts.
         let word = unsafe { self.base.add(offset) };
         // SAFETY: the word is aligned (the base to 64 bytes, the offset to 8) and eight bytes long,
-        // because every part is a multiple of 8 long; mapped while `keep` lives (invariant 2).
+        // because every part is a multiple of 8 long; mapped while `keep` lives (invariant 2 of
+        // this module).
         unsafe { AtomicU64::from_ptr(word.cast::<u64>().as_ptr()) }
     }
 }
@@ -283,7 +286,7 @@ pub struct PeerMem {
 }
 
 // SAFETY: a `PeerMem` only loads, and words atomically; the pages stay mapped while `_keep` lives
-// (invariant 2).
+// (invariant 2 of this module).
 unsafe impl Send for PeerMem {}
 // SAFETY: as for `Send`: only loads are possible, and the pages stay mapped.
 unsafe impl Sync for PeerMem {}
@@ -366,8 +369,8 @@ impl PeerMem {
         let word = unsafe { self.base.add(offset) };
         // SAFETY: the word is aligned (the base to eight bytes by its constructors, the offset as
         // this function asserts), and eight bytes within the part, because `words` is a multiple of
-        // eight; mapped while `_keep` lives (invariant 2). Only loads follow, so a read-only page
-        // is enough.
+        // eight; mapped while `_keep` lives (invariant 2 of this module). Only loads follow, so a
+        // read-only page is enough.
         let word = unsafe { AtomicU64::from_ptr(word.cast::<u64>().as_ptr()) };
         // ORDER: Relaxed; a caller that needs an order calls `load`, which adds the fence.
         u64::from_le(word.load(Ordering::Relaxed))
@@ -423,10 +426,10 @@ impl PeerMem {
         assert!(offset <= self.len && into.len() <= self.len - offset, "beyond the memory");
         // SAFETY: `offset` is within the memory, as this function asserts.
         let start = unsafe { self.base.add(offset) };
-        // SAFETY: the source is within this part of the peer's memory and mapped (invariant 2); the
-        // destination is private, so they do not overlap. Bytes have no invalid values; a peer that
-        // writes meanwhile breaks "committed bytes do not change" (SPEC 4.7) and causes the mixture
-        // itself.
+        // SAFETY: the source is within this part of the peer's memory and mapped (invariant 2 of
+        // this module); the destination is private, so they do not overlap. Bytes have no invalid
+        // values; a peer that writes meanwhile breaks "committed bytes do not change" (SPEC 4.7)
+        // and causes the mixture itself.
         unsafe { start.as_ptr().copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
     }
 
@@ -495,8 +498,8 @@ impl PeerMem {
         // SAFETY: `offset` is within the memory, as this function asserts.
         let start = unsafe { self.base.add(offset) };
         // SAFETY: the range is within this part of the peer's memory and mapped while `_keep` lives
-        // (invariant 2). The peer promises that the bytes do not change (SPEC 4.7), and its own
-        // single-writer rule keeps the promise.
+        // (invariant 2 of this module). The peer promises that the bytes do not change (SPEC 4.7),
+        // and its own single-writer rule keeps the promise.
         unsafe { core::slice::from_raw_parts(start.as_ptr(), len) }
     }
 }
@@ -542,7 +545,7 @@ impl Writable for Heap {
     fn as_mut_slice(&mut self) -> &mut [u8] {
         let cells = Readable::cells(self);
         // SAFETY: `pair` makes one `OwnMem` only, which is therefore the one writer of the cells
-        // (invariant 1); the cells live as long as the `Arc`.
+        // (invariant 1 of this module); the cells live as long as the `Arc`.
         unsafe { core::slice::from_raw_parts_mut(cells.as_ptr() as *mut u8, cells.len()) }
     }
 }

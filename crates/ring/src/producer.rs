@@ -66,10 +66,12 @@ pub struct Producer {
     published: Position,
     /// Position in the ring at which the next record is appended.
     tail: Position,
-    /// `word0` of the open batch's first record, which is stored last; 0 if the batch is empty.
+    /// `word0`, the first word of the header, of the open batch's first record. It is stored last,
+    /// which publishes the batch; 0 if the batch is empty.
     first_word: u64,
-    /// In a ring that outlives its process: offset and `word0` of the batch's further records, in
-    /// their order. A batch that is dropped then leaves no whole record behind.
+    /// In a ring that outlives its process: offset and `word0` (the first word of the header) of
+    /// the batch's further records, in their order. These words are stored only at the publication,
+    /// so a batch that is dropped leaves no whole record behind.
     held_words: Vec<(usize, u64)>,
     /// Position up to which `prepare_ahead` has prefetched cache lines for writing.
     fetched: Position,
@@ -504,8 +506,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Writes a record header at position `at`. The first `word0` of a batch is not written, but
-    /// held back for `publish`.
+    /// Writes a record header at position `at`. The first word of the first header of a batch is
+    /// not written, but held back for `publish`.
     #[inline]
     fn put(&mut self, at: Position, kind: Kind, stream: u32, len: u32) {
         let offset = self.offset(at);
@@ -521,9 +523,10 @@ impl Producer {
         self.ring.store(offset + 8, record_ring::word1(len, stream));
     }
 
-    /// Stores `word`, the `word0` of a record that follows another one in its batch, at `offset`.
-    /// In a ring that outlives its process the word is held back for `publish`, so that a dropped
-    /// batch leaves no whole record. Most batches are one record, so this function is not inlined.
+    /// Stores `word` at `offset`: the first word of the header of a record that follows another
+    /// record in its batch. In a ring that outlives its process the word is held back for
+    /// `publish`, so that a dropped batch leaves no whole record. Most batches are one record, so
+    /// this function is not inlined.
     #[inline(never)]
     fn put_further(&mut self, offset: usize, word: u64) {
         if self.peer.is_some() || seeded_fault("early_batch_words") {

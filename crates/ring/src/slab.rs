@@ -237,8 +237,8 @@ impl Slab {
         this.mem = Some(mem);
         let (segment, offset) = (this.segment, this.offset);
         self.reserved -= 1;
-        // Invariant: the number of blocks reserved and in flight is at most that of tickets, so a
-        // reserved block finds an idle ticket.
+        // Invariant: at most as many blocks are reserved or in flight as there are tickets (table
+        // entries for block ids). So a reserved block finds an idle ticket.
         let ticket = self.idle.pop().unwrap_or(NONE);
         let slot = &mut self.tickets[ticket as usize];
         slot.chunk = chunk;

@@ -14,8 +14,8 @@ pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn light_barrier() {
-    // ORDER: SeqCst, but for the compiler alone. The processor is ordered by the heavy barrier of
-    // another thread, which `bias.rs` names.
+    // ORDER: SeqCst, but for the compiler alone. The processor's accesses are ordered by the heavy
+    // barrier (membarrier) that another thread executes, as `bias.rs` describes.
     core::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 

@@ -276,8 +276,8 @@ impl Config {
     }
 
     /// Whether this process survives a peer that truncates a mapped region, which the other
-    /// implementations do not prevent. Without the guard, the truncation kills this process.
-    /// Default: `true`.
+    /// implementations do not prevent. If the setting is `false`, the truncation kills this
+    /// process. Default: `true`.
     #[must_use]
     pub const fn guard_against_truncation(mut self, guards: bool) -> Self {
         self.guards_truncation = guards;
@@ -331,7 +331,8 @@ pub enum ConfigError {
         advice: String,
     },
     /// The prefix of the regions' names (`share_memory_path_prefix`) is impossible.
-    // The error is not a `source`, because the text already contains it.
+    // The inner error is not the `source` of this one: the text of this error already contains its
+    // text.
     #[error("Config::share_memory_path_prefix: {0}")]
     Name(NameError),
 }
@@ -651,8 +652,8 @@ mod tests {
             "Config::buffer_slice_sizes has 100 % in slices of 16777216 bytes, which are 1 of them: at least 2 are needed: \
              choose smaller ones, more percent, or a share_memory_buffer_cap of at least 33554516 bytes"
         );
-        // A region of 33,554,516 bytes is the smallest that has room for two slices of `half`
-        // bytes.
+        // A region of 33,554,516 bytes is the smallest that has room for two slices of 16 MiB with
+        // their headers.
         let roomy = classes(&[(half, 100)]).share_memory_buffer_cap(33_554_516);
         assert_eq!(roomy.verify(), Ok(()));
         assert!(refused(&roomy.share_memory_buffer_cap(33_554_515)).contains("33554516"));

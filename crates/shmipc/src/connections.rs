@@ -32,8 +32,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct Connections {
     table: Mutex<Table>,
     numbers: AtomicU64,
-    /// Wakes the callers of `over`, which wait for the end of a handover, when it may have
-    /// progressed.
+    /// Wakes the tasks that wait for the end of a handover (in `over`), whenever the handover may
+    /// have progressed.
     #[cfg(feature = "tokio")]
     changed: tokio::sync::Notify,
 }
@@ -118,8 +118,8 @@ impl Connections {
     pub(crate) async fn over(&self, awaited: u64) -> HandoverState {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // The task registers with `changed` here, and reads the state only afterwards. So it
-            // misses no notification.
+            // This task registers for changes of the handover before it reads the state of the
+            // handover. So it misses no change in between.
             changed.as_mut().enable();
             let state = self.poll(Instant::now());
             let is_pending =
@@ -127,8 +127,8 @@ impl Connections {
             if !is_pending {
                 return state;
             }
-            // `next_deadline` returns `None` only if the handover has ended since the call of
-            // `poll` above. The next iteration's `poll` returns how it ended.
+            // `next_deadline` returns `None` only if the handover has ended since the last call of
+            // `poll`. In the next iteration of this loop `poll` returns how the handover ended.
             let Some(next) = self.lock().next_deadline() else { continue };
             let _ = tokio::time::timeout_at(next.into(), changed).await;
         }
@@ -159,8 +159,8 @@ impl Connections {
 }
 
 impl Table {
-    /// Removes connection `number` from the pending ones; returns the connection, and the epoch to
-    /// notify it of.
+    /// Removes connection `number` from those that are still to be notified of a hot restart.
+    /// Returns the connection, and the epoch of the hot restart to notify its client of.
     fn take_pending(&mut self, number: u64) -> Option<(Arc<Control>, u64)> {
         let (epoch, _) = self.pending.remove(&number)?;
         Some((self.live.get(&number)?.connection.upgrade()?, epoch))
@@ -275,8 +275,9 @@ mod tests {
         let pair = pair().await;
         for epoch in [0, 7, u64::MAX] {
             Pair::connection(&pair.client).acknowledge(epoch);
-            // These two messages are for the opposite roles: only a server may announce a hot
-            // restart, and only a client may acknowledge one. They must have no effect.
+            // The client announces a hot restart, and the server acknowledges it. Only a server may
+            // announce one, and only a client acknowledge one, so both messages must have no
+            // effect.
             Pair::connection(&pair.client).announce(epoch);
             Pair::connection(&pair.server).acknowledge(epoch);
         }
@@ -311,8 +312,9 @@ mod tests {
         pair.server.connections().poll(now);
         assert_eq!(pair.server.connections().lock().pending.len(), 1);
         pair.exchange().await;
-        // The server may take the message from the ring before it reads the Polling message that
-        // announces it. The connection settles only then, so the test waits.
+        // The server may take the echoed message from the ring before it reads the Polling message
+        // that announces it. The connection settles only with the Polling message, so the test
+        // waits for that.
         let deadline = Instant::now() + std::time::Duration::from_secs(20);
         while !pair.server.connections().lock().pending.is_empty() {
             assert!(Instant::now() < deadline, "it has woken us");

@@ -109,8 +109,8 @@ pub struct RingReport {
     pub head: u64,
     /// Number of elements that the producer has added to the ring so far.
     pub tail: u64,
-    /// Whether the ring's flag says that the consumer is working, so that the consumer needs no
-    /// wake-up.
+    /// Whether the ring's flag says that its consumer is awake and takes elements, so that the
+    /// producer need not wake it.
     pub is_working: bool,
     /// The elements in the ring that the consumer has not taken.
     pub pending: Vec<Element>,
@@ -203,8 +203,8 @@ fn look_at_queue(
     Ok(QueueReport { capacity, rings })
 }
 
-/// Records the slices of the pending message that the queue element `element` announces, by
-/// following the links from slice to slice.
+/// Records which slices hold the pending message that `element`, an entry of a queue, announces.
+/// Follows the links from slice to slice.
 fn follow(
     region: &[u8],
     geometry: &Geometry,

@@ -148,9 +148,9 @@ impl Handover {
     }
 
     /// The caller reports that a session has finished its handshake. If a handover is pending or
-    /// done, returns its epoch, of which the caller then notifies the session. A session that joins
-    /// after a finished handover is notified, too, because its client connected to the old process.
-    /// But the handover does not wait for such a session.
+    /// done, returns its epoch; the caller then sends `HotRestart` with this epoch to the session.
+    /// A session that joins after a finished handover is notified, too, because its client
+    /// connected to the old process. But the handover does not wait for such a session.
     pub fn joined(&mut self, session: u64) -> Option<u64> {
         match self.state {
             HandoverState::Pending { epoch, .. } => {
@@ -308,8 +308,8 @@ impl Migrator {
         }
     }
 
-    /// The caller reports that a session ended, whether it was replaced or not. The pool itself
-    /// replaces sessions that broke.
+    /// The caller reports that a session ended, whether it was replaced or not, so the migration
+    /// forgets that session. The pool, not the migration, replaces sessions that broke.
     pub fn left(&mut self, session: u64) {
         self.moves.remove(&session);
         self.replaced.remove(&session);
@@ -343,8 +343,8 @@ impl Migrator {
     }
 }
 
-/// Time limit of a handover, for the listener and for the pool. Sessions that have not moved by
-/// then stay with the old process.
+/// Time limit of a handover, for the listener and for the pool. Sessions that have not moved when
+/// the time has elapsed stay with the old process.
 pub const HANDOVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Delay before a pool's next attempt to connect to the new process, which may not listen yet.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);

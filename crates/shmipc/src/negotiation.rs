@@ -11,8 +11,9 @@
 //!
 //! - A handshake reads exactly its own bytes from the socket, because traffic of the established
 //!   connection may follow at once.
-//! - Dropping a negotiation that failed frees everything that it created. Files that a client named
-//!   are removed only if both regions were mapped; a refused file is never removed.
+//! - Dropping a failed negotiation (a handshake over its socket) frees everything that it created.
+//!   Files that a client named are removed only if both regions were mapped; a refused file is
+//!   never removed.
 
 use crate::config::Config;
 use crate::handshake::{ClientHandshake, HandshakeLimits, ServerHandshake, Step};

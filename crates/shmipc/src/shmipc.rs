@@ -31,10 +31,10 @@ use std::time::Instant;
 /// The protocol shmipc, versions 2 and 3: for `Listener::with_protocol` and `connect_with_protocol`
 /// of [`partywall::blocking`] and `partywall::tokio`.
 ///
-/// All client sessions of one value share one region of buffers, like those of a session manager of
-/// shmipc-go. Another value has its own region. Clones are the same value. If a peer dies with
-/// allocated slices, the region stays with the sessions that use it. Later sessions share a new
-/// region, and the old one is freed with its last session.
+/// All client sessions of one `Shmipc` value share one region of buffers, like the sessions of a
+/// session manager of shmipc-go. Another value has its own region. Clones are the same value. If a
+/// peer dies with allocated slices, the region stays with the sessions that use it. Later sessions
+/// share a new region, and the old one is freed with its last session.
 ///
 /// # Examples
 /// ```
@@ -98,8 +98,8 @@ pub(crate) struct Buffer {
 
 impl Buffer {
     /// Whether another session may use the region. Each session holds the backing, the region's
-    /// memfd or file, until its end. So the backing has more than one holder while sessions use the
-    /// region.
+    /// memfd or file, until the session ends. So the backing has more than one holder while any
+    /// session uses the region.
     fn is_usable(&self) -> bool {
         // A server may have removed the region's file: existing sessions continue, but a new server
         // would not find the file.

@@ -34,8 +34,8 @@ fn protocol(directory: &Path, files: bool) -> Arc<Shmipc> {
     let prefix = directory.join("shm").to_str().unwrap().to_owned();
     let config = small()
         .share_memory_buffer_cap(4 << 20)
-        // The limits are low, so that freed memory which the allocator keeps does not look like a
-        // leak.
+        // The limits of memory are low: the allocator keeps freed memory, and much of that would
+        // look like a leak to this test.
         .fallback_message_max(256 << 10)
         .fallback_unread_max(1 << 20)
         .mem_map_type(mem_map_type)
@@ -44,8 +44,8 @@ fn protocol(directory: &Path, files: bool) -> Arc<Shmipc> {
     Arc::new(Shmipc::new(config).unwrap())
 }
 
-/// Code of the second process, which a test kills. Until then it sends messages in one session, or
-/// serves one session or many. It ends by itself if its parent does not kill it.
+/// Code of the second process, which a test kills. Until its death the process sends messages in
+/// one session, or serves one session or many. It ends by itself if the test does not kill it.
 #[test]
 fn victim() {
     let Some(role) = variable(ROLE) else { return };
@@ -76,7 +76,8 @@ fn victim() {
 }
 
 /// Runs in the client that a test kills: sends numbered messages on one stream until the session
-/// ends. It logs how many it sent, and whether any message used the socket.
+/// ends. It records in `log` how many messages it has sent, and whether any of them used the
+/// socket.
 fn send_for_ever(session: &Session, id: u64, log: &File) {
     let mut stream = session.open(&[]).unwrap();
     let mut chance = Random::new(id ^ u64::from(std::process::id()));
@@ -163,8 +164,8 @@ fn a_client_dies(listener: &mut Listener, directory: &Path, files: bool, seed: u
     let falls_back = noted(&log, STREAMS) > 0;
     for (id, number) in &received {
         let sent = noted(&log, *id);
-        // The client may have sent its last message without logging it. Messages that the client's
-        // process had buffered for the socket are lost.
+        // The client may have been killed after it sent its last message, but before it logged the
+        // message. Messages that it had buffered for the socket are lost.
         assert!(*number <= sent + 1, "stream {id}: {number} of {sent}");
         assert!(falls_back || *number >= sent, "stream {id}: only {number} of {sent} came");
     }
@@ -239,8 +240,8 @@ fn deaths(role: &str, files: bool) {
         one(seed);
     }
     let before = footprint();
-    // This test makes a quarter of all kills: only of clients or only of servers, with memfds or
-    // with files.
+    // This test makes a quarter of all kills. Four tests together kill clients and servers, with
+    // memfds and with files.
     let mut came: u64 = (3..all / 4).map(&mut one).sum();
     // On a busy machine most processes are killed before they have sent much. In that case the test
     // kills more processes, until enough messages have arrived.
@@ -333,8 +334,8 @@ fn a_client_that_is_killed_takes_nothing_from_another() {
                 call(&session, 20, &mut chance);
             }
         });
-        // Dropping `end` sets the flag even if an assertion below fails. Otherwise the scope would
-        // wait for the calling thread for ever.
+        // Dropping `end` tells the calling thread to stop, even if an assertion of this test fails.
+        // If nothing told it, the scope would wait for that thread for ever.
         let end = End(&is_over);
         for seed in 0..10 {
             log.write_all_at(&[0; (STREAMS as usize + 1) * 8], 0).unwrap();
@@ -398,8 +399,9 @@ fn a_server_that_is_killed_takes_no_more_of_a_shared_region_than_it_held() {
         let lost: i32 =
             region.geometry().lists().iter().map(|list| list.slices as i32).sum::<i32>()
                 - baseline.iter().sum::<i32>();
-        // The bound exceeds the number of slices that two things can hold together: the messages in
-        // flight of four streams, and the free slices that both processes keep in their caches.
+        // The bound exceeds the number of slices that the killed server can have held, in the
+        // messages in flight of four streams, plus the free slices that both processes keep in
+        // their caches.
         assert!(lost <= 200, "{lost} slices");
         for _ in 0..10 {
             call(&session, 50, &mut chance);
@@ -434,7 +436,7 @@ fn whatever_a_stopped_process_was_sent_arrives_when_it_goes_on() {
         stop(victim.pid(), soon()).unwrap();
         let mut sent = 0_u64;
         // The server is stopped and reads nothing. Messages go through the ring, then some over the
-        // socket, until neither has room.
+        // socket, until neither ring nor socket has room.
         let end = loop {
             let len = if sent < 30 { 100 } else { 60_000 };
             let deadline = Instant::now() + Duration::from_millis(200);

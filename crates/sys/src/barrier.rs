@@ -5,8 +5,8 @@ use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 use std::io;
 use std::sync::OnceLock;
 
-/// Whether this process can make all its threads execute a barrier. The first call registers it
-/// for that with the system.
+/// Whether this process can make all its threads execute a memory barrier. The first call registers
+/// the process with the system, as membarrier(2) demands.
 #[must_use]
 pub fn is_available() -> bool {
     static IS: OnceLock<bool> = OnceLock::new();
@@ -16,8 +16,8 @@ pub fn is_available() -> bool {
     })
 }
 
-/// Makes every thread of this process execute a full barrier between the start and the end of the
-/// call.
+/// Makes every thread of this process execute a full memory barrier between the start and the end
+/// of the call.
 ///
 /// # Errors
 /// If the system refuses, as it does unless the barrier [is available](is_available).

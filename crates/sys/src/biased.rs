@@ -26,7 +26,7 @@
 //!
 //! - A reference to the value exists only while the thread with the reference is inside, or while
 //!   it holds the mutex and no thread is favoured.
-//! - Only the thread that holds the mutex touches `held`.
+//! - Only the thread that holds the mutex touches `held`, the field that stores the mutex's guard.
 
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
@@ -61,9 +61,10 @@ pub struct Biased<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: like a mutex, the lock can move to another thread if the value can. `held` is initialised
-// only while a guard borrows the lock. If a guard is forgotten, the content of `held` is never read
-// again, and is no reference that the compiler knows of.
+// SAFETY: like a mutex, the lock can move to another thread if the value can. The field `held`,
+// which stores the mutex's guard, is initialised only while a guard borrows the lock. If that guard
+// is forgotten, the content of `held` is never read again, and is no reference that the compiler
+// knows of.
 unsafe impl<T: Send> Send for Biased<T> {}
 
 // SAFETY: one thread at a time gets a reference to the value (module invariant), so the value only
@@ -71,8 +72,8 @@ unsafe impl<T: Send> Send for Biased<T> {}
 // through the flag that its revocation waits for.
 unsafe impl<T: Send> Sync for Biased<T> {}
 
-// A thread that panics while it is inside leaves the value as it is. The lock stays usable, because
-// it has no poisoning.
+// A thread that panics while it holds the lock leaves the value as it is. The lock stays usable,
+// because it has no poisoning.
 impl<T> UnwindSafe for Biased<T> {}
 impl<T> RefUnwindSafe for Biased<T> {}
 
@@ -82,10 +83,12 @@ struct Habits {
     slots: Slots,
     last: u64,
     in_a_row: u32,
-    /// Number of acquisitions of the mutex in a row after which the thread becomes favoured.
+    /// Number of acquisitions of the mutex in a row after which a thread becomes favoured: it may
+    /// then lock without the mutex.
     needed: u32,
-    /// Set while a thread revokes the bias. The flag stays set if the barrier panics, because the
-    /// favoured thread may then still use the value.
+    /// Set while a thread ends the bias, by which the favoured thread may lock without the mutex.
+    /// The flag stays set if the barrier panics, because the favoured thread may then still use the
+    /// value.
     is_in_doubt: bool,
 }
 
@@ -107,7 +110,8 @@ struct Habits {
 /// ```
 pub struct BiasedGuard<'a, T> {
     lock: &'a Biased<T>,
-    /// `Some` if the thread entered as the favoured one; `None` if the thread holds the mutex.
+    /// `Some` if the thread locked as the favoured one, without the mutex; `None` if the thread
+    /// holds the mutex.
     inside: Option<Inside>,
     /// This raw pointer keeps the compiler from making the guard `Send` or `Sync`.
     marker: PhantomData<*mut T>,
@@ -135,7 +139,7 @@ impl<T> Biased<T> {
     /// # Panics
     ///
     /// If the calling thread holds the lock already and is favoured; a thread that is not favoured
-    /// deadlocks, as with any mutex. Also if called within [`locking_nothing`].
+    /// deadlocks, as with any mutex. The call also panics within [`locking_nothing`].
     #[inline]
     pub fn lock(&self) -> BiasedGuard<'_, T> {
         match self.bias.enter(thread_number()) {
@@ -174,12 +178,14 @@ impl<T> Biased<T> {
         habits
     }
 
-    /// Ends the bias, and returns once no other thread holds the value. The caller holds the mutex.
+    /// Ends the bias: from now on no thread may lock without the mutex. Returns once no other
+    /// thread holds the value. The caller holds the mutex.
     fn revoke(&self, habits: &mut Habits) {
         assert!(!habits.is_in_doubt, "membarrier(2) is no longer allowed in this process");
         let is_in_doubt = &mut habits.is_in_doubt;
         let barrier = || {
-            // `is_in_doubt` stays set if the barrier panics, because mutual exclusion is then lost.
+            // The flag `is_in_doubt` stays set if the barrier panics: mutual exclusion is then
+            // lost, and later attempts to lock have to panic.
             *is_in_doubt = true;
             barrier_in_all_threads();
         };
@@ -189,15 +195,16 @@ impl<T> Biased<T> {
         }
     }
 
-    /// Makes the guard for a thread that holds the mutex and has revoked the bias.
+    /// Makes the guard for a thread that holds the mutex and has ended the bias, so that no other
+    /// thread may lock without the mutex.
     fn hold<'a>(&'a self, habits: MutexGuard<'a, Habits>) -> BiasedGuard<'a, T> {
         // SAFETY: the cast changes only the lifetime of the mutex's guard. Only the `BiasedGuard`
         // that this function makes takes the mutex's guard out, and the `BiasedGuard` borrows the
         // lock for `'a`.
         let habits =
             unsafe { transmute::<MutexGuard<'a, Habits>, MutexGuard<'static, Habits>>(habits) };
-        // SAFETY: this thread holds the mutex, and `held` is empty, because unlocking takes its
-        // content out.
+        // SAFETY: this thread holds the mutex, so no other thread uses the field `held`. The field
+        // is empty, because unlocking takes its content out.
         let held = unsafe { &mut *self.held.get() };
         held.write(habits);
         BiasedGuard { lock: self, inside: None, marker: PhantomData }
@@ -210,9 +217,10 @@ impl<T> Biased<T> {
     /// that called `hold`.
     unsafe fn take_held(&self) -> MutexGuard<'_, Habits> {
         // SAFETY: this thread has held the mutex since it called `hold`, so no other thread uses
-        // `held`.
+        // the field `held`.
         let held = unsafe { &*self.held.get() };
-        // SAFETY: `hold` has initialised `held`, and the caller takes its content once.
+        // SAFETY: `hold` has stored the mutex's guard in the field `held`, and the caller takes it
+        // out once.
         unsafe { held.assume_init_read() }
     }
 
@@ -236,9 +244,9 @@ impl<T> Biased<T> {
     }
 }
 
-/// Backs off while the calling thread waits for the favoured thread to unlock the value. The
-/// favoured thread does not know that another thread waits. `polls` counts the checks of the
-/// waiting thread so far.
+/// Backs off while the calling thread waits for the favoured thread, which locks without the mutex,
+/// to unlock the value. The favoured thread does not know that another thread waits. `polls` counts
+/// the checks of the waiting thread so far.
 fn pause(polls: u32) {
     match polls {
         ..SPINS => std::hint::spin_loop(),
@@ -265,8 +273,8 @@ impl<'a, T> BiasedGuard<'a, T> {
         self.inside.as_ref().is_none_or(|inside| self.lock.bias.is_wanted(inside))
     }
 
-    /// Unlocks the value, waits until `changed` is notified or `timeout` elapses, and locks the
-    /// value again. Wake-ups may be spurious.
+    /// Unlocks the value, waits until the condition variable `changed` is notified or `timeout`
+    /// elapses, and locks the value again. Wake-ups may be spurious.
     ///
     /// # Panics
     ///
@@ -278,7 +286,8 @@ impl<'a, T> BiasedGuard<'a, T> {
         // The guard is forgotten, because dropping it would unlock the value a second time.
         std::mem::forget(self);
         // SAFETY: the guard's `inside` is `None` (asserted), so `hold` made the guard, on this
-        // thread. The guard is never dropped, so its content is taken once.
+        // thread. The guard is never dropped, so the mutex's guard that `hold` stored is taken out
+        // once.
         let habits = unsafe { lock.take_held() };
         let mut habits = match timeout {
             None => changed.wait(habits).unwrap_or_else(PoisonError::into_inner),
@@ -357,8 +366,8 @@ impl Drop for Restored {
     }
 }
 
-/// Replaces the number of a thread while that thread must lock nothing. No thread has this number,
-/// so no lock favours it.
+/// Stands for the number of a thread while that thread must lock no [`Biased`]. No thread has this
+/// number, so no lock favours it.
 const LOCKS_NOTHING: u64 = u64::MAX;
 
 thread_local! {
@@ -391,8 +400,8 @@ fn barrier_in_all_threads() {
 /// Initial value of `Habits::needed`: acquisitions in a row before a thread becomes favoured for
 /// the first time.
 const NEEDED_MIN: u32 = 16;
-/// Largest value of `Habits::needed`, in acquisitions. A thread without competition needs some
-/// milliseconds for so many.
+/// Largest number of acquisitions in a row that a thread may need to become favoured. Without
+/// competition they take some milliseconds.
 const NEEDED_MAX: u32 = 1 << 16;
 /// Number of checks after which a thread that waits for the favoured thread assumes that it is not
 /// running, and yields the processor.

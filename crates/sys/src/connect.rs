@@ -188,7 +188,7 @@ fn begin_unix(address: &SocketAddrUnix, to: &str) -> Result<Begun, Errno> {
     match rustix::io::retry_on_intr(|| rustix::net::connect(&fd, address)) {
         Ok(()) => {}
         // The listener's backlog is full. Polling would not report when the backlog has room, so
-        // the attempt ends.
+        // the attempt to connect ends with the error of a time-out.
         Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
         Err(errno) => return Err(errno),
     }

@@ -54,9 +54,9 @@ impl ForkGuard {
         if ptr::eq(word, &NEVER_WIPED) {
             return ForkGuard { word, value: asked_pid() };
         }
-        // ORDER: Relaxed, in `current` and in `is_child`: the word guards no other memory. Within
-        // one process the word changes only from 0, before the first guard exists; across fork()
-        // the kernel orders the change.
+        // ORDER: Relaxed, for all accesses to the word of the fork guards: the word protects no
+        // other memory. Within one process the word changes only from 0, before the first guard
+        // exists; across fork() the kernel orders the change.
         let seen = word.load(Ordering::Relaxed);
         if seen != 0 {
             return ForkGuard { word, value: seen };
@@ -71,10 +71,12 @@ impl ForkGuard {
         ForkGuard { word, value }
     }
 
-    /// True in a process that was forked, directly or not, from the process that took this guard.
+    /// True in a process that was forked, directly or not, from the process that took this fork
+    /// guard.
     #[inline]
     pub fn is_child(&self) -> bool {
-        // ORDER: Relaxed, as in `current`: the guard's word guards no other memory.
+        // ORDER: Relaxed: the word of the fork guards protects no other memory; across fork() the
+        // kernel orders its change.
         self.word.load(Ordering::Relaxed) != self.value && self.is_child_slow()
     }
 
@@ -84,16 +86,16 @@ impl ForkGuard {
         !self.is_child()
     }
 
-    /// The word that the kernel clears in a child, and which equals [`value`](Self::value) in the
-    /// process that took this guard. While the two are equal, the calling process is not a child;
-    /// if they differ, [`is_child`](Self::is_child) decides. The word serves a caller that cannot
-    /// afford even a function call.
+    /// The word that the kernel clears in a forked child, and which equals [`value`](Self::value)
+    /// in the process that took this fork guard. While the two are equal, the calling process is
+    /// not a child; if they differ, [`is_child`](Self::is_child) decides. A caller that cannot
+    /// afford a function call loads the word itself.
     #[inline]
     pub fn word(&self) -> &'static AtomicU64 {
         self.word
     }
 
-    /// The value of [`word`](Self::word) in the process that took this guard. It is never
+    /// The value of [`word`](Self::word) in the process that took this fork guard. It is never
     /// `u64::MAX`.
     #[inline]
     pub fn value(&self) -> u64 {
@@ -157,7 +159,8 @@ fn asked_pid() -> u64 {
 
 static WORD: OnceLock<&'static AtomicU64> = OnceLock::new();
 
-/// The word of every guard if the wiped page is unavailable; no code writes it.
+/// The word of every fork guard if the kernel offers no page that it wipes in a child; no code
+/// writes this word.
 static NEVER_WIPED: AtomicU64 = AtomicU64::new(0);
 
 /// Size in bytes of the page that the kernel wipes, as passed to mmap. mmap rounds the size up to

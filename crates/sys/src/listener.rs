@@ -155,8 +155,9 @@ impl Listener {
                     let label = self.label_of_peer(address.and_then(label));
                     let socket = Socket::labelled(fd, self.family, &label);
                     if self.is_adopted && self.family == Family::Unix {
-                        // A connection that the listener queued before `adopt` has not inherited
-                        // SO_PASSCRED from it.
+                        // A connection that was queued before this process took over the listening
+                        // socket has not inherited SO_PASSCRED, so the option is set on the
+                        // connection.
                         sockopt::set_socket_passcred(&socket, true)
                             .map_err(|errno| AcceptError::Other { source: errno.into() })?;
                     }
@@ -241,8 +242,8 @@ fn unix_label(path: &Path) -> String {
 /// Whether the error `errno` of `accept` concerns only the connection that `accept` would have
 /// returned, not the listener.
 fn is_of_one_connection(errno: Errno) -> bool {
-    // accept(2) lists these errors: Linux reports pending network errors of the new connection as
-    // errors of `accept`.
+    // The manual page accept(2) lists the errors of one connection: Linux reports pending network
+    // errors of the new connection as errors of `accept`.
     matches!(
         errno,
         Errno::AGAIN

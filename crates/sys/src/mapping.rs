@@ -26,7 +26,7 @@ use crate::fork::ForkGuard;
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
-    /// The guard of the process that made the mapping. `Some` for a writable mapping, which a
+    /// The fork guard of the process that made the mapping. `Some` for a writable mapping, which a
     /// forked child does not inherit.
     owner: Option<ForkGuard>,
 }

@@ -58,13 +58,13 @@ impl KernelMounts {
         range.device == self.memory_device
     }
 
-    /// Opens for reading the file behind a descriptor of the process; `path` is the path of that
-    /// descriptor in `/proc`. The call never blocks.
+    /// Opens for reading the file behind a descriptor of the inspected process; `path` is the path
+    /// of that descriptor in `/proc`. The call never blocks.
     ///
     /// # Errors
     ///
-    /// The system's error, [`io::ErrorKind::InvalidInput`] if it is no regular file, or
-    /// [`io::ErrorKind::Unsupported`] if its file system is not the kernel's own.
+    /// The system's error, [`io::ErrorKind::InvalidInput`] if the file is not regular, or
+    /// [`io::ErrorKind::Unsupported`] if a process may serve its file system.
     pub fn open_to_read(&self, path: &Path) -> io::Result<File> {
         let found = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let mount = mount_id(&found)?;

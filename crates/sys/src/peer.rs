@@ -64,8 +64,8 @@ impl PidFd {
         PidFd::of_pid(own_pid())
     }
 
-    /// Opens a descriptor of a process by number. It is reliable only for child processes that have
-    /// not been waited for: any other number may be reused at any moment.
+    /// Opens a descriptor of a process by number. The result is reliable only for child processes
+    /// that have not been waited for: any other number may be reused at any moment.
     ///
     /// # Errors
     ///
@@ -204,8 +204,8 @@ pub fn namespaces(pid: i32) -> Namespaces {
 }
 
 /// Reads the namespaces of this process and its overflow uid, unless they were read before. A
-/// connector calls `prepare` while it waits for its peer anyway, so that checking the peer later
-/// takes less time.
+/// connector calls this function while it waits for its peer anyway, so that checking the peer
+/// later takes less time.
 pub fn prepare() {
     overflow_uid();
     if procfs::is_our_own() {

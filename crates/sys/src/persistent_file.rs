@@ -343,8 +343,9 @@ impl FileView {
         self.guard.as_ref().is_some_and(Guarded::is_damaged)
     }
 
-    /// The flag that [`is_damaged`](Self::is_damaged) loads, with Acquire. It belongs to this view
-    /// as long as the view lives. The flag serves a caller that cannot afford even a function call.
+    /// The flag that says whether the file was truncated; [`is_damaged`](Self::is_damaged) loads it
+    /// with Acquire. The flag belongs to this view as long as the view lives. A caller that cannot
+    /// afford a function call loads the flag itself.
     pub fn damage(&self) -> &'static AtomicBool {
         self.guard.as_ref().map_or(&UNDAMAGED, Guarded::damage)
     }

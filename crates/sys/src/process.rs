@@ -59,8 +59,8 @@ pub fn own_program() -> &'static str {
 ///
 /// There is no such process, or the caller may not inspect it.
 pub fn open_descriptors(process: Process) -> io::Result<Vec<(i32, PathBuf)>> {
-    // The kernel's list contains the descriptor of the directory that this call reads. The target
-    // of that descriptor is this path.
+    // The kernel's list of open descriptors contains the one through which this call reads the
+    // list. `this` is the target of that descriptor, by which it is left out.
     let this = PathBuf::from(format!("/proc/{}/fd", std::process::id()));
     let mut found = Vec::new();
     for entry in fs::read_dir(directory(process).join("fd"))? {
@@ -84,7 +84,7 @@ pub fn open_descriptors(process: Process) -> io::Result<Vec<(i32, PathBuf)>> {
 ///
 /// # Errors
 ///
-/// The system's error, or [`io::ErrorKind::InvalidInput`] if it is no regular file.
+/// The system's error, or [`io::ErrorKind::InvalidInput`] if the file is not regular.
 pub fn open_to_read(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::from(open(path, flags, Mode::empty())?);

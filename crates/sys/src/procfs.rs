@@ -55,8 +55,8 @@ pub(crate) fn namespaces(process: &str) -> Option<[PathBuf; 2]> {
     Some([of_kind("user")?, of_kind("pid")?])
 }
 
-/// The user namespace and the pid namespace of this process, which are read once. A process moves
-/// to another user namespace before it connects, or not at all.
+/// The user namespace and the pid namespace of this process, which are read once: a process that
+/// moves to another user namespace does so before it connects.
 pub(crate) fn own_namespaces() -> Option<[PathBuf; 2]> {
     OWN.get(|own| own.namespaces.clone(), |own| own.namespaces = namespaces("thread-self"))
 }
@@ -98,8 +98,9 @@ static OWN: OwnValues =
     OwnValues(RwLock::new(OwnProcess { word: 0, has_own_proc: None, namespaces: None }));
 
 impl OwnValues {
-    /// Returns the value that `known` finds among the kept values. If `known` finds none, `find`
-    /// reads the value from `/proc`, and the value is kept unless it is `None`.
+    /// Returns a value of this process from `/proc`: the stored one, which `known` looks up, or
+    /// else the one that `find` reads from `/proc` now. A value that was read is stored unless it
+    /// is `None`.
     fn get<T>(
         &self,
         known: impl Fn(&OwnProcess) -> Option<T>,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that two processes write: words, accessed atomically, and pieces, claimed one by one.
+//! Memory that two processes write: words, accessed atomically, and pieces. A piece is claimed by
+//! the one user in this process that may access it.
 //!
 //! ```text
 //!   SharedMap   ┌ words ┬──────── an area of equal pieces ────────┬ words ┐
@@ -137,39 +138,40 @@ impl SharedMap {
     /// Replaces the word at byte `offset` by `new` and returns the word's old value.
     #[inline]
     pub fn swap(&self, offset: usize, new: u32) -> u32 {
-        // ORDER: SeqCst, as in `exchange`: the swap acts like a locked instruction of the other
-        // process.
+        // ORDER: SeqCst, like the locked instructions of the other process: accesses before the
+        // swap in either process are visible after it in the other.
         self.word(offset).swap(new, Ordering::SeqCst)
     }
 
     /// Adds `addend` to the word at byte `offset`, wrapping, and returns the word's old value.
     #[inline]
     pub fn add(&self, offset: usize, addend: u32) -> u32 {
-        // ORDER: SeqCst, as in `exchange`: the addition acts like a locked instruction of the other
-        // process.
+        // ORDER: SeqCst, like the locked instructions of the other process: accesses before the
+        // addition in either process are visible after it in the other.
         self.word(offset).fetch_add(addend, Ordering::SeqCst)
     }
 
     /// Loads the byte at `offset` in the mapping.
     #[inline]
     pub fn load_byte(&self, offset: usize) -> u8 {
-        // ORDER: Acquire, as in `load`: the load pairs with the other process's store of the byte.
+        // ORDER: Acquire pairs with the other process's store of the same byte: the other process's
+        // earlier writes are visible after this load.
         self.byte(offset).load(Ordering::Acquire)
     }
 
     /// Stores the byte at `offset` in the mapping.
     #[inline]
     pub fn store_byte(&self, offset: usize, value: u8) {
-        // ORDER: Release, as in `store`: the store pairs with the Acquire of `load_byte` in the
-        // other process.
+        // ORDER: Release pairs with the Acquire of `load_byte` in the other process: a process that
+        // sees the byte sees the earlier writes of this process.
         self.byte(offset).store(value, Ordering::Release);
     }
 
     /// Sets the bits `bits` of the byte at `offset` and returns the byte's old value.
     #[inline]
     pub fn set_bits(&self, offset: usize, bits: u8) -> u8 {
-        // ORDER: SeqCst, as in `exchange`: the operation acts like a locked instruction of the
-        // other process.
+        // ORDER: SeqCst, like the locked instructions of the other process: accesses before the
+        // operation in either process are visible after it in the other.
         self.byte(offset).fetch_or(bits, Ordering::SeqCst)
     }
 
@@ -256,8 +258,8 @@ pub struct Area {
     pub count: usize,
 }
 
-/// An area that is divided into equal pieces. The value knows which pieces this process has
-/// claimed.
+/// An area that is divided into equal pieces. The value knows which pieces are claimed, that is,
+/// used by some code of this process alone.
 #[derive(Debug)]
 pub struct Pieces {
     map: Arc<SharedMap>,
@@ -268,8 +270,9 @@ pub struct Pieces {
     claimed: Box<[AtomicBool]>,
 }
 
-/// One piece of an area, claimed for one user within this process. The claim does not bind the
-/// other process, which may access the same piece.
+/// One piece of an area, claimed for one user within this process. No other code of this process
+/// may use the piece until it is released. The claim does not bind the other process, which may
+/// access the same piece.
 #[derive(Debug)]
 #[must_use = "it stays claimed until it is released"]
 pub struct Piece {
@@ -286,8 +289,8 @@ impl Piece {
 }
 
 impl Pieces {
-    /// Divides `area` of the map into pieces; `None` if the map does not contain all of them. Areas
-    /// of one map must not overlap.
+    /// Divides `area` of the mapping into pieces; `None` if the mapping does not contain all of
+    /// them. The areas of one mapping must not overlap.
     pub fn new(map: Arc<SharedMap>, area: Area) -> Option<Pieces> {
         u32::try_from(area.count).ok()?;
         let last = area.count.checked_sub(1)?;

@@ -201,8 +201,8 @@ impl Drop for CreatedFile {
 }
 
 /// Removes the file at `path`, which a [`CreatedFile`] of process `pid` made, if that process was
-/// killed. Returns whether this call removed the file. The file stays while its process lives, in
-/// this pid namespace or (as the lock shows) in another one.
+/// killed. Returns whether this call removed the file. The file stays while the process that made
+/// it lives, in this pid namespace or (as the file's lock shows) in another one.
 pub fn remove_abandoned(path: &Path, pid: u32) -> bool {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
     if test_kill_process(pid) != Err(Errno::SRCH) {

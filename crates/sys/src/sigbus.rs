@@ -33,7 +33,7 @@ use std::sync::OnceLock;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
-/// A range of addresses that the handler guards; dropping the value unregisters the range.
+/// A range of addresses that the SIGBUS handler guards; dropping the value unregisters the range.
 #[derive(Debug)]
 pub(crate) struct Guarded {
     entry: usize,
@@ -53,7 +53,7 @@ impl Guarded {
                 entry.process.store(std::process::id(), Ordering::Relaxed);
                 entry.start.store(start, Ordering::Relaxed);
                 // ORDER: Release pairs with the Acquire in `covering`: a thread that sees the
-                // length of the range sees its start.
+                // length of the guarded range sees its start address.
                 entry.len.store(len, Ordering::Release);
                 return Ok(Guarded { entry: index });
             }
@@ -61,9 +61,9 @@ impl Guarded {
         Err(TableFull { source: None })
     }
 
-    /// The flag that the SIGBUS handler sets once a fault has occurred in the guarded range. It
-    /// belongs to this range as long as the value lives. The flag serves a caller that cannot
-    /// afford even a function call.
+    /// The flag that the SIGBUS handler sets once a fault has occurred in the guarded range. The
+    /// flag belongs to this range as long as the value lives. A caller that cannot afford a
+    /// function call loads the flag itself.
     pub(crate) fn damage(&self) -> &'static AtomicBool {
         &TABLE[self.entry].is_damaged
     }
@@ -81,8 +81,8 @@ impl Guarded {
 impl Drop for Guarded {
     fn drop(&mut self) {
         let entry = &TABLE[self.entry];
-        // ORDER: Release for both stores, pairing with the Acquire in `register`: a thread that
-        // finds the table entry free finds it cleared.
+        // ORDER: Release for the stores of `len` and `is_taken`, pairing with the Acquire in
+        // `register`: a thread that finds this table entry free finds its length cleared.
         entry.len.store(0, Ordering::Release);
         entry.is_taken.store(false, Ordering::Release);
     }
@@ -217,7 +217,7 @@ fn covering(address: usize) -> Option<(&'static Entry, usize, usize)> {
     let process = std::process::id();
     TABLE.iter().find_map(|entry| {
         // ORDER: Acquire pairs with the Release in `register`: a thread that sees the length of the
-        // range sees its start.
+        // guarded range sees its start address.
         let len = entry.len.load(Ordering::Acquire);
         let start = entry.start.load(Ordering::Relaxed);
         let is_here = len != 0 && address >= start && address - start < len;

@@ -9,7 +9,8 @@
 //!                                                                   └─yes─► unlink, bind again
 //! ```
 //!
-//! A live listener finds the probing connection in its backlog, accepts it and reads its end.
+//! A live listener at the path accepts the probing connection like any other, and reads its end at
+//! once.
 //!
 //! This process holds the lock (`flock` on the directory) until it listens. Between `bind` and
 //! `listen` a socket refuses connections like a stale one, so without the lock another process
@@ -77,8 +78,9 @@ impl SocketPath {
         Ok(taken)
     }
 
-    /// Removes the socket file, if this process created it and the path still names it. The caller
-    /// must still have the listening socket open.
+    /// Removes the socket file, if this process created the file and the path still names it. The
+    /// caller must still have the listening socket open: it keeps the inode's number from being
+    /// reused.
     pub(crate) fn remove(&self) {
         if self.owner.is_owner() && lstat(&self.path).is_ok_and(|stat| self.is_same(&stat)) {
             // An error of the removal is ignored, because the next listener finds that the socket

@@ -13,14 +13,14 @@ use rustix::time::{timerfd_create, timerfd_settime};
 
 use crate::poll::timespec;
 
-/// A descriptor that becomes readable at the time that [`set`](Timer::set) chose.
+/// A descriptor that becomes readable at the time that was chosen by [`set`](Timer::set).
 #[derive(Debug)]
 pub struct Timer {
     fd: OwnedFd,
 }
 
 impl Timer {
-    /// Creates an unarmed timer.
+    /// Creates a timer that does not fire until [`set`](Timer::set) chooses a time.
     ///
     /// # Errors
     ///

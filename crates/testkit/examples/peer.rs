@@ -231,7 +231,8 @@ fn send(mut channel: Channel, count: u64, every: u64, reports: bool) -> Outcome 
     }
     let (sender, mut receiver) = channel.split();
     drop(sender);
-    // The peer ends its direction once it has received everything.
+    // Waits until the peer has ended its direction, which the peer does once it has received
+    // everything.
     receiver.recv().map_err(|error| ended(&error))?;
     Ok(())
 }

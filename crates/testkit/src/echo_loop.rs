@@ -22,14 +22,15 @@ pub enum Drive {
     /// The thread waits in a level-triggered epoll set, and polls the event loop once after each
     /// event of the set.
     Level,
-    /// The thread waits in an edge-triggered epoll set, and polls the event loop once after each
-    /// edge.
+    /// The thread waits in an edge-triggered epoll set, and polls the event loop once each time
+    /// that the set reports the loop's descriptor.
     Edge,
-    /// The thread polls the event loop, spinning, until that finds nothing. Only then it waits in
-    /// an edge-triggered epoll set.
+    /// The thread polls the event loop, spinning, until a poll finds no event. Only then does the
+    /// thread wait in an edge-triggered epoll set.
     Spinning,
-    /// The thread polls the event loop without arming it, until that finds nothing. Then it polls
-    /// once more, and waits in an edge-triggered epoll set if that poll finds nothing, either.
+    /// The thread polls the event loop with `poll_awake`, for which peers need not notify the
+    /// thread, until such a poll finds no event. Then it polls once in the ordinary way, and waits
+    /// in an edge-triggered epoll set if that poll finds no event, either.
     Awake,
 }
 
@@ -41,7 +42,7 @@ impl Drive {
 /// An event loop, and the epoll set that contains the descriptor of the loop.
 #[derive(Debug)]
 pub struct Driven {
-    /// The event loop of the library.
+    /// The event loop of the library, which is under test.
     pub events: Loop,
     drive: Drive,
     above: EpollSet,
@@ -83,7 +84,8 @@ impl Driven {
         has_come
     }
 
-    /// Polls as a thread does that waits only if the poll finds nothing.
+    /// Polls the event loop as a thread does before it waits in the epoll set, and returns whether
+    /// an event was found. Only if there was none may the thread wait.
     fn poll_before_wait(&self, ready: &mut Vec<Event>) -> bool {
         let count = if self.drive == Drive::Spinning {
             self.events.poll_spinning(ready)
@@ -182,7 +184,7 @@ impl EchoLoop {
     }
 
     /// Waits once for events, and serves the channels, sessions and streams that have events.
-    /// Returns the tags of events that belong to none of them.
+    /// Returns the tags of all other events, which the test has added to the event loop itself.
     pub fn turn(&mut self) -> Vec<u64> {
         let mut ready = std::mem::take(&mut self.ready);
         self.driven.turn(&mut ready);
@@ -199,8 +201,9 @@ impl EchoLoop {
             }
         }
         self.ready = ready;
-        // The server's own tags are left out: an event may name a channel or stream that the server
-        // has dropped since.
+        // The tags of the test are below 2^32, those of the server's own channels and streams
+        // above. The latter are left out: the event names a channel or stream that the server has
+        // dropped since.
         others.retain(|tag| *tag < 1 << 32);
         others
     }

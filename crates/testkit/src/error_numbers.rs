@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tables of numbers in SPEC.md, and a walk over all variants of an error type.
 //!
-//! This file uses nothing of the crate: crates below the test scaffolding include it by its path.
+//! This file uses nothing of the crate `testkit`, so crates on which `testkit` depends can include
+//! the file by its path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -65,8 +66,8 @@ impl NumberTable {
         self.rows.keys().copied()
     }
 
-    /// Checks that the table gives `number` the name `name`, and notes that the number was met.
-    /// `what` names the error in the panic's message.
+    /// Checks that the table gives `number` the name `name`, and records that a test has found the
+    /// number in an error. `what` names the error in the panic's message.
     ///
     /// # Panics
     /// The table has another name for the number, or none.
@@ -80,7 +81,7 @@ impl NumberTable {
         self.met.insert(number);
     }
 
-    /// Checks that each number of the table within `range` was met by an error.
+    /// Checks that tests have found each number of the table within `range` in an error.
     ///
     /// # Panics
     /// The table has a number that no error has.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counts descriptors and memory of this process, and locks out other tests during such a count.
+//! Counts descriptors and memory of this process, and locks out other tests while it counts.
 //!
 //! The tests of an executable are threads of one process. If one of them counts, it has to hold
 //! [`alone`], and every other test of the executable has to hold [`together`].
@@ -31,18 +31,18 @@ impl Footprint {
     }
 }
 
-/// The lock of the tests of this executable. Tests that count take the write lock, the others the
-/// read lock.
+/// The lock of the tests of this executable. Tests that count descriptors and memory take the write
+/// lock, all other tests the read lock.
 static COUNTED: RwLock<()> = RwLock::new(());
 
-/// Locks out the other tests of this executable while the calling test counts, because they would
-/// change the counts.
+/// Locks out the other tests of this executable while the calling test counts descriptors and
+/// memory, because other tests would change the counts.
 pub fn alone() -> RwLockWriteGuard<'static, ()> {
     COUNTED.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lets a test that counts nothing run in parallel with other such tests, but not with a test that
-/// counts.
+/// For tests that do not count descriptors and memory: they run in parallel with each other, but
+/// not with a test that counts.
 pub fn together() -> RwLockReadGuard<'static, ()> {
     COUNTED.read().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,7 +6,8 @@ use partywall::tokio::Session;
 use partywall::{Begin, Channel, Config, Listener, TransportPolicy, TrustPolicy};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Makes a connected pair of channels: the connecting end, then the accepting end.
+/// Makes both ends of a channel, connected with each other: returns the connecting end, then the
+/// accepting end.
 pub fn pair(address: &str, client: &Config, server: &Config) -> (Channel, Channel) {
     let mut listener = Listener::bind_with(address, server).unwrap();
     let address = listener.local_address().to_string();
@@ -17,7 +18,8 @@ pub fn pair(address: &str, client: &Config, server: &Config) -> (Channel, Channe
     })
 }
 
-/// Makes a connected pair of sessions: the connecting end, then the accepting end.
+/// Makes both ends of a session, connected with each other: returns the connecting end, then the
+/// accepting end.
 pub async fn session_pair_with(kind: Kind, client: &Config, server: &Config) -> (Session, Session) {
     let listener = partywall::tokio::Listener::bind_with(kind.address(), server).unwrap();
     let address = listener.local_address().to_string();
@@ -104,7 +106,8 @@ impl Kind {
         matches!(self, Self::SharedMemory | Self::Untrusted)
     }
 
-    /// Makes a pair of channels of this kind, both with the configuration that `adapt` returns.
+    /// Makes the two connected ends of a channel over a transport of this kind, both with the
+    /// configuration that `adapt` returns.
     pub fn pair(self, adapt: impl Fn(Config) -> Config) -> (Channel, Channel) {
         let config = adapt(self.config());
         pair(&self.address(), &config, &config)

@@ -5,7 +5,8 @@
 //! first process    Second::start("death::victim", &[(ADDRESS, …)])
 //! second process   … --exact death::victim     fn victim() { if variable(ADDRESS) is set … }
 //! ```
-//! In the first process the variable is not set, so the test of that name returns at once.
+//! The variable (above, `ADDRESS`) is set only in the second process. In the first process the test
+//! `death::victim` finds no variable, and returns at once.
 
 use crate::TIMEOUT;
 use partywall_sys::PidFd;

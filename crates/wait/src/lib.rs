@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   wait.rs    Wait (what the user chooses) · Spinner and its SpinBudget (grows on hits)
+//!   yields.rs  Yields: a thread that is about to block lets a peer on its processor run
 //!   idle.rs    IdlePolicy: a driver that shares its thread polls again, or blocks
 //!   pacer.rs   Pacer: a receiver that is faster than its sender pauses before it polls
 //!   here       deadlines: deadline_after, has_passed
@@ -17,6 +18,7 @@
 mod idle;
 mod pacer;
 mod wait;
+mod yields;
 
 pub use idle::{IdlePolicy, IdleStep};
 pub use pacer::{Pacer, Pause};

@@ -4,7 +4,7 @@
 //! ```text
 //!   Spin      poll ── poll ── poll ── poll ── ...           occupies a core, the least latency
 //!   Adaptive  poll for a budget ── arm ── poll ── block     the budget grows on hits
-//!   Park      arm ── poll ── block                          no CPU time while nothing comes
+//!   Park      yield, if it pays off ── arm ── poll ── block no CPU time while nothing comes
 //!   Poll      arm (quietly) ── poll ── block for a period   the sender never notifies
 //! ```
 //!
@@ -13,6 +13,7 @@
 //! arms declares to the peer that it is about to sleep, and so asks the peer to wake it. A thread
 //! that arms quietly does not ask for that.
 
+use crate::yields::Yields;
 use std::hint::spin_loop;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -28,7 +29,9 @@ pub enum Wait {
     /// zero, after three waits of the process whose polls found nothing.
     #[default]
     Adaptive,
-    /// Arm (ask the peer to wake this thread), poll once and block, without spinning first.
+    /// Arm (ask the peer to wake this thread), poll once and block, without spinning first. As long
+    /// as it pays off, the thread yields its processor once before it arms: a peer that waits for
+    /// the same processor then answers without a wake-up.
     Park,
     /// Poll once per period, and ask the peer for no notifications. This strategy suits receivers
     /// for which latency does not matter, such as a log agent.
@@ -54,6 +57,7 @@ pub struct Spinner {
     /// For how long the present wait has polled, if its budget is longer than
     /// [`SPIN_CHECK_EVERY`].
     spun: Duration,
+    yields: Yields,
 }
 
 /// The time for which a waiting thread polls before it blocks: longer after hits, shorter and
@@ -90,7 +94,11 @@ impl Spinner {
     /// [`Wait::Adaptive`].
     #[must_use]
     pub fn new(budget_max: Duration) -> Self {
-        Self { budget: SpinBudget::new(budget_max), spun: Duration::ZERO }
+        Self {
+            budget: SpinBudget::new(budget_max),
+            spun: Duration::ZERO,
+            yields: Yields::default(),
+        }
     }
 
     /// Calls `poll` repeatedly, according to `wait`.
@@ -109,12 +117,13 @@ impl Spinner {
                 }
             }
             Wait::Adaptive => self.spin_adaptively(poll),
-            Wait::Park | Wait::Poll(_) => SpinOutcome::Exhausted,
+            Wait::Park => self.yield_once(poll),
+            Wait::Poll(_) => SpinOutcome::Exhausted,
         }
     }
 
     fn spin_adaptively(&mut self, poll: impl FnMut() -> bool) -> SpinOutcome {
-        let Some(time) = self.budget.spin_time() else { return SpinOutcome::Exhausted };
+        let Some(time) = self.budget.spin_time() else { return self.yield_once(poll) };
         if time > SPIN_CHECK_EVERY {
             return self.spin_in_slices(time, poll);
         }
@@ -124,6 +133,11 @@ impl Spinner {
         }
         self.budget.miss();
         SpinOutcome::Exhausted
+    }
+
+    /// Yields the processor once instead of spinning, and then polls once, if yields pay off.
+    fn yield_once(&mut self, poll: impl FnMut() -> bool) -> SpinOutcome {
+        if self.yields.poll(poll) { SpinOutcome::Ready } else { SpinOutcome::Exhausted }
     }
 
     /// Polls for the next slice of a budget that is longer than the interval between two checks.
@@ -266,8 +280,8 @@ fn polls_per_clock_read(budget: Duration) -> u32 {
 /// spinning uses up. The result is `None` until the polls of some waits of this process have found
 /// nothing.
 ///
-/// The answer takes several files of `/proc` and `/sys`. To read them takes longer than to open a
-/// connection, so a process whose waits are short never does.
+/// The answer is in several files of `/proc` and `/sys`. To read these takes longer than to open a
+/// connection, so a process whose waits are short never reads them.
 #[cold]
 fn futile_after_misses() -> Option<bool> {
     if FUTILE.get().is_none() {
@@ -285,8 +299,8 @@ fn futile_after_misses() -> Option<bool> {
     }))
 }
 
-/// Whether spinning keeps the peers of this process from running, as on a single CPU. It is empty
-/// until it was determined.
+/// Whether spinning keeps the peers of this process from running, as on a single CPU. The cell is
+/// empty until a wait of this process has found that out.
 static FUTILE: OnceLock<bool> = OnceLock::new();
 
 /// Number of waits of this process whose polls found nothing, until `FUTILE` was set.
@@ -308,7 +322,7 @@ mod tests {
     fn spinner_of(max: Duration) -> Spinner {
         let (time, time_max) = (max, max);
         let budget = SpinBudget { time, time_max, skip: 0, skipped: 0, is_unchecked: false };
-        Spinner { budget, spun: Duration::ZERO }
+        Spinner { budget, spun: Duration::ZERO, yields: Yields::default() }
     }
 
     #[test]
@@ -318,7 +332,8 @@ mod tests {
             assert_eq!(spinner.spin(Wait::Adaptive, || false), SpinOutcome::CheckDue);
         }
         assert_eq!(spinner.spin(Wait::Adaptive, || false), SpinOutcome::Exhausted);
-        // The failed wait has halved the budget, which is still longer than the interval.
+        // The failed wait has halved the spin budget. The budget is still longer than
+        // `SPIN_CHECK_EVERY`, so spinning stops for the caller's periodic check.
         assert_eq!(spinner.spin(Wait::Adaptive, || false), SpinOutcome::CheckDue);
         assert_eq!(spinner.spin(Wait::Adaptive, || true), SpinOutcome::Ready);
     }
@@ -413,8 +428,7 @@ mod tests {
         assert_eq!(spinner.spin(Wait::Adaptive, || true), SpinOutcome::Ready);
         spinner.budget.note_futile(true);
         spinner.budget.hit();
-        let none = || -> bool { panic!("polled") };
-        assert_eq!(spinner.spin(Wait::Adaptive, none), SpinOutcome::Exhausted);
+        assert_eq!(spinner.budget.spin_time(), None);
     }
 
     #[test]
@@ -430,19 +444,36 @@ mod tests {
     }
 
     #[test]
-    fn park_and_poll_never_spin() {
-        let mut spinner = spinner();
+    fn park_polls_at_most_once() {
+        let (mut spinner, mut polls) = (spinner(), 0);
+        for _ in 0..100 {
+            let poll = || {
+                polls += 1;
+                false
+            };
+            assert_eq!(spinner.spin(Wait::Park, poll), SpinOutcome::Exhausted);
+        }
+        // Each yield in vain suspends yields for 4 waits, 8, 16 and so on.
+        assert!((1..=5).contains(&polls), "{polls} polls");
+    }
+
+    #[test]
+    fn poll_at_intervals_never_spins() {
         let none = || -> bool { panic!("polled") };
-        assert_eq!(spinner.spin(Wait::Park, none), SpinOutcome::Exhausted);
-        assert_eq!(
-            spinner.spin(Wait::Poll(Duration::from_millis(1)), none),
-            SpinOutcome::Exhausted
-        );
+        let wait = Wait::Poll(Duration::from_millis(1));
+        assert_eq!(spinner().spin(wait, none), SpinOutcome::Exhausted);
     }
 
     #[test]
     fn adaptive_without_budget_never_spins() {
-        let mut spinner = spinner_of(Duration::ZERO);
-        assert_eq!(spinner.spin(Wait::Adaptive, || panic!("polled")), SpinOutcome::Exhausted);
+        let (mut spinner, mut polls) = (spinner_of(Duration::ZERO), 0);
+        for _ in 0..100 {
+            let poll = || {
+                polls += 1;
+                false
+            };
+            assert_eq!(spinner.spin(Wait::Adaptive, poll), SpinOutcome::Exhausted);
+        }
+        assert!(polls <= 5, "{polls} polls");
     }
 }

@@ -20,7 +20,8 @@ import (
 	partywall "partywall.test/go"
 )
 
-// A question is what run asks of each endpoint.
+// A question has the arguments of a measurement: the sizes and the number of the messages that are
+// sent to each endpoint, and the longest wait for an echo.
 type question struct {
 	config  partywall.Config
 	sizes   []int
@@ -108,7 +109,7 @@ func parseQuestion(
 	return q, endpoints, nil
 }
 
-// ask measures each size at each endpoint, and writes the table.
+// ask measures the echoes of each message size at each endpoint, and writes the table of the times.
 func (q *question) ask(endpoints []endpoint, output io.Writer) error {
 	fmt.Fprintf(output, "%s, %d messages of each size, one at a time\n", runtime.Version(), q.count)
 	t := &table{}
@@ -150,8 +151,8 @@ func (q *question) measure(e endpoint, size int) (*outcome, error) {
 	return o, nil
 }
 
-// watch ends the calls of a connection once no message is done for the time. It returns the
-// function that ends it.
+// watch makes the calls on a connection fail if done, the count of finished messages, has not grown
+// for the time timeout. The returned function ends the watching.
 func watch(c connection, done *atomic.Int64, timeout time.Duration) func() {
 	ended := make(chan struct{})
 	go func() {
@@ -173,7 +174,7 @@ func watch(c connection, done *atomic.Int64, timeout time.Duration) func() {
 	return func() { close(ended) }
 }
 
-// A connection is one to an echo server.
+// A connection is a client's connection to an echo server, over a channel or a plain socket.
 type connection interface {
 	io.Closer
 	SetDeadline(time.Time) error
@@ -219,7 +220,7 @@ type plainConnection struct {
 	line, into []byte
 }
 
-// netConn is a net.Conn, but for the methods that a connection has no use for.
+// netConn has the methods of net.Conn that a plain connection to an echo server needs.
 type netConn interface {
 	io.ReadWriteCloser
 	SetDeadline(time.Time) error
@@ -246,7 +247,8 @@ func verify(found, sent []byte) error {
 		len(found), len(sent))
 }
 
-// letters returns a payload of the size without a newline, which ends a line.
+// letters returns a payload of size bytes without a newline, because a newline ends a plain
+// message.
 func letters(size int) []byte {
 	payload := make([]byte, size)
 	for i := range payload {
@@ -255,8 +257,8 @@ func letters(size int) []byte {
 	return payload
 }
 
-// number writes the number of a message into the first bytes of its payload, so that no echo is
-// taken for another.
+// number writes the number n of a message into the first bytes of its payload, so that the echo of
+// another message is not taken for that of this one.
 func number(payload []byte, n uint64) {
 	width := min(len(payload), 16)
 	for i := range width {

@@ -21,7 +21,7 @@ func parseEndpoint(text string) (endpoint, error) {
 	return endpoint{address, isPlain}, err
 }
 
-// String returns the endpoint as parseEndpoint reads it.
+// String returns the text of the endpoint, from which parseEndpoint makes the same endpoint.
 func (e endpoint) String() string {
 	if e.isPlain {
 		return plainPrefix + e.address
@@ -29,14 +29,16 @@ func (e endpoint) String() string {
 	return e.address
 }
 
-// dial connects to a plain endpoint.
+// dial connects to an endpoint whose messages are lines over a plain socket.
 func (e endpoint) dial() (net.Conn, error) {
 	network, name, _ := strings.Cut(e.address, ":")
 	return net.DialTimeout(network, name, timeoutDefault)
 }
 
-// isTCP reports whether the endpoint is a plain one over TCP, with which others are compared.
+// isTCP reports whether the endpoint is a plain TCP socket. The table compares all other endpoints
+// with such a one.
 func (e endpoint) isTCP() bool { return e.isPlain && strings.HasPrefix(e.address, "tcp:") }
 
-// plainPrefix begins an endpoint whose messages are lines over a plain socket.
+// plainPrefix is the beginning of the text of an endpoint whose messages are lines over a plain
+// socket.
 const plainPrefix = "plain:"

@@ -63,21 +63,22 @@ func command(ctx context.Context, arguments []string, output, errorOutput io.Wri
 	return 1
 }
 
-// errUsage is wrapped by the errors of wrong arguments.
+// errUsage is the error that the program wraps when its arguments are wrong.
 var errUsage = errors.New("partywall-echo")
 
-// transports are the values of the flag -transport.
+// transports are the values of the command-line flag -transport, each with its policy.
 var transports = map[string]partywall.TransportPolicy{
 	"auto": partywall.TransportAuto, "shm": partywall.TransportSharedMemory,
 	"socket": partywall.TransportSocket,
 }
 
-// waits are the values of the flag -wait.
+// waits are the values of the command-line flag -wait, each with its way of waiting.
 var waits = map[string]partywall.Wait{
 	"adaptive": partywall.WaitAdaptive, "spin": partywall.WaitSpin, "park": partywall.WaitPark,
 }
 
-// newFlags returns the flags of a subcommand, with those of channels.
+// newFlags returns the command-line flags of a subcommand. Among them are the flags with the
+// configuration of channels.
 func newFlags(
 	name string, config *partywall.Config, errorOutput io.Writer,
 ) *flag.FlagSet {

@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// programVariable names the command `partywall` of the Rust implementation. Without it the tests
-// with that command are skipped.
+// programVariable is the environment variable that names the command `partywall` of the Rust
+// implementation. Without it the tests that need the command are skipped.
 const programVariable = "PARTYWALL_PROGRAM"
 
 // testTime is the longest time that a test waits for another process.
@@ -44,7 +44,8 @@ func addresses(t *testing.T) []string {
 	}
 }
 
-// endpointsOf reads from the output of a server the count endpoints at which it listens.
+// endpointsOf reads the output of a server until count lines have named the endpoints at which the
+// server listens, and returns these endpoints.
 func endpointsOf(t *testing.T, output io.Reader, count int) []string {
 	t.Helper()
 	lines := bufio.NewScanner(output)
@@ -63,7 +64,7 @@ func endpointsOf(t *testing.T, output io.Reader, count int) []string {
 	return found
 }
 
-// startServer runs the subcommand serve, and returns where it listens.
+// startServer runs the subcommand serve, and returns the endpoints at which it listens.
 func startServer(t *testing.T) []string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -82,7 +83,7 @@ func startServer(t *testing.T) []string {
 	return endpointsOf(t, read, len(listened))
 }
 
-// mustCompare runs the subcommand run with the endpoints, and checks its table.
+// mustCompare runs the subcommand run with the endpoints, and checks the table that it prints.
 func mustCompare(t *testing.T, endpoints []string) {
 	t.Helper()
 	var output, errorOutput bytes.Buffer
@@ -150,7 +151,7 @@ func TestRustClientWithGoServer(t *testing.T) {
 	}
 }
 
-// A server that sends other bytes back, or none, makes the subcommand run fail.
+// When a server sends other bytes back, or none, the subcommand run fails.
 func TestOtherServersAreNoticed(t *testing.T) {
 	for name, c := range map[string]struct{ answer, want string }{
 		"other bytes": {"other bytes than those\n", "is this an echo server?"},
@@ -198,7 +199,7 @@ func TestWrongArgumentsAreRefused(t *testing.T) {
 	}
 }
 
-// The subcommand compare starts this program as its server.
+// The subcommand compare starts this test program as its server.
 func TestCompareStartsItsServer(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "partywall-echo")
 	if output, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {

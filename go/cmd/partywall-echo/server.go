@@ -13,8 +13,8 @@ import (
 	partywall "partywall.test/go"
 )
 
-// serve sends back all messages at the endpoints, until the context ends. It writes a line for each
-// endpoint when it listens there.
+// serve sends back all messages that come to the endpoints, until the context ends. For each
+// endpoint it writes a line once a client can connect there.
 func serve(ctx context.Context, arguments []string, output, errorOutput io.Writer) error {
 	var config partywall.Config
 	config.OnRefused = func(err error) { fmt.Fprintln(errorOutput, "refused:", err) }
@@ -47,7 +47,7 @@ func serve(ctx context.Context, arguments []string, output, errorOutput io.Write
 	return nil
 }
 
-// A listener accepts the clients of one endpoint.
+// A listener accepts the clients of one endpoint of the echo server.
 type listener interface {
 	io.Closer
 	// endpoint returns where clients connect, with the port that the system has chosen.
@@ -56,7 +56,8 @@ type listener interface {
 	serveNext(ctx context.Context) error
 }
 
-// listen listens at the endpoint. Plain lines are served on loopback addresses alone.
+// listen listens at the endpoint for clients of the echo server. Plain sockets are only opened at
+// loopback addresses.
 func (e endpoint) listen(config *partywall.Config) (listener, error) {
 	if !e.isPlain {
 		l, err := partywall.ListenChannel(e.address, config)
@@ -86,14 +87,16 @@ func (l channelListener) serveNext(ctx context.Context) error {
 		return err
 	}
 	go func() {
-		// An error means that the client has died or broken a rule: it needs no more.
+		// The error is ignored: it means that this client has died or broken a rule, and others are
+		// served on.
 		_ = echoChannel(channel)
 		_ = channel.Close()
 	}()
 	return nil
 }
 
-// echoChannel sends back each message, and then the end.
+// echoChannel sends back each message of a channel, and after the last message the end of the
+// direction.
 func echoChannel(channel *partywall.Channel) error {
 	for {
 		message, err := channel.RecvMessage()
@@ -140,5 +143,5 @@ func (l plainListener) serveNext(context.Context) error {
 	return nil
 }
 
-// plainBufferBytes is the most that one read and one write of a plain connection carry.
+// plainBufferBytes is the most that the echo server reads or writes at once on a plain socket.
 const plainBufferBytes = 64 << 10

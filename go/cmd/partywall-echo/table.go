@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// An outcome has the round trips of the messages of one size to one endpoint.
+// An outcome has the times of the round trips of messages of one size to one endpoint.
 type outcome struct {
 	endpoint  endpoint
 	transport string
@@ -24,23 +24,25 @@ func (o *outcome) add(elapsed time.Duration) {
 	o.total += elapsed
 }
 
-// rate returns the number of round trips in a second.
+// rate returns the number of round trips that were made in a second.
 func (o *outcome) rate() float64 {
 	return float64(len(o.times)) / max(o.total.Seconds(), 1e-9)
 }
 
-// quantile returns the time that this part of the round trips did not exceed.
+// quantile returns the time that the given part of the round trips did not exceed: 0.5 gives the
+// median.
 func (o *outcome) quantile(part float64) time.Duration {
 	sorted := slices.Sorted(slices.Values(o.times))
 	return sorted[int(part*float64(len(sorted)-1))]
 }
 
-// A table compares outcomes, those of one size with each other.
+// A table shows the outcomes of a measurement, and compares those of the same message size.
 type table struct{ outcomes []*outcome }
 
 func (t *table) add(o *outcome) { t.outcomes = append(t.outcomes, o) }
 
-// write writes the table. The last column is the rate divided by that of plain TCP.
+// write writes the table. Its last column is the rate of an endpoint divided by the rate of plain
+// TCP.
 func (t *table) write(output io.Writer) error {
 	columns := tabwriter.NewWriter(output, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(columns, "bytes\taddress\tcarried by\tround trips/s\tp50 µs\tp99 µs\t÷ tcp\t")
@@ -55,7 +57,8 @@ func (t *table) write(output io.Writer) error {
 	return columns.Flush()
 }
 
-// tcp returns the outcome over plain TCP for messages of the size, or nil.
+// tcp returns the outcome over plain TCP for messages of size bytes, or nil if that was not
+// measured.
 func (t *table) tcp(size int) *outcome {
 	index := slices.IndexFunc(t.outcomes, func(o *outcome) bool {
 		return o.size == size && o.endpoint.isTCP()

@@ -8,10 +8,11 @@ import "os"
 
 var active = os.Getenv(Variable)
 
-// At is called just before the rule is broken, so that a test can act as the peer at this moment.
+// At is called by [Is] just before the rule that the process disables is broken. A test sets it, to
+// act as the peer at this moment.
 var At = func() {}
 
-// Is reports whether the named rule is disabled.
+// Is reports whether the named rule is disabled in this process.
 func Is(name string) bool {
 	if name != active {
 		return false

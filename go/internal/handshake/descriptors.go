@@ -4,8 +4,9 @@ package handshake
 
 import "partywall.test/go/internal/layout"
 
-// arrivedDescriptors are the descriptors that the peer has sent and that no frame has claimed, in
-// their order. The nth descriptor belongs to the nth place in the lists of all frames (SPEC 2.2).
+// arrivedDescriptors are the descriptors that the peer has sent and that no frame of the handshake
+// has taken, in the order in which they came. The nth descriptor belongs to the nth entry in the
+// lists of all frames together (SPEC 2.2).
 type arrivedDescriptors struct {
 	unclaimed   []int
 	count       int
@@ -13,8 +14,8 @@ type arrivedDescriptors struct {
 	close       func(int)
 }
 
-// add takes over the descriptors of an arrival, even if it returns an error because there are too
-// many.
+// add takes over the descriptors that one read of the socket returned. It owns them even if it
+// returns an error, because the peer has sent too many.
 func (d *arrivedDescriptors) add(a Arrival) error {
 	d.count += len(a.Descriptors)
 	d.isTruncated = d.isTruncated || a.IsTruncated
@@ -25,8 +26,9 @@ func (d *arrivedDescriptors) add(a Arrival) error {
 	return nil
 }
 
-// claim takes the descriptors that a frame lists. If fewer have come than list has, that is a
-// violation, unless the kernel dropped descriptors on the way.
+// claim takes the descriptors that a frame of the handshake lists. If fewer descriptors have come
+// than the frame lists, the peer has broken a rule, unless the kernel dropped descriptors on the
+// way.
 func (d *arrivedDescriptors) claim(list layout.Descriptors) (*claimedDescriptors, error) {
 	c := &claimedDescriptors{}
 	for _, kind := range list {
@@ -46,7 +48,7 @@ func (d *arrivedDescriptors) claim(list layout.Descriptors) (*claimedDescriptors
 
 func (d *arrivedDescriptors) isEmpty() bool { return len(d.unclaimed) == 0 }
 
-// drop closes every arrived descriptor that no frame has claimed.
+// drop closes the arrived descriptors that no frame of the handshake has taken.
 func (d *arrivedDescriptors) drop() {
 	for _, descriptor := range d.unclaimed {
 		d.close(descriptor)
@@ -54,7 +56,8 @@ func (d *arrivedDescriptors) drop() {
 	d.unclaimed = nil
 }
 
-// claimedDescriptors are the descriptors of one frame, each with its kind.
+// claimedDescriptors are the descriptors that belong to one frame of the handshake, each with its
+// kind.
 type claimedDescriptors struct {
 	entries     []claimedDescriptor
 	isTruncated bool
@@ -74,7 +77,8 @@ func (c *claimedDescriptors) has(kind uint8) bool {
 	return false
 }
 
-// take removes the frame's descriptor of a kind and returns it, or -1 if the frame has none.
+// take removes the descriptor of the given kind from those of the frame, and returns it. The result
+// is -1 if the frame has none.
 func (c *claimedDescriptors) take(kind uint8) int {
 	for i, entry := range c.entries {
 		if entry.kind == kind {
@@ -85,7 +89,7 @@ func (c *claimedDescriptors) take(kind uint8) int {
 	return -1
 }
 
-// drop closes every descriptor of the frame that take has not removed.
+// drop closes the descriptors of the frame that [claimedDescriptors.take] has not removed.
 func (c *claimedDescriptors) drop(close func(int)) {
 	for _, entry := range c.entries {
 		close(entry.descriptor)
@@ -93,5 +97,6 @@ func (c *claimedDescriptors) drop(close func(int)) {
 	c.entries = nil
 }
 
-// arrivedMax bounds the descriptors of all frames of a handshake (SPEC 2.2).
+// arrivedMax is the most descriptors that the peer may send in all frames of a handshake together
+// (SPEC 2.2).
 const arrivedMax = 8

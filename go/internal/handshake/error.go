@@ -14,23 +14,25 @@ type Error struct {
 	Number layout.ErrorNumber
 	// Code is the code of the REJECT with which the peer refused the connection, if it did.
 	Code layout.RejectCode
-	// Reason says why memory cannot be shared, if there is no transport.
+	// Reason says why memory cannot be shared, if the two sides have no transport in common.
 	Reason layout.FallbackReason
-	// Violation is the rule that the peer broke.
+	// Violation is the rule that the peer broke, if the handshake failed because of that.
 	Violation layout.Violation
-	// Asked is the service that the peer asked for, and Offered the one of this side, if they
-	// differ.
+	// Asked is the service that the peer asked for, and Offered the service of this side, if the
+	// two differ.
 	Asked, Offered uint32
-	// Text is more text for operators; if the peer refused, it is the text of its REJECT.
+	// Text is additional text for operators; if the peer refused the connection, it is the text of
+	// the peer's REJECT.
 	Text string
-	// Err is the cause within this process, if there is one.
+	// Err is the error within this process that made the handshake fail, if there is one.
 	Err error
 }
 
 // Error returns a sentence for operators that says why the handshake failed.
 func (e *Error) Error() string { return "handshake: " + e.text() }
 
-// text returns the sentence as the peer gets it, if this side refuses the connection.
+// text returns the sentence that says why the handshake failed. If this side refuses the
+// connection, the peer gets the same sentence.
 func (e *Error) text() string {
 	text := e.describe()
 	if e.Text != "" {
@@ -58,7 +60,8 @@ func (e *Error) describe() string {
 	return e.Number.String()
 }
 
-// serviceName returns what a service carries, for a text.
+// serviceName returns the name of what a service carries, messages or streams, for the text of an
+// error.
 func serviceName(service uint32) string {
 	switch service {
 	case layout.ServiceChannel:
@@ -74,8 +77,8 @@ func serviceName(service uint32) string {
 // Unwrap returns the cause within this process, if there is one.
 func (e *Error) Unwrap() error { return e.Err }
 
-// reply returns the code of the REJECT with which this side tells the peer of the error. It is 0 if
-// this side sends none.
+// reply returns the code of the REJECT with which this side tells the peer why the handshake
+// failed. The result is 0 if this side sends no REJECT.
 func (e *Error) reply() layout.RejectCode {
 	switch e.Number {
 	case layout.ErrorVersion:
@@ -94,19 +97,20 @@ func (e *Error) reply() layout.RejectCode {
 	return 0
 }
 
-// broken returns the error of a handshake in which the peer broke the rule that err names; if err
-// names none, it is the rule for frames.
+// broken returns the error of a handshake in which the peer broke the rule that err names. If err
+// names no rule, it is the rule for frames of the handshake.
 func broken(err error) error {
 	violation := layout.ViolationFrame
 	errors.As(err, &violation)
 	return &Error{Number: layout.ErrorHandshakeViolation, Violation: violation}
 }
 
-// Broken returns the error of a handshake for a violation that an [Environment] found.
+// Broken returns the error of a handshake in which an [Environment] found that the peer broke a
+// rule.
 func Broken(violation layout.Violation) error { return broken(violation) }
 
-// BadDescriptor returns the error of a handshake for a descriptor that is not of the kind that the
-// peer's frame says.
+// BadDescriptor returns the error of a handshake in which the peer sent a descriptor of another
+// kind than its frame lists.
 func BadDescriptor(err error) error { return &Error{Number: layout.ErrorDescriptor, Err: err} }
 
 // NotAdmitted returns the error of a handshake for a peer that the [Environment] does not admit.

@@ -7,9 +7,9 @@
 //	                                   ▼
 //	                              Environment: admits the peer, makes and maps regions
 //
-// The machine has no socket and no clock: its caller passes on what arrives, sends the flights, and
-// says when the peer has hung up or the deadline has passed. Descriptors are numbers that only the
-// [Environment] opens and closes.
+// The machine has no socket and no clock: its caller passes received bytes to it, sends its
+// flights, and tells it when the peer has hung up or the deadline has passed. Descriptors are
+// numbers that only the [Environment] opens and closes.
 package handshake
 
 import (
@@ -22,16 +22,18 @@ import (
 
 // Terms are the role, the HELLO and the settings of one side of a handshake.
 type Terms struct {
-	// Role is layout.RoleConnector or layout.RoleAcceptor.
+	// Role says whether this side is the connector or the acceptor: layout.RoleConnector or
+	// layout.RoleAcceptor.
 	Role uint32
-	// Hello is the HELLO of this side, without its list of descriptors. The machine observes its
-	// limits and features.
+	// Hello is the HELLO of this side, without its list of descriptors. The machine obeys the
+	// limits and features that this HELLO states.
 	Hello layout.Hello
-	// Pidfd is the descriptor of this process that goes with HELLO, or -1 (SPEC 2.2).
+	// Pidfd is a descriptor of this process (a pidfd) that is sent along with HELLO, or -1 if there
+	// is none (SPEC 2.2).
 	Pidfd int
 	// RegionSize is the size of the region of this side in bytes.
 	RegionSize uint64
-	// MayTrust says whether this side could trust its peer. If so, a connector offers its
+	// MayTrust says whether this side could trust its peer. Only then does a connector offer its
 	// doorbells.
 	MayTrust bool
 }
@@ -39,12 +41,12 @@ type Terms struct {
 // NewNonce returns 16 random bytes for a HELLO.
 func NewNonce() [16]byte {
 	var nonce [16]byte
-	// Since Go 1.24, Read of crypto/rand never returns an error.
+	// The error is ignored: since Go 1.24, Read of crypto/rand never returns one.
 	_, _ = rand.Read(nonce[:])
 	return nonce
 }
 
-// An Arrival is the bytes and descriptors that one read of the socket returned.
+// An Arrival holds the bytes and descriptors that one read of the socket returned.
 type Arrival struct {
 	Bytes       []byte
 	Descriptors []int
@@ -59,30 +61,30 @@ type Sender struct {
 	UID, GID uint32
 }
 
-// A Flight is the frames that a side sends in one message, and the descriptors that go with the
-// first byte. The environment keeps the descriptors open.
+// A Flight holds the frames that a side sends in one message, and the descriptors that are sent
+// with the first byte. The environment keeps these descriptors open.
 type Flight struct {
 	Bytes       []byte
 	Descriptors []int
 }
 
-// Offered are the descriptors that an OFFER of this side lists: its region, and its doorbells for
+// Offered holds the descriptors that an OFFER of this side lists: its region, and its doorbells for
 // records and for room.
 type Offered struct {
 	Region, Records, Room int
 }
 
 // An Environment carries out the steps of a handshake that need the operating system. A method that
-// gets a descriptor owns it from then on.
+// gets a descriptor as an argument owns the descriptor from then on.
 type Environment interface {
 	// Judge decides whether the sender of HELLO is admitted, and whether it is trusted (SPEC 9.1).
 	// pidfd is -1 if the peer sent none. The error is an [*Error].
 	Judge(sender Sender, pidfd int) (isTrusted bool, err error)
-	// MakeRegion makes the region of this side and its doorbells. If it cannot, it returns the
-	// reason.
+	// MakeRegion makes the region of this side and its doorbells. If that is impossible, it returns
+	// the reason why memory cannot be shared.
 	MakeRegion(session [16]byte) (Offered, layout.FallbackReason)
-	// MapRegion checks and maps the region of the peer. The reason says why this side cannot map
-	// the region; the error is an [*Error] that says what is wrong with the region.
+	// MapRegion checks and maps the region of the peer. The first result says why this side cannot
+	// map the region, and the error, an [*Error], what is wrong with the region.
 	MapRegion(region int, want layout.Expectation) (layout.FallbackReason, error)
 	// TakeDoorbells checks the doorbells of the peer. The error is an [*Error].
 	TakeDoorbells(records, room int) error
@@ -96,7 +98,8 @@ type Outcome struct {
 	Peer      layout.Hello
 	SessionID [16]byte
 	IsTrusted bool
-	// IsShared says that the transport is shared memory; else Reason says why it is the socket.
+	// IsShared says that the transport is shared memory. If it is false, Reason says why the
+	// transport is the socket.
 	IsShared bool
 	Reason   layout.FallbackReason
 	// HasDoorbells says that the eventfds of both sides are the doorbells (SPEC 2.8).
@@ -120,8 +123,8 @@ type Machine struct {
 	sender   Sender
 	isFirst  bool // no frame was received
 	isReady  bool // READY was sent
-	// isGreeted says that this side has sent HELLO without OFFER, to a peer that asked to begin on
-	// the socket.
+	// isGreeted says that this side has sent HELLO without OFFER, because the peer asked to begin
+	// on the socket.
 	isGreeted bool
 	flight    Flight
 
@@ -133,7 +136,7 @@ type Machine struct {
 	outcome        Outcome
 }
 
-// New returns the machine of one side, before the first frame was sent or received.
+// New returns the machine of one side of a handshake, which has sent and received no frame yet.
 func New(terms Terms, env Environment) *Machine {
 	m := &Machine{terms: terms, env: env, awaiting: layout.HelloTag, isFirst: true}
 	m.arrived.close = env.Close
@@ -141,8 +144,8 @@ func New(terms Terms, env Environment) *Machine {
 	return m
 }
 
-// Start makes the region of a connector, and puts its HELLO and OFFER into the flight. It does
-// nothing for an acceptor, which waits for these frames.
+// Start begins the handshake of a connector: it makes the region, and puts HELLO and OFFER into the
+// flight. For an acceptor, which waits for these frames, Start does nothing.
 func (m *Machine) Start() error {
 	if m.isAcceptor() {
 		return nil
@@ -162,7 +165,8 @@ func (m *Machine) Start() error {
 // IsUntouched reports whether this side has received no byte of the peer.
 func (m *Machine) IsUntouched() bool { return m.isFirst && len(m.received) == 0 }
 
-// Session returns the id of the connection, once HELLO of the connector is known.
+// Session returns the session id of the connection, which is known once the HELLO of the connector
+// is.
 func (m *Machine) Session() [16]byte {
 	if m.isAcceptor() {
 		return m.outcome.Peer.Nonce
@@ -170,9 +174,9 @@ func (m *Machine) Session() [16]byte {
 	return m.terms.Hello.Nonce
 }
 
-// Wanted returns how many bytes the caller may read from the socket now. It is never 0 while a
-// frame is awaited. An acceptor awaiting READY reads no byte beyond that frame, because the bytes
-// after it belong to the transport.
+// Wanted returns how many bytes the caller may read from the socket now. The number is never 0
+// while a frame is awaited. An acceptor awaiting READY reads no byte beyond that frame, because the
+// bytes after it belong to the transport.
 func (m *Machine) Wanted() int {
 	if !m.isAcceptor() || m.awaiting != layout.ReadyTag {
 		return layout.FrameBytesMax
@@ -186,17 +190,17 @@ func (m *Machine) Wanted() int {
 	return max(whole-len(m.received), 1)
 }
 
-// Flight returns the frames that the caller must send now, in one message, and removes them from
-// the machine. After an error the flight may be a REJECT.
+// Flight returns the frames that the caller must now send in one message, and removes them from the
+// machine. After an error the frame may be a REJECT.
 func (m *Machine) Flight() Flight {
 	f := m.flight
 	m.flight = Flight{}
 	return f
 }
 
-// Receive handles the bytes and descriptors of one read. It returns the outcome once both sides are
-// ready. The caller then sends the last flight before it uses the transport. The error is an
-// [*Error].
+// Receive handles the bytes and descriptors of one read. Once both sides are ready, it returns the
+// outcome of the handshake. The caller then sends the last flight before it uses the transport. The
+// error is an [*Error].
 func (m *Machine) Receive(a Arrival) (*Outcome, error) {
 	outcome, err := m.receive(a)
 	if err != nil {
@@ -262,8 +266,8 @@ func (m *Machine) nextFrame() ([]byte, layout.Preamble, error) {
 	return frame, p, nil
 }
 
-// act handles a whole frame. A frame other than the awaited one is a violation; only REJECT may
-// come at any time.
+// act handles a whole frame of the peer. A frame other than the awaited one is a violation, except
+// that a REJECT may come at any time.
 func (m *Machine) act(frame []byte, p layout.Preamble) (*Outcome, error) {
 	if p.Tag == layout.RejectTag {
 		return nil, refused(frame)
@@ -330,8 +334,8 @@ func (m *Machine) onHello(frame []byte) error {
 	return nil
 }
 
-// decline answers a connector that asked to begin on the socket (SPEC 2.9) by HELLO without MOVE.
-// The connector then sends OFFER.
+// decline answers the HELLO of a connector that asked to begin on the socket (SPEC 2.9). The answer
+// is a HELLO without the feature MOVE, after which the connector sends OFFER.
 func (m *Machine) decline() error {
 	if err := m.checkNothingMore(); err != nil {
 		return err
@@ -341,8 +345,8 @@ func (m *Machine) decline() error {
 	return nil
 }
 
-// obstacle returns why memory cannot be shared, according to the HELLOs of both sides; 0 if they
-// allow it.
+// obstacle returns the reason why the HELLOs of the two sides do not allow sharing memory; 0 if
+// they allow it.
 func (m *Machine) obstacle() layout.FallbackReason {
 	for _, hello := range []*layout.Hello{&m.terms.Hello, &m.outcome.Peer} {
 		if hello.Features&layout.FeatureSHM == 0 {
@@ -386,8 +390,8 @@ func (m *Machine) onOffer(frame []byte) error {
 	return m.answer()
 }
 
-// judgeOffer maps the region that the peer offers. If it is not mapped, judgeOffer returns the
-// reason.
+// judgeOffer maps the region that the peer offers in its OFFER. If this side does not map the
+// region, judgeOffer returns the reason.
 func (m *Machine) judgeOffer(offer layout.Offer, c *claimedDescriptors) (
 	layout.FallbackReason, error,
 ) {
@@ -400,8 +404,8 @@ func (m *Machine) judgeOffer(offer layout.Offer, c *claimedDescriptors) (
 	case !m.isShared:
 		return orPolicy(offer.Reason), nil
 	case m.isAcceptor() && offer.RegionSize > m.terms.Hello.MapMax:
-		// The connector made its region before it knew this side's limit, so the size is no
-		// violation.
+		// The region is larger than this side's limit, which is no violation: the connector made
+		// the region before it knew the limit.
 		return layout.ReasonLimits, nil
 	case c.isTruncated:
 		return layout.ReasonDescriptors, nil
@@ -433,7 +437,8 @@ func (m *Machine) takeDoorbells(c *claimedDescriptors) error {
 	return m.env.TakeDoorbells(c.take(layout.DescriptorRecords), c.take(layout.DescriptorRoom))
 }
 
-// answer makes the region of an acceptor, and puts its HELLO, OFFER and READY into the flight.
+// answer makes the region of an acceptor, and puts its frames HELLO, OFFER and READY into the
+// flight.
 func (m *Machine) answer() error {
 	offered := Offered{}
 	if m.ownReason = m.peerReason; m.ownReason == 0 {
@@ -488,8 +493,8 @@ func (m *Machine) onReady(frame []byte) (*Outcome, error) {
 	return m.conclude(reason, canNotify)
 }
 
-// conclude ends the handshake: memory is shared if reason is 0. A connector sends READY, which
-// tells the acceptor the transport.
+// conclude ends the handshake in success: memory is shared if reason is 0, otherwise the socket is
+// used. A connector sends READY, which tells the acceptor the transport.
 func (m *Machine) conclude(reason layout.FallbackReason, hasDoorbells bool) (*Outcome, error) {
 	if reason != 0 {
 		hasDoorbells = false
@@ -513,7 +518,7 @@ func (m *Machine) conclude(reason layout.FallbackReason, hasDoorbells bool) (*Ou
 	return &m.outcome, nil
 }
 
-// hello returns HELLO of this side, and puts its descriptor into the flight.
+// hello returns the HELLO of this side, and puts the pidfd that HELLO lists into the flight.
 func (m *Machine) hello() layout.Hello {
 	hello := m.terms.Hello
 	if m.terms.Pidfd >= 0 {
@@ -523,8 +528,8 @@ func (m *Machine) hello() layout.Hello {
 	return hello
 }
 
-// sendHelloAndOffer puts both frames into the flight, with the descriptors that go with them. HELLO
-// is left out if it was sent before.
+// sendHelloAndOffer puts HELLO and OFFER of this side into the flight, with the descriptors that
+// the two frames list. HELLO is left out if it was sent before.
 func (m *Machine) sendHelloAndOffer(offered Offered) {
 	if !m.isGreeted {
 		m.flight.Bytes = m.hello().Append(m.flight.Bytes)
@@ -546,8 +551,8 @@ func (m *Machine) sendHelloAndOffer(offered Offered) {
 	m.flight.Bytes = offer.Append(m.flight.Bytes)
 }
 
-// checkNothingMore returns a violation if the peer has sent bytes or descriptors after a frame
-// after which it must wait for this side.
+// checkNothingMore returns a violation if the peer has sent bytes or descriptors after a frame that
+// it must follow by waiting for this side.
 func (m *Machine) checkNothingMore() error {
 	if len(m.received) > 0 || !m.arrived.isEmpty() {
 		return broken(layout.ViolationFrame)
@@ -555,8 +560,8 @@ func (m *Machine) checkNothingMore() error {
 	return nil
 }
 
-// refuse makes the flight a REJECT of err, if err has one and this side has not sent READY. It ends
-// the handshake, and returns err as an [*Error].
+// refuse ends the handshake with err, and returns err as an [*Error]. It puts a REJECT into the
+// flight, if the error has a code for it and this side has not sent READY.
 func (m *Machine) refuse(err error) error {
 	failure, ok := err.(*Error)
 	if !ok {
@@ -576,8 +581,8 @@ func (m *Machine) isAcceptor() bool { return m.terms.Role == layout.RoleAcceptor
 // sharesMemory reports whether the HELLO of this side offers shared memory.
 func (m *Machine) sharesMemory() bool { return m.terms.Hello.Features&layout.FeatureSHM != 0 }
 
-// orPolicy returns the reason that the peer gave for not sharing memory. If it gave none, the
-// reason is its configuration, ReasonPolicy.
+// orPolicy returns the reason that the peer gave for not sharing memory. If the peer gave none, the
+// result is ReasonPolicy, which says that its configuration forbids it.
 func orPolicy(reason layout.FallbackReason) layout.FallbackReason {
 	if reason == 0 {
 		return layout.ReasonPolicy
@@ -585,15 +590,15 @@ func orPolicy(reason layout.FallbackReason) layout.FallbackReason {
 	return reason
 }
 
-// beginsLikeOurs reports whether b, the first bytes of the peer, may be the beginning of HELLO or
-// REJECT.
+// beginsLikeOurs reports whether b, the first bytes of the peer, may be the beginning of a frame
+// HELLO or REJECT of this protocol.
 func beginsLikeOurs(b []byte) bool {
 	head := string(b[:min(len(b), len(layout.HelloTag))])
 	return strings.HasPrefix(layout.HelloTag, head) || strings.HasPrefix(layout.RejectTag, head)
 }
 
-// refused returns the error of a REJECT that the peer sent, with its text. Control characters are
-// removed from the text.
+// refused returns the error of a handshake in which the peer sent the given REJECT, with its text.
+// Control characters are removed from the text.
 func refused(frame []byte) error {
 	reject, err := layout.ParseReject(frame)
 	if err != nil {

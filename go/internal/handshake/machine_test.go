@@ -20,8 +20,8 @@ func helloOf(nonce byte) layout.Hello {
 	}
 }
 
-// frugal is an environment that makes and maps no region, so every handshake agrees on the socket.
-// It counts the descriptors of the peer that it was given.
+// frugal is an environment that makes and maps no region, so that every handshake agrees on the
+// socket. It counts how many descriptors of the peer it was given to close.
 type frugal struct{ closed int }
 
 func (*frugal) Judge(Sender, int) (bool, error) { return true, nil }
@@ -112,8 +112,8 @@ func TestLostDescriptorsMeanSocket(t *testing.T) {
 	}
 }
 
-// counting is an environment that shares memory. It counts how often it was given each descriptor
-// of the peer.
+// counting is an environment in which memory can be shared. It counts, for each descriptor of the
+// peer, how often the machine has given it to the environment.
 type counting struct{ closed map[int]int }
 
 func (c *counting) Judge(_ Sender, pidfd int) (bool, error) {
@@ -136,8 +136,9 @@ func (c *counting) TakeDoorbells(records, room int) error {
 }
 func (c *counting) Close(descriptor int) { c.closed[descriptor]++ }
 
-// sentIn returns what the player of a transcript sends, and cuts that let each descriptor come with
-// its frame where these numbers allow.
+// sentIn returns the bytes that the player of a transcript sends. It also returns numbers by which
+// FuzzMachine cuts these bytes so that each descriptor comes with its own frame, where the format
+// of the numbers allows this.
 func sentIn(f *testing.F, script transcript.Transcript) (b, cuts []byte) {
 	f.Helper()
 	for _, line := range script.Lines {
@@ -158,9 +159,10 @@ func sentIn(f *testing.F, script transcript.Transcript) (b, cuts []byte) {
 	return b, cuts
 }
 
-// FuzzMachine feeds a machine the bytes b in arrivals of arbitrary sizes, with arbitrary
-// descriptors. Each byte of cuts is the size of one arrival, and its two lowest bits the number of
-// descriptors with it. Each descriptor must be given to the environment exactly once.
+// FuzzMachine hands the bytes b to a machine in pieces of arbitrary sizes, with arbitrary
+// descriptors. Each byte of cuts is the size of one piece; its two lowest bits are the number of
+// descriptors that come with the piece. The machine must give each descriptor to the environment
+// exactly once.
 func FuzzMachine(f *testing.F) {
 	hello := helloOf(1)
 	hello.Descriptors = layout.Descriptors{layout.DescriptorPidfd}

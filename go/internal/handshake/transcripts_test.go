@@ -14,11 +14,12 @@ import (
 	"partywall.test/go/internal/transcript"
 )
 
-// movesMax is the number of transcripts of sides that begin on the socket.
+// movesMax is the number of transcripts in which the side under test begins on the socket, which
+// this module never does.
 const movesMax = 7
 
-// Ways in which the frames that the player sends in a row are divided into arrivals: not at all, at
-// each frame, at each byte. The outcome must be the same.
+// Ways in which the frames that the player sends one after the other are cut into pieces: not at
+// all, at each frame, and at each byte. The outcome of the handshake must not depend on the cuts.
 const (
 	cutNever = iota
 	cutFrames
@@ -47,8 +48,8 @@ func TestTranscriptsEndAsTheirOutcomesSay(t *testing.T) {
 	}
 }
 
-// play plays a transcript once, and checks the outcome. The player sends the frames of the
-// transcript to the machine under test.
+// play replays a transcript once, and checks the outcome. The player of the transcript sends its
+// frames to the machine under test.
 func play(t *testing.T, script transcript.Transcript, cut int) {
 	p := newPlayer(t, script, cut)
 	p.note(nil, p.machine.Start())
@@ -74,8 +75,8 @@ func play(t *testing.T, script transcript.Transcript, cut int) {
 	p.check(script.Outcome())
 }
 
-// A player is the peer of the machine under test, and also the machine's environment. Its
-// descriptors are only numbers; open says which object each one stands for.
+// A player acts as the peer of the machine under test, and also is the machine's environment. Its
+// descriptors are only numbers; the map open says for which object each number stands.
 type player struct {
 	t        *testing.T
 	cut      int
@@ -98,7 +99,7 @@ type player struct {
 	failure *Error
 }
 
-// A thing is the object for which a descriptor of the player stands, such as a region.
+// A thing is an object for which a descriptor of the player stands, such as a region.
 type thing struct {
 	name   string
 	region layout.Region
@@ -214,7 +215,8 @@ func (p *player) flush() {
 		flight := p.machine.Flight()
 		p.toReceive = append(p.toReceive, flight.Bytes...)
 	}
-	// Descriptors with bytes that the machine never receives are closed, as the kernel does.
+	// The kernel closes descriptors that come with bytes which nobody receives, and so does the
+	// player.
 	for _, descriptor := range a.Descriptors {
 		p.Close(descriptor)
 	}
@@ -270,8 +272,8 @@ func (p *player) check(want string) {
 	}
 }
 
-// descriptor returns a new descriptor for the object that the transcript calls name. For a region,
-// the name says which field of its header is wrong.
+// descriptor returns a new descriptor for the object that the transcript names. If the object is a
+// region, its name also says which field of its header is wrong.
 func (p *player) descriptor(name string, size uint64) int {
 	role := uint32(layout.RoleAcceptor)
 	if p.acceptor {

@@ -13,14 +13,15 @@ type Assembly struct {
 	got, total uint64
 }
 
-// Progress returns how many bytes of the last message in fragments have come, and its total length.
+// Progress returns how many bytes of the last message in fragments have come, and the total length
+// of that message.
 func (a *Assembly) Progress() (got, total uint64) { return a.got, a.total }
 
-// IsWithin reports whether a message has begun that is not complete.
+// IsWithin reports whether a message has begun of which fragments are missing.
 func (a *Assembly) IsWithin() bool { return a.within }
 
-// Add checks the order of one fragment and the sum of the lengths, and counts its bytes. Its
-// payload has passed [checkFragment].
+// Add checks that a fragment may come now and that the lengths of the fragments fit the message's
+// length, and counts the fragment's bytes. Its payload has passed [checkFragment].
 func (a *Assembly) Add(kind Kind, payload []byte) error {
 	if a.within == (kind == KindFragmentFirst) {
 		return ViolationFragment
@@ -46,10 +47,12 @@ func (a *Assembly) Add(kind Kind, payload []byte) error {
 	return nil
 }
 
-// Drop discards an unfinished message, because its sender has ended the direction.
+// Drop forgets a message of which fragments are missing, because its sender has ended the
+// direction.
 func (a *Assembly) Drop() { a.within = false }
 
-// checkFragment checks the payload of a fragment, apart from the fragments before it.
+// checkFragment checks the payload of a fragment by itself, without regard to the fragments before
+// it.
 func checkFragment(kind Kind, payload []byte, messageMax uint64) error {
 	switch kind {
 	case KindFragmentFirst:

@@ -10,7 +10,8 @@ type Blob struct {
 	Segment uint32 // 0 is the slab
 	Offset  uint64
 	Length  uint64
-	// HasCredit says whether the record carries credit of its stream. On a channel it must not.
+	// HasCredit says whether the BLOB also carries credit of its stream, which a BLOB on a channel
+	// must not.
 	HasCredit bool
 	Credited  uint64
 }
@@ -21,8 +22,8 @@ const (
 	BlobCreditBytes = 40
 )
 
-// ParseBlob reads the body of a BLOB, of 32 or 40 bytes. The caller checks whether a record on this
-// connection may have 40.
+// ParseBlob reads the body of a BLOB, of 32 bytes, or of 40 with credit. The caller checks whether
+// a BLOB on this connection may carry credit.
 func ParseBlob(body []byte) (Blob, error) {
 	if len(body) != BlobBytes && len(body) != BlobCreditBytes {
 		return Blob{}, ViolationBody

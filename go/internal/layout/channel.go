@@ -13,12 +13,13 @@ type Channel struct {
 	isClosed bool
 }
 
-// NewChannel returns a Channel that has received no record. The segments are nil on a socket.
+// NewChannel returns a Channel that has received no record. On a socket, which has no segments, the
+// argument segments is nil.
 func NewChannel(limits Limits, segments *Segments) *Channel {
 	return &Channel{limits: limits, segments: segments}
 }
 
-// IsClosed reports whether CLOSE_WRITE was received.
+// IsClosed reports whether the peer has sent CLOSE_WRITE, after which no more records may come.
 func (c *Channel) IsClosed() bool { return c.isClosed }
 
 // Receive checks the next record. On a socket the payload of a BLOB is its body without the bytes
@@ -56,7 +57,7 @@ func (c *Channel) Receive(h Header, payload []byte) error {
 	return nil // PAD
 }
 
-// whole checks that a whole message does not come between the fragments of another message.
+// whole returns a violation if a whole message comes between the fragments of another message.
 func (c *Channel) whole() error {
 	if c.Assembly.IsWithin() {
 		return ViolationFragment
@@ -64,8 +65,8 @@ func (c *Channel) whole() error {
 	return nil
 }
 
-// CheckBlob checks the body of a BLOB by itself. The segments are nil on a socket, where the bytes
-// of the message follow the body.
+// CheckBlob checks the body of a BLOB by itself, without the records before it. On a socket, where
+// the bytes of the message follow the body, the argument segments is nil.
 func CheckBlob(body []byte, limits Limits, segments *Segments) error {
 	b, err := ParseBlob(body)
 	if err != nil {

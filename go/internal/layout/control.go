@@ -15,9 +15,9 @@ type ControlFrame struct {
 // IsSkipped reports whether the receiver ignores the frame and closes its descriptors.
 func (f ControlFrame) IsSkipped() bool { return f.Type >= ControlSkippedMin }
 
-// ParseControl reads the doorbell or the frame at the beginning of b, which is not empty. It
-// returns false if the frame is not complete yet. If the bytes so far break a rule, the error says
-// so before the rest has come.
+// ParseControl reads the doorbell or the frame at the beginning of b, which is not empty. The
+// second result is false if the frame is not complete yet. Bytes that break a rule are an error
+// even before the rest of the frame has come.
 func ParseControl(b []byte) (ControlFrame, bool, error) {
 	f := ControlFrame{Type: b[0]}
 	switch {

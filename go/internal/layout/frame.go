@@ -11,7 +11,7 @@ import "encoding/binary"
 type Preamble struct {
 	Tag    string
 	Length int // of the whole frame, in bytes
-	// VersionMin and VersionMax are the versions that a HELLO states; 0 in other frames.
+	// VersionMin and VersionMax are the versions that a HELLO states; in other frames both are 0.
 	VersionMin, VersionMax uint16
 }
 
@@ -50,8 +50,8 @@ func ParsePreamble(b []byte) (Preamble, error) {
 	return p, nil
 }
 
-// Common returns the version that this implementation uses with the sender of the HELLO, or 0 if
-// they have none in common (SPEC 1.3).
+// Common returns the highest version of the protocol that this implementation and the sender of the
+// HELLO both speak, or 0 if there is none (SPEC 1.3).
 func (p Preamble) Common() uint16 {
 	version := min(p.VersionMax, ProtocolVersionMax)
 	if version < p.VersionMin || version < ProtocolVersionMin {

@@ -83,8 +83,9 @@ func TestFramesIgnoreWhatFollowsThem(t *testing.T) {
 	}
 }
 
-// HELLO with unusual values is read and written again. SPEC 2.2: an unknown kind of descriptor may
-// occur twice. SPEC 2.3: without the feature SHM, peer blocks max may have any value.
+// HELLO with unusual values is read, and written again as the same bytes. An unknown kind of
+// descriptor may occur twice (SPEC 2.2). Without the feature SHM, "peer blocks max" may have any
+// value (SPEC 2.3).
 func TestHelloIsNotRefusedForUnknownThings(t *testing.T) {
 	hello, err := ParseHello(vector(t, "hello.bin"))
 	if err != nil {

@@ -31,8 +31,8 @@ func checkViolation(t *testing.T, err error) {
 	}
 }
 
-// FuzzFrame reads any bytes as a frame. A frame that is read without an error is written, and must
-// then be read with the same fields.
+// FuzzFrame reads any bytes as a frame of the handshake. If the bytes are accepted, the frame is
+// written, and must then be read with the same fields.
 func FuzzFrame(f *testing.F) {
 	addImages(f, "frame")
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -118,8 +118,8 @@ func FuzzRing(f *testing.F) {
 }
 
 // FuzzSocket reads any bytes as one direction of a socket, with the rules of a channel and of a
-// session. It also reads them with corrected positions: otherwise one changed length makes the
-// position of each later record wrong.
+// session. It reads them a second time with corrected positions, because one changed length makes
+// the positions of all later records wrong.
 func FuzzSocket(f *testing.F) {
 	addImages(f, "socket")
 	addImages(f, "move")

@@ -12,9 +12,9 @@ import (
 	"partywall.test/go/internal/transcript"
 )
 
-// brokenFrames maps a file of spec/handshakes to the tag of its frame that breaks a rule of its own
-// format. All other frames of the transcripts are well-formed, and only the state of a handshake
-// may refuse them.
+// brokenFrames maps a file of spec/handshakes to the tag of the one frame in it that breaks the
+// rules of its own format. All other frames of the transcripts have the right format, and may only
+// be refused because of the state of the handshake.
 var brokenFrames = map[string]string{
 	"acceptor-blocks-9.txt":            "HELLO",
 	"acceptor-foreign.txt":             "bytes",
@@ -80,7 +80,7 @@ func TestFramesOfHandshakes(t *testing.T) {
 // read without a violation, and be written again with the same bytes.
 func checkReceived(t *testing.T, file, tag, digits string) {
 	t.Helper()
-	// The byte 0 replaces the wildcards of the transcript. Only peer blocks max gets 8, because
+	// The byte 0 replaces the wildcards of the transcript, except that "peer blocks max" becomes 8:
 	// with shared memory it must be a power of two.
 	fill := strings.ReplaceAll(digits, "..", "00")
 	limit := 2 * HelloPeerBlocksMaxOffset

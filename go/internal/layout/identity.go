@@ -21,7 +21,8 @@ type Identity struct {
 	State     uint64
 	LastError uint64 // an ErrorNumber, if this version knows it
 	ChangedNS uint64
-	// Sending and Receiving are the owner's counters of what it sent and received (SPEC 3.3).
+	// Sending and Receiving are the counters of the region's owner for what it has sent and
+	// received (SPEC 3.3).
 	Sending   [CounterSendingCount]uint64
 	Receiving [CounterReceivingCount]uint64
 	Consumed  uint64 // a position

@@ -7,7 +7,7 @@ import "fmt"
 // A Violation is the number of a rule that the peer broke (SPEC 9.3). It ends the connection.
 type Violation uint8
 
-// Error returns the number and the name of the rule.
+// Error returns the number and the name of the rule that the peer broke.
 func (v Violation) Error() string {
 	return fmt.Sprintf("peer violated rule %d (%s)", uint8(v), name(violationNames, v))
 }

@@ -24,7 +24,7 @@ func Footprint(n uint64) uint64 {
 	return (RecordHeaderBytes + n + SlotBytes - 1) &^ (SlotBytes - 1)
 }
 
-// Next returns the position of the record that follows.
+// Next returns the position of the record that follows this record.
 func (h Header) Next() uint64 { return h.Position + Footprint(uint64(h.Len)) }
 
 // Word0 returns the first word of a committed record (SPEC 4.2).
@@ -82,7 +82,8 @@ func ParseRing(word0, word1, position, size uint64) (Header, error) {
 }
 
 // ParseSocket checks the header of a record on a socket (SPEC 8.1, 8.2), which is RecordHeaderBytes
-// long. Moves says that both sides agreed on MOVE.
+// long. The argument moves says that both sides agreed that the connection may move to shared
+// memory.
 func ParseSocket(b []byte, position uint64, moves bool) (Header, error) {
 	word1 := binary.LittleEndian.Uint64(b[RecordLenOffset:])
 	word0 := binary.LittleEndian.Uint64(b)

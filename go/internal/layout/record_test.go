@@ -20,8 +20,8 @@ func TestFootprint(t *testing.T) {
 	}
 }
 
-// The first word of a record is refused if its position is not the reader's, if its kind is
-// unknown, or if it is not committed.
+// The first word of a record is refused if it states another position than the reader's, has an
+// unknown kind, or is not committed.
 func TestWord0(t *testing.T) {
 	const position = 1 << 40
 	known := 0

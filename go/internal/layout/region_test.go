@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// LayoutHash is the hash of the sixteen integers that SPEC 3.2 names, computed from the constants.
+// LayoutHash is the hash of the sixteen integers that SPEC 3.2 lists, and here is computed from the
+// constants.
 func TestLayoutHashIsThatOfTheConstants(t *testing.T) {
 	hash := fnv.New64a()
 	for _, n := range []uint64{

@@ -18,13 +18,15 @@ type Segments struct {
 	last   uint32 // the highest number that was announced
 }
 
-// NewSegments returns segments of which only the slab exists, in a region of regionSize bytes.
+// NewSegments returns segments of which only number 0 exists: the slab of slabSize bytes in a
+// region of regionSize bytes.
 func NewSegments(limits Limits, regionSize, slabSize uint64) *Segments {
 	return &Segments{limits: limits, sizes: map[uint32]uint64{0: slabSize}, mapped: regionSize}
 }
 
-// Add checks the record SEGMENT, and adds its segment. The caller then claims the segment's
-// descriptor; if none has come, the peer has committed ViolationSegmentMissing.
+// Add checks the record SEGMENT, and adds its segment. The caller then takes the segment's
+// descriptor from those that have come; if none has, the peer broke the rule
+// ViolationSegmentMissing.
 func (s *Segments) Add(segment Segment) error {
 	if segment.Number <= s.last || segment.Size == 0 || segment.Size%GrainBytes != 0 {
 		return ViolationBody
@@ -63,7 +65,7 @@ func (s *Segments) CheckBlob(b Blob) error {
 	return nil
 }
 
-// receive checks the payload of SEGMENT or SEGMENT_RETIRE.
+// receive checks the payload of a record SEGMENT or SEGMENT_RETIRE.
 func (s *Segments) receive(kind Kind, payload []byte) error {
 	segment, err := ParseSegment(payload)
 	if err != nil {

@@ -5,8 +5,8 @@ package layout
 import "math/bits"
 
 // A Session checks the records of one direction of a session, in the order in which they come (SPEC
-// 11). Each header has passed [ParseRing] or [ParseSocket] before. The side that owns the Session
-// records with the other methods what it has sent itself.
+// 11). Each header has passed [ParseRing] or [ParseSocket] before. The side that receives the
+// records also tells the Session, by the methods other than Receive, what it has sent itself.
 //
 // After an error the connection has ended, and the Session is not used any more.
 type Session struct {
@@ -24,7 +24,8 @@ type SessionConfig struct {
 	StreamsMax   uint32 // streams that the peer may have open at a time
 }
 
-// NewSession returns a Session that has received no record. The segments are nil on a socket.
+// NewSession returns a Session that has received no record. On a socket, which has no segments, the
+// argument segments is nil.
 func NewSession(config SessionConfig, segments *Segments) *Session {
 	return &Session{config: config, segments: segments, streams: make(map[uint32]*Stream)}
 }
@@ -83,7 +84,7 @@ func (s *Session) Receive(h Header, payload []byte) error {
 	return err
 }
 
-// receiveOwn checks a record of stream 0, the session itself.
+// receiveOwn checks a record whose stream number is 0, and which so concerns the session itself.
 func (s *Session) receiveOwn(kind Kind, payload []byte) error {
 	switch {
 	case isMessage(kind):
@@ -122,7 +123,8 @@ func (s *Session) isPeers(number uint32) bool {
 	return opener != s.config.Role
 }
 
-// checkPayload checks the payload of a stream's record, apart from the state of the stream.
+// checkPayload checks the payload of a record of a stream by itself, without regard to the state of
+// the stream.
 func (s *Session) checkPayload(kind Kind, payload []byte) error {
 	var err error
 	switch kind {
@@ -170,17 +172,18 @@ func (s *Stream) MayBegin(length, window uint64) bool {
 	return fits(length, s.sent-s.peerCredited, window)
 }
 
-// Send records that this side has begun a message of length bytes.
+// Send records that this side has begun to send a message of length bytes on the stream.
 func (s *Stream) Send(length uint64) { s.sent += Footprint(length) }
 
-// Finish records that this side has sent CLOSE_WRITE or RESET {sending}.
+// Finish records that this side sends no more on the stream: it has sent CLOSE_WRITE or RESET
+// {sending}.
 func (s *Stream) Finish() { s.hasFinished = true }
 
-// Stop records that this side has sent RESET {receiving}.
+// Stop records that this side receives no more on the stream: it has sent RESET {receiving}.
 func (s *Stream) Stop() { s.hasStopped = true }
 
-// Credit records that this side has sent CREDIT. It panics if credited is below the last such
-// value, or above the cost of the received messages.
+// Credit records that this side has sent CREDIT. It panics if credited is below the value of the
+// last CREDIT, or above the cost of the received messages.
 func (s *Stream) Credit(credited uint64) {
 	if credited < s.credited || credited > s.charged {
 		panic("layout: credit that the stream does not have")
@@ -205,7 +208,7 @@ func (s *Stream) End() {
 }
 
 // Charged returns the cost of all messages that this side has received on the stream, and the part
-// of it for which this side has returned credit.
+// of this cost for which this side has returned credit.
 func (s *Stream) Charged() (charged, credited uint64) { return s.charged, s.credited }
 
 // PeerMayBegin reports whether the peer may begin a message of length bytes, once it has received
@@ -305,8 +308,8 @@ func (s *Stream) charge(length, window uint64) error {
 	return nil
 }
 
-// fits reports whether a message of length bytes may begin while the messages before it, of which
-// the receiver has returned no credit, cost outstanding bytes (SPEC 11.4).
+// fits reports whether a message of length bytes may begin, where outstanding is the cost in bytes
+// of earlier messages for which the receiver has not yet returned credit (SPEC 11.4).
 func fits(length, outstanding, window uint64) bool {
 	if length > costLengthMax {
 		return false

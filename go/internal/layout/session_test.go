@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// testSession returns the state of an acceptor's session over a socket, with a stream window of
+// testSession returns the state of a session at an acceptor, over a socket, with a stream window of
 // 1,000 bytes.
 func testSession() *Session {
 	return NewSession(SessionConfig{
@@ -21,7 +21,8 @@ func testSession() *Session {
 
 func record(kind Kind, stream uint32) Header { return Header{Kind: kind, Stream: stream} }
 
-// mustReceive hands records of these kinds to the session, each of which must be legal now.
+// mustReceive passes records of these kinds to the session, and fails the test if the session
+// refuses one.
 func mustReceive(t *testing.T, s *Session, stream uint32, kinds ...Kind) {
 	t.Helper()
 	for _, kind := range kinds {
@@ -111,8 +112,8 @@ func TestEndNeedsBothDirections(t *testing.T) {
 	}
 }
 
-// SPEC 11.4: the peer may send more once this side has returned credit. DATA, BLOB and fragments
-// are all charged.
+// SPEC 11.4: the messages that the peer sends use up its credit, whether they come as DATA, BLOB or
+// fragments. Once this side has returned credit, the peer may send more.
 func TestCreditIsChargedAndReturned(t *testing.T) {
 	s := testSession()
 	mustReceive(t, s, 1, KindOpen)
@@ -126,7 +127,7 @@ func TestCreditIsChargedAndReturned(t *testing.T) {
 		t.Fatalf("charged %d, credited %d; want 512, 0", charged, credited)
 	}
 	s.Stream(1).Credit(charged)
-	// At most half the window is unread, so a message of any length may begin.
+	// Only half of the window is used by unread messages, so a message of any length may begin.
 	if err := receive(KindBlob, Blob{Length: 1 << 20}.Append(nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -173,8 +174,8 @@ func TestCreditInABlob(t *testing.T) {
 	}
 }
 
-// SPEC 11.1: the connector opens streams with odd numbers, the acceptor with even ones. OPEN with
-// another number, or one too high, is a violation.
+// SPEC 11.1: the connector opens streams with odd numbers, the acceptor with even ones. An OPEN
+// with a number of the other side, or with a number that is too high, is a violation.
 func TestNumbersOfTheSides(t *testing.T) {
 	for _, test := range []struct {
 		role, number uint32
@@ -232,8 +233,8 @@ func TestEndOfDirectionEndsTheMessage(t *testing.T) {
 	}
 }
 
-// SPEC 8.2: the body of a BLOB on a socket has block, segment, zero and offset 0. The test sets
-// each byte of the body to 1 in turn.
+// SPEC 8.2: on a socket, the body of a BLOB has zero in its fields block, segment, zero and offset.
+// The test sets each byte of the body to 1 in turn, which must be a violation.
 func TestBlobOnSocketHasNoPlace(t *testing.T) {
 	for offset := range BlobBytes {
 		body := Blob{}.Append(nil)
@@ -252,8 +253,8 @@ func TestBlobOnSocketHasNoPlace(t *testing.T) {
 	}
 }
 
-// SPEC 11.4: the cost of a message of nearly 2^64 bytes does not overflow: the message exceeds the
-// credit.
+// SPEC 11.4: computing the cost of a message of nearly 2^64 bytes does not overflow, so the message
+// exceeds the credit and is refused.
 func TestLongestMessageIsChargedWithoutOverflow(t *testing.T) {
 	for _, length := range []uint64{1 << 62, 1<<62 + 1, math.MaxUint64 - 80, math.MaxUint64} {
 		limits := Limits{MessageMax: math.MaxUint64}

@@ -13,19 +13,19 @@ import (
 	"testing"
 )
 
-// spec is the directory of the specification.
+// spec is the path of the specification's directory.
 const spec = "../../../spec"
 
-// An image is a file of bytes in the specification, with the result that its row of INDEX.md
-// expects (SPEC 10).
+// An image is a file of bytes in the specification's directory, with the result that its row of
+// INDEX.md expects (SPEC 10).
 type image struct {
 	file, kind, expected string
 	from                 uint64
 	bytes                []byte
 }
 
-// images reads the images that the INDEX.md of a directory lists. It fails the test if an image has
-// no row.
+// images reads the images (test files of records or frames) that the INDEX.md of a directory lists.
+// It fails the test if an image has no row.
 func images(tb testing.TB, directory string) []image {
 	tb.Helper()
 	var list []image
@@ -106,7 +106,8 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// checkImage reads the image, and compares the fields or the violation with the image's row.
+// checkImage reads an image, a test file of records or frames. It compares the fields or the
+// violation with those in the image's row of INDEX.md.
 func checkImage(t *testing.T, image image) {
 	t.Helper()
 	read, ok := imageReaders[image.kind]
@@ -176,8 +177,8 @@ func list(d Descriptors) string {
 	return strings.ReplaceAll(fmt.Sprint([]uint8(d)), " ", ", ")
 }
 
-// The values of the region that all images share. Its owner is the acceptor, and its slab takes the
-// rest of the region.
+// The values of the region in all images, the test files of the specification. The region's owner
+// is the acceptor, and its slab takes the rest of the region.
 var imageExpectation = Expectation{
 	Size:          131072,
 	SessionID:     [16]byte([]byte("0123456789abcdef")),
@@ -223,11 +224,12 @@ func readControl(i image) (string, error) {
 	return strings.Join(items, "; "), nil
 }
 
-// The limits of the side that reads the images of rings and sockets.
+// The limits of the side that reads the images, the specification's test files, of record rings and
+// sockets.
 var imageLimits = Limits{MapMax: 262144, MessageMax: 65536, SegmentsMax: 2}
 
-// segmentDescriptorsMax is the highest number of a segment whose descriptor counts as received when
-// an image is read.
+// segmentDescriptorsMax is the highest number of a segment whose descriptor counts as received
+// while an image, a test file of records, is read.
 const segmentDescriptorsMax = 2
 
 func readRingImage(i image) (string, error) {
@@ -259,8 +261,8 @@ func readRingOfBlobs(i image) (string, error) {
 
 func readSocketImage(i image) (string, error) { return readChannelSocket(i, false) }
 
-// readMoveImage reads a direction of a socket that may move. A descriptor counts as arrived with
-// each MOVE, and the handshake on the pair as complete.
+// readMoveImage reads a direction of a socket whose connection may move to shared memory. With each
+// record MOVE its descriptor counts as arrived, and the handshake on the pair counts as complete.
 func readMoveImage(i image) (string, error) { return readChannelSocket(i, true) }
 
 func readChannelSocket(i image, moves bool) (string, error) {
@@ -417,8 +419,8 @@ func content(h Header, payload []byte, a *Assembly) (string, error) {
 	return text(payload), nil
 }
 
-// An imageSession reads the images of sessions. It is the acceptor, whose application has opened
-// stream 2 and sent one message of cost 128 on it.
+// An imageSession reads the images of sessions, which are test files of records. It is the
+// acceptor, whose application has opened stream 2 and sent one message of cost 128 on it.
 type imageSession struct {
 	session *Session
 	unread  map[uint32]bool // the streams with messages, because the application takes none

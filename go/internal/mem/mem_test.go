@@ -82,8 +82,8 @@ func TestEmptyAccessAtEndIsAllowed(t *testing.T) {
 	}
 }
 
-// Two goroutines use heap memory, which the race detector observes. It fails the test if loading a
-// published word does not order the plain writes before it.
+// Two goroutines use memory of the heap, which the race detector observes. The detector fails the
+// test if loading a published word does not order the plain writes before it.
 func TestPublishOrdersEarlierWrites(t *testing.T) {
 	const rounds = 1000
 	own, back := Allocate(128), Allocate(8)

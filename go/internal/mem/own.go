@@ -40,8 +40,8 @@ type Own struct {
 	size uint64
 }
 
-// NewOwn returns the memory of b, which must begin at a multiple of 8 unless it is empty. It panics
-// otherwise. The memory must stay mapped while the result is in use.
+// NewOwn returns the bytes b as an Own. It panics unless b is empty or begins at a multiple of 8.
+// The memory must stay mapped while the Own is in use.
 func NewOwn(b []byte) Own {
 	base := unsafe.Pointer(unsafe.SliceData(b))
 	if uintptr(base)%WordBytes != 0 {
@@ -69,8 +69,8 @@ func (m Own) Part(offset, size uint64) Own {
 	return Own{base: unsafe.Add(m.base, offset), size: size}
 }
 
-// Peer returns the same memory as a Peer, which only reads it. It serves tests that play both sides
-// in one process.
+// Peer returns the same memory as a [Peer], which only reads it. It is for tests in which one
+// process acts as both sides.
 func (m Own) Peer() Peer { return Peer(m) }
 
 // Load returns the word at offset, as this process last stored it.
@@ -78,20 +78,21 @@ func (m Own) Load(offset uint64) uint64 {
 	return fromWire(atomic.LoadUint64(word(m.base, offset, m.size)))
 }
 
-// Store sets the word at offset. The peer may see it late, but sees it once it has seen a later
-// [Own.Publish]. No peer may load the word before that.
+// Store sets the word at offset. The peer sees the value at the latest once it has seen a later
+// [Own.Publish]. The peer must not load the word before it sees that Publish.
 func (m Own) Store(offset, value uint64) {
 	*word(m.base, offset, m.size) = toWire(value)
 }
 
-// Publish sets the word at offset. A peer that loads the value also sees every earlier write of
+// Publish sets the word at offset. A peer that loads the new value also sees every earlier write of
 // this goroutine, and every load of this goroutine that precedes the call is over. A load that
 // follows the call sees what a peer published before it loaded the word's former value.
 func (m Own) Publish(offset, value uint64) {
 	atomic.StoreUint64(word(m.base, offset, m.size), toWire(value))
 }
 
-// Bytes returns the size bytes at offset. The slice is valid while the memory is mapped.
+// Bytes returns the size bytes of the memory that begin at offset. The slice is valid while the
+// memory is mapped.
 func (m Own) Bytes(offset, size uint64) []byte {
 	check(offset, size, m.size)
 	if size == 0 {
@@ -121,8 +122,8 @@ func check(offset, size, limit uint64) {
 	}
 }
 
-// outside panics with the text of a wrong access. As a separate function it keeps its callers small
-// enough for the compiler to inline them.
+// outside panics with the text of a wrong access. Because this code is a function of its own, the
+// functions that call it are small enough for the compiler to inline them.
 //
 //go:noinline
 func outside(offset, size, limit uint64) {
@@ -142,5 +143,5 @@ func toWire(value uint64) uint64 {
 	return value
 }
 
-// fromWire returns the value of which word is the [toWire].
+// fromWire returns the value for which [toWire] returned word.
 func fromWire(word uint64) uint64 { return toWire(word) }

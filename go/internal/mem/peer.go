@@ -10,15 +10,15 @@ import (
 // Peer is memory that the peer writes, and that this process only reads. The zero value is memory
 // of no bytes.
 //
-// The peer may change any byte at any time. Its user loads a word once, checks the copy, and uses
-// only the copy. Several goroutines may use a Peer at once.
+// The peer may change any byte at any time. The code that reads a Peer loads a word once, checks
+// the copy, and uses only the copy. Several goroutines may use a Peer at once.
 type Peer struct {
 	base unsafe.Pointer
 	size uint64
 }
 
-// NewPeer returns the memory of b, which must begin at a multiple of 8 unless it is empty. It
-// panics otherwise. The memory must stay mapped while the result is in use.
+// NewPeer returns the bytes b as a Peer. It panics unless b is empty or begins at a multiple of 8.
+// The memory must stay mapped while the Peer is in use.
 func NewPeer(b []byte) Peer { return Peer(NewOwn(b)) }
 
 // Len returns the size of the memory in bytes.
@@ -34,12 +34,13 @@ func (m Peer) Load(offset uint64) uint64 {
 	return fromWire(atomic.LoadUint64(word(m.base, offset, m.size)))
 }
 
-// Copy copies the len(into) bytes at offset to into, and nothing else: it never looks at them.
+// Copy copies len(into) bytes of the memory, from offset on, to into. It never looks at their
+// values.
 func (m Peer) Copy(into []byte, offset uint64) {
 	copy(into, m.Bytes(offset, uint64(len(into))))
 }
 
-// Bytes returns the size bytes at offset in place. Only the bytes of a trusted peer may be used so:
-// an untrusted one changes them between two reads of the same byte (SPEC 9.1). The slice is valid
-// while the memory is mapped; writing to it is a fault.
+// Bytes returns the size bytes at offset in place. Only the bytes of a trusted peer may be used in
+// place, because an untrusted peer may change a byte between two reads (SPEC 9.1). The slice is
+// valid while the memory is mapped; writing to it is a fault.
 func (m Peer) Bytes(offset, size uint64) []byte { return Own(m).Bytes(offset, size) }

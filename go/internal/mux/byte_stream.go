@@ -10,9 +10,9 @@ import (
 	"partywall.test/go/internal/session"
 )
 
-// Peek returns the next n bytes, and leaves them unread. It waits until they have come. If the
-// error is not nil there are fewer bytes. They may lie in the peer's memory, and are valid until
-// the next call that reads, or Close.
+// Peek returns the next n bytes of the stream without reading them, and waits until they have come.
+// If the error is not nil, fewer bytes are returned. The bytes may lie in the peer's memory, and
+// are valid until the next call that reads, or Close.
 func (s *Stream) Peek(n int) ([]byte, error) {
 	l := limit{deadline: &s.readDeadline}
 	if err := s.receiving.take(l); err != nil {
@@ -33,8 +33,8 @@ func (s *Stream) Peek(n int) ([]byte, error) {
 	return s.rest.Bytes[:n], nil
 }
 
-// append appends a message to what is unread, without a copy if all was read. The caller has the
-// receiving turn.
+// append adds a received message to the unread bytes of the stream, without a copy if there are
+// none. The caller holds the stream's turn to receive.
 func (s *Stream) append(m session.Message) {
 	if len(s.rest.Bytes) == 0 {
 		s.release()
@@ -50,7 +50,8 @@ func (s *Stream) append(m session.Message) {
 	Message{m, s.session}.Release()
 }
 
-// Buffered returns how many bytes Peek returns without looking for another message.
+// Buffered returns the number of bytes that [Stream.Peek] can return without receiving another
+// message.
 func (s *Stream) Buffered() int {
 	if s.receiving.take(limit{deadline: &s.readDeadline}) != nil {
 		return 0
@@ -59,8 +60,8 @@ func (s *Stream) Buffered() int {
 	return len(s.rest.Bytes)
 }
 
-// Discard skips the next n bytes, and waits until they have come. It returns how many it has
-// skipped, which are fewer with an error only.
+// Discard skips the next n bytes of the stream, and waits until they have come. It returns the
+// number of skipped bytes, which is less than n only with an error.
 func (s *Stream) Discard(n int) (int, error) {
 	l := limit{deadline: &s.readDeadline}
 	if err := s.receiving.take(l); err != nil {
@@ -79,7 +80,8 @@ func (s *Stream) Discard(n int) (int, error) {
 	return skipped, nil
 }
 
-// refill waits for bytes if all were read. The caller has the receiving turn.
+// refill waits for the next message of the stream if all received bytes were read. The caller holds
+// the stream's turn to receive.
 func (s *Stream) refill(l limit) error {
 	for len(s.rest.Bytes) == 0 || s.isClosed.Load() {
 		s.release()
@@ -92,7 +94,8 @@ func (s *Stream) refill(l limit) error {
 	return nil
 }
 
-// skip counts n bytes as read, and releases the message after its last one.
+// skip counts n received bytes as read. It releases the memory of the message once its last byte is
+// read.
 func (s *Stream) skip(n int) {
 	s.rest.Bytes = s.rest.Bytes[n:]
 	if len(s.rest.Bytes) == 0 || s.isClosed.Load() {
@@ -100,9 +103,9 @@ func (s *Stream) skip(n int) {
 	}
 }
 
-// Forward writes to w all bytes until the peer's end, which is no error. It writes a message as a
-// whole, from the memory in which it came. Bytes that w does not take stay unread. The second error
-// is that of w.
+// Forward writes all bytes of the stream to w until the peer's end, which is no error. Each message
+// is one write, from the memory in which it came. Bytes that w does not accept stay unread. The
+// error of w is the second one, and all other errors are the first.
 func (s *Stream) Forward(w io.Writer) (n int64, err, errOfWriter error) {
 	l := limit{deadline: &s.readDeadline}
 	if err := s.receiving.take(l); err != nil {
@@ -132,8 +135,9 @@ func (s *Stream) Forward(w io.Writer) (n int64, err, errOfWriter error) {
 	}
 }
 
-// WriteBuffers sends the bytes of all buffers, as Write would send their concatenation: short ones
-// share a message. It returns how many bytes were sent.
+// WriteBuffers sends the bytes of all buffers in their order, as Write would send their
+// concatenation; several short buffers share a message. It returns the number of bytes that were
+// sent.
 func (s *Stream) WriteBuffers(buffers [][]byte) (int64, error) {
 	l := limit{deadline: &s.writeDeadline}
 	if err := s.sending.take(l); err != nil {
@@ -152,8 +156,8 @@ func (s *Stream) WriteBuffers(buffers [][]byte) (int64, error) {
 	return int64(written), s.checkWrite(written)
 }
 
-// sendParts sends the next n bytes as one message. They are copied once if the message goes in a
-// block, or lies in one buffer. The caller has the sending turn.
+// sendParts sends the next n bytes of the buffers as one message. The bytes are copied once if the
+// message goes in a block, or lies in one buffer. The caller holds the stream's turn to send.
 func (s *Stream) sendParts(l limit, unsent *parts, n int) error {
 	if b := unsent.next(n); b != nil {
 		return s.send(l, b)

@@ -12,25 +12,28 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// A tick calls a function after tickTime.
+// A tick is a timer that calls a function once, tickTime after it was started.
 type tick interface {
-	// start makes the call come after tickTime. The tick does not run at this time.
+	// start starts the timer, which must not run at this time: the function is called after
+	// tickTime.
 	start()
-	// end stops the tick for ever. A call that has begun goes on.
+	// end stops the timer for ever. A call of the function that has begun is not interrupted.
 	end()
 }
 
-// tickTime is the time after which a role that stayed free is offered, or kept.
+// tickTime is the time for which a session may be without a driver, a goroutine that reads its
+// records. After it, a waiting goroutine is asked to drive the session, or a supervisor is started.
 const tickTime = time.Millisecond
 
-// A clock has the ticks of all sessions of this process, which one timer of the kernel calls
-// (decision 0044).
+// A clock has the ticks of all sessions of this process, which are timers of 1 ms. One timer of the
+// kernel serves them all (decision 0044).
 //
 //	first tick made ──▶ descriptor and goroutine ──▶ last tick ended: both are gone
 //	start ──▶ first … last ──▶ called, in this order
 //
-// A timer of the Go runtime would give a timeout to each sleep of a thread that waits for the
-// network. To set and to cancel that takes the kernel longer than a message takes.
+// Timers of the Go runtime would be simpler. But with one pending, each sleep of a thread that
+// waits for the network has a timeout, and the kernel needs longer to set and cancel a timeout than
+// to carry a message.
 type clock struct {
 	mu          sync.Mutex
 	ticks       int // that have not ended
@@ -39,10 +42,10 @@ type clock struct {
 	first, last *clockTick // that run; each waits for the same time, so the first is due first
 }
 
-// processClock is the clock of this process.
+// processClock is the clock that all sessions of this process share.
 var processClock clock
 
-// A clockTick is one tick of a clock, whose lock guards it.
+// A clockTick is one tick of a clock. The lock of the clock guards its fields.
 type clockTick struct {
 	clock      *clock
 	call       func()
@@ -52,7 +55,8 @@ type clockTick struct {
 	next, prev *clockTick
 }
 
-// newTick returns a tick. Without a timer of the kernel it is one of the runtime.
+// newTick returns a tick that calls the function call. If the kernel's timer is not available, the
+// tick is a timer of the Go runtime.
 func (c *clock) newTick(call func()) tick {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,8 +67,9 @@ func (c *clock) newTick(call func()) tick {
 	return &clockTick{clock: c, call: call}
 }
 
-// open makes the timer, and starts the goroutine that waits for it. It returns false if this
-// process has no descriptor left, this system has no such timer, or nothing can wait for it.
+// open makes the kernel's timer, and starts the goroutine that waits for it. The result is false if
+// this process has no descriptor left, the system has no such timer, or Go's poller cannot wait for
+// it.
 func (c *clock) open() bool {
 	timer, err := sys.NewTimerfd()
 	if err != nil {
@@ -84,8 +89,9 @@ func (c *clock) open() bool {
 	return true
 }
 
-// wait calls the ticks that are due whenever the timer has fired, until its deadline has passed. It
-// then closes the timer, which nobody else can do while the goroutine waits for the timer.
+// wait waits for the kernel's timer, and calls the functions of all ticks that are due whenever the
+// timer has fired. It returns when the read deadline of file has passed, and closes the timer,
+// which only this goroutine can do without closing it under its own wait.
 func (c *clock) wait(file *os.File, raw syscall.RawConn) {
 	_ = raw.Read(func(uintptr) bool {
 		for call := c.takeDue(); call != nil; call = c.takeDue() {
@@ -96,8 +102,8 @@ func (c *clock) wait(file *os.File, raw syscall.RawConn) {
 	_ = file.Close()
 }
 
-// takeDue stops the first tick if it is due, and returns its function. Otherwise it sets the timer
-// for the first tick, and returns nil.
+// takeDue removes the tick that has run longest if it is due, and returns its function. If it is
+// not due yet, takeDue sets the kernel's timer for it, and returns nil.
 func (c *clock) takeDue() func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,19 +163,20 @@ func (t *clockTick) end() {
 	}
 	c.ticks--
 	if c.ticks == 0 {
-		// The error is ignored: the descriptor is open, and has deadlines.
+		// The error is ignored: the timer's descriptor is open, and Go's poller watches it, so its
+		// deadline can be set.
 		_ = c.file.SetReadDeadline(time.Unix(1, 0))
 		c.timer, c.file = nil, nil
 	}
 }
 
-// A runtimeTick is a timer of the Go runtime, which is made by the first start.
+// A runtimeTick is a tick made of a timer of the Go runtime. Its first start makes the timer.
 type runtimeTick struct {
 	call  func()
 	timer *time.Timer
 }
 
-// newRuntimeTick returns a tick that the runtime calls, in a goroutine of its own.
+// newRuntimeTick returns a tick whose function the Go runtime calls, in a goroutine of its own.
 func newRuntimeTick(call func()) *runtimeTick { return &runtimeTick{call: call} }
 
 func (t *runtimeTick) start() {

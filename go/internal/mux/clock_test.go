@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// waitFor waits for n calls of ticks, and returns the numbers of the ticks in the order of the
-// calls.
+// waitFor waits until the functions of n ticks were called, and returns the numbers of the ticks in
+// the order of the calls.
 func waitFor(t *testing.T, calls <-chan int, n int) (found []int) {
 	t.Helper()
 	for range n {
@@ -24,7 +24,8 @@ func waitFor(t *testing.T, calls <-chan int, n int) (found []int) {
 	return found
 }
 
-// Ticks are called in the order in which they were started, each once, and not before their time.
+// The functions of ticks are called in the order in which the ticks were started, each once, and
+// not before tickTime has passed.
 func TestTicksAreCalledInOrder(t *testing.T) {
 	var c clock
 	calls := make(chan int, 100)
@@ -38,10 +39,12 @@ func TestTicksAreCalledInOrder(t *testing.T) {
 			started = time.Now()
 			ticks[i].start()
 			if i == 1 {
-				// The timer has fired for these two, and is set again for those that follow.
+				// The kernel's timer has fired for these two ticks, and is set again for the ticks
+				// that are started next.
 				waitFor(t, calls, 2)
 			}
-			// The ticks are started at different times, so they are due at different times.
+			// The next ticks are started at another time than the first ones, so they are due at
+			// another time.
 			for time.Since(started) < tickTime/4 {
 				runtime.Gosched()
 			}
@@ -61,8 +64,8 @@ func TestTicksAreCalledInOrder(t *testing.T) {
 	}
 }
 
-// A tick that was ended is not called, and other ticks are. The end of the last tick closes the
-// descriptor of the timer.
+// The function of a tick that was ended is not called, and those of other ticks are. When the last
+// tick of the process ends, the descriptor of the kernel's timer is closed.
 func TestEndedTickIsNotCalled(t *testing.T) {
 	var c clock
 	calls := make(chan int, 100)

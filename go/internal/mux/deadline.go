@@ -11,8 +11,8 @@ import (
 
 // A deadline is a time that can be changed while calls wait for it. Its zero value never passes.
 //
-// Its timer starts when a call waits, and is not moved to a later time: when it fires too early, it
-// starts again. So a change of the deadline between two calls costs no timer.
+// The timer of a deadline is started when a call waits. A later deadline does not move the timer:
+// it fires too early, and is then started again. So changing the deadline for every call is cheap.
 type deadline struct {
 	wake func() // is called once the deadline has passed, for a driver that waits; may be nil
 
@@ -24,7 +24,7 @@ type deadline struct {
 	fires  time.Time // when the timer fires; zero if it does not run
 }
 
-// set changes the time of the deadline. With the zero time it never passes.
+// set changes the time of the deadline. The zero time means that it never passes.
 func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -37,8 +37,8 @@ func (d *deadline) set(t time.Time) {
 	}
 }
 
-// check tells calls if the time has passed, and otherwise sees to it that the timer fires by then.
-// The lock d.mu is held.
+// check wakes the calls that wait for the deadline if it has passed. If not, it makes sure that the
+// timer fires when the deadline passes. The caller holds d.mu.
 func (d *deadline) check() {
 	if d.at.IsZero() || d.is {
 		return
@@ -61,7 +61,7 @@ func (d *deadline) check() {
 	}
 }
 
-// fire is the timer's function.
+// fire is the function that the deadline's timer calls.
 func (d *deadline) fire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

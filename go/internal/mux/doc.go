@@ -9,10 +9,12 @@
 //	                     Conn.WriteRecord          Conn.ReadRecord
 //	                     Conn.WriteMessage         in the goroutine that drives
 //
-// The state is that of package session. This package adds the lock, waiting with contexts and
-// deadlines, and the end of the connection. The bytes are those of a [Conn].
+// Package session holds the state of a session. Package mux adds the lock, waiting with contexts
+// and deadlines, and the end of the connection. A [Conn] carries the bytes.
 //
-// A goroutine that waits drives the session, or follows another one that does (decision 0038). The
-// driver never waits for room or for the application (SPEC 11.7). Whoever finds no room starts a
-// goroutine that waits for it, and for as long only.
+// No goroutine of its own reads the records of a session. A goroutine that waits for something
+// drives the session, which means that it reads the records for all; others follow, which means
+// that they sleep until the driver wakes them (decision 0038). The driver never waits for room or
+// for the application (SPEC 11.7). A call that finds no room starts a goroutine that waits for
+// room, and then ends.
 package mux

@@ -4,15 +4,16 @@ package mux
 
 import "partywall.test/go/internal/fault"
 
-// The urgency of a wait: an urgent one is for a message, for room or for an answer, and may poll. A
-// background one is for something that may never come, such as a stream of the peer.
+// The urgency of a wait. An urgent wait is for a message, for room or for an answer, and may poll.
+// A background wait is for something that may never come, such as a stream that the peer opens.
 const (
 	background = false
 	urgent     = true
 )
 
-// wait waits for an event. It drives the session meanwhile, or follows another driver. The lock is
-// held before and after, and not while the goroutine sleeps.
+// wait waits for an event, until the limit l. Meanwhile it drives the session, or follows the
+// goroutine that does. The caller holds the session's lock, which is released while the goroutine
+// sleeps.
 func (s *Session) wait(l limit, event <-chan struct{}, isUrgent bool) error {
 	for {
 		var isDone bool
@@ -28,8 +29,9 @@ func (s *Session) wait(l limit, event <-chan struct{}, isUrgent bool) error {
 	}
 }
 
-// drive reads records until the event has come, or the limit is reached. It returns false if the
-// role has gone to another goroutine or is over. The caller has the role, and the lock.
+// drive reads the records of the session until the event has come, or the limit l is reached. It
+// returns false if another goroutine should drive now, or the session has ended. The caller has the
+// role of the driver, and holds the session's lock.
 func (s *Session) drive(l limit, event <-chan struct{}, isUrgent bool) (bool, error) {
 	if stop := l.wakes(s.wakes); stop != nil {
 		defer stop()
@@ -48,7 +50,8 @@ func (s *Session) drive(l limit, event <-chan struct{}, isUrgent bool) (bool, er
 				return true, err
 			}
 		}
-		// H7: an urgent follower drives rather than this goroutine.
+		// Rule H7 of decision 0038: an urgent follower drives rather than this goroutine, which
+		// waits in the background.
 		if !isUrgent && s.role.urgent.first != nil && !s.role.isPermanent && !fault.Is("role_kept") {
 			s.leave()
 			return false, nil
@@ -64,7 +67,8 @@ func (s *Session) drive(l limit, event <-chan struct{}, isUrgent bool) (bool, er
 	}
 }
 
-// follow waits while another goroutine drives. It returns false if the role was offered.
+// follow waits for an event while another goroutine drives the session. It returns false if the
+// role of the driver was offered to this goroutine.
 func (s *Session) follow(l limit, event <-chan struct{}, isUrgent bool) (bool, error) {
 	f := s.role.follow(isUrgent)
 	if isUrgent && s.role.state == roleDriven && !s.role.isUrgent && !s.role.isPermanent {
@@ -85,7 +89,8 @@ func (s *Session) follow(l limit, event <-chan struct{}, isUrgent bool) (bool, e
 	return !isOffered, err
 }
 
-// leave gives the role up: to a follower, or to whoever waits next. The lock is held.
+// leave gives up the role of the driver: it offers the role to a follower, or else leaves it to the
+// next goroutine that waits. The caller holds the session's lock.
 func (s *Session) leave() {
 	switch {
 	case s.isInterrupted:
@@ -96,7 +101,8 @@ func (s *Session) leave() {
 	}
 }
 
-// onTick gives a role that stayed free to a follower, or to the supervisor (H5).
+// onTick is called when a session may have been without a driver for 1 ms. If so, it offers the
+// role to a follower, or starts the supervisor (rule H5 of decision 0038).
 func (s *Session) onTick() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,30 +119,32 @@ func (s *Session) onTick() {
 	}
 }
 
-// keep drives the session until an urgent waiter takes the role, or the session ends.
+// keep is the supervisor: it drives the session for as long as no waiting goroutine does. It ends
+// when an urgent waiter takes the role of the driver, or the session ends.
 func (s *Session) keep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, _ = s.drive(limit{}, nil, background)
 }
 
-// awaken lets the driver look at its limit and its event, now or after the next record. Any
+// awaken makes the driver check its limit and its event, at once or after the next record. Any
 // goroutine may call it, even after the end of the session.
 func (s *Session) awaken() {
 	s.isWoken.Store(true)
 	s.conn.Wake()
 }
 
-// wakeDriver lets the driver look at its event, which the caller has changed (H2). The lock is
-// held.
+// wakeDriver makes the driver check its event, which the caller has changed (rule H2 of decision
+// 0038). The caller holds the session's lock.
 func (s *Session) wakeDriver() {
 	if s.role.state == roleDriven && !s.role.isApplying && !fault.Is("driver_asleep") {
 		s.awaken()
 	}
 }
 
-// readNext reads and applies one record of the peer, or is woken. It returns whether no record
-// follows. The lock is held before and after.
+// readNext waits for the next record of the peer, and applies it to the session. It returns true if
+// no record can follow. A call of awaken ends its wait. The caller holds the session's lock, which
+// is released during the wait.
 func (s *Session) readNext(polls bool) (isLast bool) {
 	s.mu.Unlock()
 	header, payload, message, err := s.conn.ReadRecord(polls)
@@ -157,7 +165,8 @@ func (s *Session) readNext(polls bool) (isLast bool) {
 	if wasOver || s.state.Err() == nil {
 		return false
 	}
-	// The peer has closed the session or broken a rule, so nothing more is read (SPEC 11.6).
+	// The peer has closed the session or broken a rule, so no more of its records are read (SPEC
+	// 11.6).
 	s.wakeAll()
 	if err == nil {
 		s.closeWrite()
@@ -165,7 +174,8 @@ func (s *Session) readNext(polls bool) (isLast bool) {
 	return true
 }
 
-// finish ends the role, and closes the connection in a goroutine (H6). The lock is held.
+// finish ends the role of the driver for ever, and closes the connection in a goroutine (rule H6 of
+// decision 0038). The caller holds the session's lock.
 func (s *Session) finish() {
 	if !s.role.end() || fault.Is("end_ignored") {
 		return

@@ -14,8 +14,8 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// inBubble runs a test with a pair of sessions over fakes, and a stream. Time passes only while all
-// goroutines sleep.
+// inBubble runs a test with two sessions over a fake connection, and both sides of a stream, in a
+// bubble of package synctest. There, time passes only while all goroutines sleep.
 func inBubble(t *testing.T, test func(t *testing.T, sessions [2]*Session, own, peers *Stream)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -25,8 +25,8 @@ func inBubble(t *testing.T, test func(t *testing.T, sessions [2]*Session, own, p
 	})
 }
 
-// begin runs a call in a goroutine, and returns once every goroutine sleeps. The error of the call
-// is sent on the returned channel.
+// begin runs a call in a goroutine, and returns once every goroutine of the bubble sleeps. The
+// error of the call is sent on the returned channel.
 func begin(call func() error) <-chan error {
 	result := make(chan error, 1)
 	go func() { result <- call() }()
@@ -42,7 +42,7 @@ func read(s *Stream) func() error {
 	}
 }
 
-// mustWrite writes a byte, and waits until all goroutines sleep.
+// mustWrite writes a byte to the stream, and waits until all goroutines of the bubble sleep.
 func mustWrite(t *testing.T, s *Stream) {
 	t.Helper()
 	if _, err := s.Write([]byte{1}); err != nil {
@@ -51,20 +51,23 @@ func mustWrite(t *testing.T, s *Stream) {
 	synctest.Wait()
 }
 
-// elapse lets the time of the bubble pass, in which timers fire in order. It takes no real time.
+// elapse lets the time d pass in the bubble, in which timers fire in their order. It takes no real
+// time.
 func elapse(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// isDriven reports whether a goroutine drives the session, and whether it is an urgent one.
+// isDriven reports whether a goroutine drives the session, which means that it reads the records
+// for all. The second result says whether this goroutine is an urgent waiter.
 func isDriven(s *Session) (is, isUrgent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.role.state == roleDriven, s.role.isUrgent
 }
 
-// H3 and H5: nobody waits, and the peer's PING is answered nevertheless.
+// Rules H3 and H5 of decision 0038: nobody waits on the session, and yet the peer's PING is
+// answered.
 func TestSessionIsKeptWhileNobodyWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, sessions [2]*Session, own, peers *Stream) {
 		for range 3 {
@@ -80,7 +83,8 @@ func TestSessionIsKeptWhileNobodyWaits(t *testing.T) {
 	})
 }
 
-// H4: the driver leaves, and its follower receives its message without a delay.
+// Rule H4 of decision 0038: the driver of the session leaves, and its follower receives its own
+// message without a delay.
 func TestRoleGoesToFollower(t *testing.T) {
 	inBubble(t, func(t *testing.T, sessions [2]*Session, own, peers *Stream) {
 		second, peersSecond := mustOpen(t, sessions)
@@ -105,8 +109,9 @@ func TestRoleGoesToFollower(t *testing.T) {
 	})
 }
 
-// H2: another goroutine stops the receiving of the stream whose reader drives. The peer answers
-// that with no record.
+// Rule H2 of decision 0038: a goroutine that waits to read a stream drives the session. Another
+// goroutine stops the receiving of this stream, which the peer answers with no record. The reader
+// must return.
 func TestStopWakesDriver(t *testing.T) {
 	inBubble(t, func(t *testing.T, sessions [2]*Session, own, peers *Stream) {
 		driver := begin(read(own))
@@ -115,7 +120,8 @@ func TestStopWakesDriver(t *testing.T) {
 	})
 }
 
-// H2: the deadline of the driver passes, and was moved while it waited.
+// Rule H2 of decision 0038: the deadline of the driver passes, after it was moved while the driver
+// waited. The driver must return.
 func TestDeadlineWakesDriver(t *testing.T) {
 	inBubble(t, func(t *testing.T, sessions [2]*Session, own, peers *Stream) {
 		driver := begin(read(own))
@@ -148,7 +154,7 @@ func TestDeadlineMovesEarlier(t *testing.T) {
 	})
 }
 
-// H2: the context of the driver ends.
+// Rule H2 of decision 0038: the context of the driver ends, and the driver must return.
 func TestContextWakesDriver(t *testing.T) {
 	inBubble(t, func(t *testing.T, sessions [2]*Session, own, peers *Stream) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -163,7 +169,8 @@ func TestContextWakesDriver(t *testing.T) {
 	})
 }
 
-// H6: the driver finds the end of the connection, and it is closed.
+// Rule H6 of decision 0038: the driver notices the end of the connection, and the connection is
+// closed.
 func TestEndIsFoundByDriver(t *testing.T) {
 	inBubble(t, func(t *testing.T, sessions [2]*Session, own, peers *Stream) {
 		driver := begin(read(own))
@@ -173,7 +180,8 @@ func TestEndIsFoundByDriver(t *testing.T) {
 	})
 }
 
-// H7: a goroutine that waits for a message drives rather than the supervisor, or one in Accept.
+// Rule H7 of decision 0038: a goroutine that waits for a message takes the role of the driver from
+// the supervisor, and from a goroutine in Accept.
 func TestUrgentWaiterDrives(t *testing.T) {
 	inBubble(t, func(t *testing.T, sessions [2]*Session, own, peers *Stream) {
 		for _, isKept := range []bool{true, false} {
@@ -208,11 +216,11 @@ func TestUrgentWaiterDrives(t *testing.T) {
 	})
 }
 
-// H8: the role is offered to a goroutine whose context has just ended. The peer's PING is answered
-// nevertheless. The test itself takes the role as a driver does.
+// Rule H8 of decision 0038: the role of the driver is offered to a goroutine whose context has just
+// ended. Yet the peer's PING is answered. The test itself takes the role as a driver does.
 func TestHeirThatReturnsLeaves(t *testing.T) {
-	// A follower that sees the offer before the end of its context drives, which is correct, too.
-	// So one repetition might not test the rule.
+	// If the goroutine sees the offer before the end of its context, it drives, which is also
+	// correct. So one repetition may not test the rule, and several are made.
 	for range 20 {
 		inBubble(t, func(t *testing.T, sessions [2]*Session, own, peers *Stream) {
 			s := sessions[0]

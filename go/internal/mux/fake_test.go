@@ -18,16 +18,16 @@ import (
 	"partywall.test/go/internal/wire"
 )
 
-// A fakeConn is one side of a [Conn] without shared memory or sockets, for tests. A queue of
-// records with bounded room serves each direction. By its length, a message goes as DATA, BLOB or
-// fragments.
+// A fakeConn is one side of a [Conn] without shared memory or sockets, for tests. Each direction is
+// a queue of records with bounded room. The length of a message decides whether it goes as DATA,
+// BLOB or fragments.
 type fakeConn struct {
 	in, out  *fakeQueue
 	borrowed *int // number of messages of kind BLOB that the receiver has not released
 	isWoken  bool // the lock of the queue in guards it
 }
 
-// A fakeQueue holds the records of one direction that were written and not read.
+// A fakeQueue holds the records of one direction that were written and are not read yet.
 type fakeQueue struct {
 	mu       sync.Mutex
 	records  []fakeRecord
@@ -52,7 +52,8 @@ const (
 	fakeBlobMax  = 4 << 10
 )
 
-// newFakes returns the two sides of a new fake connection.
+// newFakes returns the two sides of a new fake connection, which has no shared memory and no
+// socket.
 func newFakes() [2]*fakeConn {
 	queues := [2]*fakeQueue{{changed: make(chan struct{})}, {changed: make(chan struct{})}}
 	return [2]*fakeConn{
@@ -154,7 +155,7 @@ func (w *fakeConn) waitRoom() error {
 	}
 }
 
-// Tick returns a tick of the runtime, whose time a bubble of package synctest decides.
+// Tick returns a timer of the Go runtime, whose time a bubble of package synctest decides.
 func (w *fakeConn) Tick(call func()) tick { return newRuntimeTick(call) }
 
 func (w *fakeConn) Wake() { w.in.change(func() { w.isWoken = true }) }
@@ -198,7 +199,7 @@ func (w *fakeConn) ReadRecord(bool) (layout.Header, []byte, session.Message, err
 
 var errEmpty = errors.New("empty")
 
-// Release implements [session.Owner].
+// Release gives the memory of a message back, as [session.Owner] asks for.
 func (w *fakeConn) Release(uint64) { w.in.change(func() { *w.borrowed-- }) }
 
 func (w *fakeConn) CloseWrite() error {
@@ -219,16 +220,17 @@ func (w *fakeConn) Interrupt() {
 
 func (w *fakeConn) Close() { w.Interrupt() }
 
-// testDeadline is how long a test waits for what must happen.
+// testDeadline is the longest time that a test waits for an expected event.
 const testDeadline = 30 * time.Second
 
 // testWindow is the stream window of both sides, in bytes.
 const testWindow = 8 << 10
 
-// A starter starts a session: Start, or startReference.
+// A starter is a function that starts a session: Start, or startReference, in which the supervisor
+// alone drives.
 type starter = func(Conn, *session.Session, time.Duration) *Session
 
-// start returns two sessions over fakes, which end with the test.
+// start returns two sessions over a fake connection, which are closed when the test ends.
 func start(t *testing.T, conns [2]*fakeConn) [2]*Session { return startBy(t, Start, conns) }
 
 func startBy(t *testing.T, start starter, conns [2]*fakeConn) [2]*Session {
@@ -259,7 +261,8 @@ func closeAtEnd(t *testing.T, sessions [2]*Session) {
 	})
 }
 
-// newPair returns two sessions over fakes. All messages must be given back.
+// newPair returns two sessions over a fake connection, and its two sides. The test fails if the
+// memory of a message is not given back in the end.
 func newPair(t *testing.T) ([2]*Session, [2]*fakeConn) {
 	t.Helper()
 	conns := newFakes()
@@ -273,7 +276,9 @@ func newPair(t *testing.T) ([2]*Session, [2]*fakeConn) {
 	return start(t, conns), conns
 }
 
-// overEach runs a test with a pair of sessions over each connection that there is.
+// overEach runs a test with two sessions, once over each kind of connection: a fake one, shared
+// memory, and sockets. It also runs the test over a fake connection where the supervisor alone
+// reads the records.
 func overEach(t *testing.T, test func(*testing.T, [2]*Session)) {
 	t.Helper()
 	t.Run("fake", func(t *testing.T) {

@@ -17,8 +17,9 @@ import (
 	"partywall.test/go/internal/wire"
 )
 
-// TestImagesOverSocket sends the records of each image of sessions that is for sockets to a real
-// listener, whose application has opened stream 2 and sent a message of cost 128 (SPEC 10).
+// TestImagesOverSocket sends the records of images, the specification's test files, to a real
+// listener: of each image of a session that is meant for sockets. The listener's application has
+// opened stream 2 and sent a message of cost 128 on it (SPEC 10).
 func TestImagesOverSocket(t *testing.T) {
 	eachImage(t, "session-socket", 84, func(t *testing.T, image []byte) error {
 		listener := listenForImage(t, transports[2])
@@ -29,7 +30,8 @@ func TestImagesOverSocket(t *testing.T) {
 		defer conn.Close()
 		agree(t, conn)
 		s := acceptForImage(t, listener)
-		// A session that has ended refuses the rest of the image.
+		// The error is ignored: once the session has ended because of the image, a test file of
+		// records, it refuses the rest of the image.
 		_, _ = conn.Write(image)
 		_ = conn.(*net.UnixConn).CloseWrite()
 		<-s.Done()
@@ -37,8 +39,9 @@ func TestImagesOverSocket(t *testing.T) {
 	})
 }
 
-// TestImagesOverSharedMemory writes each image of sessions that is for rings into the ring of a
-// real connection. The listener is that of [TestImagesOverSocket].
+// TestImagesOverSharedMemory writes images, the specification's test files, into the ring of a real
+// connection: each image of a session that is meant for rings. The listener's application acts as
+// in [TestImagesOverSocket].
 func TestImagesOverSharedMemory(t *testing.T) {
 	for _, transport := range transports[:2] {
 		t.Run(transport.name, func(t *testing.T) {
@@ -60,7 +63,8 @@ func TestImagesOverSharedMemory(t *testing.T) {
 	}
 }
 
-// writeRing sends the records of the image, one by one, by the sender of a connection.
+// writeRing sends the records of the image, a test file of a record ring, one by one through the
+// sender of a connection.
 func writeRing(t *testing.T, sender wire.Sender, image []byte) {
 	t.Helper()
 	for position := uint64(0); ; {
@@ -88,8 +92,8 @@ func writeRing(t *testing.T, sender wire.Sender, image []byte) {
 	}
 }
 
-// eachImage calls end with each image of a kind, and compares the error that end returns with the
-// outcome in the image's row of INDEX.md.
+// eachImage calls the function end with each image of a kind, which is a test file of records. It
+// compares the error that end returns with the outcome that the image's row of INDEX.md states.
 func eachImage(t *testing.T, kind string, least int, end func(*testing.T, []byte) error) {
 	t.Helper()
 	const directory = "../../../spec/sessions"
@@ -118,13 +122,15 @@ func eachImage(t *testing.T, kind string, least int, end func(*testing.T, []byte
 	}
 }
 
-// checkEnd compares the end of the session with the row of the image.
+// checkEnd compares the error with which the session has ended with the outcome that INDEX.md
+// states for the image, a test file of records.
 func checkEnd(t *testing.T, file string, err error, expected string) {
 	t.Helper()
 	var violation layout.Violation
 	isViolation := errors.As(err, &violation)
 	if strings.HasPrefix(file, "data-after-end.") {
-		// The reader closes at CLOSE_WRITE, and does not read what follows (SPEC 11.6).
+		// The reader of the image, a test file of records, closes at CLOSE_WRITE, and does not read
+		// the records after it (SPEC 11.6).
 		expected = ""
 	}
 	number, isNumber := strconv.ParseUint(expected, 10, 8)
@@ -136,7 +142,8 @@ func checkEnd(t *testing.T, file string, err error, expected string) {
 	}
 }
 
-// listenForImage returns a listener with the limits of the images' reader.
+// listenForImage returns a listener with the limits that SPEC 10 states for the side that reads
+// images, which are test files of records.
 func listenForImage(t *testing.T, over transport) *wire.Listener {
 	t.Helper()
 	settings := over.settings(layout.RoleAcceptor)
@@ -152,8 +159,8 @@ func listenForImage(t *testing.T, over transport) *wire.Listener {
 	return listener
 }
 
-// acceptForImage returns an accepted session that has the limits of SPEC 10 for readers of images,
-// and accepts every stream.
+// acceptForImage returns an accepted session with the limits that SPEC 10 states for the side that
+// reads images, which are test files of records. The session accepts every stream.
 func acceptForImage(t *testing.T, listener *wire.Listener) *Session {
 	t.Helper()
 	ctx := within(t)
@@ -186,7 +193,7 @@ func acceptForImage(t *testing.T, listener *wire.Listener) *Session {
 	return s
 }
 
-// agree makes the handshake of a connector that shares no memory.
+// agree performs the handshake of a connector that shares no memory.
 func agree(t *testing.T, conn net.Conn) {
 	t.Helper()
 	machine := handshake.New(handshake.Terms{

@@ -2,7 +2,8 @@
 
 package mux
 
-// parts are the bytes of buffers that are still to be sent. The buffers stay as they are.
+// parts are those bytes of several buffers that are still to be sent. The buffers themselves are
+// not changed.
 //
 //	buffers    [ sent | unsent ] [ unsent ] …
 //	           0      sent
@@ -11,7 +12,7 @@ type parts struct {
 	sent    int // bytes of the first buffer
 }
 
-// size returns the number of unsent bytes.
+// size returns the number of bytes in the buffers that are still to be sent.
 func (p *parts) size() int {
 	size := -p.sent
 	for _, b := range p.buffers {
@@ -20,8 +21,8 @@ func (p *parts) size() int {
 	return size
 }
 
-// next takes the next n bytes if they lie in one buffer, and otherwise returns nil. There are n
-// bytes, and n is not 0.
+// next takes the next n bytes, without a copy, if they lie in one buffer. If they do not, it
+// returns nil. At least n bytes are left, and n is not 0.
 func (p *parts) next(n int) []byte {
 	for len(p.buffers[0]) == p.sent {
 		p.buffers, p.sent = p.buffers[1:], 0
@@ -34,7 +35,7 @@ func (p *parts) next(n int) []byte {
 	return rest[:n]
 }
 
-// copyTo takes as many bytes as into has, and copies them. There are so many.
+// copyTo takes the next len(into) bytes and copies them to into. At least as many bytes are left.
 func (p *parts) copyTo(into []byte) {
 	for len(into) > 0 {
 		n := copy(into, p.buffers[0][p.sent:])

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Whatever the buffers are cut into, each byte is taken once, in order, and without a copy exactly
-// if the bytes lie in one buffer.
+// However the buffers are divided, each byte is taken once and in order. It is taken without a copy
+// if, and only if, the wanted bytes lie in one buffer.
 func TestPartsAreTakenInOrder(t *testing.T) {
 	whole := []byte("0123456789abcdef")
 	for first := range len(whole) + 1 {

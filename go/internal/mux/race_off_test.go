@@ -4,5 +4,5 @@
 
 package mux
 
-// raceEnabled reports that the race detector observes this build.
+// raceEnabled says that the race detector does not observe this build.
 const raceEnabled = false

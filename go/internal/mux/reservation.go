@@ -10,15 +10,15 @@ import (
 	"partywall.test/go/internal/wire"
 )
 
-// A Reservation is memory for one message of a stream. It ends with Commit or Abort, and one
+// A Reservation is memory for one message of a stream. Commit or Abort ends the reservation. One
 // goroutine uses it at a time.
 type Reservation struct {
 	stream *Stream
 	memory *wire.Reservation
 }
 
-// Reserve returns memory for a message of n bytes, without waiting. While there is no memory that
-// the peer could read, it is private memory, whose bytes Commit copies as Send does.
+// Reserve returns memory for a message of n bytes, without waiting. If no memory is free that the
+// peer could read, the result is private memory, whose bytes Commit copies as Send does.
 func (s *Stream) Reserve(n int) (*Reservation, error) {
 	memory, err := s.reserve(n)
 	if err != nil {
@@ -39,8 +39,9 @@ func (s *Stream) reserve(n int) (*wire.Reservation, error) {
 	return s.session.conn.Reserve(n)
 }
 
-// reserveNow returns a block for a message of n bytes that the stream may begin now, or nil. A
-// stream that waits for credit keeps no block, which other streams may need.
+// reserveNow returns a block for a message of n bytes if the stream has the credit to send it now,
+// and otherwise nil. A stream that waits for credit keeps no block, because other streams may need
+// it.
 func (s *Stream) reserveNow(n int) *wire.Reservation {
 	s.session.mu.Lock()
 	defer s.session.mu.Unlock()
@@ -48,7 +49,8 @@ func (s *Stream) reserveNow(n int) *wire.Reservation {
 	if s.sendErr() != nil || !conn.HasBlock(n) || !s.state.HasCredit(uint64(n)) {
 		return nil
 	}
-	// Without a reservation the message is sent all the same, or its sending tells the error.
+	// The error is ignored: without a block the message is sent from private memory, and the
+	// sending reports the error if the connection has one.
 	memory, err := conn.Reserve(n)
 	if err != nil {
 		return nil
@@ -59,8 +61,8 @@ func (s *Stream) reserveNow(n int) *wire.Reservation {
 // Bytes returns the reserved memory.
 func (r *Reservation) Bytes() []byte { return r.memory.Bytes }
 
-// Commit sends the first n bytes as one message. The errors are those of [Stream.Send]. The
-// reservation has ended after an error, too.
+// Commit sends the first n bytes of the reserved memory as one message. Its errors are those of
+// [Stream.Send]. Even after an error the reservation has ended.
 func (r *Reservation) Commit(ctx context.Context, n int) error {
 	s := r.stream
 	l := limit{ctx: ctx, deadline: &s.writeDeadline}
@@ -74,7 +76,7 @@ func (r *Reservation) Commit(ctx context.Context, n int) error {
 	})
 }
 
-// Abort frees the memory without sending a message.
+// Abort frees the reserved memory without sending a message.
 func (r *Reservation) Abort() {
 	r.stream.session.mu.Lock()
 	defer r.stream.session.mu.Unlock()

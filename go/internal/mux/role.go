@@ -4,20 +4,25 @@ package mux
 
 import "partywall.test/go/internal/fault"
 
-// A role is the right to read the records of the peer. The goroutine that has it is the driver of
-// the session. The lock of the session guards it.
+// A role is the right to read the records of the peer in one session. The goroutine that has the
+// role is the driver of the session. Goroutines that wait while another one drives are followers,
+// and the supervisor is the goroutine that drives while nobody waits. The session's lock guards the
+// role.
 //
 //	free ──▶ driven ──▶ free, or offered to a follower ──▶ driven …
 //	  └── tick: offered to a follower, or driven by the supervisor      driven ──▶ over
 //
-// Decision 0038 draws all transitions and names the rules of handing it over.
+// Decision 0038 draws all transitions, and names the rules H1 to H8 by which the role passes from
+// one goroutine to another.
 type role struct {
 	state    roleState
 	isUrgent bool // of the driver
 	heir     *follower
-	// isApplying says that the driver has the lock. It looks at its own event afterwards.
+	// isApplying says that the driver holds the session's lock to apply a record. It checks its own
+	// event afterwards, so nobody needs to wake it.
 	isApplying bool
-	// isPermanent says that the supervisor never leaves: the reference for tests.
+	// isPermanent says that only the supervisor drives, and never leaves the role. Tests compare
+	// other ways of driving with this one.
 	isPermanent bool
 
 	urgent, background followers
@@ -38,8 +43,8 @@ const (
 	roleOver
 )
 
-// take takes the role if it is free, or if the goroutine to which it is offered has not run yet
-// (H1).
+// take takes the role of the driver if nobody has it, or if it is offered to a goroutine that has
+// not run yet (rule H1 of decision 0038). The result says whether the caller is now the driver.
 func (r *role) take(isUrgent bool) bool {
 	switch r.state {
 	case roleFree:
@@ -58,8 +63,9 @@ func (r *role) take(isUrgent bool) bool {
 	return true
 }
 
-// offer offers the role to the follower that has waited longest, to urgent ones first, and returns
-// whether there is one (H4).
+// offer offers the role of the driver to the urgent follower that has waited longest, and without
+// one to such a background follower if toBackground is true. It returns false if there is no
+// follower to offer it to (rule H4 of decision 0038).
 func (r *role) offer(toBackground bool) bool {
 	heir := r.urgent.first
 	if heir == nil && toBackground {
@@ -75,7 +81,7 @@ func (r *role) offer(toBackground bool) bool {
 	return true
 }
 
-// list returns the followers that are as urgent.
+// list returns the urgent followers if isUrgent is true, and the background followers if not.
 func (r *role) list(isUrgent bool) *followers {
 	if isUrgent {
 		return &r.urgent
@@ -83,7 +89,7 @@ func (r *role) list(isUrgent bool) *followers {
 	return &r.background
 }
 
-// follow adds a follower.
+// follow adds a follower, a goroutine that waits while another one drives the session.
 func (r *role) follow(isUrgent bool) *follower {
 	f := r.unused.last
 	if f == nil {
@@ -96,7 +102,8 @@ func (r *role) follow(isUrgent bool) *follower {
 	return f
 }
 
-// unfollow removes a follower, and returns whether the role is offered to it.
+// unfollow removes a follower, and returns whether the role of the driver was offered to this
+// follower.
 func (r *role) unfollow(f *follower) bool {
 	r.list(f.isUrgent).remove(f)
 	f.offered.take() // an offer that another goroutine was faster to take
@@ -104,7 +111,8 @@ func (r *role) unfollow(f *follower) bool {
 	return r.heir == f
 }
 
-// startTick starts the tick that finds a role which stays free (H3).
+// startTick starts the timer after which a session that is still without a driver gets one (rule H3
+// of decision 0038).
 func (r *role) startTick() {
 	if r.isTicking || fault.Is("no_tick") {
 		return
@@ -113,7 +121,8 @@ func (r *role) startTick() {
 	r.tick.start()
 }
 
-// end ends the role, and returns false if it was over.
+// end ends the role of the driver for ever, because the session ends. It returns false if the role
+// had ended before.
 func (r *role) end() bool {
 	if r.state == roleOver {
 		return false
@@ -123,14 +132,16 @@ func (r *role) end() bool {
 	return true
 }
 
-// A follower is a goroutine that waits while another one drives.
+// A follower is a goroutine that waits for an event of a session while another one drives the
+// session.
 type follower struct {
 	offered    notice // the role is offered to it
 	isUrgent   bool
 	next, prev *follower
 }
 
-// followers is a list of followers; the first has waited longest. Its zero value is empty.
+// followers is a list of followers of a session, of which the first has waited longest. The zero
+// value is an empty list.
 type followers struct{ first, last *follower }
 
 func (l *followers) add(f *follower) {
@@ -157,6 +168,6 @@ func (l *followers) remove(f *follower) {
 	f.next, f.prev = nil, nil
 }
 
-// reclaimedMax is the number of times in a row that an urgent waiter takes the role from a
-// background one, before the role is left free instead.
+// reclaimedMax is the number of times in a row that an urgent waiter may take the role of the
+// driver back from a background waiter. After that nobody gets the role before the next tick.
 const reclaimedMax = 4

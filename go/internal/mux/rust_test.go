@@ -21,7 +21,8 @@ import (
 // peerVariable names the command `partywall` of the Rust implementation, which tests take as peer.
 const peerVariable = "PARTYWALL_PROGRAM"
 
-// rustPeer returns the path of the command, or skips the test.
+// rustPeer returns the path of the command `partywall` of the Rust implementation, or skips the
+// test if it is not given.
 func rustPeer(t *testing.T) string {
 	t.Helper()
 	path := os.Getenv(peerVariable)
@@ -52,7 +53,7 @@ func startPeer(t *testing.T, program string, path string, arguments ...string) {
 	})
 }
 
-// await waits for a condition.
+// await waits until the condition returns true, and fails the test if this takes too long.
 func await(t *testing.T, condition func() bool) {
 	t.Helper()
 	ctx := within(t)
@@ -65,7 +66,7 @@ func await(t *testing.T, condition func() bool) {
 	}
 }
 
-// exchange sends bytes in pieces of many lengths, and compares what comes back.
+// exchange sends bytes in pieces of many lengths, and compares them with the bytes that come back.
 func exchange(t *testing.T, conn io.ReadWriter, finish func() error) {
 	t.Helper()
 	var want []byte
@@ -88,7 +89,8 @@ func exchange(t *testing.T, conn io.ReadWriter, finish func() error) {
 	group.Wait()
 }
 
-// A session of this module carries the bytes of its streams through the Rust proxy to a server.
+// A session of the Go module opens streams to the Rust proxy, which carries their bytes to a server
+// and back.
 func TestRustProxyServesOurStreams(t *testing.T) {
 	program := rustPeer(t)
 	echo := echoServer(t)
@@ -128,7 +130,7 @@ func TestRustProxyServesOurStreams(t *testing.T) {
 	}
 }
 
-// The Rust proxy carries the bytes of its clients in streams to a session of this module.
+// The Rust proxy carries the bytes of its clients in streams to a session of the Go module.
 func TestOurSessionServesRustProxy(t *testing.T) {
 	program := rustPeer(t)
 	for _, transport := range transports {
@@ -157,7 +159,8 @@ func TestOurSessionServesRustProxy(t *testing.T) {
 	}
 }
 
-// echoServer returns the address of a server that sends back the bytes of each connection.
+// echoServer returns the address of a plain socket server that sends back the bytes of each
+// connection.
 func echoServer(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -180,7 +183,7 @@ func echoServer(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// serve accepts sessions, and sends back the bytes of each stream.
+// serve accepts sessions, and sends back the bytes of each of their streams.
 func serve(ctx context.Context, listener *wire.Listener) {
 	for {
 		connection, err := listener.Accept(ctx)

@@ -20,9 +20,9 @@ import (
 	"partywall.test/go/internal/session"
 )
 
-// A schedule runs calls in an order that its seed decides, on two sessions over fakes. After each
-// call it waits until every goroutine sleeps, and notes which calls have returned, with their
-// results.
+// A schedule makes calls on two sessions over a fake connection, in an order that its seed decides.
+// After each call it waits until every goroutine sleeps, and records which calls have returned, and
+// with which results.
 type schedule struct {
 	random   *rand.Rand
 	sessions [2]*Session
@@ -36,11 +36,12 @@ type schedule struct {
 
 const (
 	scheduleSteps = 80
-	// stepTime is longer than two ticks, so that the supervisor has begun when a step ends.
+	// stepTime is the time of one step of a schedule. It is longer than two ticks, so that by its
+	// end the supervisor drives if nobody waits.
 	stepTime = 5 * time.Millisecond
 )
 
-// runSchedule returns the notes of the schedule of a seed.
+// runSchedule runs the schedule of a seed, and returns its records.
 func runSchedule(t *testing.T, start starter, seed uint64) (notes []string) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &schedule{random: rand.New(rand.NewPCG(seed, 1))}
@@ -50,7 +51,7 @@ func runSchedule(t *testing.T, start starter, seed uint64) (notes []string) {
 	return notes
 }
 
-// run runs all steps, and then closes the sessions, so that every call returns.
+// run performs all steps of the schedule, and then closes the sessions, so that every call returns.
 func (s *schedule) run() []string {
 	for step := range scheduleSteps {
 		s.act(step)
@@ -63,7 +64,8 @@ func (s *schedule) run() []string {
 	return s.notes
 }
 
-// note waits until every goroutine sleeps, and notes what has changed.
+// note waits until every goroutine sleeps, and records which calls have returned since the last
+// step.
 func (s *schedule) note(step int) {
 	elapse(stepTime)
 	s.mu.Lock()
@@ -74,7 +76,8 @@ func (s *schedule) note(step int) {
 	s.returned = nil
 }
 
-// call runs a call that may wait, and keeps its result for the next note.
+// call starts a call that may wait. When the call returns, its result is kept for the next record
+// of the schedule.
 func (s *schedule) call(step int, call func(context.Context) string) {
 	limit := stepTime*time.Duration(1+s.random.IntN(6)) + stepTime/2
 	go func() {
@@ -87,7 +90,7 @@ func (s *schedule) call(step int, call func(context.Context) string) {
 	}()
 }
 
-// act starts the call of one step.
+// act starts the call of one step of the schedule.
 func (s *schedule) act(step int) {
 	side, kind := s.random.IntN(2), s.random.IntN(20)
 	own := s.sessions[side]
@@ -106,7 +109,7 @@ func (s *schedule) act(step int) {
 	}
 }
 
-// ask opens or accepts a stream.
+// ask opens a stream at one side, or accepts one.
 func (s *schedule) ask(step, side int, opens bool) {
 	s.mu.Lock()
 	isAsking := s.isAsking[side]
@@ -164,7 +167,8 @@ func (s *schedule) actOn(step int, stream *Stream, kind int) {
 	}
 }
 
-// endOf ends a stream at random by Close, CloseWrite, a reset or the end of its receiving.
+// endOf ends a stream in one of four ways, chosen at random: Close, CloseWrite, a reset, or the end
+// of its receiving.
 func (s *schedule) endOf(stream *Stream) {
 	switch s.random.IntN(4) {
 	case 0:
@@ -178,14 +182,16 @@ func (s *schedule) endOf(stream *Stream) {
 	}
 }
 
-// text returns the name of an error, without the parts that may differ between two runs.
+// text returns the name of an error, without the parts that may differ between two runs of the same
+// schedule.
 func text(err error) string {
 	var e *session.Error
 	switch {
 	case err == nil:
 		return "done"
 	case errors.As(err, &e) && e.Number == layout.ErrorGoingAway:
-		// The peer closes with two records. Open may run between them, and otherwise after both.
+		// The peer closes the session with two records. Open may be called between the two, and
+		// then has another error than after both, so both errors get the same text.
 		return text(&session.Error{Number: layout.ErrorSessionClosedByThePeer, Code: e.Code})
 	case errors.As(err, &e):
 		return fmt.Sprintf("error %d, code %d", e.Number, e.Code)
@@ -199,8 +205,8 @@ func text(err error) string {
 	return err.Error()
 }
 
-// Under the same schedule, each call returns at the same step and with the same result whether the
-// waiters drive or the supervisor alone.
+// With the same schedule, each call returns at the same step and with the same result, whether the
+// waiting goroutines drive the session or the supervisor alone does.
 func TestWaitersDriveAsTheReferenceDoes(t *testing.T) {
 	seeds := uint64(300)
 	if testing.Short() || raceEnabled {

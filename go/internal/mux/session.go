@@ -14,7 +14,7 @@ import (
 	"partywall.test/go/internal/session"
 )
 
-// A Session is one side of a session. Any number of goroutines may use it.
+// A Session is one side of a session. Any number of goroutines may use it at once.
 type Session struct {
 	conn   Conn
 	linger time.Duration
@@ -37,9 +37,9 @@ type Session struct {
 	once  sync.Once      // of Close
 }
 
-// Start returns the session over a connection. Its users drive it, and a supervisor while none of
-// them waits. [Session.Close] ends it, and waits for at most the linger time until the last records
-// are written (SPEC 11.6).
+// Start returns the session over a connection. The goroutines that wait on the session read its
+// records, and a supervisor does while none waits. [Session.Close] ends the session, and waits for
+// at most the time linger until the last records are written (SPEC 11.6).
 func Start(conn Conn, state *session.Session, linger time.Duration) *Session {
 	s := newSession(conn, state, linger)
 	s.mu.Lock()
@@ -48,7 +48,8 @@ func Start(conn Conn, state *session.Session, linger time.Duration) *Session {
 	return s
 }
 
-// startReference is Start, but the supervisor alone drives: the reference of tests.
+// startReference starts a session as [Start] does, except that the supervisor alone reads the
+// records. Tests compare other sessions with such a one.
 func startReference(conn Conn, state *session.Session, linger time.Duration) *Session {
 	s := newSession(conn, state, linger)
 	s.role.isPermanent = true
@@ -63,8 +64,8 @@ func newSession(conn Conn, state *session.Session, linger time.Duration) *Sessio
 	return s
 }
 
-// Open opens a stream (SPEC 11.2). While as many streams of this side are open as the peer allows,
-// it waits.
+// Open opens a stream (SPEC 11.2). While this side has as many streams open as the peer allows,
+// Open waits.
 func (s *Session) Open(ctx context.Context, content uint16, metadata []byte) (*Stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +114,8 @@ func (s *Session) Ping(ctx context.Context) error {
 	return s.await(ctx, urgent, func() bool { return s.state.Answered() >= token })
 }
 
-// await waits until is returns true, or the session is over. The lock is held.
+// await waits until the condition is returns true, or the session is over. The caller holds the
+// session's lock.
 func (s *Session) await(ctx context.Context, isUrgent bool, is func() bool) error {
 	for !is() {
 		if err := s.state.Err(); err != nil {
@@ -126,7 +128,7 @@ func (s *Session) await(ctx context.Context, isUrgent bool, is func() bool) erro
 	return nil
 }
 
-// GoAway asks the peer to open no more streams.
+// GoAway asks the peer to open no more streams in this session.
 func (s *Session) GoAway(code uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +137,7 @@ func (s *Session) GoAway(code uint32) {
 }
 
 // PeerGoAway waits until the peer has asked this side to open no more streams. It returns the
-// [session.Error] with which [Session.Open] then fails.
+// [session.Error] that [Session.Open] returns from then on.
 func (s *Session) PeerGoAway(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +155,7 @@ func (s *Session) IsGoingAway() bool {
 	return s.state.PeerGoAway() != nil
 }
 
-// Drained waits until all streams have ended.
+// Drained waits until all streams of the session have ended.
 func (s *Session) Drained(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +169,7 @@ func (s *Session) StreamCount() int {
 	return s.state.StreamCount()
 }
 
-// Err returns why the session is over, or nil.
+// Err returns the reason why the session is over, or nil while it is not.
 func (s *Session) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,7 +180,7 @@ func (s *Session) Err() error {
 func (s *Session) Done() <-chan struct{} { return s.ended }
 
 // Close ends the session and all its streams, and sends code and reason to the peer. It waits until
-// the connection is closed, at most for the linger time.
+// the connection is closed, for at most the linger time given to [Start].
 func (s *Session) Close(code uint32, reason string) {
 	s.once.Do(func() { s.close(code, reason) })
 	<-s.ended
@@ -202,7 +204,8 @@ func (s *Session) close(code uint32, reason string) {
 	lingering.set(time.Time{})
 }
 
-// interrupt ends all waits of the connection, so that the driver finds its end. The lock is held.
+// interrupt ends all waits on the connection, so that the driver notices that the session ends. The
+// caller holds the session's lock.
 func (s *Session) interrupt() {
 	s.isInterrupted = true
 	if s.role.state == roleDriven {
@@ -212,8 +215,8 @@ func (s *Session) interrupt() {
 	}
 }
 
-// isWritten reports whether everything was written and has left this process. If not, the session
-// waits for that from now on. The lock is held.
+// isWritten reports whether all records were written and have left this process. If they have not,
+// a goroutine now waits for that. The caller holds the session's lock.
 func (s *Session) isWritten() bool {
 	if !s.flush() {
 		return false
@@ -226,15 +229,17 @@ func (s *Session) isWritten() bool {
 	return false
 }
 
-// closeWrite writes the last record, unless the connection is closed already. Its error changes
-// nothing: the connection is closed in any case. The lock is held.
+// closeWrite writes the last record of this side, unless the connection is closed already. The
+// error of writing it is ignored, because the connection is then closed in any case. The caller
+// holds the session's lock.
 func (s *Session) closeWrite() {
 	if !s.isLeaving {
 		_ = s.conn.CloseWrite()
 	}
 }
 
-// end ends the session because its connection has ended. The caller holds the session's lock.
+// end ends the session because its connection has ended with err. The caller holds the session's
+// lock.
 func (s *Session) end(err error) {
 	if errors.Is(err, io.EOF) {
 		err = &session.Error{Number: layout.ErrorDisconnected}
@@ -243,8 +248,9 @@ func (s *Session) end(err error) {
 	s.wakeAll()
 }
 
-// flush writes the pending records, and returns whether all of them are written. If not, a
-// goroutine waits for room and writes the rest. The caller holds the session's lock.
+// flush writes the pending records of the session and its streams, and returns whether all are
+// written. If there is no room for some, a goroutine waits for room and writes them later. The
+// caller holds the session's lock.
 func (s *Session) flush() bool {
 	if !s.state.HasPending() {
 		return true
@@ -265,8 +271,9 @@ func (s *Session) flush() bool {
 	return isDone
 }
 
-// cutOff notes that nothing more can be written. The driver reads on until the connection ends,
-// unless the peer has broken a rule. The lock is held.
+// cutOff records that the connection accepts no more records because of err. If the peer has broken
+// a rule, the session ends; otherwise it still reads until the connection ends. The caller holds
+// the session's lock.
 func (s *Session) cutOff(err error) {
 	var violation layout.Violation
 	if errors.As(err, &violation) {
@@ -278,8 +285,8 @@ func (s *Session) cutOff(err error) {
 	s.wakeAll()
 }
 
-// requestRoom lets a goroutine wait for room, which then writes what is pending and wakes those
-// that wait to send. The lock is held.
+// requestRoom starts a goroutine that waits for room by calling wait. The goroutine then writes the
+// pending records, and wakes the goroutines that wait to send. The caller holds the session's lock.
 func (s *Session) requestRoom(wait func() error) {
 	if s.isRoomAwaited || s.isLeaving {
 		return
@@ -300,7 +307,7 @@ func (s *Session) requestRoom(wait func() error) {
 	})
 }
 
-// wake wakes the goroutines that wait for what the event has changed. The caller holds the
+// wake wakes the goroutines that wait for a change which the event reports. The caller holds the
 // session's lock.
 func (s *Session) wake(event session.Event) {
 	if event.Stream != nil {

@@ -38,14 +38,14 @@ func mustFail(t *testing.T, err error, number layout.ErrorNumber, code uint32) {
 	}
 }
 
-// within returns a context that ends with the test, or after testDeadline if that is earlier.
+// within returns a context that ends when the test does, or after testDeadline if that is earlier.
 func within(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), testDeadline)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// Messages of every shape arrive whole and in order, in both directions at once.
+// Messages of every size arrive whole and in order, in both directions at once.
 func TestMessagesArriveInOrder(t *testing.T) { overEach(t, messagesArriveInOrder) }
 
 func messagesArriveInOrder(t *testing.T, sessions [2]*Session) {
@@ -81,7 +81,8 @@ func messagesArriveInOrder(t *testing.T, sessions [2]*Session) {
 	group.Wait()
 }
 
-// Many streams at once, opened by both sides, carry their own bytes and leave nothing.
+// Many streams are used at the same time, opened by both sides. Each carries its own bytes, and
+// none is left in the end.
 func TestManyStreamsAtOnce(t *testing.T) { overEach(t, manyStreamsAtOnce) }
 
 func manyStreamsAtOnce(t *testing.T, sessions [2]*Session) {
@@ -139,7 +140,7 @@ func echo(ctx context.Context, t *testing.T, s *Session, seed int) {
 	group.Wait()
 }
 
-// A stream that nobody reads holds up no other (SPEC 11.4).
+// A stream that nobody reads does not hold up the other streams (SPEC 11.4).
 func TestUnreadStreamHoldsUpNoOther(t *testing.T) { overEach(t, unreadStreamHoldsUpNoOther) }
 
 func unreadStreamHoldsUpNoOther(t *testing.T, sessions [2]*Session) {
@@ -170,8 +171,8 @@ func unreadStreamHoldsUpNoOther(t *testing.T, sessions [2]*Session) {
 	}
 }
 
-// SPEC 11.4: two applications that each wait to send while they take nothing more do not wait for
-// each other's credit for ever, once they have taken what came.
+// SPEC 11.4: two applications each wait to send and take no messages meanwhile. Once both have
+// taken the messages that came, neither waits any more for credit of the other.
 func TestTwoWaitingSendersGetCredit(t *testing.T) { overEach(t, twoWaitingSendersGetCredit) }
 
 func twoWaitingSendersGetCredit(t *testing.T, sessions [2]*Session) {
@@ -250,14 +251,14 @@ func TestEndsOfStreams(t *testing.T) {
 	}
 }
 
-// A message in fragments is given up, because its context is canceled while the queue is full. The
-// peer drops it, and receives the next message of the stream.
+// A sender gives a message in fragments up, because its context is canceled while the queue is
+// full. The peer drops the message, and receives the next message of the stream.
 func TestMessageGivenUpInFragments(t *testing.T) {
 	sessions, conns := newPair(t)
 	ctx := within(t)
 	opened, accepted := mustOpen(t, sessions)
-	// The test holds the lock of the peer's session. Its driver reads nothing, so the queue fills
-	// up.
+	// The test holds the lock of the peer's session. So the driver of that session reads nothing,
+	// and the queue fills up.
 	sessions[1].mu.Lock()
 	sending, cancel := context.WithCancel(ctx)
 	go func() {
@@ -302,7 +303,7 @@ func pingGoAwayAndDrain(t *testing.T, sessions [2]*Session) {
 	}
 }
 
-// Open waits while as many streams are open as the peer allows.
+// Open waits while this side has as many streams open as the peer allows.
 func TestOpenWaitsForANumber(t *testing.T) { overEach(t, openWaitsForANumber) }
 
 func openWaitsForANumber(t *testing.T, sessions [2]*Session) {
@@ -347,7 +348,8 @@ func closeOfSessionReachesThePeer(t *testing.T, sessions [2]*Session) {
 	<-sessions[1].Done()
 }
 
-// A peer that hangs up without closing is disconnected, which no reader takes for the end.
+// When the peer hangs up without closing, a reader gets the error of a disconnection, and not that
+// of a good end.
 func TestDisconnectionIsNoEnd(t *testing.T) { overEach(t, disconnectionIsNoEnd) }
 
 func disconnectionIsNoEnd(t *testing.T, sessions [2]*Session) {
@@ -366,7 +368,7 @@ func disconnectionIsNoEnd(t *testing.T, sessions [2]*Session) {
 }
 
 // SPEC 11.6: Close has more records to write than the peer's queue holds, and the peer reads
-// nothing. It gives up after the linger time.
+// nothing. Close gives up after the linger time.
 func TestLingerTimeBoundsTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conns := newFakes()
@@ -389,8 +391,8 @@ func TestLingerTimeBoundsTheEnd(t *testing.T) {
 	})
 }
 
-// A Read that waits fails once the deadline of the stream is set to a past time. Without a deadline
-// the stream can be read again.
+// A Read that waits fails once the deadline of the stream is set to a past time. After the deadline
+// is removed, the stream can be read again.
 func TestDeadlineInThePastWakesReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sessions, _ := newPair(t)
@@ -453,8 +455,9 @@ func TestCloseOfStreamWakesUsers(t *testing.T) {
 	})
 }
 
-// 2,000 streams are opened and closed one after another, and none is left. Package session tests a
-// million streams, which would take long here.
+// 2,000 streams are opened and closed one after another, and none is left in the end. A test of
+// package session does this with a million streams, which would take too long with real
+// connections.
 func TestStreamsOneAfterAnotherLeaveNothing(t *testing.T) {
 	overEach(t, streamsOneAfterAnotherLeaveNothing)
 }

@@ -14,8 +14,8 @@ import (
 	"partywall.test/go/internal/session"
 )
 
-// A Stream is one side of a stream. Any number of goroutines may use it: calls that send take
-// turns, and so do those that receive. It carries messages, or bytes (SPEC 11.8).
+// A Stream is one side of a stream, and carries messages or bytes (SPEC 11.8). Any number of
+// goroutines may use it: calls that send run one after the other, and so do calls that receive.
 type Stream struct {
 	session *Session
 	state   *session.Stream
@@ -26,7 +26,7 @@ type Stream struct {
 
 	readable, writable notice // for the holders of the turns
 
-	// The lock of the session guards what follows.
+	// The session's lock guards the following fields of the stream.
 	outgoing  Outgoing // the message under way
 	isSending bool     // there is one
 
@@ -35,10 +35,12 @@ type Stream struct {
 	gathered []byte          // memory for short buffers; the sending turn guards it
 }
 
-// A turn is the right to send, or to receive, on a stream; one goroutine at a time has it.
+// A turn is the right to send on a stream, or the right to receive on it. One goroutine at a time
+// has the turn.
 type turn chan struct{}
 
-// take waits until the turn is free, and takes it. The error is that of the limit l.
+// take waits until no other goroutine has the turn, and takes it. The error says that the limit l
+// was reached first.
 func (t turn) take(l limit) error {
 	if err := l.check(); err != nil {
 		return err
@@ -52,7 +54,7 @@ func (t turn) take(l limit) error {
 	}
 }
 
-// give lets the next goroutine have the turn.
+// give ends the turn of the caller, so that the next goroutine can take it.
 func (t turn) give() { t <- struct{}{} }
 
 func newTurn() turn {
@@ -61,7 +63,8 @@ func newTurn() turn {
 	return t
 }
 
-// newStream returns the stream with this state. The lock of the session is held.
+// newStream returns the stream of session s whose state is given. The caller holds the session's
+// lock.
 func newStream(s *Session, state *session.Stream) *Stream {
 	stream := &Stream{
 		session: s, state: state, sending: newTurn(), receiving: newTurn(),
@@ -75,10 +78,10 @@ func newStream(s *Session, state *session.Stream) *Stream {
 // Number returns the number of the stream.
 func (s *Stream) Number() uint32 { return s.state.Number() }
 
-// Content returns the number with which the opener says what the stream carries.
+// Content returns the number with which the stream's opener says what the stream carries.
 func (s *Stream) Content() uint16 { return s.state.Content() }
 
-// Metadata returns the bytes that the opener sent in OPEN.
+// Metadata returns the bytes that the stream's opener sent in OPEN.
 func (s *Stream) Metadata() []byte { return s.state.Metadata() }
 
 // Session returns the session of the stream.
@@ -90,7 +93,7 @@ type Message struct {
 	session *Session
 }
 
-// Release frees the memory of the message. The caller reads the bytes no more.
+// Release frees the memory of the message. The caller must not read the bytes afterwards.
 func (m Message) Release() {
 	if m.Owner != nil {
 		m.session.mu.Lock()
@@ -100,7 +103,7 @@ func (m Message) Release() {
 }
 
 // Recv waits for a message. The error is [io.EOF] after the last message, a [session.Error], the
-// error of the context, or the reason why the session is over.
+// error of ctx, or the reason why the session is over.
 func (s *Stream) Recv(ctx context.Context) (Message, error) {
 	return s.recv(limit{ctx: ctx, deadline: &s.readDeadline})
 }
@@ -114,7 +117,7 @@ func (s *Stream) recv(l limit) (Message, error) {
 	return Message{m, s.session}, err
 }
 
-// next waits for a message. The caller has the receiving turn.
+// next waits for the next message of the stream. The caller holds the stream's turn to receive.
 func (s *Stream) next(l limit) (session.Message, error) {
 	s.session.mu.Lock()
 	defer s.session.mu.Unlock()
@@ -133,8 +136,9 @@ func (s *Stream) next(l limit) (session.Message, error) {
 	}
 }
 
-// Send sends a message, and waits for credit and for room. If the error is that of the context, the
-// message is not sent. Other errors are a [session.Error], or the reason why the session is over.
+// Send sends a message, and waits for credit and for room. If ctx ends first, the message is not
+// sent, and the error is that of ctx. Other errors are a [session.Error], or the reason why the
+// session is over.
 func (s *Stream) Send(ctx context.Context, payload []byte) error {
 	l := limit{ctx: ctx, deadline: &s.writeDeadline}
 	if err := s.sending.take(l); err != nil {
@@ -144,13 +148,13 @@ func (s *Stream) Send(ctx context.Context, payload []byte) error {
 	return s.send(l, payload)
 }
 
-// send sends one message. The caller has the sending turn.
+// send sends one message. The caller holds the stream's turn to send.
 func (s *Stream) send(l limit, payload []byte) error {
 	return s.sendOutgoing(l, Outgoing{Stream: s.state.Number(), Payload: payload})
 }
 
-// sendOutgoing sends one message, and frees its reservation if it has one that was not sent. The
-// caller has the sending turn.
+// sendOutgoing sends one message. If the message lies in a reservation and is not sent, the
+// reservation is freed. The caller holds the stream's turn to send.
 func (s *Stream) sendOutgoing(l limit, m Outgoing) error {
 	s.session.mu.Lock()
 	defer s.session.mu.Unlock()
@@ -172,8 +176,9 @@ func (s *Stream) sendOutgoing(l limit, m Outgoing) error {
 	}
 }
 
-// trySend goes on with a message after what is pending. If the message is not sent then, it returns
-// the event to wait for. The lock is held.
+// trySend writes the pending records of the session, and then as much of the message m as there is
+// room and credit for. If m is not sent completely, trySend returns the event to wait for. The
+// caller holds the session's lock.
 func (s *Stream) trySend(m *Outgoing) (bool, <-chan struct{}, error) {
 	if err := s.state.SendErr(); err != nil {
 		return false, nil, err
@@ -213,7 +218,8 @@ func (s *Stream) trySend(m *Outgoing) (bool, <-chan struct{}, error) {
 	return false, s.session.room.wait(), nil
 }
 
-// forget forgets the message under way. The lock is held.
+// forget drops the message that the stream was sending, and frees its reservation. The caller holds
+// the session's lock.
 func (s *Stream) forget() {
 	if s.outgoing.Reserved != nil {
 		s.session.conn.Free(s.outgoing.Reserved)
@@ -221,7 +227,8 @@ func (s *Stream) forget() {
 	s.outgoing, s.isSending = Outgoing{}, false
 }
 
-// sendErr returns the reason why this side can send no more. The lock is held.
+// sendErr returns the reason why this side can send no more on the stream, or nil. The caller holds
+// the session's lock.
 func (s *Stream) sendErr() error {
 	if s.isClosed.Load() {
 		return net.ErrClosed
@@ -229,8 +236,8 @@ func (s *Stream) sendErr() error {
 	return s.state.SendErr()
 }
 
-// giveUp aborts the message under way if its first record is written. The caller holds the
-// session's lock.
+// giveUp tells the peer to drop the message that the stream is sending, if its first record is
+// written. The caller holds the session's lock.
 func (s *Stream) giveUp() {
 	if s.isSending && s.outgoing.HasBegun {
 		s.state.Abort()
@@ -238,7 +245,7 @@ func (s *Stream) giveUp() {
 	}
 }
 
-// Read reads bytes of the messages received (SPEC 11.8). The error is [os.ErrDeadlineExceeded],
+// Read reads bytes of received messages (SPEC 11.8). The error is [os.ErrDeadlineExceeded],
 // [net.ErrClosed] after [Stream.Close], or an error of [Stream.Recv].
 func (s *Stream) Read(b []byte) (int, error) {
 	l := limit{deadline: &s.readDeadline}
@@ -256,8 +263,8 @@ func (s *Stream) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// release frees the memory of the message from which Read last read. The caller has the receiving
-// turn.
+// release frees the memory of the message from which Read last read. The caller holds the stream's
+// turn to receive.
 func (s *Stream) release() {
 	Message{s.rest, s.session}.Release()
 	s.rest = session.Message{}
@@ -284,7 +291,8 @@ func (s *Stream) Write(b []byte) (int, error) {
 	return written, s.checkWrite(written)
 }
 
-// checkWrite makes a Write of no bytes fail if this side can send no more on the stream.
+// checkWrite returns an error after a Write of no bytes if this side can send no more on the
+// stream.
 func (s *Stream) checkWrite(written int) error {
 	if written > 0 {
 		return nil
@@ -300,7 +308,7 @@ func (s *Stream) SendErr() error {
 }
 
 // CloseWrite ends this side's sending in good order: the peer receives all complete messages, then
-// the end. A message under way is aborted.
+// the end. A message that is only partly sent is aborted.
 func (s *Stream) CloseWrite() {
 	s.change(func() {
 		s.giveUp()
@@ -308,7 +316,8 @@ func (s *Stream) CloseWrite() {
 	})
 }
 
-// Reset ends this side's sending, aborts a message under way, and sends the code to the peer.
+// Reset ends this side's sending, aborts a message that is only partly sent, and sends the code to
+// the peer.
 func (s *Stream) Reset(code uint32) { s.change(func() { s.state.Reset(code) }) }
 
 // Refuse ends both directions of a stream that the application has not seen.
@@ -319,11 +328,12 @@ func (s *Stream) Refuse() {
 	})
 }
 
-// Stop ends the receiving, and drops what is unread. The peer gets the code.
+// Stop ends this side's receiving on the stream, and drops unread messages. The code is sent to the
+// peer.
 func (s *Stream) Stop(code uint32) { s.change(func() { s.state.Stop(code) }) }
 
-// Close ends both directions: everything that was sent is delivered, and what is unread is dropped.
-// Calls that wait return with [net.ErrClosed], as a second Close does.
+// Close ends both directions of the stream: everything that was sent is delivered, and unread
+// messages are dropped. Calls that wait return [net.ErrClosed], and so does a second call of Close.
 func (s *Stream) Close() error {
 	if s.isClosed.Load() {
 		return net.ErrClosed
@@ -343,8 +353,8 @@ func (s *Stream) Close() error {
 	return nil
 }
 
-// change calls the function change under the lock, unless the stream is closed. It then writes the
-// pending records, and wakes the goroutines that wait on the stream.
+// change calls the function change under the session's lock, unless the stream is closed. It then
+// writes the pending records, and wakes the goroutines that wait on the stream.
 func (s *Stream) change(change func()) {
 	s.session.mu.Lock()
 	defer s.session.mu.Unlock()
@@ -363,11 +373,11 @@ func (s *Stream) change(change func()) {
 // the zero time there is no deadline. The error is [net.ErrClosed] after [Stream.Close].
 func (s *Stream) SetReadDeadline(t time.Time) error { return s.setDeadlines(t, &s.readDeadline) }
 
-// SetWriteDeadline sets the deadline of calls that send, as [Stream.SetReadDeadline] does for those
-// that receive.
+// SetWriteDeadline sets the deadline of calls that send, even of those that wait already. With the
+// zero time there is no deadline. The error is [net.ErrClosed] after [Stream.Close].
 func (s *Stream) SetWriteDeadline(t time.Time) error { return s.setDeadlines(t, &s.writeDeadline) }
 
-// SetDeadline sets the deadlines of both sending and receiving.
+// SetDeadline sets the deadlines of both sending and receiving on the stream.
 func (s *Stream) SetDeadline(t time.Time) error {
 	return s.setDeadlines(t, &s.readDeadline, &s.writeDeadline)
 }
@@ -384,8 +394,8 @@ func (s *Stream) setDeadlines(t time.Time, deadlines ...*deadline) error {
 
 // writeBytesMax is the longest message that [Stream.Write] sends, in bytes (SPEC 11.8).
 //
-// A message of this length costs 64 KiB of credit, so that the default window holds four of them.
-// It would hold three that are a byte longer.
+// A message of this length costs 64 KiB of credit, so that the default window holds four such
+// messages. If it were a byte longer, the window would hold only three.
 const writeBytesMax = 64<<10 - layout.RecordHeaderBytes
 
 var _ io.ReadWriteCloser = (*Stream)(nil)

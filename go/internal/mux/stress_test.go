@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Many goroutines write, read, close and reset streams of one session, and deadlines pass and
-// contexts end at random. A call that is never woken makes the test fail.
+// Many goroutines write, read, close and reset the streams of one session at random, while
+// deadlines pass and contexts end. If a waiting call is never woken, the test fails.
 func TestNoWakeUpIsLostAtRandom(t *testing.T) { overEach(t, noWakeUpIsLostAtRandom) }
 
 func noWakeUpIsLostAtRandom(t *testing.T, sessions [2]*Session) {
@@ -43,7 +43,8 @@ func noWakeUpIsLostAtRandom(t *testing.T, sessions [2]*Session) {
 	}
 }
 
-// abuse takes streams one after another, and uses each by several goroutines at once.
+// abuse opens or accepts streams one after another, and uses each of them in several goroutines at
+// once.
 func abuse(ctx context.Context, t *testing.T, s *Session, opens bool, random *rand.Rand) {
 	for range 3 {
 		var stream *Stream
@@ -61,8 +62,8 @@ func abuse(ctx context.Context, t *testing.T, s *Session, opens bool, random *ra
 	}
 }
 
-// misuse reads and writes in two goroutines, while a third one moves the deadlines, until the
-// stream is closed.
+// misuse reads and writes a stream in two goroutines, while a third one changes its deadlines,
+// until the stream is closed.
 func misuse(ctx context.Context, stream *Stream, random *rand.Rand) {
 	var group sync.WaitGroup
 	sizes := []int{0, 1, 500, 5000, 20_000}
@@ -103,7 +104,8 @@ func misuse(ctx context.Context, stream *Stream, random *rand.Rand) {
 	group.Wait()
 }
 
-// Sessions leave no goroutine and no descriptor behind, whoever drives when they are closed.
+// Sessions leave no goroutine and no descriptor behind, whichever goroutine drives a session when
+// it is closed.
 func TestClosedSessionsLeaveNothing(t *testing.T) {
 	for _, transport := range transports {
 		t.Run(transport.name, func(t *testing.T) {
@@ -134,14 +136,14 @@ func TestClosedSessionsLeaveNothing(t *testing.T) {
 	}
 }
 
-// isKept reports whether a goroutine drives the session.
+// isKept reports whether any goroutine drives the session.
 func isKept(s *Session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.role.state == roleDriven
 }
 
-// isAnyInside reports whether a goroutine of this process is within a function with this name.
+// isAnyInside reports whether any goroutine of this process is within a function of this name.
 func isAnyInside(name string) bool {
 	stacks := make([]byte, 1<<20)
 	return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), name)

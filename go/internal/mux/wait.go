@@ -9,11 +9,11 @@ import (
 	"partywall.test/go/internal/fault"
 )
 
-// A broadcast wakes all goroutines that wait for one event of a session or stream. The lock of the
-// session guards it. Its zero value has no waiter.
+// A broadcast wakes all goroutines that wait for one event of a session or stream. The session's
+// lock guards the broadcast. In its zero value no goroutine waits.
 type broadcast struct{ waiters chan struct{} }
 
-// wait returns a channel that the next call of wake closes.
+// wait returns a channel that the next call of [broadcast.wake] closes.
 func (b *broadcast) wait() <-chan struct{} {
 	if b.waiters == nil {
 		b.waiters = make(chan struct{})
@@ -21,7 +21,7 @@ func (b *broadcast) wait() <-chan struct{} {
 	return b.waiters
 }
 
-// wake wakes the goroutines that wait for the event.
+// wake wakes all goroutines that wait for the event of this broadcast.
 func (b *broadcast) wake() {
 	if b.waiters != nil {
 		close(b.waiters)
@@ -29,15 +29,17 @@ func (b *broadcast) wake() {
 	}
 }
 
-// A notice wakes the one goroutine that waits for an event, now or next. It must be made.
+// A notice wakes one goroutine: the one that waits for its event now, or else the next one that
+// does. A notice must be made with newNotice.
 type notice chan struct{}
 
 func newNotice() notice { return make(notice, 1) }
 
-// take returns whether the event has come, and forgets it.
+// take returns whether the notice's event has come, and forgets the event.
 func (n notice) take() bool { return hasCome(n) }
 
-// hasCome reports whether an event has come. It takes that of a notice.
+// hasCome reports whether an event has come, without waiting. If the event is that of a notice,
+// hasCome also forgets it.
 func hasCome(event <-chan struct{}) bool {
 	select {
 	case <-event:
@@ -47,7 +49,8 @@ func hasCome(event <-chan struct{}) bool {
 	}
 }
 
-// wake lets the goroutine look again. It may find nothing.
+// wake wakes the goroutine that waits for the notice, which then checks what it waits for. It may
+// find that nothing has changed.
 func (n notice) wake() {
 	select {
 	case n <- struct{}{}:
@@ -61,8 +64,9 @@ type limit struct {
 	deadline *deadline       // nil: without
 }
 
-// wait waits for the event, or until the role is offered; offered is nil for a call that cannot
-// drive. The error is [os.ErrDeadlineExceeded], or that of the context.
+// wait waits for the event, until the limit l or until offered says that the role of the driver is
+// offered to this goroutine. The channel offered is nil for a call that cannot drive the session.
+// The error is [os.ErrDeadlineExceeded], or that of the limit's context.
 func (l limit) wait(event, offered <-chan struct{}) (isOffered bool, err error) {
 	var done, passed <-chan struct{}
 	if l.ctx != nil {
@@ -83,8 +87,8 @@ func (l limit) wait(event, offered <-chan struct{}) (isOffered bool, err error) 
 	}
 }
 
-// wakes calls wake once the context is done or the deadline has passed, until the function that it
-// returns is called, which may be nil.
+// wakes arranges that the function wake is called once the limit's context is done or its deadline
+// has passed. The result is nil, or a function that ends this arrangement.
 func (l limit) wakes(wake func()) func() bool {
 	if l.deadline != nil {
 		l.deadline.wait()
@@ -95,7 +99,7 @@ func (l limit) wakes(wake func()) func() bool {
 	return context.AfterFunc(l.ctx, wake)
 }
 
-// check returns an error if the context is done or the deadline has passed already.
+// check returns an error if the limit's context is done or its deadline has passed already.
 func (l limit) check() error {
 	if l.ctx != nil && l.ctx.Err() != nil {
 		return l.ctx.Err()

@@ -14,20 +14,20 @@ import (
 	"partywall.test/go/internal/wire"
 )
 
-// A Checker checks what package wire has to know before it uses a record of the peer: segments, and
-// where messages lie. The state of the session checks the rest.
+// A Checker checks those records of the peer that package wire needs before the session sees them:
+// records of segments, and the places of messages. The state of the session checks the others.
 type Checker struct {
 	limits   layout.Limits
 	segments *layout.Segments
 	body     []byte // of the last BLOB
 }
 
-// NewChecker makes the checker of a connection.
+// NewChecker makes the checker of the records that come on one connection.
 func NewChecker(limits layout.Limits, segments *layout.Segments) wire.Checker {
 	return &Checker{limits: limits, segments: segments}
 }
 
-// Receive implements [wire.Checker].
+// Receive checks one record of the peer, as [wire.Checker] asks for.
 func (c *Checker) Receive(h layout.Header, payload []byte) error {
 	switch h.Kind {
 	case layout.KindBlob:
@@ -50,7 +50,7 @@ func (c *Checker) Receive(h layout.Header, payload []byte) error {
 	return c.segments.Retire(segment)
 }
 
-// A wireConn is the [Conn] over shared memory or a socket.
+// A wireConn is the [Conn] of a session over shared memory or a socket.
 type wireConn struct {
 	connection *wire.Connection
 	checker    *Checker
@@ -59,7 +59,7 @@ type wireConn struct {
 	payload    []byte // of the last record that is no message
 }
 
-// A Config has what a session needs besides its connection.
+// A Config has the settings of a session apart from those of its connection.
 type Config struct {
 	Role       uint32
 	Limits     layout.Limits // of this side
@@ -67,8 +67,8 @@ type Config struct {
 	StreamsMax uint32        // streams that the peer may have open at a time
 }
 
-// NewState returns the state of a session over a connection whose checker [NewChecker] made, and
-// the connection for [Start].
+// NewState returns the state of a session over a connection, whose checker must come from
+// [NewChecker]. It also returns the connection in the form that [Start] takes.
 func NewState(connection *wire.Connection, config Config) (Conn, *session.Session) {
 	checker := connection.Checker.(*Checker)
 	peer := connection.Outcome.Peer
@@ -89,23 +89,26 @@ func NewState(connection *wire.Connection, config Config) (Conn, *session.Sessio
 	}, state
 }
 
-// WriteRecord implements [session.Writer].
+// WriteRecord writes one record, as [session.Writer] asks for.
 func (c *wireConn) WriteRecord(kind layout.Kind, stream uint32, payload []byte) (bool, error) {
 	return c.commit(c.sender.TryRecord(kind, stream, payload))
 }
 
-// commit makes a record visible whose attempt ended with err, and returns whether there was room.
+// commit makes the record that was just appended visible to the peer, where err is the error of
+// appending it. The result is false if there was no room for the record.
 func (c *wireConn) commit(err error) (bool, error) {
 	isFull := errors.Is(err, wire.ErrFull)
 	if err != nil && !isFull {
 		return false, err
 	}
-	// Without room, too: records of segments may have preceded the one that found none.
+	// Even if the record found no room, records of segments may have been appended before it, and
+	// must become visible.
 	return !isFull, c.sender.Commit()
 }
 
-// WriteMessage implements [Conn]. A message goes as a whole if there is memory for it, and else in
-// fragments, so that no stream waits for memory that the messages of another hold (SPEC 5.5).
+// WriteMessage writes a message, as [Conn] asks for. The message goes as a whole if there is memory
+// for it. Otherwise it goes in fragments, so that no stream waits for memory that the messages of
+// another stream hold (SPEC 5.5).
 func (c *wireConn) WriteMessage(m *Outgoing) (bool, error) {
 	isLong := len(m.Payload) > int(c.sender.RecordMax())
 	isBlock := c.sender.CarriesCredit(len(m.Payload))
@@ -125,7 +128,8 @@ func (c *wireConn) WriteMessage(m *Outgoing) (bool, error) {
 	return c.writeFragments(m)
 }
 
-// writeReserved writes a message that lies where the peer reads it.
+// writeReserved writes a message that already lies in a block of shared memory, where the peer
+// reads it.
 func (c *wireConn) writeReserved(m *Outgoing) (bool, error) {
 	credit := wire.Credit{IsThere: m.HasCredit, Credited: m.Credit}
 	err := c.sender.TryReserved(m.Reserved, m.Stream, uint64(len(m.Payload)), credit)
@@ -135,10 +139,11 @@ func (c *wireConn) writeReserved(m *Outgoing) (bool, error) {
 	return c.commit(err)
 }
 
-// HasBlock implements [Conn].
+// HasBlock reports whether a message of n bytes goes in a block of shared memory, as [Conn] asks
+// for.
 func (c *wireConn) HasBlock(n int) bool { return c.sender.CarriesCredit(n) }
 
-// Reserve implements [Conn].
+// Reserve returns a block, or private memory if no block is free, as [Conn] asks for.
 func (c *wireConn) Reserve(n int) (*wire.Reservation, error) {
 	r, err := c.sender.Reserve(uint64(n))
 	if err == nil || !isLackOfMemory(err) {
@@ -147,17 +152,18 @@ func (c *wireConn) Reserve(n int) (*wire.Reservation, error) {
 	return &wire.Reservation{Bytes: make([]byte, n)}, nil
 }
 
-// Free implements [Conn].
+// Free frees a reservation whose message was not sent, as [Conn] asks for.
 func (c *wireConn) Free(r *wire.Reservation) { c.sender.Free(r) }
 
-// isLackOfMemory reports whether a message found no memory outside of the ring, now or ever. It may
-// have found no room in the ring, too.
+// isLackOfMemory reports whether err says that a message found no block, now or ever. The same
+// errors occur when the ring has no room.
 func isLackOfMemory(err error) bool {
 	var tooLong *wire.TooLongError
 	return errors.Is(err, wire.ErrFull) || errors.As(err, &tooLong)
 }
 
-// writeFragments writes fragments, and makes them visible some at a time.
+// writeFragments writes the fragments of a message, and publishes them in batches of
+// fragmentsBytes.
 func (c *wireConn) writeFragments(m *Outgoing) (bool, error) {
 	for visible := m.Written; ; {
 		isLast, err := c.writeFragment(m)
@@ -173,7 +179,8 @@ func (c *wireConn) writeFragments(m *Outgoing) (bool, error) {
 	}
 }
 
-// writeFragment appends the next fragment of a message, and returns whether it is the last.
+// writeFragment appends the next fragment of a message to the open batch, and returns whether it is
+// the last fragment.
 func (c *wireConn) writeFragment(m *Outgoing) (bool, error) {
 	rest := m.Payload[m.Written:]
 	part := rest[:min(len(rest), int(c.sender.RecordMax())-layout.FragmentPrefixBytes)]
@@ -194,13 +201,14 @@ func (c *wireConn) writeFragment(m *Outgoing) (bool, error) {
 	return kind == layout.KindFragmentLast, nil
 }
 
-// Room implements [Conn].
+// Room returns a function that waits until there may be room, as [Conn] asks for.
 func (c *wireConn) Room() func() error { return c.sender.Room() }
 
-// Unwritten implements [Conn].
+// Unwritten returns a function that waits until all records have left this process, as [Conn] asks
+// for.
 func (c *wireConn) Unwritten() func() error { return c.sender.Unwritten() }
 
-// ReadRecord implements [Conn].
+// ReadRecord waits for the next record of the peer, as [Conn] asks for.
 func (c *wireConn) ReadRecord(polls bool) (layout.Header, []byte, session.Message, error) {
 	for hasWaited := false; ; hasWaited = true {
 		record, isThere, err := c.receiver.Next()
@@ -222,13 +230,14 @@ func (c *wireConn) ReadRecord(polls bool) (layout.Header, []byte, session.Messag
 	}
 }
 
-// Wake implements [Conn].
+// Wake ends the wait of ReadRecord, as [Conn] asks for.
 func (c *wireConn) Wake() { c.receiver.Wake() }
 
-// Tick implements [Conn].
+// Tick returns a timer of 1 ms from the clock that all sessions share, as [Conn] asks for.
 func (c *wireConn) Tick(call func()) tick { return processClock.newTick(call) }
 
-// take takes a record from the receiver.
+// take takes a record from the receiver, and returns its header, its payload, and its message if it
+// carries one.
 func (c *wireConn) take(r wire.Record) (layout.Header, []byte, session.Message) {
 	header := layout.Header{Kind: r.Kind, Len: uint32(r.Len), Stream: r.Stream}
 	if !r.IsMessage() {
@@ -252,28 +261,30 @@ func (c *wireConn) take(r wire.Record) (layout.Header, []byte, session.Message) 
 	return header, bytes, m
 }
 
-// CloseWrite implements [Conn].
+// CloseWrite writes the last record of this side, as [Conn] asks for.
 func (c *wireConn) CloseWrite() error { return c.sender.Close(0) }
 
-// Interrupt implements [Conn].
+// Interrupt ends all waits on the connection, as [Conn] asks for.
 func (c *wireConn) Interrupt() { c.connection.Interrupt() }
 
-// Close implements [Conn].
+// Close gives up the connection, as [Conn] asks for.
 func (c *wireConn) Close() {
 	c.receiver.Leave()
 	c.connection.Close()
 }
 
-// A pooled is the memory of a message that was copied from a record, as [session.Owner].
+// A pooled is memory for a message that was copied out of a record. It implements [session.Owner],
+// so that releasing the message gives the memory back to a pool.
 //
-// Its capacity is that of its class, a power of two. So an unread message holds less than twice its
-// own size, which is what its credit bounds (SPEC 11.4).
+// The capacity of the memory is a power of two. So an unread message holds less than twice its own
+// size, and the stream's credit bounds this size (SPEC 11.4).
 type pooled struct {
 	bytes []byte
 	class int // index of its pool, or -1 if its memory is not used again
 }
 
-// newPooled returns memory for a message of n bytes, and its owner.
+// newPooled returns memory for a message of n bytes, and the owner to which the memory is given
+// back.
 func newPooled(n int) ([]byte, *pooled) {
 	class := max(bits.Len(uint(max(n, 1)-1))-smallestClassBits, 0)
 	if class >= len(pools) {
@@ -286,24 +297,25 @@ func newPooled(n int) ([]byte, *pooled) {
 	return owner.bytes[:n], owner
 }
 
-// Release implements [session.Owner].
+// Release gives the memory of a message back to its pool, as [session.Owner] asks for.
 func (p *pooled) Release(uint64) {
 	if p.class >= 0 {
 		pools[p.class].Put(p)
 	}
 }
 
-// smallestClassBits says how long the messages of the first pool are: 64 bytes, which is also the
-// least that a message costs in credit.
+// smallestClassBits is the base-2 logarithm of the message size of the first pool: 64 bytes, which
+// is also the least that a message costs in credit.
 const smallestClassBits = 6
 
-// pooledBytesMax is how long the messages of the last pool are.
+// pooledBytesMax is the size in bytes of the messages of the last pool. Longer messages have no
+// pool.
 const pooledBytesMax = 64 << 10
 
-// pools has the memory of messages of up to 64 bytes, 128 bytes, and so on to 64 KiB.
+// pools has free memory for messages of up to 64 bytes, up to 128 bytes, and so on to 64 KiB.
 var pools [11]sync.Pool
 
-// Wire returns the message as one of package wire, which is released instead.
+// Wire returns the message as a message of package wire. The caller releases that one instead of m.
 func (m Message) Wire() *wire.Message {
 	if lender, isBorrowed := m.Owner.(*wire.Lender); isBorrowed {
 		return wire.NewBorrowedMessage(m.Bytes, lender, m.Block)
@@ -311,8 +323,8 @@ func (m Message) Wire() *wire.Message {
 	return wire.NewMessage(m.Bytes)
 }
 
-// fragmentsBytes is how many bytes of a message are appended before they are made visible: on a
-// socket, that is one system call.
+// fragmentsBytes is the number of bytes of a message in fragments that are appended before they are
+// published together. On a socket, publishing them is one system call.
 const fragmentsBytes = 64 << 10
 
 var _ Conn = (*wireConn)(nil)

@@ -16,7 +16,8 @@ import (
 	"partywall.test/go/internal/wire"
 )
 
-// transports are the connections between two processes, here within one.
+// transports are the kinds of real connections over which the tests run. Both ends are in this
+// process.
 var transports = []transport{
 	{"shm", "unix", wire.TransportSHM, wire.TrustEveryone},
 	{"untrusted", "unix", wire.TransportSHM, wire.TrustUntrusted},
@@ -30,7 +31,8 @@ type transport struct {
 	trust         wire.Trust
 }
 
-// settings are those of one side, small enough that messages meet full rings and full memory.
+// settings returns the settings of one side. Memory and ring are so small that messages meet a full
+// ring and full memory.
 func (c transport) settings(role uint32) wire.Settings {
 	return wire.Settings{
 		Role: role, Service: layout.ServiceSession, Transports: c.transports, Trust: c.trust,
@@ -41,7 +43,7 @@ func (c transport) settings(role uint32) wire.Settings {
 	}
 }
 
-// listen returns a listener of sessions.
+// listen returns a listener of sessions over this kind of connection.
 func (c transport) listen(t *testing.T) *wire.Listener {
 	t.Helper()
 	if c.transports == wire.TransportSHM && runtime.GOOS != "linux" {
@@ -61,7 +63,7 @@ func (c transport) listen(t *testing.T) *wire.Listener {
 	return listener
 }
 
-// connect returns two sessions over a new connection, which end with the test.
+// connect returns two sessions over a new connection, which are closed when the test ends.
 func (c transport) connect(t *testing.T) [2]*Session {
 	t.Helper()
 	listener := c.listen(t)
@@ -102,8 +104,9 @@ func startOver(connection *wire.Connection, role uint32) *Session {
 	return Start(conn, state, 5*time.Second)
 }
 
-// TestMemoryOfMessageFitsItsCredit has messages of many lengths released and made again: none may
-// hold twice its own footprint, whatever memory was released before.
+// TestMemoryOfMessageFitsItsCredit releases messages of many lengths, and makes new ones. The
+// memory of a message must always be less than twice its footprint, whatever memory was released
+// before.
 func TestMemoryOfMessageFitsItsCredit(t *testing.T) {
 	for _, n := range []int{1 << 20, 65537, 65536, 65535, 4096, 129, 128, 65, 64, 1, 0, 100, 5000} {
 		for range 3 {
@@ -116,7 +119,7 @@ func TestMemoryOfMessageFitsItsCredit(t *testing.T) {
 	}
 }
 
-// hangUp ends the connection of a session without CLOSE_WRITE.
+// hangUp ends the connection of a session without sending CLOSE_WRITE.
 func hangUp(s *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

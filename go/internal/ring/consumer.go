@@ -17,7 +17,8 @@ import (
 //	 the peer   less than an     0 if no record is published
 //	 may write  eighth           yet, else a whole record
 //
-// It checks the headers of records. Its caller checks the order of their kinds, and their bodies.
+// A Consumer checks the headers of records. Its caller checks the order of the records' kinds, and
+// their bodies.
 type Consumer struct {
 	ring mem.Peer
 	own  mem.Own // control page of this process, with its word consumed
@@ -42,10 +43,10 @@ func (c *Consumer) Position() uint64 { return c.position }
 // of a reader that waits.
 func (c *Consumer) IsReady() bool { return c.ring.Load(c.offset(c.position)) != 0 }
 
-// Peek returns the header of the next record, and whether there is one. It skips a PAD before it.
-// The record remains the next one until [Consumer.Advance].
+// Peek returns the header of the next record, and whether there is one. A PAD before the record is
+// skipped. The record remains the next one until [Consumer.Advance].
 //
-// The error is a violation of the peer. The consumer returns it from then on.
+// The error is a violation of the peer, and all later calls return the same error.
 func (c *Consumer) Peek() (layout.Header, bool, error) {
 	for c.broken == nil {
 		at := c.offset(c.position)
@@ -65,8 +66,8 @@ func (c *Consumer) Peek() (layout.Header, bool, error) {
 		if header.Kind != layout.KindPad {
 			return header, true, nil
 		}
-		// A PAD ends at the end of the ring and is refused at its start, so no second PAD follows
-		// it.
+		// At most one PAD is skipped: a PAD ends at the end of the ring, and a PAD at the start of
+		// the ring is refused.
 		c.Advance(header)
 	}
 	return layout.Header{}, false, c.broken
@@ -88,8 +89,8 @@ func (c *Consumer) Copy(into []byte, header layout.Header, from uint64) {
 }
 
 // Payload returns the payload of a record that [Consumer.Peek] returned, without a copy. The peer
-// must be trusted (SPEC 9.1). The bytes are valid until the record is passed and [Consumer.Report]
-// is called.
+// must be trusted (SPEC 9.1). The bytes are valid until [Consumer.Report] is called after the
+// record was passed by [Consumer.Advance].
 func (c *Consumer) Payload(header layout.Header) []byte {
 	size := uint64(header.Len)
 	return c.ring.Bytes(c.payload(header, 0, size), size)
@@ -124,8 +125,8 @@ func (c *Consumer) IsReportDue() bool {
 }
 
 // Report tells the peer that all records before the position are consumed, so that it may overwrite
-// them. It returns whether the reported position has changed. If so, the caller asks its [Waker]
-// whether to notify the peer.
+// them. It returns whether the reported position has changed. If it has, the caller asks its
+// [Waker] whether to notify the peer.
 //
 // A reader also reports before it sleeps, and after a bounded number of polls that find nothing
 // (SPEC 4.6).

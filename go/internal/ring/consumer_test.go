@@ -14,10 +14,11 @@ import (
 	"partywall.test/go/internal/mem"
 )
 
-// spec is the directory of the specification.
+// spec is the path of the specification's directory.
 const spec = "../../../spec"
 
-// The sizes and limits of the side that reads the images of SPEC 10.
+// The sizes and limits of the side that reads the images of SPEC 10, which are test files of record
+// rings.
 const (
 	imageRegionBytes = 131072
 	imageSlabBytes   = 114688
@@ -25,15 +26,15 @@ const (
 
 var imageLimits = layout.Limits{MapMax: 262144, MessageMax: 65536, SegmentsMax: 2}
 
-// A ringImage is an image of a whole record ring, with the result that its row of INDEX.md expects
-// (SPEC 10).
+// A ringImage is an image, a test file, of a whole record ring, with the result that its row of
+// INDEX.md expects (SPEC 10).
 type ringImage struct {
 	file, expected string
 	from           uint64
 	bytes          []byte
 }
 
-// ringImages reads the images of record rings that the INDEX.md of a directory lists.
+// ringImages reads the images, test files of record rings, that the INDEX.md of a directory lists.
 func ringImages(tb testing.TB, directory string) []ringImage {
 	tb.Helper()
 	index, err := os.ReadFile(filepath.Join(spec, directory, "INDEX.md"))
@@ -74,7 +75,7 @@ func consumerOf(content []byte, from uint64) *Consumer {
 }
 
 // readChannel reads records with the rules of a channel, until there is none or one breaks a rule.
-// It returns the headers of the records before that.
+// It returns the headers of the records that were read without a violation.
 func readChannel(tb testing.TB, c *Consumer) ([]layout.Header, error) {
 	tb.Helper()
 	segments := layout.NewSegments(imageLimits, imageRegionBytes, imageSlabBytes)
@@ -141,7 +142,8 @@ func TestVectorRingsAreRead(t *testing.T) {
 				positions = append(positions, strconv.FormatUint(header.Position, 10))
 			}
 			for record := range strings.SplitSeq(image.expected, "; ") {
-				// The index lists PADs, which a consumer skips.
+				// The index lists PADs as well, which a consumer skips, so they are left out of the
+				// comparison.
 				if fields := strings.Fields(record); fields[1] != "Pad" {
 					want = append(want, fields[0])
 				}
@@ -173,7 +175,7 @@ func TestHeaderIsCheckedCopyOfOneLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// After Peek has checked the length, the peer changes it in the ring.
+	// The peer changes the length of the record in the ring, after Peek has checked it.
 	p.memory.Store(8, layout.Word1(0xffffffff, 9))
 	if header.Len != 10 || len(p.consumer.Payload(header)) != 10 {
 		t.Errorf("the length is %d", header.Len)

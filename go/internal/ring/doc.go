@@ -9,10 +9,10 @@
 //	release ring  Releaser ────────▶ the peer     release ring  ────────▶ Reclaimer
 //	asleep        Sleeper  ────────▶ the peer     asleep        ────────▶ Waker
 //
-// Each type has one goroutine at a time as its user, except [Waker], which several may use. None of
-// them waits, notifies, makes memory or starts a goroutine: its caller does.
+// Each type is used by one goroutine at a time, except [Waker], which several may use. No type
+// waits, notifies, makes memory or starts a goroutine: the code that uses the type does.
 //
-// The peer is hostile: each of its words is loaded once, checked, then used. A broken rule is an
-// error that wraps a Violation of package layout, and ends the connection. A fault of the caller
+// The peer is hostile: each word of its memory is loaded once, checked, then used. A broken rule is
+// an error that wraps a Violation of package layout, and ends the connection. A fault of the caller
 // panics.
 package ring

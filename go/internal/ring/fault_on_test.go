@@ -11,8 +11,9 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// The length of a record is changed between two loads. Only a build with faults loads it twice, so
-// only there the peer can act in between.
+// The peer changes the length of a record between two loads of it. The code loads the length once;
+// only a build with faults can load it twice, so only such a build has a moment at which the peer
+// can act.
 func TestLengthIsLoadedOnce(t *testing.T) {
 	p := newPair(testRing)
 	p.send(t, "0123456789")

@@ -10,7 +10,7 @@ import "math/bits"
 //	heads[b]  list of the free chunks of 2^b .. 2^(b+1)-1 units
 //	filled    one bit for each list that is not empty
 //
-// It knows the numbers of chunks and their sizes, but not their memory.
+// A freeIndex knows the numbers of chunks and their sizes, but not their memory.
 type freeIndex struct {
 	filled uint64
 	heads  [64]uint32
@@ -60,8 +60,8 @@ func (f *freeIndex) remove(chunk uint32) {
 	}
 }
 
-// find returns a free chunk of at least units units, or none. In the list whose chunks may be
-// smaller than units, it tries only the first few.
+// find returns a free chunk of at least units units, or none if there is no such chunk. The chunks
+// of one list may be smaller than units; of this list find tries only the first few.
 func (f *freeIndex) find(units uint64) uint32 {
 	list := listOf(units)
 	chunk := f.heads[list]
@@ -78,8 +78,9 @@ func (f *freeIndex) find(units uint64) uint32 {
 	return f.heads[bits.TrailingZeros64(larger)]
 }
 
-// findLast searches the rest of a list, which starts at chunk, when no list of larger chunks has
-// one. Without this search, a large enough chunk late in the list would not be found.
+// findLast searches the rest of a list, which starts at chunk, for a chunk of at least units units.
+// It is called when no list of larger chunks has one. Without this search, a large enough chunk
+// late in the list would not be found.
 func (f *freeIndex) findLast(chunk uint32, units uint64) uint32 {
 	for chunk != none && f.links[chunk].units < units {
 		chunk = f.links[chunk].next
@@ -90,5 +91,6 @@ func (f *freeIndex) findLast(chunk uint32, units uint64) uint32 {
 // listOf returns the index in heads of the list for chunks of units units, at least 1.
 func listOf(units uint64) int { return bits.Len64(units) - 1 }
 
-// triesMax bounds the chunks that find tries in the list whose chunks may be too small.
+// triesMax bounds the chunks that find tries in the list whose chunks may be smaller than the
+// wanted size.
 const triesMax = 16

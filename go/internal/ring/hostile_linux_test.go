@@ -13,8 +13,8 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// A hostile peer changes a record's header while a consumer reads it. Each word is loaded once, so
-// no length is used that was not checked.
+// A hostile peer changes a record's header while a consumer reads it. The consumer loads each word
+// once, so it never uses a length that it has not checked.
 func TestConsumerSurvivesHeadersThatChange(t *testing.T) {
 	region, err := sys.NewRegion("partywall-test", layout.GrainBytes)
 	if err != nil {
@@ -69,8 +69,8 @@ func TestConsumerSurvivesHeadersThatChange(t *testing.T) {
 	}
 }
 
-// The peer's control page and release ring hold random words. The sender accepts them or returns a
-// violation; it never panics.
+// The peer's control page and release ring hold random words. The sender accepts these words or
+// returns a violation, and never panics.
 func TestSenderSurvivesAnyControlPage(t *testing.T) {
 	random := seeded(t, 1)
 	for range 5_000 {

@@ -25,8 +25,8 @@ type record struct {
 	payload []byte
 }
 
-// A ringModel performs the same operations on a ring and on a queue of records, and compares the
-// results.
+// A ringModel performs the same random operations on a ring and on a plain queue of records, and
+// compares the results.
 type ringModel struct {
 	*pair
 	random *rand.Rand
@@ -79,8 +79,8 @@ func (m *ringModel) step(t *testing.T) {
 	}
 }
 
-// append adds a record of random length to the open batch. If the ring reports that it has no room,
-// append checks that it has none.
+// append adds a record of random length to the open batch. If the ring reports that it has no room
+// for the record, the test fails unless the queue confirms this.
 func (m *ringModel) append(t *testing.T) {
 	t.Helper()
 	length := m.random.Uint64N(m.producer.PayloadMax() + 1)
@@ -186,7 +186,7 @@ func newSides(size uint64) (*side, *side) {
 	return sides[0], sides[1]
 }
 
-// notify notifies the doorbell if the waker's answer says so.
+// notify notifies the doorbell of the other side if the waker's answer says that this is necessary.
 func notify(wake Wake, doorbell chan struct{}) {
 	if wake != WakeNotify {
 		return
@@ -299,8 +299,9 @@ func (s *side) receive(t *testing.T) int {
 	}
 }
 
-// One goroutine sends 20,000 records to another, and both sleep when they find no record or room.
-// The race detector reports accesses that the words of the ring do not order.
+// One goroutine sends 20,000 records to another. The receiver sleeps when it finds no record, and
+// the sender when it finds no room. The race detector reports accesses that the words of the ring
+// do not order.
 func TestNoWakeUpIsLostBetweenTwoSides(t *testing.T) {
 	const count = 20000
 	for seed := range uint64(3) {
@@ -328,7 +329,8 @@ func TestNoWakeUpIsLostBetweenTwoSides(t *testing.T) {
 	}
 }
 
-// Two sides send one record to and fro, and sleep until it comes. A lost wake-up stops both.
+// Two sides send a single record back and forth, and each sleeps until it comes. A lost wake-up
+// would stop both.
 func TestNoWakeUpIsLostInPingPong(t *testing.T) {
 	const rounds = 20000
 	first, second := newSides(testRing)
@@ -352,7 +354,7 @@ func TestNoWakeUpIsLostInPingPong(t *testing.T) {
 	}
 }
 
-// post publishes a record whose stream is the round i.
+// post publishes a record whose stream number is the number of the round.
 func (s *side) post(t *testing.T, i int) bool {
 	if err := s.producer.Append(layout.KindData, uint32(i), nil); err != nil {
 		t.Errorf("round %d: %v", i, err)
@@ -363,7 +365,7 @@ func (s *side) post(t *testing.T, i int) bool {
 	return true
 }
 
-// take waits for a record, and checks that its stream is the round i.
+// take waits for a record, and checks that its stream number is the number of the round.
 func (s *side) take(t *testing.T, i int) bool {
 	if !s.wait(s.records, s.ownRecords, s.consumer.IsReady) {
 		t.Errorf("round %d: a wake-up was lost", i)

@@ -71,7 +71,7 @@ func (p *pair) drain(t *testing.T) int {
 	}
 }
 
-// empty fails the test if the consumer finds a record or a violation.
+// empty fails the test if the ring's consumer finds a record or a violation.
 func (p *pair) empty(t *testing.T) {
 	t.Helper()
 	if header, isThere, err := p.consumer.Peek(); isThere || err != nil {

@@ -52,7 +52,7 @@ const (
 	releaseBytes  = testEntries * mem.WordBytes
 )
 
-// An endpoint is one process's side of a channel between the two processes of a test.
+// An endpoint is one side of a channel between the two processes of a test, in its process.
 type endpoint struct {
 	producer              *Producer
 	consumer              *Consumer
@@ -139,7 +139,7 @@ func header(role uint32) layout.Region {
 // testSession is the session id of every connection between the two processes of a test.
 var testSession = [16]byte([]byte("0123456789abcdef"))
 
-// use makes the objects of the endpoint that write this side's region and read the peer's.
+// use makes those objects of the endpoint that write this side's region and read the peer's region.
 func (e *endpoint) use(own mem.Own, peer mem.Peer) {
 	control := own.Part(layout.ControlOffset, layout.PageBytes)
 	peerControl := peer.Part(layout.ControlOffset, layout.PageBytes)
@@ -154,7 +154,8 @@ func (e *endpoint) use(own mem.Own, peer mem.Peer) {
 	e.wakeRecords, e.wakeRoom = NewWaker(peerControl, Records), NewWaker(peerControl, Room)
 }
 
-// awaitMessage waits until one byte comes over the socket, and returns it with its descriptors.
+// awaitMessage waits until one byte comes over the socket, and returns it with the descriptors that
+// came with it.
 func awaitMessage(socket int) (sys.Message, error) {
 	end := time.Now().Add(deadline)
 	for time.Now().Before(end) {
@@ -170,8 +171,8 @@ func awaitMessage(socket int) (sys.Message, error) {
 	return sys.Message{}, errors.New("no message in time")
 }
 
-// wait sleeps until ready returns true. The doorbell is never read, because the waiter reacts to
-// edges (SPEC 6.2).
+// wait sleeps until ready returns true. The eventfd of the doorbell is never read, because Go's
+// poller reacts to edges (SPEC 6.2).
 func wait(sleeper *Sleeper, doorbell syscall.RawConn, ready func() bool) error {
 	err := doorbell.Read(func(uintptr) bool {
 		sleeper.Arm(false)
@@ -220,8 +221,8 @@ func (e *endpoint) send(payload []byte) error {
 	return e.notify(e.wakeRecords.Check(), e.peerRecords)
 }
 
-// reserveBlock reserves a block of n bytes. If there is no memory for it, it waits until the peer
-// has returned blocks.
+// reserveBlock reserves a block of n bytes. If no memory is free for the block, reserveBlock waits
+// until the peer has returned blocks.
 func (e *endpoint) reserveBlock(n uint64) (Block, error) {
 	for {
 		for {
@@ -296,7 +297,7 @@ func (e *endpoint) close() error {
 	return e.notify(e.wakeRecords.Check(), e.peerRecords)
 }
 
-// echo is the second process of a test: it sends each message of the first process back.
+// echo is what the second process of a test does: it sends each message of the first process back.
 func echo() error {
 	e, err := connect(childSocket, layout.RoleConnector)
 	if err != nil {
@@ -319,8 +320,8 @@ func echo() error {
 // committed is how many messages the second process of a test publishes before it is killed.
 const committed = 20
 
-// commitAndStay is the second process of a test: it publishes messages, reports that on the socket,
-// and waits until it is killed.
+// commitAndStay is what the second process of a test does: it publishes messages, reports this on
+// the socket, and waits until it is killed.
 func commitAndStay() error {
 	e, err := connect(childSocket, layout.RoleConnector)
 	if err != nil {

@@ -24,7 +24,7 @@ var ErrFull = errors.New("the ring is full")
 //	                                     held back            published
 //
 // [Producer.Reserve] appends a record to the open batch, [Producer.Commit] publishes the batch with
-// one store, and [Producer.Abort] drops it. A single message is a batch of one.
+// one store, and [Producer.Abort] drops the batch. A single message is a batch of one.
 //
 // Invariants:
 //
@@ -163,8 +163,8 @@ func (p *Producer) Close(stream uint32) {
 	p.Commit()
 }
 
-// reserve returns how many bytes must stay free after a record: the slot that Commit zeroes, and
-// the slot of CLOSE_WRITE.
+// reserve returns the number of bytes that must stay free after a record: the slot that Commit
+// zeroes, and the slot for the closing record CLOSE_WRITE.
 func (p *Producer) reserve() uint64 {
 	if fault.Is("no_closing_slot") {
 		return layout.SlotBytes
@@ -172,8 +172,8 @@ func (p *Producer) reserve() uint64 {
 	return 2 * layout.SlotBytes
 }
 
-// paddingFor returns the footprint of the PAD that must precede a record with a payload of n bytes,
-// or 0 if it needs none.
+// paddingFor returns the footprint of the PAD that must come before a record with a payload of n
+// bytes. The result is 0 if the record needs no PAD.
 func (p *Producer) paddingFor(n uint64) uint64 {
 	untilEnd := p.size - p.offset(p.tail)
 	if layout.Footprint(n) <= untilEnd || fault.Is("no_pad") {

@@ -91,7 +91,8 @@ func TestRecordBeforeEndOfRingIsPadded(t *testing.T) {
 		p.send(t, strings.Repeat("a", 240))
 	}
 	p.drain(t)
-	// 256 bytes are left before the end: one record of that footprint needs no PAD.
+	// 256 bytes are left before the end of the ring: a record of exactly this footprint needs no
+	// PAD.
 	payload := strings.Repeat("b", 241)
 	p.send(t, payload)
 	if word := p.memory.Load(3840); word != layout.Word0(3840, layout.KindPad) {
@@ -261,8 +262,8 @@ func TestLimitsOfRecordAndBatch(t *testing.T) {
 	}
 }
 
-// SPEC 4.4: the limit of a batch does not count its padding. Two of the longest records with a PAD
-// between them are one batch.
+// SPEC 4.4: the PAD within a batch does not count against the limit of the batch. Two of the
+// longest records with a PAD between them are one batch.
 func TestPaddingDoesNotCountForBatch(t *testing.T) {
 	p := newPair(testRing)
 	for range 15 {

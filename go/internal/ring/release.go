@@ -15,8 +15,9 @@ import (
 //	release ring  | id | id | id |  …     of this process's region
 //	released      count of the entries ever written
 //
-// The ring is never full: an honest peer has no more blocks in flight than the ring has entries. A
-// peer that has more loses entries of its own, and damages only its own allocation state.
+// The release ring is never full: an honest peer has no more blocks in flight than the ring has
+// entries. A peer with more blocks in flight loses entries of the ring, which damages only the
+// state of its own slab.
 type Releaser struct {
 	entries  mem.Own
 	own      mem.Own // control page of this process, with its word released
@@ -24,14 +25,15 @@ type Releaser struct {
 	released uint64
 }
 
-// NewReleaser returns a releaser that writes to entries, this side's release ring, and counts them
-// in its control page own. It panics unless SPEC 3.2 allows the number of entries.
+// NewReleaser returns a releaser that writes the ids of blocks to entries, the release ring of this
+// side, and their count to own, the control page of this side. It panics unless SPEC 3.2 allows the
+// number of entries.
 func NewReleaser(entries, own mem.Own) *Releaser {
 	return &Releaser{entries: entries, own: own, mask: entryCount(entries.Len()) - 1}
 }
 
-// Release returns a block to the peer, which may then overwrite it. The caller calls it once for
-// each BLOB, in any order, and then asks its [Waker] for room whether to notify the peer.
+// Release returns a block to the peer, which may then overwrite the block. The caller calls Release
+// once for each BLOB, in any order, and then asks its [Waker] for room whether to notify the peer.
 func (r *Releaser) Release(block uint64) {
 	r.entries.Store(r.released&r.mask*mem.WordBytes, block)
 	r.released++
@@ -54,8 +56,8 @@ func NewReclaimer(entries, peer mem.Peer) *Reclaimer {
 }
 
 // Next returns the id of the next block that the peer returned, and whether there is one. The id is
-// unchecked: [Slab.Reclaim] checks it. The number of blocks in flight bounds what the peer can have
-// returned. The error is a violation of the peer.
+// unchecked: [Slab.Reclaim] checks it. The argument inFlight, the number of blocks in flight,
+// bounds the ids that the peer can have returned. The error is a violation of the peer.
 func (r *Reclaimer) Next(inFlight uint64) (uint64, bool, error) {
 	if r.taken == r.seen {
 		found := r.peer.Load(layout.ControlReleased)
@@ -75,8 +77,8 @@ func (r *Reclaimer) Next(inFlight uint64) (uint64, bool, error) {
 	return id, true, nil
 }
 
-// HasReturned reports whether the peer has returned blocks that [Reclaimer.Next] has not returned
-// yet. It is the cheap poll of a sender that waits for room.
+// HasReturned reports whether the peer has returned blocks that [Reclaimer.Next] has not read yet.
+// It is the cheap poll of a sender that waits for room.
 func (r *Reclaimer) HasReturned() bool {
 	return r.taken != r.seen || r.peer.Load(layout.ControlReleased) != r.seen
 }

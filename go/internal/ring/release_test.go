@@ -95,8 +95,8 @@ func TestReleaseRingOfImpossibleSizePanics(t *testing.T) {
 }
 
 // FuzzReleases lets a peer write any words into its release ring, between the blocks that this side
-// gives out. A block that was given out is taken back once, and no other one is. Each error must be
-// a violation.
+// gives out. A block that was given out must be taken back once at most, and no other block ever.
+// Each error must be a violation.
 //
 // The two lowest bits of an act say what it does: give out a block, return one that is in flight,
 // return any id, or set the count of the entries.
@@ -139,8 +139,8 @@ func FuzzReleases(f *testing.F) {
 	})
 }
 
-// mustNotOverlap checks that a new block lies beside all blocks in flight, and has an id of
-// its own.
+// mustNotOverlap checks that a new block does not overlap any block in flight, and has an id of its
+// own.
 func mustNotOverlap(t *testing.T, inFlight []layout.Blob, blob layout.Blob) {
 	for _, other := range inFlight {
 		isBefore := blob.Offset+blob.Length <= other.Offset
@@ -151,7 +151,8 @@ func mustNotOverlap(t *testing.T, inFlight []layout.Blob, blob layout.Blob) {
 	}
 }
 
-// takeBack takes back what the peer has returned. It returns the blocks that are in flight then.
+// takeBack frees the blocks whose ids the peer has returned. It returns the blocks that are still
+// in flight.
 func takeBack(
 	t *testing.T, r *Reclaimer, s *Slab, inFlight []layout.Blob,
 ) ([]layout.Blob, error) {

@@ -33,7 +33,7 @@ type Slab struct {
 	reserved int      // number of blocks
 }
 
-// chunk is a piece of a segment: free, reserved or in flight.
+// chunk is a contiguous piece of a segment of the slab: free, reserved, or in flight.
 type chunk struct {
 	segment       uint32 // number of the segment
 	offset, units uint64 // in the segment in bytes, and length in units of unitBytes
@@ -48,8 +48,9 @@ type slabSegment struct {
 	used   uint64 // units that are reserved or in flight
 }
 
-// ticket is the table entry to which a block id refers. Its generation counts the blocks that it
-// has referred to, so an id that the peer returns twice does not free a later block.
+// ticket is an entry of the table of blocks, to which a block id refers. Its generation counts the
+// blocks that have used this entry, so that an id which the peer returns twice does not free a
+// later block.
 type ticket struct {
 	generation uint32
 	chunk      uint32 // none while no block is in flight
@@ -67,7 +68,7 @@ type Block struct {
 func (b Block) Bytes() []byte { return b.memory.Bytes(0, b.memory.Len()) }
 
 // NewSlab returns a slab without memory. At most blocksMax of its blocks are reserved or in flight
-// at once; that is the value peer blocks max of the peer's HELLO (SPEC 5.3).
+// at once; the peer states this number in its HELLO, as "peer blocks max" (SPEC 5.3).
 func NewSlab(blocksMax uint32) *Slab {
 	s := &Slab{tickets: make([]ticket, blocksMax), idle: make([]uint32, blocksMax)}
 	for i := range s.tickets {
@@ -78,8 +79,9 @@ func NewSlab(blocksMax uint32) *Slab {
 	return s
 }
 
-// AddSegment adds the memory of the segment with this number; the slab of the region is segment 0.
-// Bytes after the last whole unit of 64 stay unused. It panics if the slab has the segment already.
+// AddSegment adds the memory of the segment with this number to the slab; number 0 is the part of
+// the region. Bytes after the last whole unit of 64 stay unused. AddSegment panics if the slab has
+// the segment already.
 func (s *Slab) AddSegment(number uint32, memory mem.Own) {
 	if s.segment(number) != nil {
 		panic(fmt.Sprintf("ring: segment %d is there already", number))
@@ -118,7 +120,7 @@ func (s *Slab) Reserve(n uint64) (Block, bool) {
 // write to the block until the peer has returned its id.
 func (s *Slab) Commit(b Block) layout.Blob {
 	last := len(s.idle) - 1
-	// Reserve allows no more blocks than there are idle tickets, so one is left.
+	// An idle ticket is left: Reserve allows no more blocks than there are tickets.
 	index := s.idle[last]
 	s.idle = s.idle[:last]
 	s.reserved--
@@ -167,7 +169,7 @@ func (s *Slab) TakeIdleSegment() (uint32, mem.Own, bool) {
 		if segment.number == 0 || segment.used != 0 {
 			continue
 		}
-		// Adjacent free chunks are joined, so the segment is a single free chunk.
+		// The segment is now a single free chunk, because adjacent free chunks are always joined.
 		s.free.remove(segment.first)
 		s.spare = append(s.spare, segment.first)
 		s.segments = append(s.segments[:i], s.segments[i+1:]...)
@@ -179,7 +181,8 @@ func (s *Slab) TakeIdleSegment() (uint32, mem.Own, bool) {
 // InFlight returns the number of blocks in flight.
 func (s *Slab) InFlight() uint64 { return uint64(len(s.tickets) - len(s.idle)) }
 
-// Bytes returns the total size of all segments in bytes; each counts in whole units of 64.
+// Bytes returns the total size of all segments of the slab in bytes, where each segment counts in
+// whole units of 64.
 func (s *Slab) Bytes() uint64 {
 	var bytes uint64
 	for _, segment := range s.segments {
@@ -188,7 +191,7 @@ func (s *Slab) Bytes() uint64 {
 	return bytes
 }
 
-// split shortens the chunk to units units, and makes the rest a free chunk.
+// split shortens the chunk with this index to units units, and makes the rest of it a free chunk.
 func (s *Slab) split(index uint32, units uint64) {
 	this := s.chunks[index]
 	if this.units == units {
@@ -208,7 +211,7 @@ func (s *Slab) split(index uint32, units uint64) {
 	s.setFree(rest)
 }
 
-// release frees a chunk, and joins it with adjacent free chunks.
+// release frees the chunk with this index, and joins it with adjacent free chunks.
 func (s *Slab) release(index uint32) {
 	this := &s.chunks[index]
 	s.segment(this.segment).used -= this.units
@@ -263,9 +266,9 @@ func (s *Slab) segment(number uint32) *slabSegment {
 }
 
 const (
-	// unitBytes is the unit of allocation: one cache line.
+	// unitBytes is the unit in which the slab allocates memory: one cache line.
 	unitBytes = layout.SlotBytes
 
-	// none is the chunk number that stands for no chunk.
+	// none is the chunk number that means "no chunk".
 	none = ^uint32(0)
 )

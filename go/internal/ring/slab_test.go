@@ -56,7 +56,8 @@ func TestBlockReturnedTwiceIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	isViolation(t, s.Reclaim(blob.Block), layout.ViolationBlock)
-	// The new block has the same ticket with another generation, so the old id is not in flight.
+	// The new block has the ticket of the old one, with another generation. So the old id must not
+	// be taken for the new block.
 	next := s.Commit(reserve(t, s, 10))
 	isViolation(t, s.Reclaim(blob.Block), layout.ViolationBlock)
 	if err := s.Reclaim(next.Block); err != nil {
@@ -141,8 +142,8 @@ func TestIdleSegmentIsTaken(t *testing.T) {
 	mustPanic(t, "segment 0 again", func() { s.AddSegment(0, memory) })
 }
 
-// A slabModel performs random operations on a slab. It knows the blocks in use, and fills each with
-// its own stamp, so that overlapping blocks are noticed.
+// A slabModel performs random operations on a slab. It keeps a list of the blocks in use, and fills
+// each with its own stamp, so that overlapping blocks are noticed.
 type slabModel struct {
 	slab     *Slab
 	memories map[uint32]mem.Own
@@ -174,7 +175,7 @@ func TestSlabAgreesWithIntervals(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// All blocks are freed, so a block as large as the whole larger segment can be reserved.
+		// All blocks were freed before, so the whole larger segment can be reserved as one block.
 		m.slab.Free(reserve(t, m.slab, 65536))
 	}
 }

@@ -18,7 +18,8 @@ const (
 	Room    Which = layout.ControlAsleepRoom
 )
 
-// Sleeper declares that this process sleeps. Together with the peer's [Waker] it is an eventcount.
+// Sleeper declares to the peer that this process sleeps. Together with the peer's [Waker] it is an
+// eventcount.
 //
 //	Sleeper                                  Waker, of the peer
 //	(the caller drains its doorbell)         (its caller publishes what the sleeper waits for)
@@ -42,7 +43,7 @@ func NewSleeper(own mem.Own, which Which) *Sleeper { return &Sleeper{own: own, w
 // Arm declares that this side is about to sleep. The caller drains its doorbell, then calls Arm,
 // then polls again, and waits only if the poll finds nothing.
 //
-// If quiet is set, the peer does not notify after an ordinary commit, and the caller polls again
+// If quiet is true, the peer does not notify after an ordinary commit, and the caller polls again
 // after a bounded time (SPEC 6.4).
 func (s *Sleeper) Arm(quiet bool) {
 	if !fault.Is("same_epoch") || s.epoch == 0 {
@@ -55,8 +56,8 @@ func (s *Sleeper) Arm(quiet bool) {
 	s.own.Publish(uint64(s.which), word)
 }
 
-// Disarm declares that this side is awake. A peer that still sees the epoch notifies at most once
-// needlessly.
+// Disarm declares that this side is awake. A peer that still sees the old sleep epoch notifies once
+// at most, which is harmless.
 func (s *Sleeper) Disarm() { s.own.Publish(uint64(s.which), 0) }
 
 // Leave declares that this side will never read records again (SPEC 6.5). The caller then asks its
@@ -69,6 +70,6 @@ func (s *Sleeper) Leave() {
 	s.own.Publish(uint64(s.which), layout.AsleepGone)
 }
 
-// epochMax is the highest epoch; the next one is 1 again. With or without the flag AsleepQuiet it
-// differs from layout.AsleepGone.
+// epochMax is the highest sleep epoch; the epoch after it is 1 again. With or without the flag
+// AsleepQuiet, epochMax differs from layout.AsleepGone.
 const epochMax = layout.AsleepQuiet - 2

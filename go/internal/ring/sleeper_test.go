@@ -113,8 +113,8 @@ func TestGoneHasNoMeaningForRoom(t *testing.T) {
 	}
 }
 
-// SPEC 6.2: the peer's sleeper word holds values that are no epoch. The checks of the waker neither
-// panic nor report a violation.
+// SPEC 6.2: the peer's sleeper word holds values that are no epoch. The checks of the waker accept
+// them, and neither panic nor report a violation.
 func TestHostileWordHarmsItsOwnerAlone(t *testing.T) {
 	for _, which := range []Which{Records, Room} {
 		_, waker, control := newSleeperPair(which)

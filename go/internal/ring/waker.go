@@ -13,16 +13,18 @@ import (
 // Wake is the answer of a [Waker]: whether the caller must notify the peer.
 type Wake uint8
 
-// The answers of [Waker.Check] and [Waker.CheckBeforeWait].
+// The answers of [Waker.Check] and [Waker.CheckBeforeWait] to the question whether to notify the
+// peer.
 const (
-	// WakeNone: the peer is awake, or was notified in this sleep already.
+	// WakeNone: the caller does nothing, because the peer is awake, or was already notified in this
+	// sleep.
 	WakeNone Wake = iota
-	// WakeNotify: the caller notifies the peer's doorbell.
+	// WakeNotify: the caller must notify the peer's doorbell.
 	WakeNotify
-	// WakeQuiet: the peer sleeps, but polls by itself at intervals. The caller does nothing, unless
-	// it is about to wait for the peer: see [Waker.CheckBeforeWait].
+	// WakeQuiet: the peer sleeps, but polls by itself at intervals. The caller need not notify it,
+	// unless it is about to wait for the peer: see [Waker.CheckBeforeWait].
 	WakeQuiet
-	// WakeGone: the peer will never read records again.
+	// WakeGone: the caller does nothing, because the peer will never read records again.
 	WakeGone
 )
 
@@ -31,7 +33,8 @@ const (
 type Waker struct {
 	peer  mem.Peer // control page of the peer
 	which Which
-	// lastNotified is the sleeper's word, with its flag, in whose sleep the peer was last notified.
+	// lastNotified is the value that the sleeper's word had in the sleep in which the peer was last
+	// notified.
 	lastNotified atomic.Uint64
 }
 
@@ -41,7 +44,8 @@ func NewWaker(peer mem.Peer, which Which) *Waker { return &Waker{peer: peer, whi
 // Check says whether to notify the peer after the caller has published what the sleeper waits for.
 // One call is enough for several stores, if it comes before the caller waits for the peer.
 //
-// A call before the stores lets the sleeper wake up early. It does not replace the call after them.
+// An additional call of Check before the stores lets the sleeper wake up early, but does not
+// replace the call after the stores.
 func (w *Waker) Check() Wake {
 	word := w.peer.Load(uint64(w.which))
 	if word&layout.AsleepQuiet != 0 && word != layout.AsleepGone && !fault.Is("loud_quiet") {
@@ -50,17 +54,19 @@ func (w *Waker) Check() Wake {
 	return w.claim(word)
 }
 
-// CheckBeforeWait is [Waker.Check] for a caller that is about to wait for the peer: a quiet sleeper
-// is notified, too (SPEC 6.4).
+// CheckBeforeWait says whether to notify the peer, for a caller that is about to wait for the peer.
+// Unlike [Waker.Check] it also notifies a peer that sleeps quietly and polls at intervals (SPEC
+// 6.4).
 func (w *Waker) CheckBeforeWait() Wake { return w.claim(w.peer.Load(uint64(w.which))) }
 
-// IsGone reports whether the peer has declared that it will never read records again. It is always
-// false for the sleeper for room, whose word has no such value (SPEC 6.5).
+// IsGone reports whether the peer has declared that it will never read records again. The result is
+// always false for the sleeper for room, whose word has no value for this (SPEC 6.5).
 func (w *Waker) IsGone() bool {
 	return w.which == Records && w.peer.Load(uint64(w.which)) == layout.AsleepGone
 }
 
-// claim returns WakeNotify to only one caller for each sleep, which the sleeper's word identifies.
+// claim decides whether the caller notifies the peer, given the loaded word of the sleeper, which
+// identifies a sleep. For each sleep, only one caller gets WakeNotify.
 func (w *Waker) claim(word uint64) Wake {
 	switch {
 	case word == 0:

@@ -9,8 +9,8 @@
 //	calls of the application ──▶ pending records ──▶ Session.Flush ──▶ the connection
 //
 // The caller guards a [Session] and its streams by one lock, reads and writes the records of the
-// connection, and wakes the goroutines that an [Event] concerns. It writes the records of messages
-// itself, after [Session.Flush] has written everything pending:
+// connection, and wakes the goroutines that an [Event] concerns. The caller writes the records of
+// messages itself, after [Session.Flush] has written everything pending:
 //
 //	Session.Flush, Stream.MayBegin ──▶ the first record of a message ──▶ Stream.Begun
 //

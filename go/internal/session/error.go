@@ -16,14 +16,15 @@ type Error struct {
 	Reason string             // for operators; of the peer, so it may hold any bytes
 }
 
-// The errors of operations that would have to wait for the peer.
+// The errors of operations that cannot be done before the peer does something.
 var (
-	// ErrEmpty reports that no message has arrived, or that the peer has opened no further stream.
+	// ErrEmpty reports that no message has come on the stream, or that the peer has opened no
+	// further stream.
 	ErrEmpty = errors.New("nothing is there now")
 	// ErrNoCredit reports that the peer must take messages of the stream before this side sends
 	// more.
 	ErrNoCredit = errors.New("the stream has no credit now")
-	// ErrNoNumber reports that as many streams of this side are open as the peer allows.
+	// ErrNoNumber reports that this side has as many streams open as the peer allows.
 	ErrNoNumber = errors.New("the most streams that the peer allows are open")
 )
 

@@ -8,8 +8,9 @@ import (
 	"partywall.test/go/internal/fault/faulttest"
 )
 
-// The tests are built without the race detector, which makes the walk of all states too slow: under
-// it, the walk has smaller bounds, within which not every fault shows.
+// The race detector is left out of the builds that this test makes. With it, the walk through all
+// states of two streams would be too slow and would have smaller bounds, within which some faults
+// do not show.
 func TestEachFaultIsNoticed(t *testing.T) { faulttest.Check(t, faults, false) }
 
 var faults = []faulttest.Fault{

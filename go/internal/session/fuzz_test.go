@@ -9,8 +9,9 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// FuzzSession hands records of a hostile peer to a session, between calls of its application. The
-// session may refuse a record. It must not panic, nor keep more unread messages than credit allows.
+// FuzzSession passes any records, as of a hostile peer, to a session, between calls of its
+// application. The session may refuse a record. It must not panic, nor keep more unread messages
+// than credit allows.
 //
 // Each record of the input is its kind, its stream, two bytes of its length, and its payload.
 func FuzzSession(f *testing.F) {
@@ -44,7 +45,8 @@ func FuzzSession(f *testing.F) {
 	})
 }
 
-// fuzzRecords returns the records of an image of a socket, in the format of FuzzSession's input.
+// fuzzRecords returns the records of an image, a test file of one direction of a socket, in the
+// format of FuzzSession's input.
 func fuzzRecords(b []byte) []byte {
 	var records []byte
 	for len(b) >= layout.RecordHeaderBytes {
@@ -85,7 +87,8 @@ func act(s *Stream, choice byte) {
 }
 
 // checkBounds checks the limits of a session. The unread messages of a stream cost at most the
-// window, or half of it and one message; and both sides have at most as many streams as allowed.
+// window, or half the window and one message. Each side has at most as many streams as the other
+// allows.
 func checkBounds(t *testing.T, s *Session) {
 	if limit := int(s.config.StreamsMax + s.config.PeerStreamsMax); len(s.streams) > limit {
 		t.Fatalf("%d streams", len(s.streams))

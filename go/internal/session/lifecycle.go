@@ -14,8 +14,9 @@ import (
 //	               ──reset───────▶ reset                            ──RESET {sending}▶ reset
 //	               ──RESET {rec.}▶ stopped                          ──stop───────────▶ stopped
 //
-// A direction is over in each state but open. The records of the peer were checked before. A
-// lifecycle is comparable, because its test visits all states that two of them can reach together.
+// A direction is over in each state but open. The records of the peer were checked before.
+// Lifecycles can be compared, because a test visits all states that the lifecycles of two sides can
+// reach together.
 type lifecycle struct {
 	isOpener bool
 	hasEnded bool // END was written by the answerer, or came to the opener
@@ -37,8 +38,8 @@ const (
 	isStopped            // its receiver takes no more
 )
 
-// A pendingCode is the code of a RESET or GO_AWAY that is not written yet; without is there is
-// none.
+// A pendingCode is the code of a RESET or GO_AWAY that is not written yet. Its zero value means
+// that no such record is pending.
 type pendingCode struct {
 	is   bool
 	code uint32
@@ -51,7 +52,7 @@ func (l *lifecycle) finish() {
 	}
 }
 
-// reset ends the sending direction with RESET, and aborts the message under way.
+// reset ends the sending direction with RESET, and aborts a message that is only partly sent.
 func (l *lifecycle) reset(code uint32) {
 	if l.sending == isOpen {
 		l.sending, l.resetPending = isReset, pendingCode{true, code}
@@ -66,13 +67,13 @@ func (l *lifecycle) stop(code uint32) {
 	}
 }
 
-// abort makes FRAGMENT_ABORT pending, for a message in fragments that will not be completed.
+// abort makes FRAGMENT_ABORT pending, because a message in fragments will not be completed.
 func (l *lifecycle) abort() { l.isAbortPending = l.isAbortPending || l.sending == isOpen }
 
-// receiveFinish applies CLOSE_WRITE of the peer.
+// receiveFinish ends the receiving direction, because CLOSE_WRITE of the peer has come.
 func (l *lifecycle) receiveFinish() { l.endReceiving(isFinished, 0) }
 
-// receiveReset applies RESET of the peer.
+// receiveReset ends one direction of the stream, because RESET of the peer has come.
 func (l *lifecycle) receiveReset(r layout.Reset) {
 	if r.Directions&layout.ResetSending != 0 {
 		l.endReceiving(isReset, r.Code)
@@ -83,15 +84,15 @@ func (l *lifecycle) receiveReset(r layout.Reset) {
 	if l.sending == isOpen {
 		l.sending, l.sendingCode = isStopped, r.Code
 	}
-	// The peer has stopped receiving, so it drops pending records about this side's sending
-	// direction.
+	// The peer has stopped receiving and needs no more records about this side's sending direction,
+	// so the pending ones are dropped.
 	if !fault.Is("ends_after_stop") {
 		l.isAbortPending, l.isClosePending, l.resetPending = false, false, pendingCode{}
 	}
 }
 
-// endReceiving applies the end of the peer's sending. A pending RESET {receiving}, which asks the
-// peer to stop sending, is no longer necessary.
+// endReceiving ends the receiving direction, because the peer has ended its sending. A pending
+// RESET {receiving}, which asks the peer to stop sending, is no longer necessary and is dropped.
 func (l *lifecycle) endReceiving(how direction, code uint32) {
 	if l.receiving == isOpen {
 		l.receiving, l.receivingCode = how, code
@@ -99,7 +100,7 @@ func (l *lifecycle) endReceiving(how direction, code uint32) {
 	l.stopPending = pendingCode{}
 }
 
-// receiveEnd applies END, with which the answerer ends the stream; no more records are written.
+// receiveEnd drops all pending records, because the answerer has ended the stream with END.
 func (l *lifecycle) receiveEnd() {
 	l.hasEnded = true
 	l.isAbortPending, l.isClosePending = false, false
@@ -141,8 +142,8 @@ func pendingReset(code, directions uint32) pendingRecord {
 	return pendingRecord{layout.KindReset, layout.Reset{Code: code, Directions: directions}}
 }
 
-// wrote applies that a record which pending returned is written. It also updates wire, the state of
-// the stream according to the records that were written and received.
+// wrote removes a pending record, because it is written now. It also updates wire, the state of the
+// stream according to the records that were written and received.
 func (l *lifecycle) wrote(record pendingRecord, wire *layout.Stream) {
 	switch record.kind {
 	case layout.KindFragmentAbort:

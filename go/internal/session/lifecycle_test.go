@@ -11,8 +11,8 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// A world is one state of the test: both sides of a stream, the opener first, and the records that
-// each has written and the other has not read.
+// A world is one state that the test visits: both sides of a stream, the opener first, and the
+// records that each side has written and the other has not read.
 type world struct {
 	sides    [2]side
 	queues   [2]queue // to the opener, to the answerer
@@ -32,7 +32,8 @@ type queue struct {
 	length  uint8
 }
 
-// A crossing is a record in a queue; code and directions are the fields of RESET.
+// A crossing is a record that was written and not read yet. Its fields code and directions are
+// those of RESET.
 type crossing struct {
 	kind             layout.Kind
 	code, directions uint8
@@ -82,7 +83,8 @@ func newWorld(messages [2]uint8) world {
 	return w
 }
 
-// appendNext appends the states that one call, write or read of either side leads to.
+// appendNext appends all states that follow from this one by one call, one write or one read at
+// either side.
 func (w world) appendNext(t *testing.T, to []world) []world {
 	acts := []func(*Stream){
 		(*Stream).CloseWrite,
@@ -115,8 +117,8 @@ func (w world) appendNext(t *testing.T, to []world) []world {
 	return to
 }
 
-// send returns the state after side i has begun a message of this kind. A message in fragments is
-// aborted at once. The result is false if the side may not send.
+// send returns the state after side i has begun to send a message of this kind. A message in
+// fragments is aborted at once. The second result is false if side i may not send.
 func (w world) send(i int, kind layout.Kind) (world, bool) {
 	life := &w.sides[i].life
 	if life.sending != isOpen || life.isAbortPending || w.messages[i] == 0 {
@@ -133,7 +135,8 @@ func (w world) send(i int, kind layout.Kind) (world, bool) {
 	return w, true
 }
 
-// write returns the state after side i has written its next pending record; false if it has none.
+// write returns the state after side i has written its next pending record. The second result is
+// false if side i has no pending record.
 func (w world) write(i int) (world, bool) {
 	record := w.sides[i].life.pending()
 	if record.kind == 0 {
@@ -144,8 +147,8 @@ func (w world) write(i int) (world, bool) {
 	return w, true
 }
 
-// read returns the state after side i has read the next record of its queue; false if the queue is
-// empty. It fails the test if the side refuses the record.
+// read returns the state after side i has read the next record of its queue. The second result is
+// false if the queue is empty. The test fails if side i refuses the record.
 func (w world) read(t *testing.T, i int) (world, bool) {
 	if w.queues[i].length == 0 {
 		return w, false
@@ -194,8 +197,8 @@ func (w world) mustEnd(t *testing.T) {
 	}
 }
 
-// act calls a function with a stream in the state of the side, and stores the state afterwards. The
-// stream has no messages.
+// act calls a function with a stream that is in the state of this side, and stores the state of the
+// stream afterwards. The stream has no messages.
 func (s *side) act(act func(*Stream)) {
 	wire := s.wire
 	stream := &Stream{session: walkSession, life: s.life, wire: &wire, isSeen: true, isListed: true}
@@ -203,11 +206,12 @@ func (s *side) act(act func(*Stream)) {
 	s.life, s.wire = stream.life, wire
 }
 
-// walkSession is the session of all streams of the test; its window sets no limit on credit.
+// walkSession is the session to which all streams of the test belong. Its window is so large that
+// it sets no limit on credit.
 var walkSession = New(Config{Role: layout.RoleConnector, Window: math.MaxUint64}, nil)
 
-// A projection is a state without the details that the Rust test does not count, such as whether a
-// message went in fragments.
+// A projection is a state without the details that the same test in Rust does not count, such as
+// whether a message was sent in fragments.
 type projection struct {
 	sides    [2]lifecycle
 	isOver   [2]bool
@@ -242,7 +246,7 @@ func (q *queue) pop() crossing {
 	return c
 }
 
-// payload returns the payload of a record in a queue.
+// payload returns the payload of the record, as its kind requires.
 func (c crossing) payload() []byte {
 	switch c.kind {
 	case layout.KindReset:

@@ -7,25 +7,25 @@ import "partywall.test/go/internal/layout"
 // A Message is a whole message that has arrived.
 type Message struct {
 	Bytes []byte
-	// Owner takes the memory of Bytes back. It is nil if the garbage collector does.
+	// Owner takes back the memory of Bytes. It is nil if the garbage collector frees that memory.
 	Owner Owner
 	Block uint64 // Owner's name of the memory
 }
 
-// An Owner has lent the memory of messages.
+// An Owner takes back the memory of messages that it has lent.
 type Owner interface {
-	// Release takes the memory of one message back, which nobody reads any more.
+	// Release takes back the memory of one message, which nobody reads any more.
 	Release(block uint64)
 }
 
-// Release frees the memory of the message. The caller reads its bytes no more.
+// Release frees the memory of the message. The caller must not read the bytes afterwards.
 func (m Message) Release() {
 	if m.Owner != nil {
 		m.Owner.Release(m.Block)
 	}
 }
 
-// cost returns the credit that the message takes (SPEC 11.4).
+// cost returns the credit that the message uses (SPEC 11.4).
 func (m Message) cost() uint64 { return layout.Footprint(uint64(len(m.Bytes))) }
 
 // A messageQueue holds the unread messages of a stream in order. The stream's credit bounds the
@@ -46,7 +46,7 @@ func (q *messageQueue) push(m Message) {
 	q.messages = append(q.messages, m)
 }
 
-// pop takes the oldest message out of a queue that is not empty.
+// pop removes the oldest message of the queue and returns it. The queue must not be empty.
 func (q *messageQueue) pop() Message {
 	m := q.messages[q.next]
 	q.messages[q.next] = Message{}
@@ -54,7 +54,7 @@ func (q *messageQueue) pop() Message {
 	return m
 }
 
-// drop releases all messages of the queue.
+// drop releases all messages of the queue, because nobody will read them.
 func (q *messageQueue) drop() {
 	for !q.isEmpty() {
 		q.pop().Release()

@@ -8,8 +8,9 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// numbers are the numbers of the streams that one side opens. A new stream gets the lowest free
-// number, so the highest one depends only on how many streams were open at once.
+// numbers are the numbers of the streams that one side of a session opens. A new stream gets the
+// lowest free number, so the highest number in use depends only on how many streams were open at
+// once.
 type numbers struct {
 	role  uint32 // of the side
 	fresh uint32 // the lowest index that was never taken
@@ -17,7 +18,8 @@ type numbers struct {
 	freed indexHeap
 }
 
-// take takes the lowest free number; it returns false if none is free.
+// take returns the lowest free stream number, which is in use from then on. The second result is
+// false if no number is free.
 func (n *numbers) take() (uint32, bool) {
 	if len(n.freed) > 0 {
 		return n.number(heap.Pop(&n.freed).(uint32)), true
@@ -29,11 +31,11 @@ func (n *numbers) take() (uint32, bool) {
 	return n.number(n.fresh - 1), true
 }
 
-// free makes a number free again, when its stream has ended.
+// free makes the number of a stream free for another stream, because the stream has ended.
 func (n *numbers) free(number uint32) { heap.Push(&n.freed, (number-1)/2) }
 
-// number returns the stream number of an index: odd for a connector, even for an acceptor (SPEC
-// 11.1).
+// number returns the stream number with this index: an odd number for a connector, an even one for
+// an acceptor (SPEC 11.1).
 func (n *numbers) number(index uint32) uint32 {
 	if n.role == layout.RoleConnector {
 		return 2*index + 1
@@ -41,23 +43,23 @@ func (n *numbers) number(index uint32) uint32 {
 	return 2*index + 2
 }
 
-// An indexHeap holds the free indices of [numbers], and implements [heap.Interface] with the lowest
-// index first.
+// An indexHeap holds the free indices of stream numbers. It implements [heap.Interface], and the
+// lowest index is the first.
 type indexHeap []uint32
 
-// Len returns the number of indices.
+// Len returns the number of indices, as [heap.Interface] asks for.
 func (h indexHeap) Len() int { return len(h) }
 
-// Less compares two indices.
+// Less reports whether the index at i is the lower one, as [heap.Interface] asks for.
 func (h indexHeap) Less(i, j int) bool { return h[i] < h[j] }
 
-// Swap exchanges two indices.
+// Swap exchanges the indices at i and j, as [heap.Interface] asks for.
 func (h indexHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
 
-// Push adds an index at the end.
+// Push appends an index, as [heap.Interface] asks for.
 func (h *indexHeap) Push(index any) { *h = append(*h, index.(uint32)) }
 
-// Pop removes the index at the end.
+// Pop removes the last index, as [heap.Interface] asks for.
 func (h *indexHeap) Pop() any {
 	last := len(*h) - 1
 	index := (*h)[last]

@@ -6,8 +6,8 @@ import "partywall.test/go/internal/layout"
 
 // A Writer writes records to the connection of a session.
 type Writer interface {
-	// WriteRecord writes one record, and returns whether there was room for it. It keeps no part of
-	// the payload. After an error the connection has ended.
+	// WriteRecord writes one record, and returns false if there is no room for it now. The payload
+	// is not used after the call. After an error the connection has ended.
 	WriteRecord(kind layout.Kind, stream uint32, payload []byte) (bool, error)
 }
 
@@ -27,7 +27,7 @@ type outbox struct {
 	body       []byte // of the last record that was written
 }
 
-// list adds a stream to the list if one of its records is pending.
+// list adds a stream to the outbox's list of streams, if one of the stream's records is pending.
 func (o *outbox) list(s *Stream) {
 	if !s.isListed && s.pending().kind != 0 {
 		s.isListed = true

@@ -14,12 +14,13 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// A pair is two sessions joined by two queues of records, and the applications of both. At random,
-// an application acts on a stream, a session writes its pending records, or it reads its next
-// record.
+// A pair is two sessions, joined by two queues of records, and the applications that use them. At
+// each step, chosen at random, an application acts on a stream, a session writes its pending
+// records, or a session reads its next record.
 //
-// The test compares with what the applications know: the messages that they sent, and how they
-// ended each direction. No side may see a violation, and no byte may reach another stream.
+// The test compares the result with what the applications know: the messages that they sent, and
+// how they ended each direction. No side may find a violation, and no byte may reach another
+// stream.
 type pair struct {
 	t      *testing.T
 	random *rand.Rand
@@ -28,7 +29,8 @@ type pair struct {
 	opened int
 }
 
-// An end is one side of a pair: its session, the queue of records to it, and its streams.
+// An end is one side of a pair of sessions: its session, the queue of records that it will read,
+// and its streams.
 type end struct {
 	session  *Session
 	incoming []wireRecord
@@ -39,7 +41,7 @@ type end struct {
 	owned    int // messages that are lent and not given back
 }
 
-// A wireRecord is a record that one side has written and the other has not read.
+// A wireRecord is a record that one side has written and the other has not read yet.
 type wireRecord struct {
 	header  layout.Header
 	payload []byte
@@ -66,8 +68,8 @@ type flow struct {
 	stopped  uint32 // the receiver's code, if it stopped
 }
 
-// WriteRecord implements [Writer]. It returns false while the peer's queue has as many records as
-// it may hold.
+// WriteRecord appends a record to the peer's queue, as [Writer] asks for. It returns false while
+// the queue has as many records as it may hold.
 func (e *end) WriteRecord(kind layout.Kind, stream uint32, payload []byte) (bool, error) {
 	return e.writeMessage(kind, stream, payload, nil), nil
 }
@@ -83,7 +85,7 @@ func (e *end) writeMessage(kind layout.Kind, stream uint32, payload, message []b
 	return true
 }
 
-// Release implements [Owner].
+// Release counts a message as given back, as [Owner] asks for.
 func (e *end) Release(uint64) { e.owned-- }
 
 func newPair(t *testing.T, seed uint64) *pair {
@@ -108,7 +110,7 @@ func newPair(t *testing.T, seed uint64) *pair {
 	return p
 }
 
-// step performs one random operation of one of the two sides.
+// step performs one random operation at one of the two sides.
 func (p *pair) step() {
 	e := p.ends[p.random.IntN(2)]
 	switch p.random.IntN(10) {
@@ -127,7 +129,7 @@ func (p *pair) step() {
 	}
 }
 
-// read lets the side read its next record, and returns whether there was one. It fails the test if
+// read lets a side read its next record, and returns whether there was one. It fails the test if
 // the session refuses the record.
 func (p *pair) read(e *end) bool {
 	if len(e.incoming) == 0 {
@@ -149,7 +151,7 @@ func (p *pair) read(e *end) bool {
 	return true
 }
 
-// flush lets the side write its pending records, as far as there is room.
+// flush lets a side write its pending records, as far as the queue has room.
 func (p *pair) flush(e *end) {
 	if _, err := e.session.Flush(e); err != nil {
 		p.t.Fatal(err)
@@ -187,7 +189,7 @@ func (p *pair) accept(e *end) bool {
 	return true
 }
 
-// use performs one random operation of the application on a stream.
+// use performs one random operation that an application may perform on a stream.
 func (p *pair) use(e *end, s *testStream) {
 	code := uint32(1 + p.random.IntN(3))
 	switch n := p.random.IntN(40); {
@@ -235,7 +237,7 @@ func (p *pair) message() []byte {
 	return m
 }
 
-// send begins or continues the stream's outgoing message, if credit and room allow it.
+// send begins or continues the message that the stream is sending, if credit and room allow it.
 func (p *pair) send(e *end, s *testStream) {
 	if s.outgoing == nil {
 		return
@@ -283,7 +285,7 @@ func (p *pair) send(e *end, s *testStream) {
 	s.outgoing = nil
 }
 
-// sendPart writes the next fragment of the outgoing message.
+// sendPart writes the next fragment of the message that the stream is sending.
 func (p *pair) sendPart(e *end, s *testStream) {
 	if err := s.stream.SendErr(); err != nil {
 		p.giveUp(s, err)
@@ -304,8 +306,8 @@ func (p *pair) sendPart(e *end, s *testStream) {
 	}
 }
 
-// giveUp drops the outgoing message if the error is that the receiver has stopped the stream. Any
-// other error except ErrNoCredit fails the test.
+// giveUp drops the message that the stream is sending, because err says that the receiver has
+// stopped the stream. It fails the test if err is anything else, except ErrNoCredit.
 func (p *pair) giveUp(s *testStream, err error) {
 	if errors.Is(err, ErrNoCredit) {
 		return
@@ -358,8 +360,8 @@ func (p *pair) recv(s *testStream) bool {
 	return false
 }
 
-// settle lets both sides write, read and take messages until nothing is left. It fails the test if
-// a message that was begun is never sent.
+// settle lets both sides write, read and take messages until nothing is left to do. It fails the
+// test if a message was begun and is never completed.
 func (p *pair) settle() {
 	for _, e := range p.ends {
 		e.room = max(e.room, 2)

@@ -4,5 +4,5 @@
 
 package session
 
-// raceEnabled reports that the race detector observes this build.
+// raceEnabled says that the race detector observes this build.
 const raceEnabled = true

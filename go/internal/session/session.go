@@ -11,8 +11,8 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// A Session is one side of a session: its streams, and its pending records, which are not written
-// yet.
+// A Session is one side of a session: its streams, and its pending records, those that are still to
+// be written.
 //
 //	Open    ──▶ Stream ◀── Accept        until the session is over: Close, End, or the peer's
 //	Receive ──▶ Event                    CLOSE_WRITE of stream 0
@@ -34,7 +34,7 @@ type Session struct {
 	isOutboxClosed bool   // nothing more is written
 }
 
-// A Config has the values that both sides have stated in their HELLOs (SPEC 2.2).
+// A Config has the values for a session that both sides have stated in their HELLOs (SPEC 2.2).
 type Config struct {
 	Role           uint32        // RoleConnector or RoleAcceptor, of this side
 	Limits         layout.Limits // of this side
@@ -45,17 +45,18 @@ type Config struct {
 	PeerStreamsMax uint32
 }
 
-// An Event says what a received record has changed, so that the caller wakes the goroutines that
-// wait for it.
+// An Event says what a received record has changed in a session, so that the caller wakes the
+// goroutines that wait for the change.
 type Event struct {
 	Stream *Stream // the stream that a record of a stream concerns
 	Change Change
 }
 
-// A Change is a set of bits, each for something that a record has changed.
+// A Change is a set of bits, each for something in a session or stream that a received record has
+// changed.
 type Change uint8
 
-// The changes of an [Event].
+// The bits of a [Change], each for something that a received record has changed.
 const (
 	Readable   Change = 1 << iota // the stream has a message, or its receiving is over
 	Writable                      // the stream has credit, or its sending is over
@@ -66,8 +67,8 @@ const (
 	Over                          // the session is over
 )
 
-// New returns a session that has received no record. The segments are the peer's, which the
-// connection keeps up to date, or nil on a socket.
+// New returns a session that has received no record. The argument segments has the peer's segments,
+// which the connection keeps up to date; on a socket it is nil.
 func New(config Config, segments *layout.Segments) *Session {
 	return &Session{
 		config: config,
@@ -82,17 +83,17 @@ func New(config Config, segments *layout.Segments) *Session {
 	}
 }
 
-// Err returns why the session is over, or nil.
+// Err returns the reason why the session is over, or nil while it is not.
 func (s *Session) Err() error { return s.err }
 
-// StreamCount returns the number of streams that have not ended.
+// StreamCount returns the number of streams of the session that have not ended.
 func (s *Session) StreamCount() int { return len(s.streams) }
 
-// Streams returns the streams that have not ended, in no order.
+// Streams returns the streams of the session that have not ended, in no particular order.
 func (s *Session) Streams() iter.Seq[*Stream] { return maps.Values(s.streams) }
 
-// PeerGoAway returns the error with which [Session.Open] fails after GO_AWAY of the peer; nil
-// before (SPEC 11.6).
+// PeerGoAway returns the error that [Session.Open] returns because the peer has sent GO_AWAY. The
+// result is nil if the peer has not sent it (SPEC 11.6).
 func (s *Session) PeerGoAway() error {
 	if s.peerGoAway == nil {
 		return nil
@@ -100,7 +101,7 @@ func (s *Session) PeerGoAway() error {
 	return s.peerGoAway
 }
 
-// Open opens a stream, whose OPEN is pending from now on. The error is an [Error], or [ErrNoNumber]
+// Open opens a stream, and makes its record OPEN pending. The error is an [Error], or [ErrNoNumber]
 // if another stream must end first. The metadata is copied.
 func (s *Session) Open(content uint16, metadata []byte) (*Stream, error) {
 	switch {
@@ -125,8 +126,8 @@ func (s *Session) Open(content uint16, metadata []byte) (*Stream, error) {
 	return stream, nil
 }
 
-// Accept returns the oldest stream of the peer that was not accepted. The error is [ErrEmpty] if
-// there is none, or the reason why the session is over.
+// Accept returns the oldest stream that the peer opened and that Accept has not returned yet. The
+// error is [ErrEmpty] if there is none, or the reason why the session is over.
 func (s *Session) Accept() (*Stream, error) {
 	switch {
 	case s.err != nil && (len(s.waiting) == 0 || s.isClosedHere()):
@@ -157,20 +158,20 @@ func (s *Session) GoAway(code uint32) {
 	}
 }
 
-// Ping makes PING pending, and returns its token. Once the peer has answered, [Session.Answered]
-// returns this token or a higher one.
+// Ping makes a record PING with a new token pending, and returns the token. Once the peer has
+// answered, [Session.Answered] returns this token or a higher one.
 func (s *Session) Ping() uint64 {
 	s.asked++
 	s.outbox.ask = s.asked
 	return s.asked
 }
 
-// Answered returns the highest token of a PING that the peer has answered.
+// Answered returns the highest token of the PINGs of this side that the peer has answered.
 func (s *Session) Answered() uint64 { return s.answered }
 
-// Close ends the session at this side: its streams end, and later records of the peer are dropped.
-// The caller may still write the pending records, and then writes CLOSE_WRITE of stream 0. The
-// reason is for operators, and is cut to 255 bytes.
+// Close ends the session at this side: its streams end, and records that the peer sends later are
+// dropped. The caller may still write the pending records, and then writes CLOSE_WRITE of stream 0.
+// The reason is for operators, and is cut to 255 bytes.
 func (s *Session) Close(code uint32, reason string) {
 	if s.err != nil {
 		return
@@ -199,15 +200,16 @@ func (s *Session) End(err error) {
 	}
 }
 
-// CutOff notes that nothing more can be written, because the peer has hung up. Sending fails from
-// now on. What the peer had written before can still be received, until [Session.End].
+// CutOff records that this side can write no more records, because the peer has hung up. From now
+// on sending fails. Until [Session.End], this side still receives what the peer has written before.
 func (s *Session) CutOff() { s.isOutboxClosed = true }
 
-// Receive applies the next record of the peer, whose header was checked. The payload is memory that
-// the peer cannot write. The message m is set if the record has a whole message, and belongs to the
-// session from now on; the payload of a BLOB is only its body.
+// Receive handles the next record of the peer, whose header was checked. The payload is memory that
+// the peer cannot write. If the record carries a whole message, the message is m, which belongs to
+// the session from now on; the payload of a BLOB is then only its body.
 //
-// The error is a violation, after which the session is over. A session that is over drops records.
+// The error is a violation of the peer, after which the session is over. A session that is over
+// drops all records.
 func (s *Session) Receive(h layout.Header, payload []byte, m Message) (Event, error) {
 	if s.err != nil {
 		m.Release()
@@ -245,10 +247,11 @@ func (s *Session) Receive(h layout.Header, payload []byte, m Message) (Event, er
 // HasPending reports whether [Session.Flush] has records to write.
 func (s *Session) HasPending() bool { return !s.isOutboxClosed && !s.outbox.isEmpty() }
 
-// Flush writes the pending records, and returns whether all of them are written. If not, w has no
-// room now. The error is that of w.
+// Flush writes the pending records to w, and returns whether all of them are written. If some are
+// not, w has no room now. The error is that of w.
 //
-// END of a stream may have been written. So [Session.StreamCount] may be lower after the call.
+// Flush may write END of a stream, which ends the stream. So [Session.StreamCount] may be lower
+// after the call.
 func (s *Session) Flush(w Writer) (bool, error) {
 	if !s.HasPending() {
 		return true, nil
@@ -256,7 +259,7 @@ func (s *Session) Flush(w Writer) (bool, error) {
 	return s.outbox.flush(w)
 }
 
-// receiveOwn applies a record of stream 0, the session itself.
+// receiveOwn handles a record whose stream number is 0, and which so concerns the session itself.
 func (s *Session) receiveOwn(kind layout.Kind, payload []byte) Event {
 	switch kind {
 	case layout.KindPing:
@@ -284,7 +287,7 @@ func (s *Session) receiveOwn(kind layout.Kind, payload []byte) Event {
 	return Event{}
 }
 
-// receiveGoAway keeps the codes of the peer's first GO_AWAY and of its first GO_AWAY {CLOSING}
+// receiveGoAway stores the codes of the peer's first GO_AWAY and of its first GO_AWAY {CLOSING}
 // (SPEC 11.6).
 func (s *Session) receiveGoAway(g layout.GoAway) {
 	if s.peerGoAway == nil {
@@ -317,7 +320,7 @@ func (s *Session) receiveOpen(number uint32, payload []byte) Event {
 	return Event{Change: Acceptable}
 }
 
-// streamErr returns the error of a stream that was open when the session ended (SPEC 11.6).
+// streamErr returns the error of a stream that was still open when the session ended (SPEC 11.6).
 func (s *Session) streamErr() error {
 	if e, isError := s.err.(*Error); isError && e.Number == layout.ErrorFinished {
 		return &Error{Number: layout.ErrorDisconnected}
@@ -325,7 +328,7 @@ func (s *Session) streamErr() error {
 	return s.err
 }
 
-// cut returns the beginning of text, at most max bytes, without a part of a character.
+// cut returns the beginning of text, at most max bytes of it, and never a part of a character.
 func cut(text string, max int) string {
 	if len(text) <= max {
 		return text

@@ -14,13 +14,14 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// A recorder is a [Writer] that keeps the records as text, up to the number for which it has room.
+// A recorder is a [Writer] that keeps the records as text. It has room for a given number of
+// records.
 type recorder struct {
 	records []string
 	room    int
 }
 
-// WriteRecord implements [Writer].
+// WriteRecord keeps the text of a record, as [Writer] asks for.
 func (r *recorder) WriteRecord(kind layout.Kind, stream uint32, payload []byte) (bool, error) {
 	if r.room == 0 {
 		return false, nil
@@ -67,7 +68,8 @@ func testSession() *Session {
 	return New(testConfig, layout.NewSegments(testConfig.Limits, 1<<20, 1<<20))
 }
 
-// receive hands a record to the session, which must accept it, and returns the changes.
+// receive passes a record to the session, which must accept it, and returns what the record has
+// changed.
 func receive(t *testing.T, s *Session, stream uint32, kind layout.Kind, payload []byte) Change {
 	t.Helper()
 	event, err := s.Receive(layout.Header{Kind: kind, Stream: stream}, payload, Message{Bytes: payload})
@@ -77,7 +79,7 @@ func receive(t *testing.T, s *Session, stream uint32, kind layout.Kind, payload 
 	return event.Change
 }
 
-// mustOpen opens a stream at this side, and writes its OPEN.
+// mustOpen opens a stream at this side, and writes its record OPEN.
 func mustOpen(t *testing.T, s *Session) *Stream {
 	t.Helper()
 	stream, err := s.Open(0, nil)
@@ -88,7 +90,8 @@ func mustOpen(t *testing.T, s *Session) *Stream {
 	return stream
 }
 
-// mustAccept receives OPEN of the peer's stream with this number, and accepts the stream.
+// mustAccept lets the session receive OPEN of the peer's stream with this number, and accepts the
+// stream.
 func mustAccept(t *testing.T, s *Session, number uint32) *Stream {
 	t.Helper()
 	receive(t, s, number, layout.KindOpen, layout.Open{}.Append(nil))
@@ -113,7 +116,8 @@ func reset(code, directions uint32) []byte {
 	return layout.Reset{Code: code, Directions: directions}.Append(nil)
 }
 
-// send counts a message of n bytes as begun on the stream; no record is written.
+// send counts a message of n bytes against the stream's credit, as if it had begun; no record is
+// written.
 func send(t *testing.T, s *Stream, n uint64) {
 	t.Helper()
 	if err := s.MayBegin(n); err != nil {
@@ -172,8 +176,9 @@ func TestFullConnectionKeepsRecordsPending(t *testing.T) {
 	}
 }
 
-// TestListStaysShortWhileItIsNeverEmpty has a peer that leaves room for all pending records but the
-// last, again and again: the places of the written ones must become free.
+// TestListStaysShortWhileItIsNeverEmpty lets the connection write, again and again, all pending
+// records of streams but the last one. The list of streams with pending records must not grow, so
+// the places of written records must become free.
 func TestListStaysShortWhileItIsNeverEmpty(t *testing.T) {
 	s := testSession()
 	s.GoAway(0)
@@ -188,7 +193,7 @@ func TestListStaysShortWhileItIsNeverEmpty(t *testing.T) {
 		if i == 0 {
 			continue
 		}
-		// The records of the other stream are RESET and END.
+		// There is room for the two records of the other stream, RESET and END, and for no more.
 		if _, err := s.Flush(&recorder{room: 2}); err != nil {
 			t.Fatal(err)
 		}
@@ -258,8 +263,8 @@ func TestNumbersAreUsedAgainOnceEnded(t *testing.T) {
 	}
 }
 
-// A million streams are opened and ended one after another. Neither side keeps a stream, a further
-// number or a longer list of streams.
+// A million streams are opened and ended one after another. Neither side keeps a stream, and
+// neither uses a second number or a longer list of streams.
 func TestMillionStreamsLeaveNothing(t *testing.T) {
 	streams := 1_000_000
 	if raceEnabled || testing.Short() {
@@ -386,7 +391,8 @@ func TestMessagesBeforeTheEndAreDelivered(t *testing.T) {
 	}
 }
 
-// SPEC 7.2: a side that can write no more still receives what came before.
+// SPEC 7.2: a side whose connection accepts no more records still receives the records that came
+// before.
 func TestCutOffSideReceivesTheRest(t *testing.T) {
 	s := testSession()
 	stream := mustAccept(t, s, 1)

@@ -36,7 +36,8 @@ type Stream struct {
 	waitsForCredit  bool // the application waits to send
 }
 
-// newStream returns a stream with the content and metadata of its OPEN.
+// newStream returns a stream of the session s, with the content and the metadata of its record
+// OPEN.
 func newStream(s *Session, number uint32, isOpener bool, open layout.Open) *Stream {
 	stream := &Stream{
 		session:  s,
@@ -52,19 +53,21 @@ func newStream(s *Session, number uint32, isOpener bool, open layout.Open) *Stre
 	return stream
 }
 
-// Number returns the number of the stream, which streams that have ended may have had before.
+// Number returns the number of the stream in its session. An earlier stream that has ended may have
+// had the same number.
 func (s *Stream) Number() uint32 { return s.number }
 
-// Content returns the number with which the opener says what the stream carries (SPEC 11.2).
+// Content returns the number with which the stream's opener says what the stream carries (SPEC
+// 11.2).
 func (s *Stream) Content() uint16 { return s.content }
 
-// Metadata returns the bytes that the opener sent in OPEN.
+// Metadata returns the bytes that the stream's opener sent in OPEN.
 func (s *Stream) Metadata() []byte { return s.metadata }
 
 // Recv takes the oldest message of the stream. The error is [ErrEmpty] if none has come, [io.EOF]
 // after the peer's CLOSE_WRITE, an [Error], or the reason why the session is over.
 //
-// After a call, CREDIT or END may be pending.
+// The call may make a record CREDIT or END pending.
 func (s *Stream) Recv() (Message, error) {
 	if !s.queue.isEmpty() {
 		m := s.queue.pop()
@@ -86,7 +89,7 @@ func (s *Stream) Recv() (Message, error) {
 	return Message{}, ErrEmpty
 }
 
-// SendErr returns the reason why this side can send no more on the stream, or nil if it can.
+// SendErr returns the reason why this side can send no more on the stream, or nil while it can.
 func (s *Stream) SendErr() error {
 	switch {
 	case s.life.sending == isStopped:
@@ -104,10 +107,10 @@ func (s *Stream) SendErr() error {
 // MessageMax returns the longest message that the peer receives, in bytes.
 func (s *Stream) MessageMax() uint64 { return s.session.config.PeerMessageMax }
 
-// MayBegin returns nil if this side may begin a message of length bytes. Otherwise the error is
-// that of [Stream.SendErr], an [Error] if the message is too long to be ever sent, or
-// [ErrNoCredit]. After [ErrNoCredit], CREDIT may be pending. MayBegin panics if a record of the
-// stream is pending.
+// MayBegin returns nil if this side may begin to send a message of length bytes on the stream.
+// Otherwise the error is that of [Stream.SendErr], an [Error] if the message is too long to be ever
+// sent, or [ErrNoCredit]. With [ErrNoCredit], the call may make a record CREDIT pending. MayBegin
+// panics if a record of the stream is pending.
 func (s *Stream) MayBegin(length uint64) error {
 	if err := s.SendErr(); err != nil {
 		return err
@@ -126,15 +129,15 @@ func (s *Stream) MayBegin(length uint64) error {
 	return nil
 }
 
-// HasCredit reports whether [Stream.MayBegin] would return nil for a message of length bytes. It
-// asks the peer for no credit.
+// HasCredit reports whether [Stream.MayBegin] would return nil for a message of length bytes.
+// Unlike MayBegin, HasCredit never makes a record pending.
 func (s *Stream) HasCredit(length uint64) bool {
 	return s.SendErr() == nil && length <= s.session.config.PeerMessageMax &&
 		s.wire.MayBegin(length, s.session.config.PeerWindow)
 }
 
-// Begun counts a message of length bytes as begun: its first record is written, after
-// [Stream.MayBegin] returned nil.
+// Begun counts a message of length bytes against the stream's credit, because its first record is
+// written. [Stream.MayBegin] must have returned nil for this message.
 func (s *Stream) Begun(length uint64) { s.wire.Send(length) }
 
 // DueCredit returns the credit that a BLOB of this stream may carry, if any is due (SPEC 11.4).
@@ -149,19 +152,22 @@ func (s *Stream) Credited(credited uint64) {
 	s.isCreditPending = false
 }
 
-// CloseWrite ends this side's sending after all messages that were sent; CLOSE_WRITE is pending.
+// CloseWrite ends this side's sending after all messages that were sent, and makes a record
+// CLOSE_WRITE pending.
 func (s *Stream) CloseWrite() {
 	s.life.finish()
 	s.session.outbox.list(s)
 }
 
-// Reset ends this side's sending, aborts the message under way, and sends the code to the peer.
+// Reset ends this side's sending on the stream, aborts a message that is only partly sent, and
+// sends the code to the peer.
 func (s *Stream) Reset(code uint32) {
 	s.life.reset(code)
 	s.session.outbox.list(s)
 }
 
-// Stop ends this side's receiving, drops the unread messages, and sends the code to the peer.
+// Stop ends this side's receiving on the stream, drops the unread messages, and sends the code to
+// the peer.
 func (s *Stream) Stop(code uint32) {
 	s.life.stop(code)
 	if !fault.Is("unread_kept") {
@@ -171,13 +177,14 @@ func (s *Stream) Stop(code uint32) {
 	s.session.outbox.list(s)
 }
 
-// Abort aborts a message of which the first fragments were written; FRAGMENT_ABORT is pending.
+// Abort gives up a message of which the first fragments were written, and makes a record
+// FRAGMENT_ABORT pending.
 func (s *Stream) Abort() {
 	s.life.abort()
 	s.session.outbox.list(s)
 }
 
-// receive applies a checked record of the peer, of any kind but OPEN and END.
+// receive handles a checked record of the peer on this stream, of any kind but OPEN and END.
 func (s *Stream) receive(kind layout.Kind, payload []byte, m Message) Change {
 	switch kind {
 	case layout.KindData:
@@ -207,8 +214,8 @@ func (s *Stream) receive(kind layout.Kind, payload []byte, m Message) Change {
 	return s.receivePart(kind, payload)
 }
 
-// receiveMessage queues a whole message. If this side has stopped receiving, the message is
-// released.
+// receiveMessage queues a whole message for [Stream.Recv]. If this side has stopped receiving, the
+// message is released instead.
 func (s *Stream) receiveMessage(m Message) Change {
 	if s.life.receiving != isOpen {
 		m.Release()
@@ -218,8 +225,8 @@ func (s *Stream) receiveMessage(m Message) Change {
 	return Readable
 }
 
-// receivePart applies a fragment (SPEC 5.5). Memory grows with the bytes that have come, because
-// the peer's announced length is not trusted.
+// receivePart handles a fragment of a message (SPEC 5.5). The memory for the message grows with the
+// bytes that have come, because the length that the peer announces is not trusted.
 func (s *Stream) receivePart(kind layout.Kind, payload []byte) Change {
 	if s.life.receiving != isOpen {
 		return 0
@@ -247,13 +254,13 @@ func (s *Stream) receivePart(kind layout.Kind, payload []byte) Change {
 	return Readable
 }
 
-// partsFactor is how many times the first fragment of a message the first memory for it is. What a
-// peer announces is not believed.
+// partsFactor is the ratio of the memory that is first allocated for a message in fragments to its
+// first fragment. The length that the peer announces is not trusted.
 const partsFactor = 4
 
-// took counts a message that the application has taken, and makes the credit pending that must not
-// wait (SPEC 11.4). Nor does credit wait while the application has more to take, and the peer can
-// begin no other message of this length: the peer would wait until all were taken.
+// took counts a message that the application has taken, and makes a record CREDIT pending where
+// credit must not wait (SPEC 11.4). An example: the application has more messages to take, but the
+// peer has no credit for another message of this length.
 func (s *Stream) took(m Message) {
 	s.taken += m.cost()
 	if s.life.receiving != isOpen {
@@ -269,7 +276,8 @@ func (s *Stream) took(m Message) {
 	}
 }
 
-// requestCredit makes CREDIT pending, if credit is due and this side still receives.
+// requestCredit makes a record CREDIT pending, if credit is due and this side still receives on the
+// stream.
 func (s *Stream) requestCredit() {
 	if s.life.receiving == isOpen && s.isCreditDue() {
 		s.isCreditPending = true
@@ -277,7 +285,8 @@ func (s *Stream) requestCredit() {
 	}
 }
 
-// isCreditDue reports whether messages worth half the window were taken since the last credit.
+// isCreditDue reports whether the application has taken messages worth half the window since this
+// side last sent credit.
 func (s *Stream) isCreditDue() bool {
 	if s.wire == nil || fault.Is("credit_kept") {
 		return false
@@ -315,7 +324,7 @@ func (s *Stream) appendPayload(to []byte, record pendingRecord) []byte {
 	return to
 }
 
-// wrote applies that a record which pending returned is written.
+// wrote removes a pending record of the stream, because it is written now.
 func (s *Stream) wrote(record pendingRecord) {
 	switch record.kind {
 	case layout.KindOpen:

@@ -127,8 +127,8 @@ func TestRecordsOfEnds(t *testing.T) {
 	}
 }
 
-// SPEC 11.5: the peer opens a stream and ends both directions. This side's END is pending only once
-// the application has accepted the stream and taken its messages.
+// SPEC 11.5: the peer opens a stream and ends both directions. This side makes END pending only
+// once its application has accepted the stream and taken the stream's messages.
 func TestEndWaitsForTheApplication(t *testing.T) {
 	s := testSession()
 	receive(t, s, 1, layout.KindOpen, layout.Open{}.Append(nil))
@@ -176,8 +176,8 @@ func TestStopDropsTheUnread(t *testing.T) {
 // Lengths of payloads whose messages cost 64, 512 and 768 bytes of credit.
 const empty, half, most = 0, 480, 720
 
-// creditCases are calls of an application on a stream with a window of 1,000, and the records that
-// are pending after them (SPEC 11.4).
+// creditCases are calls of an application on a stream whose window is 1,000 bytes, and the records
+// that are pending after the calls (SPEC 11.4).
 var creditCases = []struct {
 	name string
 	act  func(*testing.T, *Session, *Stream)
@@ -263,7 +263,8 @@ func TestCreditIsSentWhenDue(t *testing.T) {
 	}
 }
 
-// take receives messages of these lengths on stream 1, and takes all of them.
+// take lets the session receive messages of these lengths on stream 1, and lets the application
+// take all of them.
 func take(t *testing.T, all *Session, s *Stream, lengths ...int) {
 	t.Helper()
 	for _, n := range lengths {
@@ -283,7 +284,7 @@ func credit(credited uint64) string {
 
 // TestCreditOfTwoSides sends messages of random lengths, with random windows. The sender must begin
 // exactly those messages that the formula of SPEC 11.4 allows, and the receiver must refuse none.
-// Once all messages are taken and the receiver asks for more, any message may begin.
+// Once the receiving application has taken all messages and asks for more, any message may begin.
 func TestCreditOfTwoSides(t *testing.T) {
 	random := rand.New(rand.NewPCG(11, 4))
 	for range 300 {
@@ -331,7 +332,7 @@ func TestCreditOfTwoSides(t *testing.T) {
 // A writerFunc is a [Writer] that calls a function with each record.
 type writerFunc func(kind layout.Kind, payload []byte)
 
-// WriteRecord implements [Writer].
+// WriteRecord calls the function with a record, as [Writer] asks for.
 func (w writerFunc) WriteRecord(kind layout.Kind, _ uint32, payload []byte) (bool, error) {
 	w(kind, payload)
 	return true, nil
@@ -370,8 +371,8 @@ func TestBlobWithCreditWakesSenders(t *testing.T) {
 	}
 }
 
-// A message in fragments is never completed. Its memory is freed when its direction, its message,
-// the receiving or the session ends.
+// A message in fragments is never completed. The memory of its fragments is freed when the peer
+// ends its direction or aborts the message, or when this side stops receiving or ends the session.
 func TestUnfinishedMessageIsForgotten(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *Session, *Stream){
 		"CLOSE_WRITE": func(t *testing.T, s *Session, _ *Stream) {

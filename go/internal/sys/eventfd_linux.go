@@ -15,7 +15,8 @@ import (
 
 // Eventfd is a doorbell: one process notifies, and another waits until the descriptor is readable.
 //
-// Its descriptor is non-blocking. A waiter that reacts to edges never reads it (SPEC 6.2).
+// The descriptor is non-blocking. A waiter that reacts to edges (EPOLLET) never reads the eventfd
+// (SPEC 6.2).
 type Eventfd struct {
 	descriptor int
 }
@@ -29,16 +30,18 @@ func NewEventfd() (*Eventfd, error) {
 	return &Eventfd{descriptor: descriptor}, nil
 }
 
-// EventfdOf takes over a descriptor that came from the peer. If it is no eventfd, Notify fails or
-// has no effect, which harms only the peer.
+// EventfdOf takes over an eventfd that came from the peer. If the descriptor is no eventfd, Notify
+// fails or has no effect, which harms only the peer.
 func EventfdOf(descriptor int) *Eventfd { return &Eventfd{descriptor: descriptor} }
 
 // Descriptor returns the descriptor of the eventfd, which stays open until [Eventfd.Close].
 func (e *Eventfd) Descriptor() int { return e.descriptor }
 
-// Notify wakes the waiter, and never blocks: if a notification is pending already, it is enough.
+// Notify wakes the process that waits on the eventfd. It never blocks: if the count of the eventfd
+// is full, a notification is pending already.
 //
-// The peer could make its descriptor blocking, so only that of a trusted peer is used (SPEC 2.8).
+// A peer could make the descriptor blocking, so only the eventfd of a trusted peer is used (SPEC
+// 2.8).
 func (e *Eventfd) Notify() error {
 	err := e.notify()
 	if errors.Is(err, unix.EAGAIN) {
@@ -47,7 +50,7 @@ func (e *Eventfd) Notify() error {
 	return err
 }
 
-// notify adds 1 to the count; the error is EAGAIN if the count is full.
+// notify adds 1 to the eventfd's count. The error is EAGAIN if the count is full.
 func (e *Eventfd) notify() error {
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
@@ -58,8 +61,9 @@ func (e *Eventfd) notify() error {
 }
 
 // NotifyEdge wakes a waiter in this process that reacts to edges and never reads the eventfd. A
-// peer that holds the eventfd can fill its count, and then a further notification makes no edge. So
-// the count is taken first then. An error means that the descriptor is no eventfd.
+// peer that holds the eventfd can fill its count, after which a notification would make no edge. So
+// in that case NotifyEdge reads the count first, which empties it. An error means that the
+// descriptor is no eventfd.
 func NotifyEdge(descriptor int) error {
 	e := Eventfd{descriptor: descriptor}
 	for {
@@ -74,8 +78,8 @@ func NotifyEdge(descriptor int) error {
 }
 
 // CheckEventfd returns an error unless a descriptor of the peer can serve as a doorbell: an eventfd
-// that does not block and is no semaphore (SPEC 2.2). If it cannot, the error wraps
-// [ErrNotEventfd].
+// that does not block and is no semaphore (SPEC 2.2). If the descriptor is anything else, the error
+// wraps [ErrNotEventfd].
 func CheckEventfd(descriptor int) error {
 	text, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(descriptor))
 	if err != nil {
@@ -103,7 +107,7 @@ func CheckEventfd(descriptor int) error {
 	return nil
 }
 
-// Drain takes every pending notification, and reports whether there was one.
+// Drain takes all pending notifications from the eventfd, and reports whether there was any.
 func (e *Eventfd) Drain() (bool, error) {
 	var count [8]byte
 	err := retry(func() error {
@@ -116,7 +120,7 @@ func (e *Eventfd) Drain() (bool, error) {
 	return err == nil, err
 }
 
-// Close closes the descriptor.
+// Close closes the descriptor of the eventfd.
 func (e *Eventfd) Close() {
 	if e.descriptor >= 0 {
 		closeDescriptor(e.descriptor)

@@ -73,7 +73,8 @@ func TestNotifyOfNoEventfdFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeDescriptor(pipe[1])
-	// The descriptor is the reading end of a pipe, to which a write fails.
+	// The descriptor that stands for the peer's eventfd is the reading end of a pipe, so a
+	// notification fails.
 	peer := EventfdOf(pipe[0])
 	defer peer.Close()
 	if err := peer.Notify(); err == nil {

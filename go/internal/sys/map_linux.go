@@ -60,8 +60,8 @@ func (m *PeerMap) Unmap() error {
 	return unix.Munmap(mapped)
 }
 
-// checkSealed returns an error unless the descriptor is a memfd with every required seal. The seals
-// keep what later checks find from changing.
+// checkSealed returns an error unless the descriptor is a memfd with every required seal. With
+// these seals, the peer cannot change what later checks find.
 func checkSealed(descriptor int) error {
 	present, err := unix.FcntlInt(uintptr(descriptor), unix.F_GET_SEALS, 0)
 	if err != nil {
@@ -76,8 +76,8 @@ func checkSealed(descriptor int) error {
 	return nil
 }
 
-// checkFileSystem returns an error unless the memory is on tmpfs. Huge pages are another file
-// system.
+// checkFileSystem returns an error unless the memory is on tmpfs. Memory of huge pages, which is on
+// another file system, is refused.
 func checkFileSystem(descriptor int) error {
 	var stat unix.Statfs_t
 	if err := retry(func() error { return unix.Fstatfs(descriptor, &stat) }); err != nil {
@@ -105,5 +105,6 @@ func checkAllocated(descriptor int, size uint64) error {
 	return nil
 }
 
-// statBlockBytes is the unit in bytes of the field st_blocks, on every file system.
+// statBlockBytes is the number of bytes in a unit of st_blocks, a field of the kernel's struct
+// stat, on every file system.
 const statBlockBytes = 512

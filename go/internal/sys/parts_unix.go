@@ -18,7 +18,7 @@ func SendParts(socket int, parts ...[]byte) (int, error) {
 		var sent int
 		var err error
 		if len(parts) == 1 {
-			// This call allocates nothing.
+			// SendmsgN is used because it allocates nothing.
 			sent, err = unix.SendmsgN(socket, parts[0], nil, nil, unix.MSG_DONTWAIT)
 		} else {
 			sent, err = unix.SendmsgBuffers(socket, parts, nil, nil, unix.MSG_DONTWAIT)

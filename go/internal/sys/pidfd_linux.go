@@ -26,7 +26,8 @@ func OpenPidfd(pid int) (*Pidfd, error) {
 	return &Pidfd{descriptor: descriptor}, nil
 }
 
-// PidfdOf takes over a descriptor that came from the peer, unchecked. [Pidfd.PID] checks it.
+// PidfdOf takes over a descriptor that came from the peer. Whether it is a pidfd is not checked
+// here but by [Pidfd.PID].
 func PidfdOf(descriptor int) *Pidfd { return &Pidfd{descriptor: descriptor} }
 
 // Descriptor returns the descriptor of the pidfd, which stays open until [Pidfd.Close]. It is
@@ -67,7 +68,7 @@ func (p *Pidfd) IsEnded() (bool, error) {
 	return ready > 0, nil
 }
 
-// Close closes the descriptor.
+// Close closes the descriptor of the pidfd.
 func (p *Pidfd) Close() {
 	if p.descriptor >= 0 {
 		closeDescriptor(p.descriptor)

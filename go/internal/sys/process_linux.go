@@ -81,12 +81,12 @@ func SetNonblock(descriptor int) error { return unix.SetNonblock(descriptor, tru
 // SetMode sets the permission bits of the socket file that bind will make for a socket.
 func SetMode(socket int, mode uint32) error { return unix.Fchmod(socket, mode) }
 
-// CloseDescriptor closes a descriptor that came from the peer.
+// CloseDescriptor closes a descriptor that came from the peer and is not needed.
 func CloseDescriptor(descriptor int) { closeDescriptor(descriptor) }
 
-// Yield lets another thread run that waits for the processor of this one.
+// Yield lets another thread run, if one waits for the processor on which this thread runs.
 func Yield() {
-	// The call always succeeds. The runtime may give the goroutines of this processor to another
-	// thread meanwhile.
+	// The result is ignored: sched_yield always succeeds. While this thread is in the system call,
+	// the Go runtime may give its goroutines to another thread.
 	_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 }

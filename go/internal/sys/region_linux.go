@@ -38,15 +38,15 @@ func NewRegion(name string, size uint64) (*Region, error) {
 	return &Region{descriptor: descriptor, mapped: mapped}, nil
 }
 
-// Descriptor returns the descriptor of the memory, which is sent to the peer. The region keeps it
-// open.
+// Descriptor returns the descriptor of the memory, which is sent to the peer. It stays open until
+// CloseDescriptor or Unmap.
 func (r *Region) Descriptor() int { return r.descriptor }
 
 // Memory returns the bytes of the region, which are valid until [Region.Unmap].
 func (r *Region) Memory() mem.Own { return mem.NewOwn(r.mapped) }
 
-// CloseDescriptor closes the descriptor, which is not needed once the peer has a copy. The memory
-// stays mapped.
+// CloseDescriptor closes the descriptor of the memory, which this side does not need once the peer
+// has received it. The memory stays mapped.
 func (r *Region) CloseDescriptor() {
 	if r.descriptor >= 0 {
 		closeDescriptor(r.descriptor)
@@ -71,7 +71,7 @@ func createMemfd(name string) (int, error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	descriptor, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
 	if errors.Is(err, unix.EINVAL) {
-		// Linux before 6.3 does not know the flag MFD_NOEXEC_SEAL.
+		// The flag MFD_NOEXEC_SEAL failed, so it is left out: Linux before 6.3 does not know it.
 		return unix.MemfdCreate(name, flags)
 	}
 	return descriptor, err

@@ -109,8 +109,8 @@ func TestWriteToPeerMappingFaults(t *testing.T) {
 	peer.Memory().Bytes(0, 8)[0] = 1
 }
 
-// memfd makes a memfd as a hostile peer might, with these seals and size. Its bytes are allocated
-// only if allocated is set.
+// memfd makes a memfd as a hostile peer might: with these seals and this size. If allocated is
+// false, no memory is allocated for its bytes.
 func memfd(t *testing.T, size int64, allocated bool, seals int) int {
 	t.Helper()
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING

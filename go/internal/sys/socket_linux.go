@@ -73,15 +73,16 @@ func Receive(socket int, into []byte) (Message, error) {
 		return message, err
 	}
 	if bytes == 0 {
-		// Even at the end of the stream the kernel may add a pidfd, which is closed here.
+		// The end of the stream may still bring a pidfd of the sender, which is closed here because
+		// no caller expects it.
 		message.CloseDescriptors()
 		return Message{}, ErrHungUp
 	}
 	return message, nil
 }
 
-// parse reads the ancillary data of a message. Even after an error, the message holds each
-// descriptor that was read.
+// parse reads the ancillary data of a received message. Even if it returns an error, the message
+// holds each descriptor that was read before, so that the caller can close them.
 func (m *Message) parse(ancillary []byte) error {
 	for len(ancillary) >= unix.SizeofCmsghdr {
 		header, data, rest, err := unix.ParseOneSocketControlMessage(ancillary)
@@ -126,8 +127,8 @@ func (m *Message) addPidfd(data []byte) {
 	}
 }
 
-// explain returns ErrWouldBlock for EAGAIN, an error that wraps ErrHungUp if the peer is gone, and
-// other errors with the name of the call.
+// explain converts the error of a system call: EAGAIN becomes ErrWouldBlock, an error that says
+// that the peer is gone wraps ErrHungUp, and any other error gets the name of the call.
 func explain(call string, err error) error {
 	switch {
 	case err == nil:
@@ -154,6 +155,7 @@ func retry(call func() error) error {
 // number in any case.
 func closeDescriptor(descriptor int) { _ = unix.Close(descriptor) }
 
-// ancillaryBytesMax is enough for the most descriptors that the kernel passes in a message (253),
-// and the sender's credentials and pidfd.
+// ancillaryBytesMax is the size of the buffer for ancillary data in bytes. It suffices for the 253
+// descriptors that the kernel passes in one message at most, and the sender's credentials and
+// pidfd.
 const ancillaryBytesMax = 2048

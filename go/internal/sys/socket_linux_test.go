@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// childVariable is the environment variable that makes the test program the second process of a
+// childVariable is the environment variable that makes this test program the second process of a
 // test; see [TestMain].
 const childVariable = "PARTYWALL_GO_TEST_CHILD"
 
@@ -81,8 +81,8 @@ func socketPair(t *testing.T) (int, int) {
 	return pair[0], pair[1]
 }
 
-// startChild starts the second process, and returns its command, this process's end of the socket,
-// and whether the kernel adds pidfds. The socket brings credentials.
+// startChild starts the second process of a test. It returns the command, this process's end of the
+// socket between both, and whether the kernel adds pidfds. The socket passes credentials.
 func startChild(t *testing.T) (*exec.Cmd, *os.File, bool) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -18,10 +18,10 @@ type Region struct{}
 // NewRegion fails: only Linux has sealed memory.
 func NewRegion(string, uint64) (*Region, error) { return nil, unsupported("sealed memory") }
 
-// Descriptor returns no descriptor.
+// Descriptor returns -1, because this system has no regions.
 func (*Region) Descriptor() int { return -1 }
 
-// Memory returns no bytes.
+// Memory returns memory of no bytes, because this system has no regions.
 func (*Region) Memory() mem.Own { return mem.Own{} }
 
 // CloseDescriptor does nothing, because NewRegion always fails.
@@ -30,13 +30,13 @@ func (*Region) CloseDescriptor() {}
 // Unmap does nothing.
 func (*Region) Unmap() error { return nil }
 
-// PeerMap is a mapping that this system cannot make.
+// PeerMap is a mapping of a peer's memory, which this system cannot make.
 type PeerMap struct{}
 
 // MapPeer fails: only Linux has sealed memory.
 func MapPeer(int, uint64, uint64) (*PeerMap, error) { return nil, unsupported("sealed memory") }
 
-// Memory returns no bytes.
+// Memory returns memory of no bytes, because this system cannot map a peer's memory.
 func (*PeerMap) Memory() mem.Peer { return mem.Peer{} }
 
 // Unmap does nothing.
@@ -48,10 +48,10 @@ type Eventfd struct{}
 // NewEventfd fails: only Linux has eventfds.
 func NewEventfd() (*Eventfd, error) { return nil, unsupported("eventfd") }
 
-// EventfdOf returns a doorbell that cannot be used.
+// EventfdOf returns a doorbell that cannot be used, because this system has no eventfds.
 func EventfdOf(int) *Eventfd { return &Eventfd{} }
 
-// Descriptor returns no descriptor.
+// Descriptor returns -1, because this system has no eventfds.
 func (*Eventfd) Descriptor() int { return -1 }
 
 // Notify fails: only Linux has eventfds.
@@ -72,22 +72,22 @@ type Timerfd struct{}
 // NewTimerfd fails: only Linux has timerfds.
 func NewTimerfd() (*Timerfd, error) { return nil, unsupported("timerfd") }
 
-// Descriptor returns no descriptor.
+// Descriptor returns -1, because this system has no timerfds.
 func (*Timerfd) Descriptor() int { return -1 }
 
 // Set does nothing.
 func (*Timerfd) Set(time.Duration) {}
 
-// Pidfd is a name of a process that this system does not have.
+// Pidfd refers to a process for ever, which is impossible on this system.
 type Pidfd struct{}
 
 // OpenPidfd fails: only Linux has pidfds.
 func OpenPidfd(int) (*Pidfd, error) { return nil, unsupported("pidfd") }
 
-// PidfdOf returns a pidfd that cannot be used.
+// PidfdOf returns a pidfd that cannot be used, because this system has no pidfds.
 func PidfdOf(int) *Pidfd { return &Pidfd{} }
 
-// Descriptor returns no descriptor.
+// Descriptor returns -1, because this system has no pidfds.
 func (*Pidfd) Descriptor() int { return -1 }
 
 // PID fails: only Linux has pidfds.
@@ -120,7 +120,7 @@ func SetNonblock(int) error { return unsupported("O_NONBLOCK") }
 // SetMode fails: on this system a listener sets the mode of a socket file after bind has made it.
 func SetMode(int, uint32) error { return unsupported("fchmod of a socket") }
 
-// CloseDescriptor does nothing: no descriptor comes from a peer.
+// CloseDescriptor does nothing, because on this system no descriptor comes from a peer.
 func CloseDescriptor(int) {}
 
 // EffectiveUID returns the largest number, which is the id of no user.
@@ -141,5 +141,5 @@ func unsupported(what string) error {
 	return fmt.Errorf("%s: %w", what, errors.ErrUnsupported)
 }
 
-// Yield does nothing here.
+// Yield does nothing on this system, where no memory is shared.
 func Yield() {}

@@ -25,10 +25,11 @@ import (
 // GrainBytes is the unit of the sizes of regions and segments in bytes (SPEC 3.1).
 const GrainBytes = 65536
 
-// Errors of [MapPeer] and [NewRegion] about shared memory; the returned errors wrap them.
+// Errors of [MapPeer] and [NewRegion] about shared memory. The errors that these functions return
+// wrap them.
 var (
-	// ErrSize reports a size that is zero, no multiple of [GrainBytes], above the limit, or
-	// different from that of the memfd.
+	// ErrSize reports a size of shared memory that is zero, no multiple of [GrainBytes], above the
+	// limit, or different from that of the memfd.
 	ErrSize = errors.New("not a valid size for shared memory")
 	// ErrNotSealed reports a descriptor of the peer that is no memfd, or lacks a seal. The peer
 	// could then shrink the memory, so that a read of this process would fault.
@@ -43,7 +44,8 @@ var (
 	ErrMap = errors.New("the memory cannot be mapped")
 )
 
-// ErrWouldBlock reports that the caller must repeat the operation once the descriptor is ready.
+// ErrWouldBlock reports that nothing was done, because that would have blocked. The caller repeats
+// the operation once the descriptor is ready.
 var ErrWouldBlock = errors.New("the operation would block")
 
 // ErrHungUp reports that the peer has closed its end of the socket.
@@ -66,7 +68,7 @@ func IsViolation(err error) bool {
 	return false
 }
 
-// Credentials name the process that sent a message, as the kernel verified it.
+// Credentials are the process, user and group that sent a message, as the kernel verified them.
 type Credentials struct {
 	PID int32
 	UID uint32
@@ -77,19 +79,19 @@ type Credentials struct {
 type Message struct {
 	// Bytes is the number of bytes that were received.
 	Bytes int
-	// Descriptors are the received descriptors, in the order of their sending. The caller closes
-	// them, even if Receive fails.
+	// Descriptors are the received descriptors, in the order in which they were sent. The caller
+	// closes them, even if Receive fails.
 	Descriptors []int
-	// Credentials are those of the sender; nil if the socket brought none.
+	// Credentials are those of the sender of the message; nil if the kernel added none.
 	Credentials *Credentials
-	// Pidfd is the pidfd of the sender, made by the kernel; nil if the socket brought none.
+	// Pidfd is a pidfd of the sender, made by the kernel; nil if the kernel added none.
 	Pidfd *Pidfd
 	// IsTruncated reports that descriptors were lost, for example because this process may open no
 	// more.
 	IsTruncated bool
 }
 
-// CloseDescriptors closes every descriptor of the message, the pidfd included.
+// CloseDescriptors closes every descriptor of the message, including the pidfd.
 func (m *Message) CloseDescriptors() {
 	for _, descriptor := range m.Descriptors {
 		closeDescriptor(descriptor)
@@ -101,7 +103,7 @@ func (m *Message) CloseDescriptors() {
 	}
 }
 
-// checkSize returns an error unless shared memory may have size bytes.
+// checkSize returns an error unless shared memory may have a size of size bytes.
 func checkSize(size uint64) error {
 	if size == 0 || size%GrainBytes != 0 || size > 1<<62 || uint64(int(size)) != size {
 		return fmt.Errorf("%w: %d bytes", ErrSize, size)

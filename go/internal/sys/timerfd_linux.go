@@ -11,13 +11,13 @@ import (
 
 // Timerfd is a timer of the kernel: its descriptor is readable once its time has passed.
 //
-// The descriptor is non-blocking. A waiter that reacts to edges never reads it: each time that
-// passes is another edge.
+// The descriptor is non-blocking. A waiter that reacts to edges (EPOLLET) never reads it, because
+// every expiry of the timer is an edge of its own.
 type Timerfd struct {
 	descriptor int
 }
 
-// NewTimerfd makes a timer that is not set.
+// NewTimerfd makes a timer of the kernel that is not running.
 func NewTimerfd() (*Timerfd, error) {
 	descriptor, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
 	if err != nil {
@@ -26,13 +26,14 @@ func NewTimerfd() (*Timerfd, error) {
 	return &Timerfd{descriptor: descriptor}, nil
 }
 
-// Descriptor returns the descriptor of the timer, which belongs to the caller.
+// Descriptor returns the descriptor of the timer. The caller owns and closes the descriptor.
 func (t *Timerfd) Descriptor() int { return t.descriptor }
 
-// Set sets the time from now until the descriptor becomes readable, once; a time that was set
-// before is forgotten. The time is longer than nothing, which would unset the timer.
+// Set starts the timer: its descriptor becomes readable once, after the time after. A time that was
+// set before is forgotten. The time must not be zero, which would stop the timer.
 func (t *Timerfd) Set(after time.Duration) {
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(after, 1)))}
-	// It cannot fail: the descriptor is a timer, and the time valid.
+	// The error is ignored: the call cannot fail, because the descriptor is a timer and the time is
+	// valid.
 	_ = unix.TimerfdSettime(t.descriptor, 0, &spec, nil)
 }

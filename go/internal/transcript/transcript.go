@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-// Package transcript reads the handshakes of spec/handshakes, for the tests of the packages that
-// play them.
+// Package transcript reads the recorded handshakes of spec/handshakes. Tests of other packages
+// replay these handshakes.
 package transcript
 
 import (
@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// A Transcript is what the two sides of one handshake send, and how it ends at the side under test.
+// A Transcript is a recorded handshake: what each of the two sides sends, and how the handshake
+// ends at the side under test.
 type Transcript struct {
 	// File is the name of the file in spec/handshakes.
 	File string
@@ -21,9 +22,9 @@ type Transcript struct {
 	Lines [][]string
 }
 
-// All returns the transcripts that the index of spec/handshakes lists. It is called by the tests of
-// a package in go/internal, and fails the test if there are fewer than countMin, or files without a
-// row.
+// All returns the transcripts that the index of spec/handshakes lists. Tests of packages in
+// go/internal call it. It fails the test if there are fewer than countMin transcripts, or files
+// that the index does not list.
 func All(t testing.TB) []Transcript {
 	t.Helper()
 	directory := filepath.Join("..", "..", "..", "spec", "handshakes")
@@ -56,27 +57,29 @@ func parse(text string) [][]string {
 	return lines
 }
 
-// Name returns the name of the transcript, for a subtest.
+// Name returns the name of the transcript, for the name of a subtest.
 func (t Transcript) Name() string { return strings.TrimSuffix(t.File, ".txt") }
 
 // IsAcceptor reports whether the side under test is an acceptor.
 func (t Transcript) IsAcceptor() bool { return t.Lines[0][1] == "acceptor" }
 
-// Outcome returns how the handshake ends at the side under test, in words separated by spaces.
+// Outcome returns how the handshake of the transcript ends at the side under test, in words
+// separated by spaces.
 func (t Transcript) Outcome() string { return strings.Join(t.Lines[len(t.Lines)-1][1:], " ") }
 
-// Has reports whether a line begins with the words.
+// Has reports whether a line of the transcript begins with the given words.
 func (t Transcript) Has(words ...string) bool {
 	return slices.ContainsFunc(t.Lines, func(line []string) bool {
 		return len(line) >= len(words) && slices.Equal(line[:len(words)], words)
 	})
 }
 
-// BeginsOnSocket reports whether the side under test begins on the socket (SPEC 2.9), which this
-// module never does: it asks for it, or agrees to it.
+// BeginsOnSocket reports whether the side under test asks to begin on the socket (SPEC 2.9), or
+// agrees when its peer asks for that. The Go module never does either.
 func (t Transcript) BeginsOnSocket() bool {
 	return t.Has("set", "begin", "socket") || t.Outcome() == "socket 8"
 }
 
-// countMin is the least number of transcripts. With fewer files a test would leave some out.
+// countMin is the least number of transcripts that a test must find. If there are fewer, a test
+// does not replay all of them.
 const countMin = 102

@@ -6,9 +6,9 @@
 //	Spin      poll without end                 the least latency; occupies a core
 //	Park      sleep at once                    no CPU time while nothing comes
 //
-// Before it sleeps, a goroutine lets a peer run that waits for this very processor: see yields.
-// Only the goroutine that waits spins, never one in the background: on a CPU that two processes
-// share, each would use up the CPU time of the other.
+// Before it sleeps, a goroutine lets a peer run that waits for this very processor: see the type
+// yields. Only a goroutine that waits for a message or for room polls, never a goroutine in the
+// background: on a CPU that two processes share, it would use up the CPU time of the peer.
 package wait
 
 import (
@@ -20,7 +20,7 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// A Mode says how a goroutine waits: see the package comment.
+// A Mode says how a goroutine waits: Adaptive, Spin or Park. The package comment describes them.
 type Mode uint8
 
 // The modes.
@@ -30,8 +30,9 @@ const (
 	Park
 )
 
-// A Budget is the time for which a wait polls before it sleeps. Polls that succeed lengthen it, and
-// polls in vain shorten it, in the end to nothing. One goroutine uses it at a time.
+// A Budget is the time for which a goroutine polls before it sleeps. Polls that find something
+// lengthen the time, and polls in vain shorten it, in the end to nothing. One goroutine uses a
+// Budget at a time.
 type Budget struct {
 	time, max time.Duration
 	isLocal   bool // the peer is in this process
@@ -40,7 +41,7 @@ type Budget struct {
 	skipped   uint32 // value from which skip last counted down; it doubles with each failure
 }
 
-// NewBudget returns a budget that begins at limit and never exceeds it.
+// NewBudget returns a budget whose time is limit at first, and never longer.
 func NewBudget(limit time.Duration) Budget { return Budget{time: limit, max: limit} }
 
 // NewLocalBudget is NewBudget for a peer that is in this process. The peer runs while the goroutine
@@ -49,7 +50,8 @@ func NewLocalBudget(limit time.Duration) Budget {
 	return Budget{time: limit, max: limit, isLocal: true}
 }
 
-// Time returns the time for which the next wait polls; 0 if it sleeps at once.
+// Time returns the time for which the next wait polls. The result is 0 if the next wait sleeps at
+// once.
 func (b *Budget) Time() time.Duration {
 	if b.skip > 0 {
 		b.skip--
@@ -70,7 +72,7 @@ func (b *Budget) Hit() {
 	b.time = min(b.max, b.time*2)
 }
 
-// Miss shortens the budget, because it was used up before polling found anything.
+// Miss shortens the budget, because polling for its whole time found nothing.
 func (b *Budget) Miss() {
 	if !b.isLocal && isFutile() {
 		*b = Budget{}
@@ -85,8 +87,8 @@ func (b *Budget) Miss() {
 }
 
 // Poll calls poll until it returns true or the mode says to sleep, and returns the last result of
-// poll. In the mode Spin it returns false after about checkEvery, so that the caller can check for
-// other reasons to stop waiting.
+// poll. In the mode Spin it gives up after about checkEvery and returns false, so that the caller
+// can check for other reasons to stop waiting.
 func (b *Budget) Poll(mode Mode, poll func() bool) bool {
 	switch mode {
 	case Park:
@@ -133,8 +135,8 @@ func pollLocally(limit time.Duration, poll func() bool) bool {
 	return poll()
 }
 
-// pollRemotely calls poll for about limit. It stops early if other goroutines want to run on this
-// processor.
+// pollRemotely calls poll until it returns true, for about the time limit. It stops early if other
+// goroutines want to run on this processor.
 func pollRemotely(limit time.Duration, poll func() bool) bool {
 	// The first polls come before any read of the clock, which takes as long as sending a short
 	// message.
@@ -171,8 +173,8 @@ func pollTimes(poll func() bool) bool {
 	return false
 }
 
-// isFutile reports whether spinning keeps the peer from running, because this process has one CPU
-// or a CPU quota. That is found out only after some waits have polled in vain.
+// isFutile reports whether polling keeps the peer from running, because this process has one CPU or
+// a CPU quota. The system is asked about these only after some waits have polled in vain.
 func isFutile() bool {
 	if misses.Load() < missesUnchecked {
 		misses.Add(1)
@@ -186,9 +188,11 @@ var misses atomic.Uint32
 var futile = sync.OnceValue(func() bool { return runtime.NumCPU() < 2 || sys.HasCPUQuota() })
 
 const (
-	// budgetMin is the shortest budget; a shorter one counts as 0.
+	// budgetMin is the shortest budget. A budget that would become shorter is 0, which means that
+	// the next wait sleeps at once.
 	budgetMin = time.Microsecond
-	// skipMin and skipMax bound how many waits sleep at once before one polls again.
+	// skipMin and skipMax bound the number of waits that sleep at once, after polling was in vain,
+	// before a wait polls again.
 	skipMin, skipMax = 4, 256
 	// pollsPerClockRead is the number of polls between two reads of the clock. A poll of shared
 	// memory takes about 2 ns, a read of the clock 40 ns.
@@ -199,12 +203,13 @@ const (
 	yieldsPerClockRead = 8
 	// checkEvery is the time for which the mode Spin polls before it returns to the caller.
 	checkEvery = 2 * time.Millisecond
-	// yieldEvery is the time for which a goroutine polls before it lets other goroutines run.
+	// yieldEvery is the time for which a waiting goroutine polls before it lets other goroutines
+	// run.
 	yieldEvery = 10 * time.Microsecond
-	// yieldMax is the longest time that a yield takes while no other goroutine wants to run. After
-	// a longer one, polling stops.
+	// yieldMax is the longest time that runtime.Gosched takes while no other goroutine wants to
+	// run. If it takes longer, polling for a peer in another process stops.
 	yieldMax = 2 * time.Microsecond
-	// missesUnchecked is the number of misses in this process before isFutile checks for a single
-	// CPU or a CPU quota.
+	// missesUnchecked is the number of waits in this process that may poll in vain before isFutile
+	// asks the system for the number of CPUs and the CPU quota.
 	missesUnchecked = 3
 )

@@ -11,7 +11,7 @@ import (
 
 const limit = 50 * time.Microsecond
 
-// sleepsUntilPoll returns how many waits sleep at once before the budget lets one poll.
+// sleepsUntilPoll returns how many waits sleep at once before the budget lets a wait poll.
 func sleepsUntilPoll(b *Budget) int {
 	count := 0
 	for b.Time() == 0 {
@@ -94,7 +94,7 @@ func TestPollEnds(t *testing.T) {
 func TestPollFindsWhatComesLater(t *testing.T) {
 	left := 1000 * pollsPerClockRead
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
-		// Other goroutines may want the processor, which ends a poll early.
+		// The budget is huge, but other goroutines may want the processor, which ends a poll early.
 		b := NewBudget(time.Hour)
 		if b.Poll(Adaptive, func() bool { left--; return left < 0 }) {
 			return

@@ -8,21 +8,16 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// yields decides whether a goroutine yields its processor before it sleeps. Where the peer waits
-// for this very processor, it runs at once, and its answer is found without a sleep and a wake-up.
-//
-//	poll ──nothing──▶ yield ──▶ poll ──nothing──▶ sleep
-//
-// A yield in vain takes about as long as the shortest system call, and while the peer runs on
-// another processor each is in vain. So yields in vain suspend it, for ever more waits. So does a
-// yield that takes long, for many more: another thread has used up its time slice meanwhile, which
-// it could not have done against a goroutine that sleeps and is woken.
+// yields decides whether a goroutine yields its processor to other threads before it sleeps. If the
+// peer waits for the same processor, the peer then runs at once, and its answer is found without a
+// sleep and a wake-up.
 type yields struct {
 	skip    uint32 // further waits that sleep without a yield
 	skipped uint32 // value from which skip last counted down; it doubles with each failure
 }
 
-// poll yields unless that is suspended, and returns what poll returns then, or false.
+// poll yields the processor and returns the result of calling poll afterwards. While yielding is
+// suspended, it returns false.
 func (y *yields) poll(poll func() bool) bool {
 	if y.skip > 0 {
 		y.skip--
@@ -35,7 +30,8 @@ func (y *yields) poll(poll func() bool) bool {
 	return isFound
 }
 
-// count counts a yield that took the time elapsed, and after which poll returned isFound.
+// count updates the suspension of yielding after a yield that took the time elapsed, and after
+// which polling found something or not.
 func (y *yields) count(isFound bool, elapsed time.Duration) {
 	switch {
 	case elapsed > yieldLong:
@@ -49,9 +45,11 @@ func (y *yields) count(isFound bool, elapsed time.Duration) {
 }
 
 const (
-	// yieldLong is the longest time of a yield that pays. A goroutine better sleeps while a peer
-	// works for longer, or another thread runs: its wake-up then comes at once.
+	// yieldLong is the longest time that a yield may take and still pay. If the peer works for
+	// longer, or another thread runs, it is better to sleep, because the goroutine is then woken at
+	// once.
 	yieldLong = 200 * time.Microsecond
-	// longSkipMin and longSkipMax bound how many waits sleep without a yield after a long one.
+	// longSkipMin and longSkipMax bound the number of waits that sleep without a yield, after a
+	// yield that took longer than yieldLong.
 	longSkipMin, longSkipMax = 1024, 1 << 16
 )

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// waitsWithoutYield returns how many waits poll no second time before one yields.
+// waitsWithoutYield returns how many waits do not yield the processor before one does.
 func waitsWithoutYield(y *yields) int {
 	count := 0
 	for {
@@ -36,7 +36,8 @@ func TestYieldsInVainAreSuspended(t *testing.T) {
 	}
 }
 
-// The time slice of another program costs more than many wake-ups.
+// After a yield in which another program has used its time slice, yields are suspended for longer
+// than after others, because such a yield costs more than many wake-ups.
 func TestLongYieldsAreSuspendedForLonger(t *testing.T) {
 	for _, isFound := range []bool{false, true} {
 		var y yields

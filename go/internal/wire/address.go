@@ -19,7 +19,8 @@ type Address struct {
 	Name    string // as package net writes it
 }
 
-// ParseAddress reads the text of an address. The error has the number 301 or 302 of SPEC 17.
+// ParseAddress reads the text of an address. The error has the number 301 or 302 of SPEC 17
+// (addresses).
 func ParseAddress(text string) (Address, error) {
 	network, name, _ := strings.Cut(text, ":")
 	a := Address{Network: network, Name: name}
@@ -63,11 +64,12 @@ func (a Address) String() string { return a.Network + ":" + a.Name }
 // IsUnix reports whether the address is that of a Unix socket.
 func (a Address) IsUnix() bool { return a.Network == "unix" }
 
-// IsAbstract reports whether the address is an abstract name, which has no permissions.
+// IsAbstract reports whether the address is an abstract name, "unix:@name", which no file
+// permissions protect.
 func (a Address) IsAbstract() bool { return a.IsUnix() && strings.HasPrefix(a.Name, "@") }
 
 // IsFile reports whether the address is the path of a socket file.
 func (a Address) IsFile() bool { return a.IsUnix() && !a.IsAbstract() }
 
-// unixNameMax is the longest path or name of a Unix socket in bytes.
+// unixNameMax is the longest path or abstract name of a Unix socket in bytes.
 const unixNameMax = 107

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// alarm is the deadline of a sender over a socket. It may change while a goroutine waits for it.
+// alarm is the deadline of a sender over a socket. The deadline may change while a goroutine waits
+// for it.
 type alarm struct {
 	limit instant
 
@@ -15,7 +16,7 @@ type alarm struct {
 	changed chan struct{} // closed when the deadline changes; nil while nobody waits
 }
 
-// set sets the deadline; the zero time means never.
+// set changes the deadline. The zero time means that there is none.
 func (a *alarm) set(t time.Time) {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
@@ -26,7 +27,7 @@ func (a *alarm) set(t time.Time) {
 	}
 }
 
-// wait returns true once done or over is closed, or false once the deadline has passed.
+// wait returns true once the channel done or over is closed, or false once the deadline has passed.
 func (a *alarm) wait(done, over <-chan struct{}) bool {
 	for {
 		a.mutex.Lock()

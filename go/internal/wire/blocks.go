@@ -13,8 +13,8 @@ import (
 )
 
 // blocks is the memory of a sender for long messages (SPEC 5). It consists of the slab of its
-// region and of segments: a segment is made when there is no room, and retired when it has long
-// been idle.
+// region and of segments: a segment is made when there is no room, and retired when no message has
+// used it for the idle time.
 //
 //	Reserve ── no room ──▶ grow: make a segment, send its descriptor, announce it in the ring
 //	                       retire: announce in the ring that an idle one is used no more
@@ -57,13 +57,15 @@ func newBlocks(m *sharedMemory, limits sendLimits, idle time.Duration) *blocks {
 	return b
 }
 
-// largest returns the length of the longest message for which the limits allow memory, in bytes.
+// largest returns the length in bytes of the longest message that could get memory within the
+// limits of both sides.
 func (b *blocks) largest() uint64 {
 	return min(max(b.memory.own.slab.Len()/64*64, b.limits.memoryMax), b.limits.messageMax)
 }
 
-// reserve returns a block of n bytes. The peer has consumed records up to the position consumed.
-// The error is ErrFull, a [TooLongError], a violation, or a failure of the system.
+// reserve returns a block for a message of n bytes. The argument consumed is the position up to
+// which the peer has consumed records. The error is ErrFull, a [TooLongError], a violation, or a
+// failure of the system.
 func (b *blocks) reserve(n, consumed uint64) (ring.Block, error) {
 	if largest := b.largest(); n > largest {
 		return ring.Block{}, &TooLongError{Size: n, Max: largest}
@@ -86,7 +88,7 @@ func (b *blocks) reserve(n, consumed uint64) (ring.Block, error) {
 	return block, nil
 }
 
-// reclaim frees every block that the peer has returned.
+// reclaim frees every block of the slab that the peer has returned.
 func (b *blocks) reclaim() error {
 	for {
 		id, ok, err := b.reclaimer.Next(b.slab.InFlight())
@@ -99,8 +101,8 @@ func (b *blocks) reclaim() error {
 	}
 }
 
-// grow makes a segment for a message of n bytes. If the limits allow none now, the error is
-// ErrFull.
+// grow makes a segment that holds a message of n bytes. If the limits allow no segment now, the
+// error is ErrFull.
 func (b *blocks) grow(n, consumed uint64) error {
 	needed := roundUp(max(n, 1), layout.GrainBytes)
 	if needed > b.limits.memoryMax || uint64(b.slab.InFlight()) >= uint64(b.limits.blocksMax) {
@@ -111,8 +113,8 @@ func (b *blocks) grow(n, consumed uint64) error {
 			return ErrFull
 		}
 	}
-	// A segment counts against the peer's limit as long as the peer may not have read its record
-	// (SPEC 5.4).
+	// A segment counts against the number that the peer can receive at once until the peer has
+	// consumed the segment's record (SPEC 5.4).
 	for len(b.underWay) > 0 && b.underWay[0] <= consumed {
 		b.underWay = b.underWay[1:]
 	}
@@ -124,7 +126,8 @@ func (b *blocks) grow(n, consumed uint64) error {
 	return b.addSegment(size, needed)
 }
 
-// announced returns how many pending announcements are records SEGMENT.
+// announced returns how many of the pending announcements are for new segments, and not for retired
+// ones.
 func (b *blocks) announced() int {
 	count := 0
 	for _, a := range b.pending {
@@ -135,8 +138,8 @@ func (b *blocks) announced() int {
 	return count
 }
 
-// addSegment makes a segment of size bytes, or of needed bytes if there is no memory for more, and
-// sends its descriptor.
+// addSegment makes a segment of size bytes, or of needed bytes if the system has no memory for
+// more. It sends the segment's descriptor to the peer.
 func (b *blocks) addSegment(size, needed uint64) error {
 	region, err := sys.NewRegion("partywall-segment", size)
 	if err != nil && size > needed {
@@ -172,8 +175,8 @@ func (b *blocks) addSegment(size, needed uint64) error {
 	return nil
 }
 
-// retireIdle retires all idle segments, if for the idle time no block was in flight and no message
-// was longer than the slab. The next message has n bytes.
+// retireIdle retires all segments without blocks in use, if for the idle time no block was in
+// flight and no message was longer than the slab. The next message has n bytes.
 func (b *blocks) retireIdle(n uint64) {
 	if n > b.memory.own.slab.Len() || b.slab.InFlight() > 0 {
 		b.lastUsed = time.Now()
@@ -186,7 +189,8 @@ func (b *blocks) retireIdle(n uint64) {
 	}
 }
 
-// retire retires one segment without blocks in use, and returns whether there was one.
+// retire retires one segment in which no block is in use. It returns false if there is no such
+// segment.
 func (b *blocks) retire() bool {
 	if len(b.pending) >= pendingMax {
 		return false
@@ -209,8 +213,8 @@ func (b *blocks) retire() bool {
 	return true
 }
 
-// published removes the first count announcements, whose records are published. Those records end
-// before the position end.
+// published removes the first count announcements from those that are pending, because their
+// records are published now. The records end before the position end.
 func (b *blocks) published(count int, end uint64) {
 	for _, a := range b.pending[:count] {
 		if a.kind == layout.KindSegment {
@@ -236,6 +240,6 @@ func (b *blocks) unmap() error {
 const (
 	// segmentBytesMin is the size of the first segment in bytes, if the limits allow it.
 	segmentBytesMin = 1 << 20
-	// pendingMax bounds the announcements that are not published yet.
+	// pendingMax bounds the announcements of segments that are not published yet.
 	pendingMax = 16
 )

@@ -4,27 +4,28 @@ package wire
 
 import "sync/atomic"
 
-// A condition says how a connection fares, over shared memory or a socket. Any goroutine may use
-// it.
+// A condition says whether a connection, over shared memory or a socket, is open, and why it is
+// not. Any goroutine may use it.
 //
 //	open ──▶ isGone     the peer has died or hung up; what it had sent can still be read
 //	     ──▶ broken     a rule was broken, or a call of the system has failed
 //	     ──▶ isClosed   this side has closed the connection
 //
-// Each comes at most once, in any order, and none goes away.
+// Each of the three states is entered at most once, in any order, and never left.
 type condition struct {
 	isGone   atomic.Bool
 	isClosed atomic.Bool
 	broken   atomic.Pointer[error]
 }
 
-// breakBy breaks the connection. It returns the first error that did so, and whether that is err.
+// breakBy marks the connection as broken by err. It returns the first error that has broken the
+// connection, and whether that is err.
 func (c *condition) breakBy(err error) (error, bool) {
 	isFirst := c.broken.CompareAndSwap(nil, &err)
 	return *c.broken.Load(), isFirst
 }
 
-// brokenBy returns the error that has broken the connection, or nil.
+// brokenBy returns the error that has broken the connection, or nil if none has.
 func (c *condition) brokenBy() error {
 	if broken := c.broken.Load(); broken != nil {
 		return *broken
@@ -33,7 +34,7 @@ func (c *condition) brokenBy() error {
 }
 
 // check returns the error of a connection that this side has closed or that is broken, or nil.
-// After the death of the peer it returns nil, because what the peer had sent can be read.
+// After the death of the peer it returns nil, because what the peer had sent can still be read.
 func (c *condition) check() error {
 	if c.isClosed.Load() {
 		return ErrClosed
@@ -41,8 +42,8 @@ func (c *condition) check() error {
 	return c.brokenBy()
 }
 
-// isOver reports whether all waits must return: the peer is gone, or the connection is closed or
-// broken.
+// isOver reports whether every wait on the connection must return: the peer is gone, or the
+// connection is closed or broken.
 func (c *condition) isOver() bool {
 	return c.isGone.Load() || c.isClosed.Load() || c.broken.Load() != nil
 }

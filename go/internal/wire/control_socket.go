@@ -35,7 +35,7 @@ type controlSocket struct {
 	notified func()        // is called when bytes came, by whoever has read them
 }
 
-// arrivedSegment is the descriptor of a segment whose record SEGMENT has not been read yet.
+// arrivedSegment is the descriptor of a segment that has come before its record SEGMENT was read.
 type arrivedSegment struct {
 	number     uint32
 	descriptor int
@@ -49,15 +49,15 @@ func newControlSocket(conn *net.UnixConn, segmentsMax uint32) (*controlSocket, e
 	c := &controlSocket{conn: conn, raw: raw, segmentsMax: int(segmentsMax), notified: func() {}}
 	one := []byte{layout.ControlDoorbell}
 	c.doorbell = func(fd uintptr) {
-		// The error is ignored: a full socket has a notification pending, and a peer that has gone
-		// needs none.
+		// The error is ignored: if the socket is full, a notification is pending in it already, and
+		// a peer that has gone needs none.
 		_, _ = sys.Send(int(fd), one)
 	}
 	return c, nil
 }
 
-// watch reads until the peer hangs up or this side closes the socket. The error is a violation, or
-// nil.
+// watch reads the control socket until the peer hangs up or this side closes the socket. The error
+// is a violation of the peer, or nil.
 func (c *controlSocket) watch() error {
 	var failure error
 	err := c.raw.Read(func(fd uintptr) bool {
@@ -79,8 +79,9 @@ func (c *controlSocket) watch() error {
 	return nil
 }
 
-// read reads once. If bytes came, both sleepers of this side look again, whoever reads: a doorbell
-// does not say which of them it means (SPEC 6.6).
+// read reads once from the control socket. If bytes came, both sleepers of this side, for records
+// and for room, check what they wait for, because a doorbell byte does not say which of them it is
+// for (SPEC 6.6).
 func (c *controlSocket) read(fd int) error {
 	isAny, err := c.readLocked(fd)
 	if isAny && !fault.Is("doorbell_taken") {
@@ -89,7 +90,8 @@ func (c *controlSocket) read(fd int) error {
 	return err
 }
 
-// readLocked returns whether bytes came.
+// readLocked reads once from the control socket, and returns whether bytes came. The caller holds
+// the mutex.
 func (c *controlSocket) readLocked(fd int) (bool, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -109,7 +111,7 @@ func (c *controlSocket) readLocked(fd int) (bool, error) {
 	return true, c.take(buffer[:message.Bytes])
 }
 
-// take divides received bytes into doorbells and frames, and handles each whole frame.
+// take divides the received bytes into doorbell bytes and frames, and handles each whole frame.
 func (c *controlSocket) take(b []byte) error {
 	c.frame = append(c.frame, b...)
 	for len(c.frame) > 0 {
@@ -134,7 +136,8 @@ func (c *controlSocket) take(b []byte) error {
 	return nil
 }
 
-// expected returns how many descriptors may have come for the frame that is not complete yet.
+// expected returns the number of descriptors that may have come for the frame of which bytes are
+// still missing.
 func (c *controlSocket) expected() int {
 	switch {
 	case len(c.frame) == 0:
@@ -146,8 +149,8 @@ func (c *controlSocket) expected() int {
 	return int(c.frame[layout.ControlFrameDescriptorsOffset])
 }
 
-// finish takes the descriptors of a whole frame. It keeps the descriptor of a segment, and closes
-// others.
+// finish handles the descriptors of a whole frame. The descriptor of a segment is kept, and any
+// other is closed.
 func (c *controlSocket) finish(f layout.ControlFrame) error {
 	count := min(f.Descriptors, len(c.unclaimed))
 	claimed := c.unclaimed[:count:count]
@@ -173,12 +176,13 @@ func (c *controlSocket) finish(f layout.ControlFrame) error {
 }
 
 // takeSegment returns the descriptor of a segment whose record SEGMENT has come. The error is a
-// violation.
+// violation of the peer, which has not sent the descriptor.
 func (c *controlSocket) takeSegment(number uint32) (int, error) {
 	if descriptor := c.claim(number); descriptor >= 0 {
 		return descriptor, nil
 	}
-	// The peer sent the descriptor before the record, so the socket has it by now.
+	// The descriptor is in the control socket by now, because the peer sends it before the record
+	// SEGMENT.
 	var failure error
 	for range readsMax {
 		if err := c.raw.Control(func(fd uintptr) { failure = c.read(int(fd)) }); err != nil {
@@ -200,8 +204,9 @@ func (c *controlSocket) takeSegment(number uint32) (int, error) {
 	return -1, c.missing(number)
 }
 
-// claim removes the descriptor of a segment and returns it, or -1 if it has not come. Descriptors
-// of segments with lower numbers are closed, because their records can no longer come.
+// claim returns the descriptor of a segment and forgets it, or returns -1 if the descriptor has not
+// come. It closes the descriptors of segments with lower numbers, because the records of those
+// segments can no longer come.
 func (c *controlSocket) claim(number uint32) int {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -251,7 +256,8 @@ func (c *controlSocket) sendSegment(number uint32, descriptor int) error {
 
 // hangUp closes the socket, which tells the peer that this side has gone.
 func (c *controlSocket) hangUp() {
-	// Close waits for a goroutine that reads and may need the mutex, so it is called without it.
+	// Close is called without the mutex, because it waits for the goroutine that reads the socket,
+	// which may need the mutex.
 	_ = c.conn.Close()
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

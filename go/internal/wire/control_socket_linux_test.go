@@ -12,7 +12,7 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// socketPair returns two ends of a Unix socket.
+// socketPair returns the two ends of a connected Unix socket.
 func socketPair(t *testing.T) (*net.UnixConn, *net.UnixConn) {
 	t.Helper()
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
@@ -36,7 +36,8 @@ func socketPair(t *testing.T) (*net.UnixConn, *net.UnixConn) {
 }
 
 // A receiver that looks for the descriptor of a segment also reads doorbell bytes from the control
-// socket. It must pass these on: otherwise a sender that sleeps until there is room is never woken.
+// socket. The receiver must pass the doorbell bytes on, because otherwise a sender that sleeps
+// until there is room is never woken.
 func TestDoorbellReadWithSegmentWakesSleepers(t *testing.T) {
 	own, theirs := socketPair(t)
 	socket, err := newControlSocket(own, 4)
@@ -70,8 +71,8 @@ func TestDoorbellReadWithSegmentWakesSleepers(t *testing.T) {
 	}
 }
 
-// controlPair returns the control sockets of both sides, of which the first keeps at most two
-// segments that have no record yet.
+// controlPair returns the control sockets of both sides. The first one keeps the descriptors of at
+// most two segments whose record SEGMENT has not come.
 func controlPair(t *testing.T) (own, peer *controlSocket) {
 	t.Helper()
 	ours, theirs := socketPair(t)
@@ -87,7 +88,7 @@ func controlPair(t *testing.T) (own, peer *controlSocket) {
 	return own, peer
 }
 
-// readUp reads until nothing is left or a rule is broken.
+// readUp reads the control socket until no bytes are left or the peer has broken a rule.
 func (c *controlSocket) readUp(t *testing.T) error {
 	t.Helper()
 	for {
@@ -104,8 +105,8 @@ func (c *controlSocket) readUp(t *testing.T) error {
 	}
 }
 
-// A peer that sends descriptors of segments and no record SEGMENT fills this side's table of
-// descriptors otherwise.
+// A peer sends descriptors of segments, but no records SEGMENT. This side keeps a bounded number of
+// them, because otherwise the peer could fill this side's table of descriptors.
 func TestSegmentsWithoutRecordAreBounded(t *testing.T) {
 	own, peer := controlPair(t)
 	eventfd, err := sys.NewEventfd()
@@ -127,7 +128,7 @@ func TestSegmentsWithoutRecordAreBounded(t *testing.T) {
 	}
 }
 
-// A descriptor that comes with a doorbell byte belongs to no frame.
+// A descriptor comes with a doorbell byte and so belongs to no frame, which is a violation.
 func TestDescriptorWithoutFrameIsViolation(t *testing.T) {
 	own, peer := controlPair(t)
 	eventfd, err := sys.NewEventfd()

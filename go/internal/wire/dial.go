@@ -16,8 +16,8 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// Dial connects to a listener and makes the handshake. It gives up after timeout, or when ctx is
-// done.
+// Dial connects to a listener and performs the handshake. It gives up after the time timeout, or
+// when ctx is done.
 func Dial(ctx context.Context, a Address, s *Settings, timeout time.Duration) (*Connection, error) {
 	deadline := time.Now().Add(timeout)
 	if end, ok := ctx.Deadline(); ok && end.Before(deadline) {
@@ -49,8 +49,8 @@ func Dial(ctx context.Context, a Address, s *Settings, timeout time.Duration) (*
 	return c, err
 }
 
-// connect connects a socket to the address. While the backlog of a Unix listener is full, it tries
-// again.
+// connect connects a socket to the address. While the backlog of a Unix listener is full, connect
+// tries again.
 func connect(ctx context.Context, a Address, deadline time.Time) (net.Conn, error) {
 	dialer := net.Dialer{Deadline: deadline, Control: passCredentials}
 	for {
@@ -72,8 +72,8 @@ func connect(ctx context.Context, a Address, deadline time.Time) (net.Conn, erro
 	}
 }
 
-// passCredentials sets the option of a Unix socket that makes each message bring its sender's
-// credentials. It is called before the socket connects or listens.
+// passCredentials makes the kernel add the sender's credentials to each message that a Unix socket
+// receives. It must be called before the socket connects or listens.
 func passCredentials(network, _ string, raw syscall.RawConn) error {
 	if network != "unix" || runtime.GOOS != "linux" {
 		return nil
@@ -85,7 +85,8 @@ func passCredentials(network, _ string, raw syscall.RawConn) error {
 	return failure
 }
 
-// connectFailure returns an error of connecting to the address as a [Failure] with its number.
+// connectFailure converts an error of connecting to the address to a [Failure], which has its
+// number of SPEC 17.
 func connectFailure(a Address, err error) error {
 	failure := &Failure{Number: layout.ErrorConnectingFailed, Err: err}
 	var lookup *net.DNSError
@@ -111,7 +112,7 @@ func connectFailure(a Address, err error) error {
 	return failure
 }
 
-// isOtherFile reports whether the path is a file that is no socket.
+// isOtherFile reports whether the path is that of a file which is no socket.
 func isOtherFile(path string) bool {
 	info, err := os.Lstat(path)
 	return err == nil && info.Mode()&fs.ModeSocket == 0
@@ -121,5 +122,6 @@ func isDescriptorLimit(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// retryTime is the pause between two attempts, to connect at a full backlog or to lock a directory.
+// retryTime is the pause between two attempts to connect to a listener whose backlog is full, or to
+// lock a directory.
 const retryTime = 5 * time.Millisecond

@@ -6,9 +6,9 @@
 //	net.Conn ─▶ Open ─▶ Connection ─┬─ Sender    records to the peer, and waiting for room
 //	            (package handshake) └─ Receiver  records of the peer, and waiting for them
 //
-// Shared memory has one goroutine of its own for each connection, which reads the control socket,
-// and one that waits for the end of the peer's process. Neither is on the path of a message: the
-// goroutine that waits for a message polls and sleeps itself.
+// A connection over shared memory has two goroutines: one reads the control socket, and one waits
+// for the end of the peer's process. Neither is involved when a message comes: the goroutine that
+// waits for the message polls and sleeps itself.
 //
-// The package knows records, not the rules of their order: those are a [Checker]'s.
+// The package knows records, but not the rules of their order, which a [Checker] has.
 package wire

@@ -12,10 +12,10 @@ import (
 )
 
 // doorbell is the eventfd on which a goroutine of this process sleeps. One goroutine waits at a
-// time; any may wake it.
+// time, and any goroutine may wake it.
 //
-// It is never read, because its waiter reacts to edges (SPEC 6.2), and a read would cause another
-// edge.
+// The eventfd is never read, because the poller of Go reacts to edges (SPEC 6.2), and reading the
+// eventfd would cause another edge.
 type doorbell struct {
 	descriptor int // belongs to file
 	file       *os.File
@@ -37,8 +37,8 @@ func newDoorbell() (*doorbell, error) {
 	return d, nil
 }
 
-// wait calls look at first and after each notification, until look returns true. The error is that
-// of a deadline that has passed, or of a doorbell that is closed.
+// wait calls look at once and after each notification of the doorbell, until look returns true. An
+// error means that the deadline has passed, or that the doorbell is closed.
 func (d *doorbell) wait(look func(uintptr) bool) error {
 	d.isWaiting.Store(true)
 	err := d.raw.Read(look)
@@ -46,29 +46,32 @@ func (d *doorbell) wait(look func(uintptr) bool) error {
 	return err
 }
 
-// wake makes the waiter call look again. A goroutine that begins to wait at this time calls look
-// anyway.
+// wake makes the goroutine that waits on the doorbell call look again. A goroutine that only begins
+// to wait at this time calls look anyway.
 func (d *doorbell) wake() {
 	if d.isWaiting.Load() {
-		// The error is ignored: a closed doorbell has no waiter. A write to the file would wait
-		// while the count is full, which a trusted peer can bring about.
+		// The error is ignored: on a closed doorbell nobody waits. The file's own Write is not
+		// used, because it would block while the eventfd's count is full, which a trusted peer can
+		// bring about.
 		_ = d.raw.Control(notifyEdge)
 	}
 }
 
-// interrupt makes the waiter return with an error, by a deadline that has passed. It remains until
-// setDeadline. A goroutine that begins to wait at this time calls look anyway.
+// interrupt makes the goroutine that waits on the doorbell return with an error, by setting a
+// deadline in the past. This deadline remains until setDeadline sets another. A goroutine that only
+// begins to wait at this time may not be interrupted, but calls look first.
 func (d *doorbell) interrupt() {
 	if d.isWaiting.Load() {
-		// The error is ignored: a closed doorbell has no waiter.
+		// The error is ignored: on a closed doorbell nobody waits.
 		_ = d.file.SetReadDeadline(time.Unix(1, 0))
 	}
 }
 
-// setDeadline sets the time at which wait fails; the zero time means never.
+// setDeadline sets the time at which a wait on the doorbell fails. The zero time means never.
 func (d *doorbell) setDeadline(t time.Time) error { return d.file.SetReadDeadline(t) }
 
 func (d *doorbell) close() { _ = d.file.Close() }
 
-// notifyEdge notifies the eventfd with the given descriptor. It cannot fail on an eventfd.
+// notifyEdge notifies the eventfd with the given descriptor. The error is ignored, because an
+// eventfd causes none.
 func notifyEdge(descriptor uintptr) { _ = sys.NotifyEdge(int(descriptor)) }

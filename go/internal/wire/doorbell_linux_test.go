@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDoorbellWhoseCountIsFullWakes has a peer that holds the eventfd fill its count.
+// TestDoorbellWhoseCountIsFullWakes lets a peer that holds the eventfd fill its count. A
+// notification must still wake the goroutine that waits.
 func TestDoorbellWhoseCountIsFullWakes(t *testing.T) {
 	d, err := newDoorbell()
 	if err != nil {

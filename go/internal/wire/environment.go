@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// environment carries out the steps of a handshake that need the operating system: it admits the
-// peer, and makes and maps regions.
+// environment carries out the steps of a handshake that need the operating system, as
+// [handshake.Environment] asks for: it admits the peer, and makes and maps regions.
 type environment struct {
 	settings *Settings
 	peer     Peer
@@ -30,7 +30,7 @@ type environment struct {
 
 var _ handshake.Environment = (*environment)(nil)
 
-// Judge admits the peer, and decides whether it is trusted.
+// Judge admits or refuses the peer, and decides whether the peer is trusted.
 func (e *environment) Judge(sender handshake.Sender, pidfd int) (bool, error) {
 	sent, err := checkPidfd(sender, pidfd)
 	if err != nil {
@@ -53,8 +53,8 @@ func (e *environment) Judge(sender handshake.Sender, pidfd int) (bool, error) {
 	return e.peer.Trusted, nil
 }
 
-// checkPidfd returns the pidfd that the peer sent of itself, or nil if it cannot be verified. The
-// error says that it belongs to another process, or that the peer has died.
+// checkPidfd returns the pidfd of itself that the peer sent, or nil if the pidfd cannot be
+// verified. The error says that the pidfd belongs to another process, or that the peer has died.
 func checkPidfd(sender handshake.Sender, descriptor int) (*sys.Pidfd, error) {
 	if descriptor < 0 {
 		return nil, nil
@@ -102,7 +102,8 @@ func (e *environment) MakeRegion(session [16]byte) (handshake.Offered, layout.Fa
 	}, 0
 }
 
-// reasonOf returns the reason of SPEC 2.6 for an error of making the region of this side.
+// reasonOf returns the reason for using no shared memory (SPEC 2.6) that describes err, an error of
+// making the region of this side.
 func reasonOf(err error) layout.FallbackReason {
 	switch {
 	case errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EFBIG),
@@ -114,7 +115,7 @@ func reasonOf(err error) layout.FallbackReason {
 	return layout.ReasonMemfd
 }
 
-// MapRegion checks and maps the region of the peer, and closes its descriptor.
+// MapRegion checks and maps the region of the peer, and closes the region's descriptor.
 func (e *environment) MapRegion(region int, want layout.Expectation) (
 	layout.FallbackReason, error,
 ) {
@@ -150,7 +151,7 @@ func (e *environment) TakeDoorbells(records, room int) error {
 // Close closes a descriptor of the peer that the handshake does not need.
 func (e *environment) Close(descriptor int) { sys.CloseDescriptor(descriptor) }
 
-// drop closes all descriptors of the environment and unmaps all of its memory.
+// drop closes all descriptors that the environment holds, and unmaps all of its memory.
 func (e *environment) drop() {
 	if e.arrived != nil {
 		e.arrived.Close()
@@ -162,7 +163,8 @@ func (e *environment) drop() {
 	e.dropMemory()
 }
 
-// dropMemory closes the descriptors and unmaps the memory that only shared memory needs.
+// dropMemory closes the descriptors and unmaps the memory that a connection over a socket does not
+// need.
 func (e *environment) dropMemory() {
 	e.dropOwn()
 	if e.theirs != nil {
@@ -185,9 +187,9 @@ func (e *environment) dropOwn() {
 	e.own, e.records, e.room = nil, nil, nil
 }
 
-// replaceDoorbells makes new doorbells if the peer may hold the old ones, which the connection does
-// not use as such. The peer could make them blocking, so that waking a waiter would block (SPEC
-// 2.8).
+// replaceDoorbells makes new doorbells for this side if the peer may hold the old ones although the
+// connection does not use them as doorbells. The peer could make the old ones blocking, so that
+// waking a waiter would block (SPEC 2.8).
 func (e *environment) replaceDoorbells() error {
 	if !e.hasSent {
 		return nil

@@ -16,20 +16,21 @@ import (
 // [os.ErrDeadlineExceeded].
 var (
 	// ErrFull reports that there is no room for a message or record now. The caller waits for room
-	// and repeats the call.
+	// and repeats the attempt.
 	ErrFull = errors.New("there is no room for the message now")
-	// ErrDisconnected reports that the peer died or hung up without closing.
+	// ErrDisconnected reports that the peer has died or hung up without closing the connection.
 	ErrDisconnected = errors.New("the peer has died or hung up")
 	// ErrClosed reports that this side has closed the connection.
 	ErrClosed = fmt.Errorf("closed by this process: %w", net.ErrClosed)
 )
 
-// TooLongError reports a message that is too long for the connection, even if all memory is free.
+// TooLongError reports a message that is too long for the connection, even when all memory is free.
 type TooLongError struct {
 	Size, Max uint64 // in bytes
 }
 
-// Error returns the length of the message, and the limit and its two causes.
+// Error returns the length of the message that is too long, the longest allowed length, and what
+// sets this limit.
 func (e *TooLongError) Error() string {
 	return fmt.Sprintf("a message of %d bytes exceeds %d, the smaller of what this side has as "+
 		"memory and what the peer receives: raise Config.MemoryMax on both sides, or "+
@@ -70,7 +71,8 @@ func (f *Failure) Error() string {
 	return text
 }
 
-// advices say what to do about the failures whose text is that of the system.
+// advices are sentences that say what to do about a failure. They are added to failures whose text
+// otherwise comes from the operating system.
 var advices = map[layout.ErrorNumber]string{
 	layout.ErrorAddressUnresolved:  "check the name, or write the IP address",
 	layout.ErrorDescriptorLimit:    "raise RLIMIT_NOFILE",
@@ -88,7 +90,8 @@ var advices = map[layout.ErrorNumber]string{
 // Unwrap returns the cause of the failure.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Number returns the number that identifies an error of this package in every language (SPEC 17).
+// Number returns the number that identifies err, an error of this package, in every language (SPEC
+// 17).
 func Number(err error) layout.ErrorNumber {
 	var violation layout.Violation
 	var tooLong *TooLongError
@@ -118,7 +121,7 @@ func Number(err error) layout.ErrorNumber {
 // ErrTimedOut reports that the deadline has passed before anything was sent or received.
 var ErrTimedOut = os.ErrDeadlineExceeded
 
-// waitError converts the error of a wait for a doorbell or a socket to an error of this package.
+// waitError converts the error of waiting on a doorbell or a socket to an error of this package.
 func waitError(err error) error {
 	switch {
 	case err == nil:

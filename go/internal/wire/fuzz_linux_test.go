@@ -12,7 +12,8 @@ import (
 	"partywall.test/go/internal/mem"
 )
 
-// noRaw is a socket that cannot be used: tests put bytes into the control socket themselves.
+// noRaw is a socket without a connection: the tests pass received bytes to the control socket
+// themselves.
 type noRaw struct{ syscall.RawConn }
 
 func (noRaw) Control(func(uintptr)) error   { return net.ErrClosed }
@@ -25,13 +26,14 @@ func detachedControlSocket() *controlSocket {
 	}
 }
 
-// firstNumber is the first of the numbers that stand for descriptors. No process has so many, so
-// closing one of them does nothing.
+// firstNumber is the first of the numbers that stand for descriptors in these tests. No process has
+// so many descriptors, so closing one of these numbers does nothing.
 const firstNumber = 1 << 30
 
-// FuzzControlSocket feeds a control socket arbitrary bytes and descriptors. Each byte of cuts is
-// the size of one arrival, and its three lowest bits the number of descriptors with it. What the
-// peer sends must not pile up, and no descriptor may be kept twice.
+// FuzzControlSocket passes arbitrary bytes and descriptors to a control socket. Each byte of cuts
+// is the size of one piece; its three lowest bits are the number of descriptors that come with the
+// piece. The control socket must not keep more and more of what the peer sends, and must keep no
+// descriptor twice.
 func FuzzControlSocket(f *testing.F) {
 	for _, i := range images(f, "control") {
 		f.Add(i.bytes, []byte{0x41})
@@ -71,7 +73,7 @@ func FuzzControlSocket(f *testing.F) {
 	})
 }
 
-// mustClaim takes the descriptor of the segment that came first.
+// mustClaim takes from the control socket the descriptor of the segment that has come first.
 func mustClaim(t *testing.T, c *controlSocket) {
 	want := c.segments[0]
 	if found, err := c.takeSegment(want.number); err != nil || found != want.descriptor {
@@ -84,8 +86,8 @@ func mustClaim(t *testing.T, c *controlSocket) {
 	}
 }
 
-// checkKept checks that the control socket keeps only descriptors that came, each once, and no more
-// segments than it may.
+// checkKept checks that the control socket keeps only descriptors that have come, each of them
+// once, and at most as many segments as it may.
 func checkKept(t *testing.T, c *controlSocket, next int) {
 	kept := map[int]bool{}
 	numbers := append([]int(nil), c.unclaimed...)
@@ -103,7 +105,7 @@ func checkKept(t *testing.T, c *controlSocket, next int) {
 	}
 }
 
-// detachedMemory returns the memory of a connection whose peer has a region with this content of
+// detachedMemory returns the state of a connection over shared memory whose peer has these bytes in
 // its record ring. Nothing is mapped, and nothing is connected.
 func detachedMemory(ring []byte, asleepRoom uint64, isTrusted bool) *sharedMemory {
 	unmap := func() error { return nil }
@@ -160,8 +162,8 @@ func FuzzSharedReceiver(f *testing.F) {
 	})
 }
 
-// readAny reads until there is no record, or an error. It takes every second message, and copies
-// the others.
+// readAny reads records until there is none, or an error occurs. Of the messages, it takes every
+// second one, and copies the others.
 func readAny(t *testing.T, r *sharedReceiver) error {
 	into := make([]byte, 100)
 	for count := 0; ; count++ {

@@ -17,7 +17,8 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// readerSettings are those of the reader of images (SPEC 10).
+// readerSettings returns the settings that SPEC 10 states for the side that reads images, which are
+// test files of records or frames.
 func readerSettings(trust Trust) Settings {
 	return Settings{
 		Role: layout.RoleAcceptor, Service: layout.ServiceChannel, Trust: trust,
@@ -29,14 +30,16 @@ func readerSettings(trust Trust) Settings {
 	}
 }
 
-// hostilePeer is a connector whose region is that of SPEC 10, into which a test writes.
+// hostilePeer is a connector with the region that SPEC 10 describes. A test writes bytes into the
+// region.
 type hostilePeer struct {
 	connection *Connection
 	memory     *sharedMemory
 	conn       *net.UnixConn
 }
 
-// hostileEnvironment makes the region of SPEC 10.
+// hostileEnvironment is the environment of a handshake that makes the region which SPEC 10
+// describes.
 type hostileEnvironment struct{ *environment }
 
 const (
@@ -65,7 +68,8 @@ func (e hostileEnvironment) MakeRegion(session [16]byte) (
 	}, 0
 }
 
-// listenForHostile returns a real listener, whose refusals go to the channel.
+// listenForHostile returns a real listener, and a channel on which the reasons of its refusals are
+// sent.
 func listenForHostile(t *testing.T, s Settings) (*Listener, chan error) {
 	t.Helper()
 	refused := make(chan error, 10)
@@ -81,7 +85,8 @@ func listenForHostile(t *testing.T, s Settings) (*Listener, chan error) {
 	return listener, refused
 }
 
-// dialHostile connects a hostile peer, and returns it with the connection of the listener.
+// dialHostile connects a hostile peer to the listener. It returns the peer, and the connection that
+// the listener has accepted.
 func dialHostile(t *testing.T, listener *Listener) (*hostilePeer, *Connection) {
 	t.Helper()
 	p := connectHostile(t, listener.Address())
@@ -132,8 +137,8 @@ func connectHostile(t *testing.T, address Address) *hostilePeer {
 	return p
 }
 
-// fill writes a record of one slot at a position. Once the reader has read such a record at each
-// position before an image, it reads the image next.
+// fill writes a record of one slot at this position. When the reader has consumed such records up
+// to the position where an image, a test file of records, begins, it reads the image next.
 func (p *hostilePeer) fill(position uint64) {
 	at := position % hostileRingBytes
 	p.memory.own.ring.Store(at+8, layout.Word1(0, 0))
@@ -141,8 +146,8 @@ func (p *hostilePeer) fill(position uint64) {
 	p.memory.own.ring.Publish(at, layout.Word0(position, layout.KindData))
 }
 
-// sendSegments makes segments 1 and 2, with the sizes that records SEGMENT of the image give them,
-// and sends their descriptors.
+// sendSegments makes segments 1 and 2 with the sizes that the records SEGMENT of the image, a test
+// file of records, state. It sends the descriptors of the segments.
 func (p *hostilePeer) sendSegments(t *testing.T, i image) {
 	t.Helper()
 	sizes := [3]uint64{0, 65536, 65536}
@@ -170,8 +175,7 @@ func (p *hostilePeer) sendSegments(t *testing.T, i image) {
 	}
 }
 
-// readAll reads count records, or all that there are if count is negative. It returns the first
-// error.
+// readAll reads count records, or all records if count is negative. It returns the first error.
 func readAll(r Receiver, count int) error {
 	for count != 0 {
 		record, ok, err := r.Next()
@@ -197,7 +201,8 @@ func readAll(r Receiver, count int) error {
 	return nil
 }
 
-// checkCode compares the error of a reader with the violation in the image's row of INDEX.md.
+// checkCode compares the error of a reader with the violation that INDEX.md states for the image, a
+// test file of records.
 func checkCode(t *testing.T, i image, err error) {
 	t.Helper()
 	var violation layout.Violation
@@ -209,7 +214,7 @@ func checkCode(t *testing.T, i image, err error) {
 	}
 }
 
-// isViolation reports whether an error wraps a violation by the peer.
+// isViolation reports whether err wraps a violation by the peer.
 func isViolation(err error) bool {
 	var violation layout.Violation
 	return errors.As(err, &violation)
@@ -234,7 +239,8 @@ func TestRingImagesFromPeer(t *testing.T) {
 					t.Fatalf("%s: before the image: %v", i.name, err)
 				}
 			}
-			// The reader does not read at this moment, so the image may be written in any order.
+			// The reader does not read at this moment, so the bytes of the image, a test file of
+			// records, may be written in any order.
 			peer.memory.own.ring.Write(0, i.bytes)
 			checkCode(t, i, readAll(accepted.Receiver, -1))
 		}
@@ -304,8 +310,8 @@ func TestControlImagesFromPeer(t *testing.T) {
 	}
 }
 
-// sendControl sends the bytes of an image over the control socket, each frame in a message of its
-// own with as many descriptors as the frame names.
+// sendControl sends the bytes of an image, a test file of frames, over the control socket, each
+// frame in a message of its own with as many descriptors as the frame names.
 func (p *hostilePeer) sendControl(t *testing.T, b []byte) {
 	t.Helper()
 	eventfd, err := sys.NewEventfd()
@@ -329,7 +335,8 @@ func (p *hostilePeer) sendControl(t *testing.T, b []byte) {
 		err := p.memory.socket.raw.Control(func(fd uintptr) {
 			_, failure = sys.Send(int(fd), b[:size], descriptors...)
 		})
-		// The peer may have refused an earlier frame of the image, and closed the connection.
+		// The error is ignored: the peer may have refused an earlier frame of the image, a test
+		// file of frames, and closed the connection, which is correct.
 		if err != nil || failure != nil && !errors.Is(failure, sys.ErrHungUp) {
 			t.Fatal(err, failure)
 		}
@@ -337,8 +344,8 @@ func (p *hostilePeer) sendControl(t *testing.T, b []byte) {
 	}
 }
 
-// A peer that writes impossible values into the words of consumed records or released blocks ends
-// the connection of the sender that reads these words.
+// A peer writes impossible values into the words for consumed records or released blocks. The
+// sender that reads these words must end the connection.
 func TestWrongWordsOfPeerEndSender(t *testing.T) {
 	for name, c := range map[string]struct {
 		word, value uint64
@@ -423,6 +430,7 @@ func TestListenerSurvivesHostileFrames(t *testing.T) {
 	if count < 8 {
 		t.Errorf("%d frames HELLO, want 8 or more", count)
 	}
-	// The listener still accepts.
+	// After the connection of the hostile peer has ended, the listener must still accept other
+	// peers.
 	dialHostile(t, listener)
 }

@@ -7,10 +7,11 @@ import (
 	"time"
 )
 
-// An instant is a deadline that any goroutine may change. Its zero value never passes.
+// An instant is a deadline that any goroutine may change. In its zero value the deadline never
+// passes.
 type instant struct{ nanoseconds atomic.Int64 } // since 1970; 0 is never
 
-// set changes the deadline; the zero time means never.
+// set changes the deadline. The zero time means that it never passes.
 func (i *instant) set(t time.Time) {
 	nanoseconds := int64(0)
 	if !t.IsZero() {

@@ -13,7 +13,7 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// ListenOptions are the settings of a listener that a connection does not have.
+// ListenOptions are the settings that concern a listener, and not its single connections.
 type ListenOptions struct {
 	HandshakeTimeout time.Duration
 	HandshakesMax    int
@@ -28,8 +28,9 @@ type ListenOptions struct {
 //	accept ─▶ a slot of HandshakesMax ─▶ handshake ─▶ Accept
 //	                                          └─▶ OnRefused
 //
-// A connection that Accept has not returned keeps its slot. While no slot is free, the oldest peer
-// that has sent nothing is refused; further connections wait in the backlog of the socket.
+// At most HandshakesMax connections have a slot at a time. A connection keeps its slot until Accept
+// has returned it. While no slot is free, the oldest peer that has sent nothing is refused; further
+// connections wait in the backlog of the socket.
 type Listener struct {
 	address  Address
 	settings Settings
@@ -47,15 +48,15 @@ type Listener struct {
 	pending map[*pendingPeer]struct{}
 }
 
-// pendingPeer is a connection whose handshake is under way.
+// pendingPeer is a peer whose handshake with the listener is not finished.
 type pendingPeer struct {
 	conn  net.Conn
 	since time.Time
-	// isTouched reports whether the peer has sent a byte.
+	// isTouched reports whether the peer has sent at least one byte.
 	isTouched func() bool
 }
 
-// Listen begins to listen at an address. The settings are those of each connection, as acceptor.
+// Listen begins to listen at an address. The settings s are those of each accepted connection.
 func Listen(a Address, s Settings, o ListenOptions) (*Listener, error) {
 	l := &Listener{
 		address: a, settings: s, options: o,
@@ -101,10 +102,11 @@ func listenTCP(a Address, allowRemote bool) (net.Listener, error) {
 	return listener, nil
 }
 
-// Address returns the address of the listener, with the port that the system has chosen.
+// Address returns the address of the listener. If the system has chosen its port, the address has
+// this port.
 func (l *Listener) Address() Address { return l.address }
 
-// Accept waits for the next connection. The error is ErrClosed, or that of the context.
+// Accept waits for the next connection. The error is ErrClosed, or the error of ctx.
 func (l *Listener) Accept(ctx context.Context) (*Connection, error) {
 	select {
 	case <-l.over:
@@ -121,7 +123,7 @@ func (l *Listener) Accept(ctx context.Context) (*Connection, error) {
 	}
 }
 
-// Close ends listening and all handshakes that are under way, and removes the socket file.
+// Close closes the listener and ends all unfinished handshakes, and removes the socket file.
 func (l *Listener) Close() error {
 	err := ErrClosed
 	l.once.Do(func() {
@@ -171,8 +173,9 @@ func acceptNumber(err error) layout.ErrorNumber {
 	return layout.ErrorAcceptingFailed
 }
 
-// takeSlot waits for a free slot for a handshake. While none is free, it refuses the oldest peer
-// that has sent nothing. It returns false if the listener is closed before.
+// takeSlot waits until another handshake may begin. While HandshakesMax handshakes are under way,
+// it refuses the oldest peer that has sent nothing. It returns false if the listener is closed
+// first.
 func (l *Listener) takeSlot() bool {
 	for {
 		select {
@@ -186,8 +189,9 @@ func (l *Listener) takeSlot() bool {
 	}
 }
 
-// evict ends the handshake of the oldest peer that has sent nothing, if it had enough time. A peer
-// whose handshake is done is no longer pending, so the deadline meets no connection.
+// evict ends the handshake of the oldest peer that has sent nothing, if this peer had at least
+// untouchedMin for it. It sets a deadline on the peer's socket, which cannot hit an established
+// connection, because a peer whose handshake is done is no longer in the list.
 func (l *Listener) evict() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -196,7 +200,8 @@ func (l *Listener) evict() {
 	}
 }
 
-// oldestUntouched returns the oldest peer that has sent nothing. The caller holds the mutex.
+// oldestUntouched returns the oldest of the peers that have sent no byte yet. The caller holds the
+// mutex.
 func (l *Listener) oldestUntouched() *pendingPeer {
 	var oldest *pendingPeer
 	for peer := range l.pending {
@@ -207,7 +212,7 @@ func (l *Listener) oldestUntouched() *pendingPeer {
 	return oldest
 }
 
-// shake makes the handshake on one socket, and passes the connection to Accept.
+// shake performs the handshake on one socket, and passes the new connection to Accept.
 func (l *Listener) shake(conn net.Conn) {
 	now := time.Now()
 	if err := conn.SetDeadline(now.Add(l.options.HandshakeTimeout)); err != nil {
@@ -239,7 +244,8 @@ func (l *Listener) shake(conn net.Conn) {
 	}
 }
 
-// add adds a handshake to those under way; it returns false if the listener is closed.
+// add adds a peer to those whose handshake is under way. It returns false if the listener is
+// closed.
 func (l *Listener) add(peer *pendingPeer) bool {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -269,9 +275,9 @@ func (l *Listener) refused(err error) {
 }
 
 const (
-	// acceptPause is the pause after the system failed to accept a socket.
+	// acceptPause is the pause after the system has failed to accept a socket.
 	acceptPause = 20 * time.Millisecond
-	// untouchedMin is the time for which a peer may send nothing, even if others wait for its slot
-	// (SPEC 2.7).
+	// untouchedMin is the time for which a new peer may send nothing, even if other peers wait for
+	// a handshake (SPEC 2.7).
 	untouchedMin = 100 * time.Millisecond
 )

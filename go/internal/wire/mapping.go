@@ -11,18 +11,18 @@ type mapping struct {
 	unmap func() error
 }
 
-// newMapping returns a mapping with one user.
+// newMapping returns a mapping with one user. When the last user is gone, unmap is called.
 func newMapping(unmap func() error) *mapping {
 	m := &mapping{unmap: unmap}
 	m.users.Store(1)
 	return m
 }
 
-// retain adds a user. The caller must be a user already.
+// retain adds a user to the mapping. The caller must be a user already.
 func (m *mapping) retain() { m.users.Add(1) }
 
-// release removes a user. The error of munmap is ignored, because only a fault of this package
-// could cause one.
+// release removes a user from the mapping. The error of munmap is ignored, because only a fault of
+// this package could cause one.
 func (m *mapping) release() {
 	switch left := m.users.Add(-1); {
 	case left == 0:

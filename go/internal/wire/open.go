@@ -28,20 +28,22 @@ type Connection struct {
 	carrier carrier
 }
 
-// carrier is the transport of a connection's records: shared memory or a socket.
+// carrier is the transport that a connection uses: shared memory or a socket.
 type carrier interface {
 	interrupt()
 	close()
 }
 
-// Interrupt makes all calls of sender and receiver that wait return ErrClosed, and all later calls.
+// Interrupt makes all calls of the connection's sender and receiver that wait return ErrClosed, and
+// all later calls.
 func (c *Connection) Interrupt() { c.carrier.interrupt() }
 
-// Close closes the connection's descriptors and frees its memory, except that of messages and
-// reservations in use. No call of sender or receiver may be under way, nor follow.
+// Close closes the connection's descriptors and frees its memory, except for messages and
+// reservations that are still in use. No call of the connection's sender or receiver may be under
+// way or follow.
 func (c *Connection) Close() { c.carrier.close() }
 
-// A Handshake is the handshake of one connection while it is under way.
+// A Handshake is the unfinished handshake of one connection.
 type Handshake struct {
 	conn     net.Conn
 	unix     *net.UnixConn // nil if no descriptors can come
@@ -55,12 +57,12 @@ type Handshake struct {
 	hasKernelPidfd bool
 	passesPidfd    bool
 
-	// beforeRun is called once the handshake is done, before the connection is made; it may be nil.
+	// beforeRun is called when the handshake is done, before the connection is made. It may be nil.
 	beforeRun func()
 }
 
-// NewHandshake prepares the handshake on conn, which it takes over. On the socket of a connector,
-// [passCredentials] was called before it connected (SPEC 2.1).
+// NewHandshake prepares the handshake on conn, and takes conn over. If conn is the Unix socket of a
+// connector, [passCredentials] must have been called before it connected (SPEC 2.1).
 func NewHandshake(conn net.Conn, settings *Settings) (*Handshake, error) {
 	h := &Handshake{conn: conn, settings: settings, env: &environment{settings: settings}}
 	h.env.peer.Address = addressOf(conn, settings.Role)
@@ -100,8 +102,8 @@ func NewHandshake(conn net.Conn, settings *Settings) (*Handshake, error) {
 	return h, nil
 }
 
-// addressOf returns the address of the peer's socket. If that is empty on the side of the acceptor,
-// it is the address of the own socket.
+// addressOf returns the address of the peer's socket. On the side of the acceptor this is often
+// empty; the result is then the address of this side's socket.
 func addressOf(conn net.Conn, role uint32) string {
 	address := conn.RemoteAddr()
 	if role == layout.RoleAcceptor && address.String() == "" {
@@ -110,10 +112,11 @@ func addressOf(conn net.Conn, role uint32) string {
 	return address.String()
 }
 
-// IsTouched reports whether the peer has sent a byte. Any goroutine may call it.
+// IsTouched reports whether the peer has sent at least one byte. Any goroutine may call it.
 func (h *Handshake) IsTouched() bool { return h.isTouched.Load() }
 
-// Run performs the handshake, at most until the deadline of conn. If it fails, it closes conn.
+// Run performs the handshake, until the deadline of conn at the latest. If the handshake fails, Run
+// closes conn.
 func (h *Handshake) Run() (*Connection, error) {
 	outcome, err := h.agree()
 	if err == nil {
@@ -127,7 +130,7 @@ func (h *Handshake) Run() (*Connection, error) {
 	return nil, err
 }
 
-// agree exchanges frames with the peer until both sides are ready.
+// agree exchanges frames of the handshake with the peer until both sides are ready.
 func (h *Handshake) agree() (*handshake.Outcome, error) {
 	err := h.machine.Start()
 	if err == nil {
@@ -156,8 +159,8 @@ func (h *Handshake) agree() (*handshake.Outcome, error) {
 	}
 }
 
-// setPassPidfd sets whether the kernel adds a pidfd of the peer to each read. Linux before 6.5
-// cannot do that.
+// setPassPidfd sets whether the kernel adds a pidfd of the peer to each read from the socket. Linux
+// before 6.5 cannot add one, which is no error.
 func (h *Handshake) setPassPidfd(enable bool) {
 	var failure error
 	err := h.raw.Control(func(fd uintptr) { failure = sys.PassPidfd(int(fd), enable) })
@@ -186,7 +189,8 @@ func (h *Handshake) receive(wanted int) (handshake.Arrival, error) {
 		return arrival, nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		failure := h.machine.TimeOut()
-		// The deadline has passed, so the REJECT gets a short deadline of its own.
+		// The deadline of the handshake has passed, so sending REJECT gets a short deadline of its
+		// own.
 		_ = h.conn.SetWriteDeadline(time.Now().Add(rejectTime))
 		_ = h.send(h.machine.Flight())
 		return arrival, failure
@@ -197,7 +201,8 @@ func (h *Handshake) receive(wanted int) (handshake.Arrival, error) {
 	return arrival, &handshake.Error{Number: layout.ErrorHandshakeSystem, Err: err}
 }
 
-// receiveMessage reads once from a Unix socket, with the descriptors and credentials that came.
+// receiveMessage reads once from a Unix socket: bytes, and the descriptors and credentials that
+// came with them.
 func (h *Handshake) receiveMessage(into []byte) (handshake.Arrival, error) {
 	var message sys.Message
 	var failure error
@@ -231,8 +236,8 @@ func (h *Handshake) receiveMessage(into []byte) (handshake.Arrival, error) {
 	return arrival, err
 }
 
-// send sends a flight, frames and descriptors, to the peer. It is no error if the peer is gone,
-// because a REJECT of the peer may still be read.
+// send sends frames and their descriptors to the peer. If the peer is gone, that is no error here,
+// because a REJECT that the peer sent before may still be read.
 func (h *Handshake) send(flight handshake.Flight) error {
 	if len(flight.Bytes) == 0 {
 		return nil
@@ -253,8 +258,8 @@ func (h *Handshake) send(flight handshake.Flight) error {
 	return &handshake.Error{Number: layout.ErrorHandshakeSystem, Err: err}
 }
 
-// sendMessage sends the frames and descriptors of a flight in one message. Bytes that the socket
-// does not take follow without descriptors.
+// sendMessage sends frames and their descriptors to the peer in one message. Bytes that the socket
+// does not take at once are sent afterwards without descriptors.
 func (h *Handshake) sendMessage(flight handshake.Flight) error {
 	var sent int
 	var failure error
@@ -271,7 +276,7 @@ func (h *Handshake) sendMessage(flight handshake.Flight) error {
 	return failure
 }
 
-// establish makes the sender and the receiver of the transport on which both sides have agreed.
+// establish makes the sender and the receiver for the transport on which both sides have agreed.
 func (h *Handshake) establish(outcome *handshake.Outcome) (*Connection, error) {
 	if h.beforeRun != nil {
 		h.beforeRun()
@@ -319,8 +324,8 @@ func (h *Handshake) establishShared(c *Connection, outcome *handshake.Outcome) e
 	return nil
 }
 
-// sharedCarrier closes a connection over shared memory: the receiver's segments, then the memory
-// that sender and receiver share.
+// sharedCarrier closes a connection over shared memory: first the receiver's segments, then the
+// memory that sender and receiver have in common.
 type sharedCarrier struct {
 	*sharedMemory
 	receiver *sharedReceiver
@@ -331,5 +336,6 @@ func (c *sharedCarrier) close() {
 	c.sharedMemory.close()
 }
 
-// rejectTime bounds the time for which a REJECT after the deadline may block.
+// rejectTime is the longest time for which sending a REJECT may block after the handshake's
+// deadline has passed.
 const rejectTime = 100 * time.Millisecond

@@ -10,9 +10,9 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// A Peer is the process at the other end of a connection, as far as the kernel tells.
+// A Peer is the process at the other end of a connection, as far as the kernel has identified it.
 type Peer struct {
-	// HasCredentials says whether PID, UID and GID are known. Over TCP they are not.
+	// HasCredentials says whether PID, UID and GID are known. Over TCP they are unknown.
 	HasCredentials bool
 	PID            int
 	UID, GID       uint32
@@ -20,7 +20,7 @@ type Peer struct {
 	Address        string // of its socket
 }
 
-// String returns the peer for a log.
+// String describes the peer in a form that is fit for a log.
 func (p Peer) String() string {
 	if !p.HasCredentials {
 		return fmt.Sprintf("peer at %q", p.Address)
@@ -31,8 +31,8 @@ func (p Peer) String() string {
 // isThisProcess reports whether the peer is known to be in this process.
 func (p Peer) isThisProcess() bool { return p.HasCredentials && p.PID == os.Getpid() }
 
-// trusts decides whether this side trusts the peer (SPEC 9.1). The pidfd is that of the peer's
-// process; it is nil without a verified one.
+// trusts decides whether this side trusts the peer (SPEC 9.1). The argument process is a verified
+// pidfd of the peer's process, or nil without one.
 func (s *Settings) trusts(sender handshake.Sender, process *sys.Pidfd) bool {
 	switch s.Trust {
 	case TrustEveryone:
@@ -44,8 +44,8 @@ func (s *Settings) trusts(sender handshake.Sender, process *sys.Pidfd) bool {
 	if !isOwn || process == nil || !sys.SharesNamespaces(int(sender.PID)) {
 		return false
 	}
-	// The namespaces were looked up by pid, which the kernel may have given to another process if
-	// the peer's has ended.
+	// The namespaces were looked up by the peer's pid. If the peer's process has ended since, the
+	// kernel may have given the pid to another process.
 	isEnded, err := process.IsEnded()
 	return err == nil && !isEnded
 }

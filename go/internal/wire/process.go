@@ -9,15 +9,16 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// processWatch waits until the peer's process has ended. The end of the socket does not suffice,
-// since a forked child of the process could keep the socket open (SPEC 7.2).
+// processWatch waits until the peer's process has ended. The end of the socket is not enough, since
+// a forked child of that process could keep the socket open (SPEC 7.2).
 type processWatch struct {
 	pidfd *sys.Pidfd
 	file  *os.File // owns the descriptor; nil if it cannot be waited for
 	raw   syscall.RawConn
 }
 
-// newProcessWatch takes over a verified pidfd of the peer's process.
+// newProcessWatch returns a watch of the peer's process, and takes over pidfd, which must be
+// verified.
 func newProcessWatch(pidfd *sys.Pidfd) *processWatch {
 	w := &processWatch{pidfd: pidfd}
 	if sys.SetNonblock(pidfd.Descriptor()) != nil {
@@ -28,7 +29,7 @@ func newProcessWatch(pidfd *sys.Pidfd) *processWatch {
 	return w
 }
 
-// wait returns true once the process has ended, or false once the watch is closed.
+// wait returns true once the peer's process has ended, or false once the watch is closed.
 func (w *processWatch) wait() bool {
 	if w.raw == nil {
 		return false

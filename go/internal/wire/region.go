@@ -13,7 +13,7 @@ import (
 )
 
 // ownRegion is the region of this side, which only this side writes. Its descriptor stays open,
-// because tools find a region by it.
+// because tools such as "partywall inspect" find a region by its descriptor.
 type ownRegion struct {
 	*mapping
 	header   layout.Region
@@ -25,7 +25,7 @@ type ownRegion struct {
 	slab     mem.Own
 }
 
-// newOwnRegion makes a region with this header, and writes header and address to its header page.
+// newOwnRegion makes a region, and writes the given header and address to its header page.
 func newOwnRegion(header layout.Region, address string) (*ownRegion, error) {
 	region, err := sys.NewRegion("partywall-region", header.Size)
 	if err != nil {
@@ -47,8 +47,8 @@ func newOwnRegion(header layout.Region, address string) (*ownRegion, error) {
 	}, nil
 }
 
-// setState publishes the state of the connection in the region, for tools (SPEC 3.4). The path of
-// this program is published only if the peer is trusted.
+// setState publishes the state of the connection in this side's region, where tools read it (SPEC
+// 3.4). The path of this program is published only if the peer is trusted.
 func (r *ownRegion) setState(state uint64, isTrusted bool) {
 	if state == layout.IdentityStateOpen && isTrusted {
 		r.control.Write(layout.IdentityProgram, layout.AppendText(nil, program()))
@@ -57,7 +57,8 @@ func (r *ownRegion) setState(state uint64, isTrusted bool) {
 	r.control.Publish(layout.IdentityState, state)
 }
 
-// setBroken publishes in the region, for tools, the number of the error that ended the connection.
+// setBroken publishes, in this side's region, the number of the error that ended the connection.
+// Tools read it there.
 func (r *ownRegion) setBroken(number layout.ErrorNumber) {
 	r.control.Publish(layout.IdentityLastError, uint64(number))
 	r.setState(layout.IdentityStateBroken, false)
@@ -82,7 +83,7 @@ type peerRegion struct {
 }
 
 // mapPeerRegion checks and maps the region behind a descriptor of the peer. The error is a
-// violation of the header's rules, or an error of [sys.MapPeer].
+// violation of the rules for region headers, or an error of [sys.MapPeer].
 func mapPeerRegion(descriptor int, limit uint64, want layout.Expectation) (*peerRegion, error) {
 	mapped, err := sys.MapPeer(descriptor, want.Size, limit)
 	if err != nil {

@@ -8,12 +8,14 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// An anyChecker permits every record: those of a channel carry no credit.
+// An anyChecker accepts every record. It is needed because the checker of a channel refuses a
+// record with credit.
 type anyChecker struct{}
 
 func (anyChecker) Receive(layout.Header, []byte) error { return nil }
 
-// A message that its author wrote into a block carries credit, as one that was copied does.
+// A message that its author wrote into a reserved block carries credit, as does a message that was
+// copied into a block.
 func TestReservedMessageCarriesCredit(t *testing.T) {
 	settings := readerSettings(TrustEveryone)
 	settings.NewChecker = func(layout.Limits, *layout.Segments) Checker { return anyChecker{} }

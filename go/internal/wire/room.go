@@ -7,8 +7,9 @@ import (
 	"partywall.test/go/internal/ring"
 )
 
-// Room returns a wait until the attempt that has just returned ErrFull may succeed. Another
-// goroutine may wait while the sender is in use: one at a time, and none in WaitRoom.
+// Room returns a function that waits until an attempt to send may succeed, after one has just
+// returned ErrFull. Another goroutine may call the function while the sender is in use, one at a
+// time, and never while WaitRoom waits.
 func (p *sharedSender) Room() func() error {
 	consumed, released := p.consumed, p.released
 	control := p.memory.peer.control
@@ -28,10 +29,12 @@ func (p *sharedSender) Room() func() error {
 	}
 }
 
-// Unwritten returns nil: the peer reads what is committed where it lies.
+// Unwritten returns nil, because committed records need no further writing: the peer reads them in
+// the ring.
 func (*sharedSender) Unwritten() func() error { return nil }
 
-// Room returns a wait until the last Commit is written, for a goroutine of its own.
+// Room returns a function that waits until the bytes of the last Commit are written. Another
+// goroutine may call the function while the sender is in use.
 func (s *socketSender) Room() func() error {
 	if wait := s.Unwritten(); wait != nil {
 		return wait
@@ -39,7 +42,8 @@ func (s *socketSender) Room() func() error {
 	return func() error { return nil }
 }
 
-// Unwritten returns a wait until the socket has taken what was committed, or nil if it has.
+// Unwritten returns a function that waits until the socket has taken all committed bytes, or nil if
+// it already has.
 func (s *socketSender) Unwritten() func() error {
 	writing, over := s.writing, s.over
 	if writing == nil || isDone(writing) {

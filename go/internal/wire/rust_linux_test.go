@@ -20,16 +20,17 @@ import (
 
 const (
 	// rustPeerVariable names the program that crates/testkit/examples/peer.rs is compiled to.
-	// Without it these tests are skipped.
+	// Without this environment variable the tests of this file are skipped.
 	rustPeerVariable = "PARTYWALL_RUST_PEER"
 	// figuresVariable names a file to which tests append the rows of a table.
 	figuresVariable = "PARTYWALL_TEST_FIGURES"
 )
 
-// behindTheEnd are images with records after CLOSE_WRITE, which a channel never reads (SPEC 7.1).
+// behindTheEnd are the names of images, test files of records, with records after CLOSE_WRITE. A
+// channel never reads such records (SPEC 7.1).
 var behindTheEnd = []string{"ring-close-data.bin", "ring-close-twice.bin"}
 
-// A rustVictim is a Rust process that receives from one hostile peer after the other.
+// A rustVictim is a Rust process that receives from hostile peers, one after the other.
 type rustVictim struct {
 	*exec.Cmd
 	address Address
@@ -69,7 +70,7 @@ func (v *rustVictim) mustSay(t *testing.T, name, want string) {
 	}
 }
 
-// mustEnd checks that the process has survived all hostile peers.
+// mustEnd checks that the Rust process has survived all hostile peers, and ends well.
 func (v *rustVictim) mustEnd(t *testing.T) {
 	t.Helper()
 	if v.lines.Scan() {
@@ -80,7 +81,7 @@ func (v *rustVictim) mustEnd(t *testing.T) {
 	}
 }
 
-// hostileImages returns the images of a kind that break a rule.
+// hostileImages returns those images of a kind, test files of records or frames, that break a rule.
 func hostileImages(t *testing.T, kind string) []image {
 	t.Helper()
 	all := slices.DeleteFunc(images(t, kind), func(i image) bool { return i.code == 0 })
@@ -90,7 +91,8 @@ func hostileImages(t *testing.T, kind string) []image {
 	return all
 }
 
-// endOf returns the line that the Rust process prints when it has read the image.
+// endOf returns the line that the Rust process must print when it has read the image, a test file
+// of records.
 func endOf(i image) string {
 	if slices.Contains(behindTheEnd, i.name) {
 		return "end"
@@ -98,8 +100,8 @@ func endOf(i image) string {
 	return fmt.Sprint("violation ", i.code)
 }
 
-// Each hostile peer in Go ends its own connection to a Rust listener, with the code of the rule
-// that it broke. The Rust process serves the next one.
+// Many hostile peers in Go connect to a Rust listener, one after the other. Each breaks a rule, and
+// its own connection ends with the code of this rule. The Rust process then serves the next peer.
 func TestRustListenerSurvivesHostilePeers(t *testing.T) {
 	if os.Getenv(rustPeerVariable) == "" {
 		t.Skipf("%s does not name the program peer of the Rust crate testkit", rustPeerVariable)
@@ -126,7 +128,8 @@ func TestRustListenerSurvivesHostilePeers(t *testing.T) {
 	})
 }
 
-// attack writes an image into the ring of a connection with the process.
+// attack writes an image, a test file of records, into the record ring of a connection with the
+// Rust process.
 func (v *rustVictim) attack(t *testing.T, i image) {
 	t.Helper()
 	peer := connectHostile(t, v.address)
@@ -142,7 +145,7 @@ func (v *rustVictim) attack(t *testing.T, i image) {
 			t.Fatalf("%s: before the image: %v", i.name, err)
 		}
 	}
-	// The Rust process polls the first word of the next record, so this word is written last.
+	// The Rust process polls the first word of the next record, so the test writes this word last.
 	ring, at := peer.memory.own.ring, i.from%hostileRingBytes
 	bytes := slices.Clone(i.bytes)
 	word := binary.LittleEndian.Uint64(bytes[at:])
@@ -153,7 +156,8 @@ func (v *rustVictim) attack(t *testing.T, i image) {
 	v.mustSay(t, i.name, endOf(i))
 }
 
-// attackOverSocket writes an image to the socket of a connection with the process.
+// attackOverSocket sends an image, a test file of records, on the socket of a connection with the
+// Rust process.
 func (v *rustVictim) attackOverSocket(t *testing.T, i image) {
 	t.Helper()
 	s := readerSettings(TrustAuto)
@@ -178,8 +182,8 @@ func (v *rustVictim) attackOverSocket(t *testing.T, i image) {
 	v.mustSay(t, i.name, endOf(i))
 }
 
-// appendFigure appends a line to the file that [figuresVariable] names, and does nothing without
-// it.
+// appendFigure appends a line to the file that [figuresVariable] names. Without the variable it
+// does nothing.
 func appendFigure(t *testing.T, line string) {
 	t.Helper()
 	path := os.Getenv(figuresVariable)

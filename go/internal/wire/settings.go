@@ -25,22 +25,23 @@ const (
 // Transports says which transports a side accepts.
 type Transports uint8
 
-// The values of [Transports].
+// The values of [Transports]: both transports, shared memory alone, or the socket alone.
 const (
 	TransportAny Transports = iota
 	TransportSHM
 	TransportSocket
 )
 
-// Settings are the settings of one side of a connection. Every field has its final value: none
-// stands for a default.
+// Settings are the settings of one side of a connection. Defaults are already filled in: no field
+// has a value that stands for a default.
 type Settings struct {
 	Role       uint32 // layout.RoleConnector or layout.RoleAcceptor
 	Service    uint32
 	Address    string // of the listener, for tools
 	Transports Transports
 	Trust      Trust
-	// Admit returns an error for a peer that is not admitted; if it is nil, all are admitted.
+	// Admit returns an error for a peer that must not connect. If Admit is nil, every peer may
+	// connect.
 	Admit func(Peer) error
 
 	Wait       wait.Mode
@@ -59,19 +60,19 @@ type Settings struct {
 	StreamsMax   uint32
 
 	// NewChecker returns the checker of the records that the peer sends. The segments are nil on a
-	// socket; the checker adds and removes those that records announce.
+	// socket; otherwise the checker adds and removes segments as the peer's records announce.
 	NewChecker func(layout.Limits, *layout.Segments) Checker
 }
 
 // A Checker checks the order and the payloads of the peer's records. It is called once for each
-// record but PAD, in their order. It reads no bytes of messages, because the peer may still change
-// the payload of DATA.
+// record other than PAD, in their order. It does not read the bytes of messages, because the peer
+// may still change the payload of a DATA.
 type Checker interface {
 	Receive(h layout.Header, payload []byte) error
 }
 
-// region returns the header of this side's region. The fields that differ between connections are
-// not set.
+// region returns the header of this side's region, except for the fields that differ from one
+// connection to another.
 func (s *Settings) region() layout.Region {
 	r := layout.Region{
 		RingOffset:     layout.ControlOffset + layout.PageBytes,
@@ -95,8 +96,8 @@ func (s *Settings) limits() layout.Limits {
 	}
 }
 
-// hello returns the HELLO of this side. The obstacle is the reason why this side cannot share
-// memory; 0 if it can.
+// hello returns the HELLO of this side. The argument obstacle is the reason why this side cannot
+// share memory, or 0 if it can.
 func (s *Settings) hello(obstacle layout.FallbackReason) layout.Hello {
 	h := layout.Hello{
 		VersionMin: layout.ProtocolVersionMin, VersionMax: layout.ProtocolVersionMax,
@@ -116,7 +117,8 @@ func (s *Settings) hello(obstacle layout.FallbackReason) layout.Hello {
 	return h
 }
 
-// sendLimits are the limits of a sender, from this side's settings and the peer's HELLO.
+// sendLimits are the limits that a sender observes. They follow from this side's settings and the
+// peer's HELLO.
 type sendLimits struct {
 	messageMax  uint64
 	memoryMax   uint64 // of the segments, in bytes
@@ -124,7 +126,8 @@ type sendLimits struct {
 	blocksMax   uint32
 }
 
-// sendLimits returns the limits of this side's sender, whose peer sent this HELLO.
+// sendLimits returns the limits that this side's sender observes towards a peer that has sent this
+// HELLO.
 func (s *Settings) sendLimits(peer layout.Hello, regionSize uint64) sendLimits {
 	mapped := uint64(0)
 	if peer.SegmentsMax > 0 && peer.MapMax > regionSize {
@@ -135,7 +138,8 @@ func (s *Settings) sendLimits(peer layout.Hello, regionSize uint64) sendLimits {
 		messageMax:  peer.MessageMax,
 		memoryMax:   min(roundUp(min(s.MemoryMax, bytesMax), layout.GrainBytes), roundDown(mapped)),
 		segmentsMax: int(min(peer.SegmentsMax, segmentsBound)),
-		// The limit of the peer must not decide how much memory this side reserves (SPEC 2.3).
+		// The peer's limit is itself bounded here, so that the peer cannot decide how much memory
+		// this side reserves (SPEC 2.3).
 		blocksMax: uint32(min(peer.PeerBlocksMax, blocks, blocksBound)),
 	}
 }
@@ -151,16 +155,17 @@ func roundUp(n, unit uint64) uint64 {
 func roundDown(n uint64) uint64 { return n / layout.GrainBytes * layout.GrainBytes }
 
 const (
-	// slabBytesMin is the least size of a region's slab. The region is rounded up to whole grains
-	// of 64 KiB, and the slab takes the rest.
+	// slabBytesMin is the least size of a region's slab in bytes. The size of a region is rounded
+	// up to a multiple of 64 KiB, and what the rings leave of it is the slab.
 	slabBytesMin = 48 << 10
-	// bytesMax bounds the shared memory of a sender in bytes, even if both sides allow more.
+	// bytesMax bounds the shared memory of a sender in bytes, even if the settings of both sides
+	// allow more.
 	bytesMax = 1 << 46
 	// blocksMin is the number of blocks that a sender may have in flight if the peer allows as
-	// many, even if PeerBlocksMax of this side is less.
+	// many. It applies even if PeerBlocksMax, which this side states for its peer, is less.
 	blocksMin = 1024
-	// blocksBound bounds the blocks of a sender, even if the peer allows more.
+	// blocksBound bounds the number of blocks of a sender, even if the peer allows more.
 	blocksBound = 1 << 16
-	// segmentsBound bounds the segments of a sender, even if the peer allows more.
+	// segmentsBound bounds the number of segments of a sender, even if the peer allows more.
 	segmentsBound = 1 << 10
 )

@@ -24,8 +24,8 @@ type sharedMemory struct {
 	isTrusted bool
 	isLocal   bool // the peer is in this process
 
-	// records and room are the doorbells of this side. The peer's are
-	// nil if doorbells are bytes on the control socket.
+	// records and room are the doorbells on which this side sleeps, for records and for room. The
+	// peer's doorbells are nil if the doorbells are bytes on the control socket.
 	records, room           *doorbell
 	peersRecords, peersRoom *sys.Eventfd
 
@@ -43,8 +43,8 @@ func (m *sharedMemory) newBudget(limit time.Duration) wait.Budget {
 	return wait.NewBudget(limit)
 }
 
-// start starts two goroutines: one reads the control socket, and one waits until the peer's process
-// has ended, if its pidfd is known.
+// start starts the two goroutines of a connection: one reads the control socket, and one waits
+// until the peer's process has ended, if its pidfd is known.
 func (m *sharedMemory) start(process *sys.Pidfd) {
 	m.own.setState(layout.IdentityStateOpen, m.isTrusted)
 	if m.peersRecords == nil { // else a byte is no doorbell
@@ -72,15 +72,15 @@ func (m *sharedMemory) setGone() {
 	m.wakeAll()
 }
 
-// wakeAll wakes the goroutines that wait for records or room, so that they check for the end of the
-// connection.
+// wakeAll wakes the goroutines that wait for records or for room, so that they check whether the
+// connection has ended.
 func (m *sharedMemory) wakeAll() {
 	m.records.wake()
 	m.room.wake()
 }
 
-// fail ends the connection because of a violation or a system error, and closes the control socket.
-// It returns the first such error.
+// fail ends the connection because of err, a violation or a system error, and closes the control
+// socket. It returns the first error that has ended the connection.
 func (m *sharedMemory) fail(err error) error {
 	first, isFirst := m.breakBy(err)
 	if isFirst {
@@ -91,10 +91,10 @@ func (m *sharedMemory) fail(err error) error {
 	return first
 }
 
-// notifyRecords wakes the peer's receiver.
+// notifyRecords notifies the doorbell on which the peer sleeps until records come.
 func (m *sharedMemory) notifyRecords() { m.notify(m.peersRecords) }
 
-// notifyRoom wakes the peer's sender.
+// notifyRoom notifies the doorbell on which the peer sleeps until it has room to send.
 func (m *sharedMemory) notifyRoom() { m.notify(m.peersRoom) }
 
 func (m *sharedMemory) notify(eventfd *sys.Eventfd) {
@@ -102,18 +102,19 @@ func (m *sharedMemory) notify(eventfd *sys.Eventfd) {
 		m.socket.notify()
 		return
 	}
-	// The error is ignored: a notification that is lost harms only the peer, whose eventfd it is.
+	// The error is ignored: it means that the notification is lost, which harms only the peer,
+	// whose eventfd is faulty.
 	_ = eventfd.Notify()
 }
 
-// interrupt makes all calls that wait return [ErrClosed], and all later calls.
+// interrupt makes all calls that wait on the connection return [ErrClosed], and all later calls.
 func (m *sharedMemory) interrupt() {
 	m.isClosed.Store(true)
 	m.wakeAll()
 }
 
-// close closes sockets and doorbells, and releases the connection's use of the memory. No call may
-// be under way, nor follow.
+// close closes the connection's sockets and doorbells, and ends its use of the shared memory. No
+// call may be under way or follow.
 func (m *sharedMemory) close() {
 	m.socket.hangUp()
 	if m.process != nil {
@@ -131,8 +132,8 @@ func (m *sharedMemory) close() {
 	m.peer.release()
 }
 
-// setDeadline sets the time at which a wait on the doorbell fails, even one that is under way. It
-// also stores the time in limit.
+// setDeadline sets the time at which a wait on the doorbell fails, even a wait that is under way.
+// It also stores the time in limit.
 func setDeadline(d *doorbell, limit *instant, t time.Time) error {
 	limit.set(t)
 	if err := d.setDeadline(t); err != nil {

@@ -18,7 +18,8 @@ import (
 	"partywall.test/go/internal/wait"
 )
 
-// sharedReceiver reads the record ring and the blocks of the peer.
+// sharedReceiver is the [Receiver] of a connection over shared memory. It reads the record ring and
+// the blocks of the peer.
 //
 //	trusted peer    BLOB is read where it lies, until its message is released
 //	untrusted peer  BLOB is copied once, and its block returned at once (SPEC 9.1)
@@ -51,10 +52,11 @@ type sharedReceiver struct {
 	counts   receiveCounts
 }
 
-// receiveCounts are the counters of a receiver that its region publishes for tools (SPEC 3.3).
+// receiveCounts are the counters of a receiver. They are published in this side's region, where
+// tools read them (SPEC 3.3).
 type receiveCounts struct{ messages, bytes, blobs, sleeps, hits uint64 }
 
-// peerSegment is a mapped segment of the peer, or the slab of its region.
+// peerSegment is a segment of the peer that this side has mapped, or the slab of the peer's region.
 type peerSegment struct {
 	*mapping
 	memory mem.Peer
@@ -90,14 +92,14 @@ func newSharedReceiver(m *sharedMemory, s *Settings) *sharedReceiver {
 	return r
 }
 
-// Next returns the next record.
+// Next returns the next record of the ring, as [Receiver] asks for.
 func (r *sharedReceiver) Next() (Record, bool, error) {
 	if err := r.memory.check(); err != nil {
 		return Record{}, false, err
 	}
 	for {
-		// isGone is loaded first, so that records which the peer committed before it died are still
-		// read (SPEC 7.2).
+		// isGone is loaded before the ring is read. So if it is true, all records that the peer
+		// committed before it died are still found (SPEC 7.2).
 		isGone := r.memory.isGone.Load()
 		header, ok, err := r.consumer.Peek()
 		switch {
@@ -120,13 +122,15 @@ func (r *sharedReceiver) Next() (Record, bool, error) {
 	}
 }
 
-// accept checks a record. It handles SEGMENT and SEGMENT_RETIRE itself, and returns true for them.
+// accept checks a record. The records SEGMENT and SEGMENT_RETIRE are handled here, and the second
+// result is true for them.
 func (r *sharedReceiver) accept(header layout.Header) (Record, bool, error) {
 	r.current, r.isBlob = header, false
 	payload := r.consumer.Payload(header)
 	if header.Kind != layout.KindData && (!r.memory.isTrusted || header.Kind == layout.KindBlob ||
 		header.Kind == layout.KindSegment || header.Kind == layout.KindSegmentRetire) {
-		// The payload is copied, so that the peer cannot change it after its check.
+		// The payload of the record is copied first, so that the peer cannot change it after the
+		// check.
 		r.scratch = append(r.scratch[:0], payload...)
 		payload = r.scratch
 	}
@@ -177,13 +181,14 @@ func (r *sharedReceiver) addSegment(body []byte) error {
 	return nil
 }
 
-// add adds the memory of a segment of the peer, or of the slab as segment 0.
+// add makes memory known in which messages of the peer may lie: a segment, or the slab of the
+// peer's region as segment 0.
 func (r *sharedReceiver) add(number uint32, place *mapping, memory mem.Peer) {
 	r.maps[number] = peerSegment{place, memory, &Lender{r, place}}
 }
 
-// retireSegment releases the connection's use of a segment that the peer retires. The segment stays
-// mapped while messages lie in it.
+// retireSegment ends the connection's use of a segment that the peer retires. The segment stays
+// mapped while messages that lie in it are not released.
 func (r *sharedReceiver) retireSegment(body []byte) error {
 	segment, err := layout.ParseSegment(body)
 	if err != nil {
@@ -194,7 +199,7 @@ func (r *sharedReceiver) retireSegment(body []byte) error {
 	return nil
 }
 
-// CopyTo copies the message of the current record to into.
+// CopyTo copies the message of the current record to into, as [Receiver] asks for.
 func (r *sharedReceiver) CopyTo(into []byte) int {
 	if r.isBlob {
 		n := min(uint64(len(into)), r.blob.Length)
@@ -206,7 +211,8 @@ func (r *sharedReceiver) CopyTo(into []byte) int {
 	return n
 }
 
-// Lend returns the message of a BLOB of a trusted peer where it lies.
+// Lend returns the message of a BLOB where it lies in a trusted peer's memory, as [Receiver] asks
+// for.
 func (r *sharedReceiver) Lend() (message []byte, lender *Lender, block uint64) {
 	if !r.isBlob || !r.memory.isTrusted {
 		return nil, nil, 0
@@ -216,7 +222,7 @@ func (r *sharedReceiver) Lend() (message []byte, lender *Lender, block uint64) {
 	return r.place.memory.Bytes(r.blob.Offset, r.blob.Length), r.place.lender, r.blob.Block
 }
 
-// Take returns the message of the current record.
+// Take returns the message of the current record, as [Receiver] asks for.
 func (r *sharedReceiver) Take() *Message {
 	if bytes, lender, block := r.Lend(); lender != nil {
 		return NewBorrowedMessage(bytes, lender, block)
@@ -230,7 +236,7 @@ func (r *sharedReceiver) Take() *Message {
 	return NewMessage(bytes)
 }
 
-// Payload returns the payload of the current record.
+// Payload returns the payload of the current record, as [Receiver] asks for.
 func (r *sharedReceiver) Payload() []byte {
 	if r.memory.isTrusted {
 		return r.consumer.Payload(r.current)
@@ -241,8 +247,8 @@ func (r *sharedReceiver) Payload() []byte {
 	return r.scratch
 }
 
-// Done moves past the current record. If it is a BLOB that was not taken, its block is returned to
-// the peer.
+// Done ends the use of the current record. If the record is a BLOB whose message was not taken, its
+// block is returned to the peer.
 func (r *sharedReceiver) Done() {
 	if r.isBlob {
 		r.isBlob = false
@@ -254,8 +260,8 @@ func (r *sharedReceiver) Done() {
 	}
 }
 
-// report reports to the peer the position up to which this side has read, and publishes the
-// counters.
+// report tells the peer the position up to which this side has read the ring, and publishes the
+// counters of this receiver.
 func (r *sharedReceiver) report() {
 	if r.consumer.Report() && r.waker.Check() == ring.WakeNotify {
 		r.memory.notifyRoom()
@@ -284,10 +290,11 @@ func (r *sharedReceiver) count(n uint64) {
 	r.counts.bytes += n
 }
 
-// Poll does nothing, because Next finds all records that the peer has published.
+// Poll does nothing, because Next finds all records in the ring that the peer has published.
 func (r *sharedReceiver) Poll() error { return nil }
 
-// Wait waits until there is a record, Wake is called, or the connection ends.
+// Wait waits until there is a record, Wake is called, or the connection ends, as [Receiver] asks
+// for.
 func (r *sharedReceiver) Wait(polls bool) error {
 	for {
 		isThere := false
@@ -312,7 +319,8 @@ func (r *sharedReceiver) Wait(polls bool) error {
 	r.storeCounts()
 	err := r.sleep()
 	for err == errInterrupted && !r.isWoken.Load() {
-		// The deadline was that of an earlier Wake, whose wait had ended already.
+		// The deadline that ended the sleep was set by a call of Wake that concerned an earlier
+		// Wait, so this Wait sleeps again.
 		err = r.sleep()
 	}
 	if err == errInterrupted {
@@ -322,8 +330,8 @@ func (r *sharedReceiver) Wait(polls bool) error {
 	return waitError(err)
 }
 
-// sleep waits for a notification after which look returns true. It returns errInterrupted if Wake
-// interrupted it, which sets a deadline in the past.
+// sleep waits for notifications of the doorbell until look returns true. The error is
+// errInterrupted if Wake has interrupted the sleep by setting a deadline in the past.
 func (r *sharedReceiver) sleep() error {
 	err := r.memory.records.wait(r.look)
 	r.sleeper.Disarm()
@@ -338,14 +346,15 @@ func (r *sharedReceiver) sleep() error {
 
 var errInterrupted = errors.New("interrupted")
 
-// takeWake ends the effect of Wake, whose caller has changed before what the waiter now checks.
+// takeWake ends the effect of earlier calls of Wake. Whatever their callers have changed was
+// changed before, so the waiting goroutine now sees it.
 func (r *sharedReceiver) takeWake() {
 	if r.isWoken.Load() {
 		r.isWoken.Store(false)
 	}
 }
 
-// Wake makes Wait return. It makes no system call.
+// Wake makes Wait return, without a system call, as [Receiver] asks for.
 func (r *sharedReceiver) Wake() {
 	r.isWoken.Store(true)
 	if !fault.Is("sleep_uninterrupted") {
@@ -353,7 +362,8 @@ func (r *sharedReceiver) Wake() {
 	}
 }
 
-// storeCounts publishes the counters of sleeps and of polls that succeeded.
+// storeCounts publishes how often this receiver has slept, and how often polling has found a
+// record.
 func (r *sharedReceiver) storeCounts() {
 	const counters = layout.ControlReceivingCounters
 	control := r.memory.own.control
@@ -361,15 +371,15 @@ func (r *sharedReceiver) storeCounts() {
 	control.Store(counters+8*layout.CounterReceivingSpinsPaid, r.counts.hits)
 }
 
-// SetDeadline sets the time at which Wait fails.
+// SetDeadline sets the time at which Wait fails, as [Receiver] asks for.
 func (r *sharedReceiver) SetDeadline(t time.Time) error {
 	return setDeadline(r.memory.records, &r.deadline, t)
 }
 
-// IsLate reports whether the deadline has passed.
+// IsLate reports whether the deadline of this receiver has passed.
 func (r *sharedReceiver) IsLate() bool { return r.deadline.hasPassed() }
 
-// Leave tells the peer that this side reads no more (SPEC 6.5).
+// Leave tells the peer that this side reads no more records (SPEC 6.5).
 func (r *sharedReceiver) Leave() {
 	r.sleeper.Leave()
 	if r.waker.Check() == ring.WakeNotify {
@@ -377,8 +387,8 @@ func (r *sharedReceiver) Leave() {
 	}
 }
 
-// close releases the connection's use of the peer's segments. Messages that are released later
-// return no block to the peer.
+// close ends the connection's use of the peer's segments. Messages that are released later no
+// longer return their blocks to the peer.
 func (r *sharedReceiver) close() {
 	r.releaseMutex.Lock()
 	r.isOver = true
@@ -391,14 +401,15 @@ func (r *sharedReceiver) close() {
 	r.maps = nil
 }
 
-// A Lender has lent messages that lie in one segment of a trusted peer, or in its slab.
+// A Lender takes back the blocks of messages that lie in one segment of a trusted peer, or in its
+// slab.
 type Lender struct {
 	receiver *sharedReceiver
 	place    *mapping
 }
 
-// Release returns a block to the peer, once for each message that was lent. Any goroutine may call
-// it, even after the end of the connection.
+// Release returns a block to the peer, once for each message that [Receiver.Lend] returned. Any
+// goroutine may call it, even after the end of the connection.
 func (l *Lender) Release(block uint64) {
 	l.receiver.release(block)
 	l.place.release()

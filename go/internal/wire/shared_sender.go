@@ -12,7 +12,8 @@ import (
 	"partywall.test/go/internal/wait"
 )
 
-// sharedSender writes the record ring of this side's region and the blocks of its memory.
+// sharedSender is the [Sender] of a connection over shared memory. It writes the record ring and
+// the blocks of this side.
 //
 //	short message  copied into the ring              DATA
 //	long message   copied into a block of the slab   BLOB, or written there by its author
@@ -37,7 +38,8 @@ type sharedSender struct {
 	counts    sendCounts
 }
 
-// sendCounts are the counters of a sender that its region publishes for tools (SPEC 3.3).
+// sendCounts are the counters of a sender. They are published in this side's region, where tools
+// read them (SPEC 3.3).
 type sendCounts struct{ messages, bytes, blobs, sleeps, doorbells uint64 }
 
 var _ Sender = (*sharedSender)(nil)
@@ -61,8 +63,8 @@ func newSharedSender(m *sharedMemory, s *Settings, limits sendLimits) *sharedSen
 	return p
 }
 
-// begin checks that the connection can send. It also loads the peer's words consumed and released,
-// whose change makes another attempt worth while.
+// begin checks that the connection can send. It also loads how far the peer has consumed records
+// and returned blocks, because a change of either may make room.
 func (p *sharedSender) begin() error {
 	if err := p.memory.check(); err != nil {
 		return err
@@ -87,7 +89,7 @@ func (p *sharedSender) isWorthAnAttempt() bool {
 		p.waker.IsGone() || p.memory.isOver()
 }
 
-// TryMessage appends a message.
+// TryMessage appends a message, as [Sender] asks for.
 func (p *sharedSender) TryMessage(stream uint32, payload []byte, credit Credit) error {
 	if err := p.begin(); err != nil {
 		return err
@@ -100,7 +102,8 @@ func (p *sharedSender) TryMessage(stream uint32, payload []byte, credit Credit) 
 		p.count(n)
 		return nil
 	}
-	// Room for the BLOB is checked before the message is copied, so that no copy is made in vain.
+	// Room for the BLOB is checked before the message is copied into a block. Otherwise the copy
+	// could be in vain.
 	if err := p.roomForBlob(); err != nil {
 		return err
 	}
@@ -116,7 +119,7 @@ func (p *sharedSender) TryMessage(stream uint32, payload []byte, credit Credit) 
 	return nil
 }
 
-// TryRecord appends a record that is not a whole message.
+// TryRecord appends a record that is not a whole message, as [Sender] asks for.
 func (p *sharedSender) TryRecord(kind layout.Kind, stream uint32, parts ...[]byte) error {
 	if err := p.begin(); err != nil {
 		return err
@@ -124,13 +127,13 @@ func (p *sharedSender) TryRecord(kind layout.Kind, stream uint32, parts ...[]byt
 	return p.append(kind, stream, parts...)
 }
 
-// RecordMax returns the longest payload of a record in bytes.
+// RecordMax returns the longest payload of a record in the ring in bytes.
 func (p *sharedSender) RecordMax() uint64 { return p.producer.PayloadMax() }
 
 // CarriesCredit reports whether a message of n bytes goes in a block, whose BLOB can carry credit.
 func (p *sharedSender) CarriesCredit(n int) bool { return uint64(n) > p.inline }
 
-// append appends the pending announcements of segments, and then a record.
+// append appends the pending announcements of segments, and after them a record.
 func (p *sharedSender) append(kind layout.Kind, stream uint32, parts ...[]byte) error {
 	if len(p.blocks.pending) > p.announced {
 		if err := p.announce(); err != nil {
@@ -156,7 +159,7 @@ func (p *sharedSender) append(kind layout.Kind, stream uint32, parts ...[]byte) 
 	return nil
 }
 
-// announce appends the records SEGMENT and SEGMENT_RETIRE that are pending.
+// announce appends the pending records SEGMENT and SEGMENT_RETIRE to the open batch.
 func (p *sharedSender) announce() error {
 	for _, a := range p.blocks.pending[p.announced:] {
 		var body [layout.SegmentBytes]byte
@@ -174,7 +177,8 @@ func (p *sharedSender) announce() error {
 	return nil
 }
 
-// roomForBlob returns ErrFull if the ring has no room for a BLOB and the announcements before it.
+// roomForBlob returns ErrFull if the ring has no room for a BLOB and the announcements of segments
+// that must come before it.
 func (p *sharedSender) roomForBlob() error {
 	const footprint = 64 // of an announcement and of a BLOB
 	due := uint64(len(p.blocks.pending)-p.announced+announcementsMax) * footprint
@@ -188,8 +192,8 @@ func (p *sharedSender) roomForBlob() error {
 	return nil
 }
 
-// appendBlock appends the BLOB of a block whose first n bytes are the message. After an error the
-// caller keeps the block.
+// appendBlock appends the BLOB of a block, whose first n bytes are the message. After an error the
+// block still belongs to the caller.
 func (p *sharedSender) appendBlock(block ring.Block, stream uint32, n uint64, c Credit) error {
 	if len(p.blocks.pending) > p.announced {
 		if err := p.announce(); err != nil {
@@ -233,7 +237,7 @@ func (p *sharedSender) Reserve(n uint64) (*Reservation, error) {
 	return &Reservation{Bytes: block.Bytes(), block: block, memory: p.memory.own.mapping}, nil
 }
 
-// TryReserved appends the first n bytes of a reservation as a message.
+// TryReserved appends the first n bytes of a reservation as a message, as [Sender] asks for.
 func (p *sharedSender) TryReserved(
 	r *Reservation, stream uint32, n uint64, credit Credit,
 ) error {
@@ -253,7 +257,7 @@ func (p *sharedSender) TryReserved(
 	return nil
 }
 
-// Free frees a reservation that was not sent, even after the connection has ended.
+// Free frees a reservation whose message was not sent, even after the connection has ended.
 func (p *sharedSender) Free(r *Reservation) {
 	if r.memory == nil {
 		return
@@ -264,7 +268,8 @@ func (p *sharedSender) Free(r *Reservation) {
 	r.memory.release()
 }
 
-// Commit publishes the open batch and the counters, and notifies the peer if it sleeps.
+// Commit publishes the open batch and the counters of this sender, and notifies the peer if it
+// sleeps.
 func (p *sharedSender) Commit() error {
 	p.producer.Commit()
 	if p.announced > 0 {
@@ -284,10 +289,11 @@ func (p *sharedSender) Commit() error {
 	return nil
 }
 
-// CommitAll is Commit: the ring has all.
+// CommitAll does what Commit does, because committed records already lie in the ring, and nothing
+// of the caller's memory is needed any more.
 func (p *sharedSender) CommitAll() error { return p.Commit() }
 
-// storeCounts stores the counters that seldom change.
+// storeCounts publishes those counters of this sender that seldom change.
 func (p *sharedSender) storeCounts() {
 	store := func(counter, value uint64) {
 		p.memory.own.control.Store(layout.ControlSendingCounters+8*counter, value)
@@ -304,7 +310,8 @@ func (p *sharedSender) count(n uint64) {
 	p.counts.bytes += n
 }
 
-// Close publishes CLOSE_WRITE in the slot of the ring that is kept for it, even after an interrupt.
+// Close publishes CLOSE_WRITE in the slot of the ring that is kept free for it, even after an
+// interrupt.
 func (p *sharedSender) Close(stream uint32) error {
 	if err := p.memory.brokenBy(); err != nil {
 		return err
@@ -323,7 +330,8 @@ func (p *sharedSender) Close(stream uint32) error {
 // WaitRoom waits until the peer has consumed records or returned blocks, or the connection ends.
 func (p *sharedSender) WaitRoom() error {
 	if p.announced > 0 {
-		// Records of segments may have preceded the one that found no room.
+		// The attempt that found no room may have appended records of segments before, which must
+		// become visible.
 		if err := p.Commit(); err != nil {
 			return err
 		}
@@ -349,16 +357,16 @@ func (p *sharedSender) WaitRoom() error {
 	return waitError(err)
 }
 
-// SetDeadline sets the time at which WaitRoom fails.
+// SetDeadline sets the time at which WaitRoom fails, as [Sender] asks for.
 func (p *sharedSender) SetDeadline(t time.Time) error {
 	return setDeadline(p.memory.room, &p.deadline, t)
 }
 
-// IsLate reports whether the deadline has passed.
+// IsLate reports whether the deadline of this sender has passed.
 func (p *sharedSender) IsLate() bool { return p.deadline.hasPassed() }
 
-// failure converts an error of ring and slab to an error of this package. A violation ends the
-// connection.
+// failure converts an error of package ring, from the ring or the slab, to an error of this
+// package. A violation of the peer also ends the connection.
 func (p *sharedSender) failure(err error) error {
 	var violation layout.Violation
 	switch {
@@ -370,6 +378,6 @@ func (p *sharedSender) failure(err error) error {
 	return err
 }
 
-// announcementsMax is the number of announcements that a block may need before its BLOB: that of a
-// new segment, and that of a segment retired for it.
+// announcementsMax is the most announcements that a BLOB may need before it: one of a new segment,
+// and one of a segment that was retired to make this possible.
 const announcementsMax = 2

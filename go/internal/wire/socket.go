@@ -25,7 +25,7 @@ type socketCarrier struct {
 	process  *processWatch // nil without a verified pidfd
 }
 
-// socketConn has the methods of a Unix socket and of a TCP socket.
+// socketConn has the methods that both a Unix socket and a TCP socket have.
 type socketConn interface {
 	net.Conn
 	syscall.Conn
@@ -33,7 +33,8 @@ type socketConn interface {
 	CloseWrite() error
 }
 
-// establishSocket makes a sender and a receiver that use the socket of the handshake.
+// establishSocket makes a sender and a receiver that use the socket on which the handshake took
+// place.
 func establishSocket(c *Connection, h *Handshake) {
 	conn, ok := h.conn.(socketConn)
 	if !ok {
@@ -41,7 +42,8 @@ func establishSocket(c *Connection, h *Handshake) {
 	}
 	_, isUnix := h.conn.(*net.UnixConn)
 	k := &socketCarrier{conn: conn, isUnix: isUnix}
-	// The error is ignored: only a closed socket causes one, and each later use reports it.
+	// The error is ignored: only a closed socket causes one, and each later use of the socket
+	// reports it.
 	k.raw, _ = conn.SyscallConn()
 	limits := h.settings.limits()
 	k.sender = newSocketSender(k, c.Outcome.Peer.MessageMax)
@@ -53,7 +55,8 @@ func establishSocket(c *Connection, h *Handshake) {
 		k.process = newProcessWatch(process)
 		k.watchers.Go(func() {
 			if k.process.wait() {
-				// After CloseRead, bytes that the peer sent before its death can still be read.
+				// The error of CloseRead is ignored. Bytes that the peer sent before its death can
+				// still be read afterwards.
 				_ = k.conn.CloseRead()
 				_ = k.conn.CloseWrite()
 			}
@@ -61,8 +64,8 @@ func establishSocket(c *Connection, h *Handshake) {
 	}
 }
 
-// fail ends the connection because of a violation or a system error, and closes the socket. It
-// returns the first such error.
+// fail ends the connection because of err, a violation or a system error, and closes the socket. It
+// returns the first error that has ended the connection.
 func (k *socketCarrier) fail(err error) error {
 	first, isFirst := k.breakBy(err)
 	if isFirst {
@@ -71,14 +74,14 @@ func (k *socketCarrier) fail(err error) error {
 	return first
 }
 
-// interrupt makes all calls that wait return ErrClosed, and all later calls.
+// interrupt makes all calls that wait on the connection return ErrClosed, and all later calls.
 func (k *socketCarrier) interrupt() {
 	k.isClosed.Store(true)
 	_ = k.conn.SetReadDeadline(time.Unix(1, 0))
 	k.sender.interrupt()
 }
 
-// close waits for at most the linger time until all bytes are written, and closes the socket.
+// close waits until all bytes are written, for lingerTime at most, and then closes the socket.
 func (k *socketCarrier) close() {
 	if k.process != nil {
 		k.process.close()
@@ -88,8 +91,8 @@ func (k *socketCarrier) close() {
 		_ = k.conn.Close()
 		return
 	}
-	// A TCP socket with unread bytes would reset the connection when it is closed (SPEC 8.4). So a
-	// goroutine reads and drops the bytes of the peer first.
+	// A TCP socket that is closed with unread bytes resets the connection (SPEC 8.4). So a
+	// goroutine first reads and drops the bytes of the peer.
 	_ = k.conn.CloseWrite()
 	go func() {
 		_ = k.conn.SetReadDeadline(time.Now().Add(dropTime))
@@ -98,7 +101,7 @@ func (k *socketCarrier) close() {
 	}()
 }
 
-// read reads the bytes that have come, without waiting.
+// read reads the bytes that have come on the socket, without waiting.
 func (k *socketCarrier) read(into []byte) (n int, err error) {
 	failure := k.raw.Control(func(fd uintptr) { n, err = sys.ReadNow(int(fd), into) })
 	if failure != nil {
@@ -108,8 +111,10 @@ func (k *socketCarrier) read(into []byte) (n int, err error) {
 }
 
 const (
-	// lingerTime bounds the time for which Close waits until all sent bytes are written.
+	// lingerTime is the longest time for which closing a connection waits until all sent bytes are
+	// written.
 	lingerTime = 5 * time.Second
-	// dropTime bounds the time for which a closed TCP socket reads and drops bytes of the peer.
+	// dropTime is the longest time for which a closed TCP connection reads and drops bytes of the
+	// peer.
 	dropTime = time.Second
 )

@@ -17,8 +17,8 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// socketFile is the file of a Unix listener. The listener removes it, unless another socket has
-// replaced it.
+// socketFile is the file of a Unix listener's socket. The listener removes the file when it closes,
+// unless another socket has replaced it.
 type socketFile struct {
 	path string
 	info fs.FileInfo // nil of an abstract name
@@ -63,8 +63,8 @@ func listenUnix(a Address, mode fs.FileMode) (*net.UnixListener, socketFile, err
 	return listener, socketFile{a.Name, info}, nil
 }
 
-// lockDirectory locks a directory, and waits up to lockTime for another process to release the
-// lock. It returns nil if that process does not.
+// lockDirectory locks a directory. If another process holds the lock for longer than lockTime, the
+// result is nil.
 func lockDirectory(path string) (*os.File, error) {
 	end := time.Now().Add(lockTime)
 	for {
@@ -79,7 +79,8 @@ func lockDirectory(path string) (*os.File, error) {
 	}
 }
 
-// bind binds a socket and listens. The socket file has the permission bits mode from the beginning.
+// bind makes a Unix socket that listens at name. Its file has the permission bits mode from the
+// moment it exists.
 func bind(name string, mode fs.FileMode) (*net.UnixListener, error) {
 	config := net.ListenConfig{Control: func(network, _ string, raw syscall.RawConn) error {
 		if err := passCredentials(network, "", raw); err != nil || runtime.GOOS != "linux" {
@@ -103,7 +104,7 @@ func bind(name string, mode fs.FileMode) (*net.UnixListener, error) {
 	return unixListener, nil
 }
 
-// removeStale removes a socket file on which no process listens any more.
+// removeStale removes a socket file if no process listens on it any more.
 func removeStale(path string, isLocked bool) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -151,7 +152,7 @@ func (f socketFile) remove() {
 	}
 }
 
-// listenFailure returns an error of listening as a [Failure] with its number.
+// listenFailure converts an error of listening to a [Failure], which has its number of SPEC 17.
 func listenFailure(err error) error {
 	failure := &Failure{Number: layout.ErrorListeningFailed, Err: err}
 	var lookup *net.DNSError
@@ -171,9 +172,10 @@ func listenFailure(err error) error {
 }
 
 const (
-	// takeOversMax bounds how often a stale file is replaced, since another process may bind the
-	// path in between.
+	// takeOversMax bounds how often a listener removes a stale socket file and tries again, since
+	// another process may bind the path in between.
 	takeOversMax = 3
-	// lockTime bounds how long a listener waits for the lock of the directory.
+	// lockTime is the longest time for which a listener waits for the lock of the socket's
+	// directory.
 	lockTime = 2 * time.Second
 )

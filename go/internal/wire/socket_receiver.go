@@ -18,7 +18,7 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// socketReceiver reads records from a socket (SPEC 8).
+// socketReceiver is the [Receiver] of a connection over a socket (SPEC 8).
 //
 //	buffer  | done | record | next record … | free |   blob: message bytes behind a BLOB, growing
 //	        0      start                    end
@@ -47,7 +47,7 @@ func newSocketReceiver(k *socketCarrier, checker Checker) *socketReceiver {
 	return &socketReceiver{carrier: k, checker: checker, buffer: make([]byte, bufferBytes)}
 }
 
-// Next returns the next record of which all bytes have come.
+// Next returns the next record if all its bytes have come, as [Receiver] asks for.
 func (r *socketReceiver) Next() (Record, bool, error) {
 	if err := r.carrier.check(); err != nil {
 		return Record{}, false, err
@@ -62,7 +62,7 @@ func (r *socketReceiver) Next() (Record, bool, error) {
 	return record, ok, nil
 }
 
-// parse returns the next record if all its bytes have come.
+// parse returns the next record of the buffer if all its bytes have come.
 func (r *socketReceiver) parse() (Record, bool, error) {
 	if r.missing > 0 {
 		return Record{}, false, nil
@@ -106,7 +106,8 @@ func (r *socketReceiver) blobRecord() Record {
 	return Record{Kind: layout.KindBlob, Stream: r.current.Stream, Len: len(r.blob)}
 }
 
-// fill moves the bytes of a BLOB's message from the buffer to the blob.
+// fill moves the bytes of a BLOB's message from the receiver's buffer to blob, the memory for that
+// message.
 func (r *socketReceiver) fill() {
 	n := min(uint64(r.end-r.start), r.missing)
 	r.blob = append(r.blob, r.buffer[r.start:r.start+int(n)]...)
@@ -114,7 +115,8 @@ func (r *socketReceiver) fill() {
 	r.missing -= n
 }
 
-// makeRoom makes the buffer large enough for the record of size bytes that begins at start.
+// makeRoom makes the receiver's buffer large enough for the record of size bytes that begins at the
+// offset start.
 func (r *socketReceiver) makeRoom(size int) {
 	if r.start+size <= len(r.buffer) {
 		return
@@ -127,8 +129,8 @@ func (r *socketReceiver) makeRoom(size int) {
 	r.start, r.buffer = 0, into
 }
 
-// room returns the memory into which the next bytes are read: that of a BLOB's message, or the
-// buffer.
+// room returns the memory into which the next bytes of the socket are read: that of a BLOB's
+// message, or the receiver's buffer.
 func (r *socketReceiver) room() []byte {
 	if r.missing == 0 {
 		if r.start == r.end {
@@ -143,7 +145,8 @@ func (r *socketReceiver) room() []byte {
 		r.blob = slices.Grow(r.blob, int(r.missing))
 	}
 	if free := cap(r.blob) - len(r.blob); free == 0 {
-		// The memory grows as bytes arrive, because the announced length is not trusted (SPEC 8.2).
+		// The memory for a message grows as its bytes come, because the length that the peer
+		// announces is not trusted (SPEC 8.2).
 		grown := make([]byte, len(r.blob), max(min(2*cap(r.blob), len(r.blob)+int(r.missing)),
 			min(int(r.missing), blobBytes)))
 		copy(grown, r.blob)
@@ -153,7 +156,8 @@ func (r *socketReceiver) room() []byte {
 	return r.blob[len(r.blob) : len(r.blob)+int(free)]
 }
 
-// received counts n bytes that were read into the memory of [socketReceiver.room].
+// received counts n bytes that were read from the socket into the memory that [socketReceiver.room]
+// returned.
 func (r *socketReceiver) received(n int) {
 	if r.missing == 0 {
 		r.end += n
@@ -163,13 +167,13 @@ func (r *socketReceiver) received(n int) {
 	r.missing -= uint64(n)
 }
 
-// CopyTo copies the message of the current record.
+// CopyTo copies the message of the current record to into, as [Receiver] asks for.
 func (r *socketReceiver) CopyTo(into []byte) int { return copy(into, r.message()) }
 
-// Lend returns no message: those of a socket lie in private memory.
+// Lend returns no message, because all messages of a socket lie in private memory of this process.
 func (*socketReceiver) Lend() (message []byte, lender *Lender, block uint64) { return nil, nil, 0 }
 
-// Take returns the message of the current record.
+// Take returns the message of the current record, as [Receiver] asks for.
 func (r *socketReceiver) Take() *Message {
 	if r.hasBlob {
 		taken := r.blob
@@ -179,10 +183,11 @@ func (r *socketReceiver) Take() *Message {
 	return NewMessage(append([]byte(nil), r.message()...))
 }
 
-// Payload returns the payload of the current record.
+// Payload returns the payload of the current record, as [Receiver] asks for.
 func (r *socketReceiver) Payload() []byte { return r.message() }
 
-// message returns the message of a BLOB, or the payload of another current record.
+// message returns the message of the current record if it is a BLOB, and otherwise the record's
+// payload.
 func (r *socketReceiver) message() []byte {
 	if r.hasBlob {
 		return r.blob
@@ -190,7 +195,7 @@ func (r *socketReceiver) message() []byte {
 	return r.buffer[r.start+layout.RecordHeaderBytes:][:r.current.Len]
 }
 
-// Done moves past the current record.
+// Done ends the use of the current record, as [Receiver] asks for.
 func (r *socketReceiver) Done() {
 	if r.hasBlob {
 		if cap(r.blob) <= spareBytes {
@@ -202,7 +207,7 @@ func (r *socketReceiver) Done() {
 	r.start += layout.RecordHeaderBytes + int(r.current.Len)
 }
 
-// Poll reads the bytes that have come, without waiting.
+// Poll reads the bytes that have come on the socket, without waiting.
 func (r *socketReceiver) Poll() error {
 	n, err := r.carrier.read(r.room())
 	if errors.Is(err, sys.ErrWouldBlock) {
@@ -211,8 +216,8 @@ func (r *socketReceiver) Poll() error {
 	return r.note(n, err)
 }
 
-// Wait reads once from the socket, and waits until there are bytes to read or Wake is called. A
-// socket is never polled.
+// Wait reads once from the socket. It waits until there are bytes to read, or Wake is called. It
+// never polls, whatever its argument is.
 func (r *socketReceiver) Wait(bool) error {
 	r.isWaiting.Store(true)
 	var n int
@@ -223,24 +228,24 @@ func (r *socketReceiver) Wait(bool) error {
 	r.isWaiting.Store(false)
 	if err != nil && r.deadline.isNever() && errors.Is(err, os.ErrDeadlineExceeded) &&
 		!r.carrier.isClosed.Load() {
-		// Wake interrupts the read by a deadline in the past. An interrupt of the connection at
-		// this time is found by the next call of Next.
+		// The read ended because Wake has set a deadline in the past, which is removed here. If the
+		// whole connection was interrupted at the same time, the next call of Next finds that.
 		err = r.carrier.conn.SetReadDeadline(time.Time{})
 	}
 	r.isWoken.Store(false)
 	return r.note(n, err)
 }
 
-// Wake makes Wait return. It makes no system call.
+// Wake makes Wait return, without a system call, as [Receiver] asks for.
 func (r *socketReceiver) Wake() {
 	r.isWoken.Store(true)
 	if r.isWaiting.Load() && !fault.Is("read_uninterrupted") {
-		// The error is ignored: nothing is read from a closed socket.
+		// The error is ignored: it means that the socket is closed, where nobody waits.
 		_ = r.carrier.conn.SetReadDeadline(time.Unix(1, 0))
 	}
 }
 
-// note handles the result of a read: n bytes, or an error.
+// note handles the result of a read from the socket: n bytes, or an error.
 func (r *socketReceiver) note(n int, err error) error {
 	r.received(n)
 	switch {
@@ -259,7 +264,7 @@ func (r *socketReceiver) note(n int, err error) error {
 	return r.carrier.fail(&SystemError{err})
 }
 
-// SetDeadline sets the time at which Wait fails.
+// SetDeadline sets the time at which Wait fails, as [Receiver] asks for.
 func (r *socketReceiver) SetDeadline(t time.Time) error {
 	r.deadline.set(t)
 	if r.carrier.isClosed.Load() {
@@ -267,18 +272,19 @@ func (r *socketReceiver) SetDeadline(t time.Time) error {
 	}
 	err := r.carrier.conn.SetReadDeadline(t)
 	if r.carrier.isClosed.Load() {
-		// This call may have replaced the deadline of an interrupt at the same time.
+		// The connection was interrupted at the same time: its deadline in the past is set again,
+		// because this call may have replaced it.
 		_ = r.carrier.conn.SetReadDeadline(time.Unix(1, 0))
 		return ErrClosed
 	}
 	return err
 }
 
-// IsLate reports whether the deadline has passed.
+// IsLate reports whether the deadline of this receiver has passed.
 func (r *socketReceiver) IsLate() bool { return r.deadline.hasPassed() }
 
-// Leave shuts down the reading direction of a Unix socket, so that a send of the peer fails. TCP
-// cannot report that (SPEC 8.4).
+// Leave shuts down the reading direction of a Unix socket, so that the peer's sends fail. A TCP
+// socket cannot tell the peer that nobody reads (SPEC 8.4).
 func (r *socketReceiver) Leave() {
 	if r.carrier.isUnix {
 		_ = r.carrier.conn.CloseRead()
@@ -286,10 +292,12 @@ func (r *socketReceiver) Leave() {
 }
 
 const (
-	// bufferBytes is the initial size of the buffer in bytes; a longer record makes it grow.
+	// bufferBytes is the initial size of a receiver's buffer in bytes. A longer record makes the
+	// buffer grow.
 	bufferBytes = 32 << 10
-	// blobBytes is the initial memory for a BLOB's message in bytes; it doubles as bytes arrive.
+	// blobBytes is the initial memory for the message of a BLOB in bytes. The memory doubles as
+	// bytes come.
 	blobBytes = 64 << 10
-	// spareBytes is the most memory that is kept for the next message, in bytes.
+	// spareBytes is the most memory in bytes that a receiver keeps from one message for the next.
 	spareBytes = 4 << 20
 )

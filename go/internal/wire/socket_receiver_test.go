@@ -11,7 +11,8 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// noConn is a socket from which nobody reads: tests put bytes into the receiver themselves.
+// noConn is a socket without a connection: the tests pass received bytes to the receiver
+// themselves.
 type noConn struct{ net.Conn }
 
 func (noConn) Close() error                          { return nil }
@@ -23,7 +24,8 @@ func detachedReceiver(limits layout.Limits) *socketReceiver {
 	return newSocketReceiver(&socketCarrier{conn: noConn{}}, checker)
 }
 
-// feed puts bytes into the receiver, at most limit at a time, and returns the messages.
+// feed passes bytes to the receiver, at most limit at a time, and returns the messages that the
+// receiver finds.
 func feed(r *socketReceiver, b []byte, limit int) ([][]byte, error) {
 	var messages [][]byte
 	for {
@@ -53,7 +55,7 @@ func feed(r *socketReceiver, b []byte, limit int) ([][]byte, error) {
 	}
 }
 
-// stream returns the bytes of a direction with these messages.
+// stream returns the bytes of one direction of a socket on which these messages are sent.
 func stream(messages ...[]byte) []byte {
 	var b []byte
 	position := uint64(0)
@@ -101,8 +103,8 @@ func TestAnnouncedLengthIsNotBelieved(t *testing.T) {
 	}
 }
 
-// FuzzSocketReceiver feeds a receiver arbitrary bytes: it must neither panic nor depend on how they
-// are cut.
+// FuzzSocketReceiver passes arbitrary bytes to a receiver, which must not panic. Its results must
+// not depend on how the bytes are divided.
 func FuzzSocketReceiver(f *testing.F) {
 	for _, i := range images(f, "socket") {
 		f.Add(i.bytes, uint16(5))

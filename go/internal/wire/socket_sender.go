@@ -14,13 +14,13 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// socketSender writes records to a socket (SPEC 8).
+// socketSender is the [Sender] of a connection over a socket (SPEC 8).
 //
 //	appended records ─▶ parts ── Commit ──▶ the socket takes all
 //	                                   └──▶ rest: a goroutine writes it, until then no room
 //
-// So at most what one Commit published waits in this process. No call of the sender blocks but
-// CommitAll and WaitRoom.
+// So this process holds at most the bytes of one Commit that the socket has not taken. Of the
+// sender's methods only CommitAll and WaitRoom wait.
 type socketSender struct {
 	carrier    *socketCarrier
 	messageMax uint64
@@ -32,8 +32,8 @@ type socketSender struct {
 	committed uint64   // position behind the last batch that was sent
 	isPartial bool     // a part of the open batch was sent
 
-	// write and writable send the parts: now, or as soon as the socket takes any. They are made
-	// once, so that they allocate nothing.
+	// write sends the parts as far as the socket takes them now, and writable as soon as the socket
+	// takes any. Both functions are made once, so that calling them allocates nothing.
 	write    func(uintptr)
 	writable func(uintptr) bool
 	sent     int // bytes that they have sent
@@ -59,7 +59,8 @@ func newSocketSender(k *socketCarrier, messageMax uint64) *socketSender {
 	return s
 }
 
-// begin checks that the connection can send, and that all bytes of the last Commit are written.
+// begin checks that the connection can send, and that the socket has taken all bytes of the last
+// Commit.
 func (s *socketSender) begin() error {
 	if err := s.carrier.check(); err != nil {
 		return err
@@ -79,7 +80,8 @@ func (s *socketSender) begin() error {
 	return nil
 }
 
-// TryMessage appends a message. The caller must not change the payload before Commit.
+// TryMessage appends a message, as [Sender] asks for. The caller must not change the payload before
+// Commit.
 func (s *socketSender) TryMessage(stream uint32, payload []byte, _ Credit) error {
 	if err := s.begin(); err != nil {
 		return err
@@ -98,7 +100,7 @@ func (s *socketSender) TryMessage(stream uint32, payload []byte, _ Credit) error
 	return nil
 }
 
-// TryRecord appends a record.
+// TryRecord appends a record, as [Sender] asks for.
 func (s *socketSender) TryRecord(kind layout.Kind, stream uint32, parts ...[]byte) error {
 	if err := s.begin(); err != nil {
 		return err
@@ -107,7 +109,7 @@ func (s *socketSender) TryRecord(kind layout.Kind, stream uint32, parts ...[]byt
 	return nil
 }
 
-// add appends a record with a copy of its payload.
+// add appends a record with a copy of its payload to the open batch.
 func (s *socketSender) add(kind layout.Kind, stream uint32, parts ...[]byte) {
 	n := uint32(0)
 	for _, part := range parts {
@@ -123,7 +125,7 @@ func (s *socketSender) add(kind layout.Kind, stream uint32, parts ...[]byte) {
 	s.addPart(s.head[start:])
 }
 
-// addPart adds bytes that Commit sends.
+// addPart appends bytes, without a copy, to those that Commit sends.
 func (s *socketSender) addPart(part []byte) {
 	if len(part) == 0 {
 		return
@@ -132,13 +134,13 @@ func (s *socketSender) addPart(part []byte) {
 	s.memory = s.parts
 }
 
-// RecordMax returns the longest payload of a record in bytes.
+// RecordMax returns the longest payload of a record on a socket in bytes.
 func (*socketSender) RecordMax() uint64 { return dataMax }
 
 // CarriesCredit returns false, because over a socket no message carries credit.
 func (*socketSender) CarriesCredit(int) bool { return false }
 
-// Reserve returns private memory for a message.
+// Reserve returns private memory for a message, because a socket has no shared memory.
 func (s *socketSender) Reserve(n uint64) (*Reservation, error) {
 	if err := s.carrier.check(); err != nil {
 		return nil, err
@@ -152,18 +154,18 @@ func (s *socketSender) Reserve(n uint64) (*Reservation, error) {
 	return &Reservation{Bytes: make([]byte, n), block: ring.Block{}}, nil
 }
 
-// TryReserved appends the first n bytes of a reservation as a message.
+// TryReserved appends the first n bytes of a reservation as a message, as [Sender] asks for.
 func (s *socketSender) TryReserved(
 	r *Reservation, stream uint32, n uint64, credit Credit,
 ) error {
 	return s.TryMessage(stream, r.Bytes[:n], credit)
 }
 
-// Free does nothing, because a reservation is private memory.
+// Free does nothing: a reservation is private memory, which the garbage collector frees.
 func (*socketSender) Free(*Reservation) {}
 
-// Commit writes the appended records. A goroutine writes the bytes that the socket does not take
-// now.
+// Commit writes the appended records to the socket. A goroutine writes the bytes that the socket
+// does not take now.
 func (s *socketSender) Commit() error {
 	if len(s.parts) == 0 {
 		return nil
@@ -178,8 +180,9 @@ func (s *socketSender) Commit() error {
 	return nil
 }
 
-// CommitAll writes what was appended, and waits until the socket has taken it all. If the deadline
-// passes after a part, a goroutine writes the rest; if nothing went, nothing ever will.
+// CommitAll writes the appended records, and waits until the socket has taken all of them. If the
+// deadline passes when a part is written, a goroutine writes the rest. If no byte was written, the
+// records are dropped.
 func (s *socketSender) CommitAll() error {
 	if len(s.parts) == 0 {
 		return nil
@@ -196,7 +199,8 @@ func (s *socketSender) CommitAll() error {
 	return nil
 }
 
-// attempt sends what the socket takes now, and removes it from the parts.
+// attempt sends as many appended bytes as the socket takes now, and removes them from the open
+// batch.
 func (s *socketSender) attempt() error {
 	err := s.carrier.raw.Control(s.write)
 	switch {
@@ -209,7 +213,7 @@ func (s *socketSender) attempt() error {
 	return s.lost(err)
 }
 
-// writeNow waits until the socket takes the parts.
+// writeNow waits until the socket has taken all bytes of the open batch.
 func (s *socketSender) writeNow() error {
 	for len(s.parts) > 0 {
 		if err := s.applyDeadline(); err != nil {
@@ -236,7 +240,8 @@ func (s *socketSender) writeNow() error {
 	return nil
 }
 
-// applyDeadline sets the deadline of the socket to that of the sender, which may change meanwhile.
+// applyDeadline sets the write deadline of the socket to that of the sender. It repeats this if the
+// sender's deadline has changed meanwhile.
 func (s *socketSender) applyDeadline() error {
 	for {
 		limit, isOver := s.late.limit.time(), s.isOver.Load()
@@ -253,7 +258,7 @@ func (s *socketSender) applyDeadline() error {
 	}
 }
 
-// skip removes the first n bytes of the parts, which were sent.
+// skip removes the first n appended bytes, because they were sent.
 func (s *socketSender) skip(n int) {
 	s.isPartial = s.isPartial || n > 0
 	for len(s.parts) > 0 && n >= len(s.parts[0]) {
@@ -265,7 +270,8 @@ func (s *socketSender) skip(n int) {
 	}
 }
 
-// lost ends the direction, because the socket takes nothing any more.
+// lost ends the sending direction, because the socket takes no more bytes. It returns the error to
+// report.
 func (s *socketSender) lost(err error) error {
 	s.forget()
 	s.failed.Store(true)
@@ -275,7 +281,7 @@ func (s *socketSender) lost(err error) error {
 	return s.carrier.fail(&SystemError{fmt.Errorf("sendmsg: %w", s.failure)})
 }
 
-// finish ends the batch, all of which was sent or will be.
+// finish ends the open batch, whose bytes were all sent or handed to a goroutine that sends them.
 func (s *socketSender) finish() {
 	s.committed = s.position
 	if s.isClosed && s.writing == nil {
@@ -284,7 +290,7 @@ func (s *socketSender) finish() {
 	s.forget()
 }
 
-// forget empties the open batch, and keeps its memory for the next one.
+// forget empties the open batch, and keeps its memory for the next batch.
 func (s *socketSender) forget() {
 	s.head = s.head[:0]
 	s.isPartial = false
@@ -292,7 +298,8 @@ func (s *socketSender) forget() {
 	s.parts = s.memory[:0]
 }
 
-// writeLater copies what the socket did not take and starts a goroutine that writes it.
+// writeLater copies the bytes that the socket did not take, and starts a goroutine that writes
+// them.
 func (s *socketSender) writeLater() {
 	var rest []byte
 	for _, part := range s.parts {
@@ -304,7 +311,8 @@ func (s *socketSender) writeLater() {
 	go func() {
 		defer close(written)
 		if err := s.writeAll(rest); err != nil {
-			// After a part of a message nothing can follow (SPEC 8.2).
+			// The direction ends here: a part of a message may have been written, and nothing else
+			// can follow it (SPEC 8.2).
 			s.failed.Store(true)
 			_ = s.carrier.conn.CloseWrite()
 			return
@@ -315,7 +323,8 @@ func (s *socketSender) writeLater() {
 	}()
 }
 
-// writeAll writes whatever the deadline is: the message was accepted before it passed.
+// writeAll writes the rest of committed bytes, even after the sender's deadline: the call that sent
+// them has already succeeded.
 func (s *socketSender) writeAll(rest []byte) error {
 	for {
 		n, err := s.carrier.conn.Write(rest)
@@ -329,7 +338,8 @@ func (s *socketSender) writeAll(rest []byte) error {
 	}
 }
 
-// Close appends CLOSE_WRITE, also after an interrupt. The direction is shut down behind it.
+// Close appends CLOSE_WRITE, even after an interrupt, and then shuts down the sending direction of
+// the socket.
 func (s *socketSender) Close(stream uint32) error {
 	if err := s.carrier.brokenBy(); err != nil {
 		return err
@@ -352,7 +362,7 @@ func (s *socketSender) Close(stream uint32) error {
 	return nil // a peer that is gone needs no end
 }
 
-// WaitRoom waits until all bytes of the last Commit are written.
+// WaitRoom waits until the socket has taken all bytes of the last Commit.
 func (s *socketSender) WaitRoom() error {
 	if s.writing == nil {
 		return nil
@@ -363,7 +373,7 @@ func (s *socketSender) WaitRoom() error {
 	return nil
 }
 
-// SetDeadline sets the time at which CommitAll and WaitRoom fail.
+// SetDeadline sets the time at which CommitAll and WaitRoom fail, as [Sender] asks for.
 func (s *socketSender) SetDeadline(t time.Time) error {
 	s.late.set(t)
 	if s.carrier.isClosed.Load() {
@@ -371,17 +381,18 @@ func (s *socketSender) SetDeadline(t time.Time) error {
 	}
 	err := s.carrier.conn.SetWriteDeadline(t)
 	if s.carrier.isClosed.Load() {
-		// This call may have replaced the deadline of an interrupt at the same time.
+		// The sender was interrupted at the same time, and is interrupted again, because this call
+		// may have replaced the deadline by which the interrupt works.
 		s.interrupt()
 		return ErrClosed
 	}
 	return err
 }
 
-// IsLate reports whether the deadline has passed.
+// IsLate reports whether the deadline of this sender has passed.
 func (s *socketSender) IsLate() bool { return s.late.limit.hasPassed() }
 
-// interrupt makes a call of WaitRoom return.
+// interrupt makes CommitAll and WaitRoom return, even a call that waits already.
 func (s *socketSender) interrupt() {
 	if s.isOver.CompareAndSwap(false, true) {
 		close(s.over)
@@ -389,7 +400,7 @@ func (s *socketSender) interrupt() {
 	}
 }
 
-// drain waits for at most limit until all bytes are written, and reports whether they are.
+// drain waits until all bytes are written, for limit at most, and reports whether they are.
 func (s *socketSender) drain(limit time.Duration) bool {
 	if s.writing == nil || s.failed.Load() {
 		return !s.failed.Load()
@@ -413,5 +424,6 @@ func isDone(done <-chan struct{}) bool {
 	}
 }
 
-// dataMax is the longest message that goes as DATA, in bytes (SPEC 8.2).
+// dataMax is the longest message in bytes that goes as DATA on a socket; a longer one goes as BLOB
+// (SPEC 8.2).
 const dataMax = 16384 - layout.RecordHeaderBytes

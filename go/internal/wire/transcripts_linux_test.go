@@ -21,8 +21,9 @@ import (
 	"partywall.test/go/internal/transcript"
 )
 
-// The transcripts of spec/handshakes, played over real sockets with real descriptors. The state
-// machine alone is played in package handshake, in every cut.
+// The handshakes recorded in spec/handshakes are replayed over real sockets with real descriptors.
+// A test of package handshake replays them with the state machine alone, cut into pieces in every
+// way.
 func TestTranscriptsOverSockets(t *testing.T) {
 	before := 0
 	for i, script := range transcript.All(t) {
@@ -35,7 +36,8 @@ func TestTranscriptsOverSockets(t *testing.T) {
 		if i == 0 {
 			before = openDescriptors(t)
 		}
-		// A TCP socket is closed only after it has read the bytes that are still under way.
+		// A closed TCP socket stays open until it has read the bytes that are still on their way,
+		// so the test waits for that.
 		for end := time.Now().Add(testTime); openDescriptors(t) > before; runtime.Gosched() {
 			if time.Now().After(end) {
 				t.Fatalf("%s: %d descriptors are open, %d before", script.File, openDescriptors(t), before)
@@ -53,7 +55,7 @@ func openDescriptors(t *testing.T) int {
 	return len(open)
 }
 
-// ended is how the handshake ended at the side under test.
+// ended says how the handshake has ended at the side under test.
 type ended struct {
 	connection *Connection
 	err        error
@@ -69,7 +71,8 @@ func (e ended) String() string {
 	return fmt.Sprintf("socket %d", e.connection.Outcome.Reason)
 }
 
-// playOverSocket plays the peer of a listener or a dialer.
+// playOverSocket replays a recorded handshake, in which the test acts as the peer of a listener or
+// a dialer.
 func playOverSocket(t *testing.T, script transcript.Transcript) {
 	p := &socketPlayer{t: t, isConnector: script.IsAcceptor(), entries: 8}
 	s, network, timeout := settingsOf(t, script)
@@ -118,7 +121,7 @@ func playOverSocket(t *testing.T, script transcript.Transcript) {
 	stop()
 }
 
-// settingsOf returns the settings of the side under test.
+// settingsOf returns the settings that the side under test needs for this recorded handshake.
 func settingsOf(t *testing.T, script transcript.Transcript) (Settings, string, time.Duration) {
 	s := readerSettings(TrustAuto)
 	s.PeerBlocksMax, s.MessageMax, s.MapMax, s.SegmentsMax = 1024, 1<<20, 65<<20, 32
@@ -148,7 +151,8 @@ func settingsOf(t *testing.T, script transcript.Transcript) (Settings, string, t
 	return s, network, timeout
 }
 
-// beginAcceptor starts a listener, the side under test, and connects the player to it.
+// beginAcceptor starts a listener, which is the side under test, and connects the player of the
+// transcript to it.
 func beginAcceptor(t *testing.T, s Settings, network string, timeout time.Duration,
 	results chan ended,
 ) (net.Conn, func()) {
@@ -175,7 +179,8 @@ func beginAcceptor(t *testing.T, s Settings, network string, timeout time.Durati
 	return conn, func() { _ = listener.Close() }
 }
 
-// beginConnector starts a dialer, the side under test, whose socket the player accepts.
+// beginConnector starts a dialer, which is the side under test. The player of the transcript
+// accepts its socket.
 func beginConnector(t *testing.T, s Settings, network string, timeout time.Duration,
 	results chan ended,
 ) net.Conn {
@@ -201,7 +206,7 @@ func beginConnector(t *testing.T, s Settings, network string, timeout time.Durat
 	return conn
 }
 
-// socketPlayer is the peer of the side under test.
+// socketPlayer acts as the peer of the side under test in a recorded handshake, over a socket.
 type socketPlayer struct {
 	t           *testing.T
 	conn        net.Conn
@@ -240,8 +245,8 @@ func (p *socketPlayer) send(digits, descriptors string) {
 	p.unsent = append(p.unsent, b...)
 }
 
-// flush sends the frames that the player has kept, in one message. A failure is ignored: the side
-// under test may have hung up, and its answer says why.
+// flush sends, in one message, the frames that the player has collected. A failure is ignored: the
+// side under test may have hung up, and the test then finds the reason in what that side has sent.
 func (p *socketPlayer) flush() {
 	if unix, ok := p.conn.(*net.UnixConn); ok && len(p.descriptors) > 0 {
 		raw, err := unix.SyscallConn()
@@ -282,13 +287,15 @@ func (p *socketPlayer) receive(tag, pattern string) {
 	}
 }
 
-// reject returns the code of the REJECT that the side sends before it hangs up, or 0.
+// reject returns the code of the REJECT that the side under test sends before it hangs up, or 0 if
+// it sends none.
 func (p *socketPlayer) reject() layout.RejectCode {
 	if err := p.conn.SetReadDeadline(time.Now().Add(testTime)); err != nil {
 		p.t.Fatal(err)
 	}
 	b, _ := io.ReadAll(p.conn)
-	// A connector has sent HELLO and OFFER, which a transcript may not read.
+	// If the side under test is a connector, it has sent HELLO and OFFER first, which the
+	// transcript may leave unread, so these frames are skipped.
 	for len(b) >= layout.FramePreambleBytes {
 		if reject, err := layout.ParseReject(b); err == nil {
 			return reject.Code
@@ -302,8 +309,8 @@ func (p *socketPlayer) reject() layout.RejectCode {
 	return 0
 }
 
-// descriptor returns a descriptor for the object that the transcript calls name. The player closes
-// it once it has sent it.
+// descriptor returns a descriptor of the object that the transcript names. The player closes the
+// descriptor once it was sent.
 func (p *socketPlayer) descriptor(name string, size uint64) int {
 	p.t.Helper()
 	role, entries, session := uint32(layout.RoleAcceptor), max(p.entries, 8), p.session

@@ -12,8 +12,8 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// Wake ends the Wait that is under way, or else the next one, and no other: a later one lasts until
-// a record comes.
+// Wake ends one call of Wait: the call that is under way, or else the next one. A call of Wait
+// after that lasts until a record comes.
 func TestWakeEndsOneWait(t *testing.T) {
 	for name, transports := range map[string]Transports{
 		"shm": TransportSHM, "socket": TransportSocket,
@@ -69,7 +69,7 @@ func TestPeerInThisProcessIsLocal(t *testing.T) {
 	}
 }
 
-// wakeTime is how long a call of Wait may take to end.
+// wakeTime is the longest time that a call of Wait may take to end after Wake.
 const wakeTime = 5 * time.Second
 
 // connectedPair returns both ends of a connection within this process.
@@ -96,7 +96,7 @@ func connectedPair(t *testing.T, s Settings) [2]*Connection {
 	return [2]*Connection{dialed, accepted}
 }
 
-// begunWait calls Wait in a goroutine, and returns a channel of its result.
+// begunWait calls Wait in a goroutine, and returns a channel on which the result is sent.
 func begunWait(r Receiver) <-chan error {
 	result := make(chan error, 1)
 	go func() { result <- r.Wait(false) }()
@@ -115,7 +115,7 @@ func mustWait(t *testing.T, result <-chan error) {
 	}
 }
 
-// awaitSleep waits until a goroutine sleeps within Wait.
+// awaitSleep waits until the goroutine that calls Wait of the receiver sleeps.
 func awaitSleep(t *testing.T, r Receiver) {
 	t.Helper()
 	isAsleep := func() bool {

@@ -4,6 +4,6 @@
 
 package wire
 
-// canShareWords says that words of 64 bits may not be atomic between processes on this processor,
-// so connections use sockets.
+// canShareWords says that this processor may not load and store a word of 64 bits as a whole, so
+// that connections use sockets.
 const canShareWords = false

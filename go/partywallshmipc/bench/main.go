@@ -38,13 +38,16 @@ import (
 )
 
 const (
-	// echoVariable makes this program the other process: a library, a size and an address.
+	// echoVariable is the environment variable that makes this program the process that sends
+	// messages back. Its value is a library, a message size and an address.
 	echoVariable = "PARTYWALL_BENCH_ECHO"
-	// pinnedVariable says that this process runs on its CPU already.
+	// pinnedVariable is the environment variable that says that this process already runs on the
+	// CPU chosen for it.
 	pinnedVariable = "PARTYWALL_BENCH_PINNED"
 )
 
-// libraries are measured in turn. The names of shmipc-go and uds are those that ratios are for.
+// libraries are the names of the libraries that are measured in turn. Ratios are given to the last
+// two, shmipc-go and the Unix socket "uds".
 var libraries = []string{"channel", "parked", "stream", "compat", "shmipc-go", "uds"}
 
 func main() {
@@ -87,7 +90,8 @@ func fail(err error) {
 	}
 }
 
-// pin runs this program again on one CPU, so that each of its threads is there.
+// pin executes this program again with only one CPU allowed, so that all its threads run on that
+// CPU.
 func pin(cpu int) {
 	if os.Getenv(pinnedVariable) != "" {
 		return
@@ -103,7 +107,8 @@ func setCPU(cpu int) error {
 	return unix.SchedSetaffinity(0, &set)
 }
 
-// compare measures each library with messages of one size, and prints a row for each.
+// compare measures the round trips of each library with messages of one size, and prints a row for
+// each library.
 func compare(size, rounds int, length time.Duration, cpu int) error {
 	directory, err := os.MkdirTemp("", "bench")
 	if err != nil {
@@ -134,14 +139,14 @@ func middle(values []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// pipe is one end of a connection.
+// pipe is one end of a connection of the library that is measured.
 type pipe interface {
 	Send([]byte) error
 	Recv([]byte) (int, error) // as many bytes as the buffer has
 	Close() error
 }
 
-// bytePipe carries messages of a known size as bytes.
+// bytePipe is a pipe whose messages are plain bytes of a known size.
 type bytePipe struct{ net.Conn }
 
 func (p bytePipe) Send(b []byte) error {
@@ -151,8 +156,8 @@ func (p bytePipe) Send(b []byte) error {
 
 func (p bytePipe) Recv(b []byte) (int, error) { return io.ReadFull(p.Conn, b) }
 
-// bufferPipe carries messages of a known size through the buffers of shmipc-go, or those with the
-// same names.
+// bufferPipe is a pipe whose messages of a known size go through the buffers of shmipc-go, or the
+// buffers of package partywallshmipc, which have the same methods.
 type bufferPipe struct {
 	stream interface {
 		BufferReader() shmipc.BufferReader
@@ -183,7 +188,8 @@ func (p bufferPipe) Recv(b []byte) (int, error) {
 
 func (p bufferPipe) Close() error { return p.session.Close() }
 
-// round measures one library once, with a process of its own at the other end.
+// round measures one library once, against a newly started process that sends the messages back.
+// The result is the median round trip in microseconds.
 func round(library, path string, size int, length time.Duration, cpu int) (float64, error) {
 	listener, err := listen(library, path)
 	if err != nil {
@@ -198,7 +204,8 @@ func round(library, path string, size int, length time.Duration, cpu int) (float
 	if err != nil {
 		return 0, err
 	}
-	// The first message opens a stream of shmipc-go.
+	// A first message is received before the measurement, because only that opens a stream of
+	// shmipc-go.
 	into := make([]byte, size)
 	if _, err := end.Recv(into); err != nil {
 		return 0, err
@@ -211,7 +218,7 @@ func round(library, path string, size int, length time.Duration, cpu int) (float
 	return median, command.Wait()
 }
 
-// startEcho starts the other process, on its CPU.
+// startEcho starts this program as the process that sends messages back, on the given CPU.
 func startEcho(library, path string, size, cpu int) (*exec.Cmd, error) {
 	command := exec.Command("/proc/self/exe")
 	command.Env = append(os.Environ(),
@@ -220,7 +227,8 @@ func startEcho(library, path string, size, cpu int) (*exec.Cmd, error) {
 	if cpu < 0 {
 		return command, command.Start()
 	}
-	// A new process inherits the CPUs of the thread that starts it.
+	// The new process inherits the CPUs of the thread that starts it, so this thread moves there
+	// for a moment.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var before unix.CPUSet
@@ -236,7 +244,8 @@ func startEcho(library, path string, size, cpu int) (*exec.Cmd, error) {
 	return command, unix.SchedSetaffinity(0, &before)
 }
 
-// measure returns the median of the round trips in microseconds.
+// measure sends messages for the given time, waits for each to come back, and returns the median of
+// the round trips in microseconds.
 func measure(end pipe, into []byte, length time.Duration) (float64, error) {
 	message := make([]byte, len(into))
 	var times []time.Duration
@@ -254,7 +263,8 @@ func measure(end pipe, into []byte, length time.Duration) (float64, error) {
 	return float64(times[len(times)/2].Nanoseconds()) / 1000, nil
 }
 
-// echo is the other process. It sends one message, and then sends back what comes.
+// echo connects to the measuring process, sends one message, and then sends back each message that
+// it receives.
 func echo(library, path string, size int) error {
 	end, err := dial(library, path)
 	if err != nil {
@@ -282,7 +292,7 @@ func channelConfig(library string) *partywall.Config {
 	return nil
 }
 
-// A server accepts one connection.
+// A server listens at a path and accepts one connection of the library that is measured.
 type server struct {
 	io.Closer
 	accept func() (pipe, error)
@@ -329,7 +339,8 @@ func listen(library, path string) (*server, error) {
 	}}, err
 }
 
-// memfd returns a configuration of shmipc-go without named files, and without a log.
+// memfd returns a configuration of shmipc-go that uses memfds instead of named files, and writes no
+// log.
 func memfd(config *shmipc.Config) *shmipc.Config {
 	config.MemMapType = shmipc.MemMapTypeMemFd
 	config.LogOutput = io.Discard

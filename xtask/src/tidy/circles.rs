@@ -59,9 +59,9 @@ pub fn report(tree: &Tree) -> String {
 
 /// A strongly connected component of at least two nodes in a graph of imports.
 struct Circle {
-    /// The kind of the nodes: crates, folders or files.
+    /// The kind of the nodes in the circle of imports: crates, folders or files.
     of: &'static str,
-    /// The folder that holds the nodes.
+    /// The folder that holds the nodes of the circle of imports.
     folder: String,
     nodes: Vec<String>,
     edges: Vec<Edge>,

@@ -81,7 +81,7 @@ pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The cells of a row that the code decides.
+/// The cells of a row in `spec/constants.tsv` whose values the code decides.
 #[derive(Default)]
 struct Meaning {
     of: String,
@@ -89,7 +89,7 @@ struct Meaning {
     size: String,
 }
 
-/// The constants, structures and kinds of the layout crate, each by a path such as
+/// The constants, structures and kinds of the layout crate, each under a path such as
 /// `hello::Hello.service`.
 struct Code {
     constants: BTreeMap<String, (String, String)>,
@@ -168,8 +168,8 @@ impl Code {
         constants.map(|(path, _)| path.clone()).chain(fields).chain(self.kinds.keys().cloned())
     }
 
-    /// Returns what the row of `place` in `spec/constants.tsv` must contain: the type, and the
-    /// value and an empty text if `place` is a constant, the offset and the size if it is a field.
+    /// Returns what the row of `place` in `spec/constants.tsv` must contain. For a constant this is
+    /// the type, the value and an empty text; for a field the type, the offset and the size.
     fn meaning_of(&self, place: &str) -> Option<Meaning> {
         if let Some((path, field)) = place.split_once('.') {
             let mut offset = 0;
@@ -185,7 +185,8 @@ impl Code {
             return None;
         }
         if let Some(value) = self.kinds.get(place) {
-            // The kinds of the table are enums of `repr(u8)`.
+            // The constants in an enum of `repr(u8)`, such as the kinds of records, have the type
+            // `u8` in the table.
             let (of, value) = ("u8".to_owned(), value.clone());
             return Some(Meaning { of, value, size: String::new() });
         }
@@ -413,7 +414,7 @@ fn has_section(spec: &str, section: &str) -> bool {
     })
 }
 
-/// Path of the table that this rule checks.
+/// Path of the table of constants that this rule checks.
 const TABLE: &str = "spec/constants.tsv";
 /// Path of the specification.
 const SPEC: &str = "spec/SPEC.md";

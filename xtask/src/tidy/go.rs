@@ -137,7 +137,8 @@ fn check_lines(file: &File, findings: &mut Vec<Finding>) {
 fn check_length(file: &File, findings: &mut Vec<Finding>) {
     let mut function = None;
     for (index, line) in file.text.lines().enumerate() {
-        // A function that begins and ends on one line is not measured.
+        // A function that begins and ends on one line is not measured, because it cannot be too
+        // long.
         if line.starts_with("func ") && !line.ends_with('}') {
             function = Some((index, line));
         }

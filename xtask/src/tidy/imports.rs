@@ -89,7 +89,7 @@ struct Module {
     imports: Vec<Import>,
     /// Paths that are written in the module's code, each with the index of its line.
     paths: Vec<(Path, usize)>,
-    /// Names of the items that the file defines in this module.
+    /// Names of the items that the file defines directly in this module.
     items: BTreeSet<String>,
 }
 

@@ -95,9 +95,9 @@ const UNSAFE_FILES: [&str; 10] = [
     "crates/ring/src/mem.rs",
     "crates/sys/src/",
     "crates/sys/tests/",
-    // This file forks processes, which needs unsafe code.
+    // `fork.rs` forks processes for tests, which needs unsafe code.
     "crates/testkit/src/fork.rs",
-    // The buffer protocol of Python passes pointers.
+    // The buffer protocol of Python, by which other packages read memory in place, passes pointers.
     "bindings/python/src/buffer.rs",
     "bindings/python/src/message.rs",
     "bindings/python/src/reservation.rs",

@@ -183,7 +183,8 @@ fn unquoted(name: &str) -> String {
     name.trim().trim_matches(['"', '\'']).to_owned()
 }
 
-/// The allowed dependencies of each crate. A crate that the code may use, its tests may use, too.
+/// The allowed dependencies of each crate. A crate that the code of a crate may use may also be
+/// used by its tests.
 const TABLE: &[Row] = &[
     Row {
         directory: "crates/layout",

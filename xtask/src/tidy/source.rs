@@ -41,7 +41,7 @@ pub struct Source {
 /// body are listed. Line numbers count from 0.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Function {
-    /// The name of the function.
+    /// The name of the function that was found.
     pub name: String,
     /// Index of the line with the keyword `fn`.
     pub first: usize,

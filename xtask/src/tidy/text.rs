@@ -33,8 +33,8 @@ fn needs_licence(file: &File) -> bool {
     suffixes.iter().any(|suffix| file.path.ends_with(suffix)) || file.text.starts_with("#!/")
 }
 
-/// Whether an absolute path that begins with `prefix` is anywhere in the line. It does not count if
-/// it begins in the middle of another path.
+/// Whether an absolute path that begins with `prefix` is anywhere in the line. The path does not
+/// count if it begins in the middle of another path.
 fn has_machine_path(line: &str, prefix: &str) -> bool {
     line.match_indices(prefix).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -65,7 +65,7 @@ fn private_source(path: &str, line: &str) -> Option<&'static str> {
     private.then_some("this names a host of a private network")
 }
 
-/// The hosts of the URLs in a line.
+/// The hosts of the URLs in a line of a text file.
 fn hosts(line: &str) -> impl Iterator<Item = &str> {
     line.match_indices("://").map(|(at, scheme)| {
         let rest = &line[at + scheme.len()..];

@@ -32,8 +32,8 @@ const LIBRARIES: [&str; 6] = [
     "crates/partywall/src/",
     "crates/shmipc/src/",
 ];
-/// Files that may start a thread: the driver of a session without a runtime, and files that have
-/// only test code.
+/// Files of libraries that may start a thread: the driver of a session without a runtime, and files
+/// that have only test code.
 const ALLOWED: [&str; 4] = [
     "crates/partywall/src/blocking/thread.rs",
     "crates/partywall/src/session/interleavings/",

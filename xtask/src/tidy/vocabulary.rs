@@ -56,7 +56,7 @@ struct Use {
     path: String,
     line: usize,
     word: &'static str,
-    /// The name that contains the retired word.
+    /// The name in the text that contains the retired word.
     name: String,
     instead: &'static str,
 }
@@ -106,7 +106,7 @@ struct Name {
 struct Exception {
     /// The beginning of the paths of the files that may use the word.
     path: &'static str,
-    /// The retired word; empty for every word.
+    /// The retired word that the file may use; empty for every word.
     word: &'static str,
     /// The reason for the exception, which only people read.
     #[allow(dead_code, reason = "a reason is written to be read in the table")]
@@ -193,8 +193,8 @@ impl Reader<'_> {
             }
             let is_term = is_spec && (line.starts_with('#') || line.trim_start().starts_with('|'));
             if in_fence || is_term {
-                // The rule does not read sentences, and so ignores a comment in a code block of
-                // Markdown.
+                // The rule reads code blocks of Markdown without their comments, because it does
+                // not read sentences.
                 let end = if in_fence { line.find("//") } else { None };
                 self.names(index, &line[..end.unwrap_or(line.len())]);
                 continue;
@@ -384,7 +384,7 @@ const WORDS: &[Word] = &[
         &["half"],
         "`region`",
     ),
-    // Retired words that named internal objects.
+    // Retired words that named objects inside the libraries.
     word(&["door", "doors"], "transport, wait point, accept loop, condvar or listener"),
     word(&["standing"], "connection state, or snapshot"),
     word(&["twin", "twins"], "fake transport"),

@@ -27,8 +27,8 @@ type Loaned = SampleMut<ipc::Service, [u64], ()>;
 /// The transport `iceoryx2-0.10-pubsub`, which measures publish-subscribe of the crate `iceoryx2`.
 pub struct Pubsub;
 
-/// The child's end of the connection, from `bind` until `accept` returns it. The child's ports
-/// already exist when the parent connects, so the parent finds them.
+/// The end of the child process, which `bind` makes and `accept` returns. Its ports thereby exist
+/// already when the parent process connects, so the parent finds them.
 pub struct PubsubAcceptor(Option<PubsubEndpoint>);
 
 /// One end of a connection: it publishes messages of one direction and subscribes to the other

@@ -33,11 +33,11 @@ type Services = PortFactory<ipc::Service, [u64], (), [u64], ()>;
 /// The transport `iceoryx2-0.10-reqres`, which measures request-response of the crate `iceoryx2`.
 pub struct Reqres;
 
-/// The child's end of the connection, from `bind` until `accept` returns it. The child's port
-/// already exists when the parent connects, so the parent finds it.
+/// The end of the child process, which `bind` makes and `accept` returns. Its port thereby exists
+/// already when the parent process connects, so the parent finds it.
 pub struct ReqresAcceptor(Option<ReqresServer>);
 
-/// One end of the connection: that of the parent or that of the child.
+/// One end of the connection: that of the parent process or that of the child process.
 pub enum ReqresEndpoint {
     /// The end of the parent process, which sends requests.
     Client(ReqresClient),

@@ -170,8 +170,8 @@ fn protocol(cell: Cell, setup: &Setup) -> Result<Arc<Shmipc>> {
     Ok(Arc::new(Shmipc::new(config)?))
 }
 
-/// Number of bytes that the benchmark of `shmipc` adds to the size of each slice class; the same
-/// value makes the memory of both alike.
+/// Number of bytes that the benchmark of `shmipc` adds to the size of each slice class; Partywall
+/// gets the same value here, so that both libraries use equally large memory.
 const SLICE_MARGIN: u32 = 256;
 
 /// Maximum number of streams at once, which is the largest number that `--streams` accepts.

@@ -228,7 +228,7 @@ fn place(buffer: &mut LinkedBuffer, payload: Payload) -> Result<()> {
 }
 
 /// Returns the slice into which the next bytes of a message are written: the present slice, or the
-/// next one if the present slice is full. If none follows, slices for `wanted` more bytes are
+/// next one if the present slice is full. If no slice follows, slices for `wanted` more bytes are
 /// allocated.
 fn slice_with_room(
     buffer: &mut LinkedBuffer,

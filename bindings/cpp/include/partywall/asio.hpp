@@ -9,17 +9,17 @@
 //   acceptor   async_accept of streams
 //   session    async_open and async_accept, for many streams over one connection
 //
-// Which asio: that of Boost if it is there, otherwise the one without Boost. ASIO_STANDALONE, which
-// is asio's own macro, chooses the latter.
+// Which asio: that of Boost if its headers are there, otherwise asio without Boost. The macro
+// ASIO_STANDALONE of asio chooses asio without Boost.
 //
 // Ends. The end of the peer's sending is net::error::eof. A cancelled operation, and one whose
 // object was closed or destroyed, gets net::error::operation_aborted. Any other failure is a number
 // of partywall::category().
 //
-// Rules are those of asio's sockets: at most one operation of each direction at a time, else
-// errc::busy; buffers stay valid until the handler is called; handlers run in their associated
-// executor, never within the call that starts the operation. Objects of one session, or one
-// acceptor, may be used by different threads at the same time; one object may not.
+// The rules are those of asio's sockets: at most one operation of each direction at a time, else
+// errc::busy; the caller keeps buffers valid until the handler is called; handlers run in their
+// associated executor, never within the call that starts the operation. Objects of one session, or
+// one acceptor, may be used by different threads at the same time; one object may not.
 //
 // Empty objects, which were moved from or made without arguments, fail in every call with
 // errc::argument: an operation completes with it, send sets its code to it, other calls throw it.
@@ -94,7 +94,8 @@ using error_code = std::error_code;
 namespace detail {
 
 #ifdef PARTYWALL_BOOST_ASIO
-/// partywall::category() for Boost, whose versions before 1.77 do not convert a std::error_code.
+/// The category of this library's error codes as a category of Boost, because versions of Boost
+/// before 1.77 do not convert a std::error_code.
 class category_type final : public ::boost::system::error_category {
 public:
     const char *name() const noexcept override { return "partywall"; }
@@ -124,7 +125,7 @@ inline error_code code_of(std::error_code code) noexcept {
 #endif
 }
 
-/// Whether an attempt has found that it would have to wait.
+/// Whether the code of an attempt says that the operation would have to wait.
 inline bool has_to_wait(std::error_code code) noexcept {
     return code == errc::empty || code == errc::full || code == errc::would_block ||
            code == errc::timed_out;
@@ -132,7 +133,8 @@ inline bool has_to_wait(std::error_code code) noexcept {
 
 } // namespace detail
 
-/// The code of handlers that stands for `value`: `code == make_error_code(errc::disconnected)`.
+/// The error code that handlers get for `value`, to compare with: `code ==
+/// make_error_code(errc::disconnected)`.
 inline error_code make_error_code(errc value) noexcept {
     return detail::code_of(partywall::make_error_code(value));
 }
@@ -140,15 +142,16 @@ inline error_code make_error_code(errc value) noexcept {
 } // namespace asio
 
 #ifdef PARTYWALL_BOOST_ASIO
-// Boost's own comparison of a code of handlers with a std::error_code is false. These say whether the
-// code stands for the number: `code == errc::full`, `code == make_error_code(errc::full)`.
+// Comparisons of a handler's error code with a number: `code == errc::full`, `code ==
+// make_error_code(errc::full)`. Boost's own comparison with a std::error_code is always false.
 template <class Code>
 using if_boost_code = std::enable_if_t<std::is_same_v<Code, ::boost::system::error_code>, int>;
 
 template <class Code, if_boost_code<Code> = 0>
 bool operator==(const Code &code, const errc_code &number) noexcept {
     const auto value = static_cast<errc>(number.value());
-    // A std::error_code from which a program has made one of Boost stays within it.
+    // If a program has made this code of Boost from a std::error_code, the latter is still within
+    // it.
     const std::error_code within = code;
     return code == asio::make_error_code(value) || within == number;
 }
@@ -174,20 +177,20 @@ namespace detail {
 
 enum direction { reading = 0, writing = 1 };
 
-/// An operation that was started. Its reactor attempts it, and then completes it once.
+/// An operation that was started. The reactor of its object attempts it, and completes it once.
 class operation {
 public:
     virtual ~operation() = default;
-    /// Returns whether the operation is done, successfully or not.
+    /// Attempts the operation. Returns whether it is done, successfully or not.
     virtual bool attempt() = 0;
     virtual void fail(error_code code) = 0;
-    /// Calls the handler, which may happen within this call if `is_in_handler`.
+    /// Calls the operation's handler. If `is_in_handler`, the handler may run within this call.
     virtual void complete(std::unique_ptr<operation> self, bool is_in_handler) = 0;
 
     std::uint64_t number = 0;
 };
 
-/// What an object of an operation attempts, with the value for the handler.
+/// The result of an attempt: an error code, and the value for the handler.
 template <class Value> struct outcome {
     error_code code;
     Value value;
@@ -242,22 +245,24 @@ private:
     outcome<Value> outcome_ = {};
 };
 
-/// An object with operations, at most one of each direction.
+/// An object of the reactor that has operations, at most one in each direction: a channel,
+/// listener, session or stream.
 class source {
 public:
     virtual ~source() = default;
-    /// Called for each event before the operations are attempted.
+    /// Is called for each event of the object, before its operations are attempted.
     virtual void prepare(std::uint64_t, std::uint32_t) noexcept {}
-    /// Called for an event that no operation waits for. An override pauses the source, because the
-    /// loop would otherwise report the same event in each turn.
+    /// Is called for an event of the object that no operation waits for. An override makes the loop
+    /// stop reporting the object, because the loop would report the same event in each turn.
     virtual void ignore() noexcept {}
-    /// Writes what a socket has not taken yet of sent messages. Returns whether bytes are left.
+    /// Writes the bytes of sent messages that the socket has not taken yet. Returns whether bytes
+    /// are left.
     virtual bool flush() noexcept { return false; }
 
     std::unique_ptr<operation> pending[2];
 };
 
-/// The executor that an argument names: it is one, or belongs to an execution context such as
+/// The executor of an argument: either the argument itself, or that of an execution context such as
 /// io_context.
 class executor_argument {
     template <class T>
@@ -281,17 +286,20 @@ private:
     net::any_io_executor executor_;
 };
 
-/// A loop below an executor: it attempts operations when the loop's descriptor is readable.
+/// The library's event loop below an executor of asio: when the loop's descriptor is readable, it
+/// attempts the pending operations of its objects.
 ///
 ///   start ─▶ attempt ─┬─ done ─▶ post the handler
 ///                     └─ has to wait ─▶ look a few times ─▶ wait for the descriptor ─▶ turn
 ///
-/// The lock is held in every call but handlers. While an operation is pending, either a wait for the
-/// descriptor or a posted look is under way, which keeps the executor's context running. If that
-/// context is destroyed, so are all operations.
+/// A look is an attempt without waiting, which is posted to the executor. A turn handles the events
+/// of the loop. The reactor's lock is held in every call but handlers. While an operation is
+/// pending, either a wait for the descriptor or a posted look keeps the executor's context running.
+/// If that context is destroyed, so are all operations.
 ///
-/// Bytes that a socket has not taken yet have a wait, too, without an operation: those of a channel,
-/// and those of directions that have ended. The wait keeps the reactor, whose objects may be gone.
+/// The reactor also waits, without an operation, until a socket has taken the last bytes of a
+/// channel's message or of a direction that has ended. That wait keeps the reactor alive, although
+/// its objects may be gone.
 class reactor : public std::enable_shared_from_this<reactor> {
 public:
     explicit reactor(const net::any_io_executor &executor) : descriptor_(executor) {
@@ -301,7 +309,7 @@ public:
         descriptor_.assign(descriptor, code);
         if (!code) return;
         ::close(descriptor);
-        // The exception of asio for Boost is no std::system_error.
+        // The exception that Boost's asio throws is no std::system_error, so this throws one.
         throw std::system_error(code.value(), std::generic_category(), "watching a loop");
     }
 
@@ -314,40 +322,42 @@ public:
         spin_budget_ = std::thread::hardware_concurrency() > 1 ? budget : budget.zero();
     }
 
-    // The caller of these holds the lock.
+    // The caller of these functions holds the reactor's lock.
     std::uint64_t add(source &object) {
         const auto tag = next_tag_++;
         sources_[tag] = &object;
         return tag;
     }
     void remove(std::uint64_t tag) { sources_.erase(tag); }
-    /// Makes a look attempt to read from a channel before it asks the loop.
+    /// Makes each look, an attempt without waiting, read from `channel` before it asks the loop.
     void look_at(source *channel) { channel_ = channel; }
-    /// Has the bytes written that the socket has not taken of a message that was sent just now.
+    /// Has the rest of a message written that was just sent, and of which the socket has taken only
+    /// a part.
     void finish_send() {
         if (channel_ == nullptr) return settle_later();
         flush();
         arm();
     }
 
-    /// Turns the loop after a direction or a session has ended. The reactor stays until the loop has
-    /// written the last bytes or given them up: of a channel after a second, of a session later.
+    /// Handles events of the loop after a direction or a session has ended. The reactor stays alive
+    /// until the loop has written the last bytes or given them up: those of a channel after a
+    /// second, those of a session later.
     void drain(std::vector<std::unique_ptr<operation>> &done) {
         has_unsent_ = false;
         is_draining_ = true;
-        // While an operation of a session is pending, its wait or look turns the loop.
+        // While an operation of a session is pending, its wait or its look handles the events.
         if (channel_ != nullptr || pending_ == 0) turn(done);
         arm();
     }
 
-    /// Takes both operations of an object, which get operation_aborted.
+    /// Takes both operations out of an object, to complete them with operation_aborted.
     void abort(source &object, std::vector<std::unique_ptr<operation>> &aborted) {
         for (auto &place : object.pending) {
             if (place) take(place, net::error::operation_aborted, aborted);
         }
     }
 
-    /// Attempts an operation, and keeps it if it has to wait. The caller keeps the object.
+    /// Attempts an operation, and keeps it if it has to wait. The caller keeps the object alive.
     void start(source &object, direction way, std::unique_ptr<operation> started) {
         {
             const std::lock_guard guard(lock_);
@@ -362,7 +372,8 @@ public:
             }
         }
         complete(std::move(started), false);
-        // The handler comes first: mostly it starts an operation that waits.
+        // The handler is posted before the loop settles, because it mostly starts an operation that
+        // waits, and then settling is not needed.
         const std::lock_guard guard(lock_);
         settle_later();
     }
@@ -379,8 +390,9 @@ public:
         complete_all(std::move(aborted), false);
     }
 
-    /// Turns the loop once if no operation waits for its descriptor, so that the loop writes what a
-    /// call has begun. A channel needs no such turn before it ends.
+    /// Handles the events of the loop once, so that the loop writes what a call has begun. It does
+    /// nothing while an operation waits for the loop's descriptor, and for a channel, which needs
+    /// it only when it ends.
     void settle() {
         if (channel_ != nullptr) return;
         std::vector<std::unique_ptr<operation>> none;
@@ -389,7 +401,7 @@ public:
         arm();
     }
 
-    /// As settle(), unless an operation is pending by then.
+    /// Posts a call of settle(), which does nothing if an operation is pending by then.
     void settle_later() {
         if (channel_ != nullptr || pending_ != 0 || is_settling_) return;
         is_settling_ = true;
@@ -397,17 +409,18 @@ public:
     }
 
     static void complete_all(std::vector<std::unique_ptr<operation>> done, bool is_in_handler) {
-        // A handler that throws must not keep others from being called.
+        // If a handler throws, the others must still be called, so each of several handlers is
+        // posted.
         const bool is_alone = done.size() == 1;
         for (auto &one : done) complete(std::move(one), is_in_handler && is_alone);
     }
 
 private:
-    /// Why the reactor is woken.
+    /// Why the reactor is woken: the descriptor is readable, or a look or a settle() was posted.
     enum class cause { wait, look, settle };
 
-    /// The handler of a wait, or one that was posted. If it is destroyed instead of called, its
-    /// context is, too.
+    /// The handler with which the executor wakes the reactor. If the handler is destroyed without a
+    /// call, the executor's context is being destroyed, and the reactor is abandoned.
     class wake {
     public:
         wake(std::shared_ptr<reactor> reactor, cause why)
@@ -443,11 +456,11 @@ private:
         has_unsent_ = channel_ != nullptr && !is_abandoned_ && channel_->flush();
     }
 
-    /// Whether something has to wake the reactor.
+    /// Whether the reactor has work for which something has to wake it.
     bool has_work() const noexcept { return pending_ != 0 || has_unsent_ || is_draining_; }
 
-    /// Sees to it that something wakes the reactor if it has work, and that no wait keeps the
-    /// context running otherwise.
+    /// If the reactor has work, makes sure that a wait or a look wakes it. If it has none, ends the
+    /// wait, which would keep the executor's context running.
     void arm() {
         if (!has_work() && is_waiting_) descriptor_.cancel();
         if (is_waiting_ || is_looking_ || !has_work()) return;
@@ -471,7 +484,8 @@ private:
                 return settle();
             }
             (is_look ? is_looking_ : is_waiting_) = false;
-            // A channel has its messages without a turn of the loop, which costs system calls.
+            // A channel's messages can be received without handling the loop's events, which costs
+            // system calls.
             const bool is_direct = channel_ != nullptr && !channel_->pending[writing] &&
                                    !has_unsent_ && !is_draining_;
             if (is_direct) look(channel_->pending[reading], is_look ? LOOKS_MAX : 1, done);
@@ -483,8 +497,8 @@ private:
                     net::post(executor(), wake(shared_from_this(), cause::look));
                     return;
                 }
-                // If no message came within the budget, or other handlers used up the budget, the
-                // next waits sleep without polling before.
+                // If no message came within the spin budget, or other handlers used up the budget,
+                // the next waits do not poll before they sleep.
                 skips_ = is_in_time ? 0 : std::min(2 * skips_ + 1, SKIPS_MAX);
                 skips_left_ = skips_;
             }
@@ -494,7 +508,8 @@ private:
         complete_all(std::move(done), true);
     }
 
-    /// Attempts to read from a channel for a few microseconds. Handlers that are ready run after it.
+    /// Attempts to read from a channel for a few microseconds. Handlers that are ready run after
+    /// that.
     void look(std::unique_ptr<operation> &place, int attempts,
               std::vector<std::unique_ptr<operation>> &done) {
         for (; attempts > 0 && place; attempts--) attempt(place, done);
@@ -506,13 +521,14 @@ private:
         descriptor_.async_wait(descriptor_.wait_read, wake(shared_from_this(), cause::wait));
     }
 
-    /// Lets the loop advance, and attempts the operations of objects with events.
+    /// Handles the events of the loop, and attempts the operations of the objects that have events.
     void turn(std::vector<std::unique_ptr<operation>> &done) {
-        // A round without events leaves the descriptor not readable. So a second round follows one
-        // with events: otherwise the executor would wake once more, for nothing.
+        // The loop's descriptor stays readable until a round finds no events. So a second round
+        // follows a round with events; otherwise the executor would wake once more, for nothing.
         for (int round = 0; round < 2 && round_had_events(done); round++) {
         }
-        // Only what ends has a timer.
+        // Only a direction or session that is ending has a timer, so without a timer none is
+        // ending.
         is_draining_ = is_draining_ && !is_abandoned_ && loop_.next_timer();
     }
 
@@ -534,7 +550,8 @@ private:
             const auto end = kinds & PARTYWALL_ENDED;
             const auto read = kinds & (PARTYWALL_READABLE | PARTYWALL_OPENED);
             if (object.pending[reading] && (read | end)) attempt(object.pending[reading], done);
-            // The operation that reads is done, and the next one may not begin soon.
+            // The object has a message but no operation reads it: the operation is done, and the
+            // next may not begin soon.
             if (read && !object.pending[reading] && !is_channel_with(done)) object.ignore();
             if (object.pending[writing] && (kinds & PARTYWALL_WRITABLE || end)) {
                 attempt(object.pending[writing], done);
@@ -544,8 +561,8 @@ private:
         return count != 0;
     }
 
-    /// Whether the only source is a channel whose read is done: its next read follows at once, so
-    /// pausing the channel would cost more than it saves.
+    /// Whether the reactor's only object is a channel whose read is done. Its next read follows at
+    /// once, so pausing the channel would cost more than it saves.
     bool is_channel_with(const std::vector<std::unique_ptr<operation>> &done) const {
         return channel_ != nullptr && !done.empty();
     }
@@ -563,7 +580,8 @@ private:
         }
     }
 
-    /// Destroys the operations of a context that is destroyed, as asio does with those of sockets.
+    /// Destroys all pending operations, because the executor's context is destroyed. asio does the
+    /// same with the operations of sockets.
     void abandon() {
         std::vector<std::unique_ptr<operation>> destroyed;
         const std::lock_guard guard(lock_);
@@ -588,22 +606,23 @@ private:
     std::uint64_t next_tag_ = 1;
     std::size_t pending_ = 0;
     bool is_waiting_ = false, is_looking_ = false, is_settling_ = false;
-    /// Whether the channel has bytes that its socket has not taken, and whether the loop has such
-    /// bytes of directions that have ended.
+    /// has_unsent_: the channel has bytes that its socket has not taken. is_draining_: the loop has
+    /// such bytes of directions that have ended.
     bool has_unsent_ = false, is_draining_ = false;
-    /// Whether the context is destroyed: then freeing the loop waits for the last bytes.
+    /// Whether the executor's context is destroyed. Freeing the loop then waits for the last bytes.
     bool is_abandoned_ = false;
     std::chrono::nanoseconds spin_budget_ =
         std::chrono::microseconds(std::thread::hardware_concurrency() > 1 ? 50 : 0);
     std::chrono::steady_clock::time_point look_until_;
-    /// Number of next waits that sleep without polling before.
+    /// How many of the next waits sleep without polling before.
     int skips_left_ = 0;
-    /// The value of `skips_left_` after the last poll without a message; the next one doubles it.
+    /// The value that `skips_left_` got after the last poll without a message. The next such poll
+    /// doubles it.
     int skips_ = 0;
 };
 
-/// The state that an object shares with its operations, none if the object is empty. The executor
-/// stays when the state is moved away, as that of a socket does.
+/// A pointer to the state that an object shares with its operations; null if the object is empty.
+/// The object keeps its executor when the state is moved away, as a socket of asio does.
 template <class State> class shared_state {
 public:
     shared_state() = default;
@@ -623,7 +642,7 @@ public:
     }
     const std::shared_ptr<State> &shared() const noexcept { return state_; }
     explicit operator bool() const noexcept { return state_ != nullptr; }
-    /// Throws errc::argument if there is no state.
+    /// Returns the state, or throws errc::argument if the object is empty.
     State *operator->() const {
         if (!state_) throw error(partywall::make_error_code(errc::argument), "");
         return state_.get();
@@ -635,7 +654,7 @@ private:
     net::any_io_executor executor_;
 };
 
-/// Starts an operation of an object. `State` is a source with the member `reactor`.
+/// Starts an operation of an object. `State` is the object's source, with a member `reactor`.
 template <class Value, class State, class Attempt, class Token, class Signature>
 auto initiate(const shared_state<State> &object, direction way, Attempt attempt, Token &&token,
               Signature *) {
@@ -676,7 +695,7 @@ auto initiate(const shared_state<State> &object, direction way, Attempt attempt,
         object ? net::any_io_executor() : object.executor());
 }
 
-/// The state of a channel or stream, which its operations share.
+/// The state of a channel or stream. The object and its pending operations share it.
 template <class Object> class endpoint : public source {
 public:
     explicit endpoint(std::shared_ptr<detail::reactor> below) : reactor(std::move(below)) {}
@@ -692,7 +711,7 @@ public:
         return has_to_wait(code);
     }
 
-    /// Ends the object and its operations.
+    /// Closes the channel or stream, and aborts its operations.
     void close() {
         std::vector<std::unique_ptr<operation>> aborted;
         {
@@ -709,15 +728,17 @@ public:
     }
 
     const std::shared_ptr<detail::reactor> reactor;
-    /// For a stream, the source that accepts the other streams of its session; null for a channel.
+    /// The source that accepts the further streams of a stream's session, kept alive by the stream;
+    /// null for a channel.
     std::shared_ptr<source> owner;
     Object object;
     std::uint64_t tag = 0;
-    /// The bytes of the last received message that read_some has not copied to its caller yet.
+    /// The bytes of the last received message that async_read_some has not copied to its caller
+    /// yet.
     bytes_view rest;
 };
 
-/// Sends one message. A socket may take a part of it now and the rest later.
+/// The attempt to send one message. A socket may take a part of the message now and the rest later.
 template <class Object> class sending {
 public:
     sending(std::shared_ptr<endpoint<Object>> state, bytes_view bytes)
@@ -739,7 +760,7 @@ private:
     bool is_taken_ = false;
 };
 
-/// What asynchronous channels and streams have in common.
+/// The operations that asynchronous channels and streams have in common.
 template <class Object> class messages {
 public:
     using executor_type = net::any_io_executor;
@@ -756,11 +777,12 @@ public:
     ~messages() { close(); }
 
     executor_type get_executor() const noexcept { return state_.executor(); }
-    /// Whether the object is neither empty nor closed. The peer may have ended it all the same.
+    /// Whether the object is neither empty nor closed. It is true also after the peer has ended the
+    /// connection.
     bool is_open() const noexcept { return state_ && state_->tag != 0; }
     explicit operator bool() const noexcept { return is_open(); }
 
-    /// Receives a message of its own: void(error_code, partywall::message).
+    /// Receives a message as an object that the program owns: void(error_code, partywall::message).
     template <class Token> auto async_recv(Token &&token) {
         using signature = void(error_code, message);
         return initiate<message>(
@@ -770,7 +792,7 @@ public:
     }
 
     /// Receives a message without a copy: void(error_code, bytes_view). The bytes are valid until
-    /// the next operation that receives begins, or the object is closed.
+    /// the next receiving operation begins, or the object is closed.
     template <class Token> auto async_recv_view(Token &&token) {
         using signature = void(error_code, bytes_view);
         return initiate<bytes_view>(
@@ -781,8 +803,8 @@ public:
             std::forward<Token>(token), static_cast<signature *>(nullptr));
     }
 
-    /// Sends a copy of the bytes as one message: void(error_code). The bytes stay valid until the
-    /// handler is called.
+    /// Sends a copy of the bytes as one message: void(error_code). The caller keeps the bytes valid
+    /// until the handler is called.
     template <class Token> auto async_send(bytes_view bytes, Token &&token) {
         using signature = void(error_code);
         return initiate<void>(state_, writing, sending<Object>(state_.shared(), bytes),
@@ -800,8 +822,9 @@ public:
         if (!code) state_->reactor->finish_send();
     }
 
-    /// Cancels both operations, which get net::error::operation_aborted. A message of which the
-    /// socket has taken a part is sent all the same, and its operation succeeds.
+    /// Cancels the operations of both directions, which get net::error::operation_aborted. If the
+    /// socket has taken a part of a message, the message is sent all the same, and its operation
+    /// succeeds.
     void cancel() {
         if (!state_) return;
         std::vector<std::unique_ptr<operation>> aborted;
@@ -812,16 +835,16 @@ public:
         reactor::complete_all(std::move(aborted), false);
     }
 
-    /// Ends both directions, and cancels both operations. The peer receives every sent message. While
-    /// the context runs, nothing waits for the peer, which has a second to read a channel's last
-    /// bytes from its socket.
+    /// Ends both directions, and cancels their operations. The peer receives every sent message.
+    /// While the context runs, no call waits for the peer. The peer has a second to read a
+    /// channel's last bytes from its socket.
     void close() {
         if (state_) state_->close();
     }
 
-    /// How long the object polls for a message before it sleeps: 50 µs by default, none on a single
-    /// processor. After polls without a message it polls less often. Streams share the budget with
-    /// their session or acceptor.
+    /// Sets how long the object polls for a message before it sleeps: by default 50 µs, or 0 on a
+    /// machine with one processor. After polls without a message it polls less often. All streams
+    /// of a session or acceptor share one budget.
     void spin_budget(std::chrono::nanoseconds budget) { state_->reactor->spin_budget(budget); }
 
 protected:
@@ -834,12 +857,12 @@ protected:
 
 // ---- Channels ----------------------------------------------------------------------------------
 
-/// A channel below an executor.
+/// A channel whose operations are asynchronous, below an executor of asio.
 class channel : public detail::messages<partywall::channel> {
 public:
     channel() = default;
 
-    /// Takes over a channel that is in no loop.
+    /// Takes over a channel of partywall.hpp that is in no loop.
     channel(const detail::executor_argument &executor, partywall::channel open)
         : messages(std::make_shared<state>(std::make_shared<detail::reactor>(executor))) {
         state_->reactor->look_at(&*state_);
@@ -854,7 +877,7 @@ public:
         return {executor, partywall::channel::connect(address, with)};
     }
 
-    /// Ends the sending direction. The peer's answers are still received.
+    /// Ends the channel's sending direction. The channel still receives the peer's messages.
     void close_write() {
         std::vector<std::unique_ptr<detail::operation>> done;
         {
@@ -891,7 +914,8 @@ public:
         return state_->object.address();
     }
 
-    /// Accepts the next channel: void(error_code, channel). A failed handshake is an error.
+    /// Accepts the next channel: void(error_code, channel). If a handshake fails, the operation
+    /// completes with its error.
     template <class Token> auto async_accept(Token &&token) {
         using signature = void(error_code, channel);
         return detail::initiate<channel>(
@@ -909,7 +933,7 @@ public:
             std::forward<Token>(token), static_cast<signature *>(nullptr));
     }
 
-    /// Stops listening, and cancels the operation.
+    /// Stops listening, and cancels the pending async_accept.
     void close() {
         if (!state_) return;
         std::vector<std::unique_ptr<detail::operation>> aborted;
@@ -942,26 +966,28 @@ namespace detail {
 class streams;
 } // namespace detail
 
-/// A stream of a session below an executor: messages, or bytes without bounds. As bytes it models
-/// AsyncReadStream and AsyncWriteStream, so that asio::async_read, asio::async_write and Beast run
-/// over it. Use it for either messages or bytes, not both in one direction.
+/// A stream of a session whose operations are asynchronous, below an executor of asio: messages, or
+/// bytes without the boundaries of messages. As bytes it models AsyncReadStream and
+/// AsyncWriteStream, so that asio::async_read, asio::async_write and Beast run over it. Use each
+/// direction for messages or for bytes, not for both.
 class stream : public detail::messages<partywall::stream> {
 public:
     stream() = default;
 
-    /// Opens a session with the acceptor at `address`, and one stream. Waits for the handshake.
+    /// Opens a session with the acceptor at `address`, and one stream in it. Waits for the
+    /// handshake.
     static inline stream connect(const detail::executor_argument &executor,
                                  const std::string &address, const config &with = {},
                                  bytes_view metadata = {});
 
-    /// The metadata with which the peer has opened the stream, valid as long as the stream.
+    /// The metadata that the peer sent when it opened the stream, valid as long as the stream.
     bytes_view metadata() const {
         if (!state_) return {};
         const std::lock_guard guard(state_->reactor->lock());
         return state_->object.metadata();
     }
 
-    /// Reads what has arrived, at least one byte: void(error_code, std::size_t).
+    /// Reads the bytes that have arrived, at least one: void(error_code, std::size_t).
     template <class Buffers, class Token>
     auto async_read_some(const Buffers &buffers, Token &&token) {
         using signature = void(error_code, std::size_t);
@@ -973,7 +999,7 @@ public:
             std::forward<Token>(token), static_cast<signature *>(nullptr));
     }
 
-    /// Writes as many bytes as one message holds: void(error_code, std::size_t).
+    /// Writes as many of the bytes as one message holds: void(error_code, std::size_t).
     template <class Buffers, class Token>
     auto async_write_some(const Buffers &buffers, Token &&token) {
         using signature = void(error_code, std::size_t);
@@ -985,14 +1011,16 @@ public:
             std::forward<Token>(token), static_cast<signature *>(nullptr));
     }
 
-    /// Ends the sending direction in good order. The peer's bytes are still received.
+    /// Ends the stream's sending direction in good order. The stream still receives the peer's
+    /// bytes.
     void shutdown_send() {
         const std::lock_guard guard(state_->reactor->lock());
         state_->object.finish();
         state_->reactor->settle();
     }
 
-    /// Ends both directions at once: the peer gets errc::stream_reset or errc::stream_stopped.
+    /// Ends both directions of the stream at once: the peer gets errc::stream_reset or
+    /// errc::stream_stopped.
     void reset(std::uint32_t number) {
         const std::lock_guard guard(state_->reactor->lock());
         state_->object.reset(number);
@@ -1050,16 +1078,19 @@ private:
         return code ? 0 : size;
     }
 
-    /// Four messages of this size and their headers fit the default window of a stream.
+    /// Most bytes of a message of async_write_some. Four messages of this size and their headers
+    /// fit the default window of a stream.
     static constexpr std::size_t WRITE_BYTES_MAX = (64 << 10) - 64;
-    /// What a session with little memory carries, too.
+    /// Most bytes of a message, once a longer message was refused as too long for the session. A
+    /// session with little memory carries messages of this size, too.
     static constexpr std::size_t WRITE_BYTES_SMALL = 4 << 10;
 };
 
 namespace detail {
 
-/// The streams that peers have opened, of one session or of all those of a listener. It lives as
-/// long as one of its streams, because somebody has to refuse further ones.
+/// Accepts the streams that peers open, of one session or of all sessions of a listener. It lives
+/// as long as any of its streams, because further streams have to be refused as long as their
+/// session lives.
 class hub : public source {
 public:
     explicit hub(std::shared_ptr<detail::reactor> below) : reactor(std::move(below)) {}
@@ -1069,7 +1100,8 @@ public:
         reactor->remove(tag_);
         for (auto &[tag, session] : sessions_) reactor->remove(tag);
         for (auto &stream : opened_) reactor->remove(stream->tag);
-        // They end before the reactor turns the loop for the last time.
+        // The streams and sessions end before the reactor handles the loop's events for the last
+        // time.
         opened_.clear();
         sessions_.clear();
         listener_ = session_listener();
@@ -1088,7 +1120,8 @@ public:
 
     std::string address() const { return listener_.address(); }
 
-    /// Takes the sessions and streams that peers have opened, also while no accept waits for one.
+    /// Takes the sessions and streams that peers have opened, even while no async_accept is
+    /// pending.
     void prepare(std::uint64_t tag, std::uint32_t) noexcept override {
         std::error_code code;
         if (tag == tag_) return accept_sessions();
@@ -1121,7 +1154,7 @@ public:
         return first;
     }
 
-    /// Opens a stream of the one session.
+    /// Opens a stream of the session, for an object that has one session and no listener.
     std::shared_ptr<endpoint<partywall::stream>> open(bytes_view metadata, std::error_code &code) {
         if (is_closed_ || sessions_.empty()) {
             code = failure_ ? failure_ : partywall::make_error_code(errc::session_closed_here);
@@ -1135,7 +1168,7 @@ public:
         return nullptr;
     }
 
-    /// Ends accepting. Streams that were accepted or opened go on.
+    /// Stops accepting. Streams that were accepted or opened go on.
     void close() {
         std::vector<std::unique_ptr<operation>> aborted;
         std::deque<std::shared_ptr<endpoint<partywall::stream>>> opened;
@@ -1158,7 +1191,7 @@ public:
 private:
     void accept_sessions() noexcept {
         std::error_code code;
-        // A handshake that failed is the peer's affair; the next one may succeed.
+        // A failed handshake concerns only its peer; the next session may be accepted.
         for (int attempts = 0; attempts < 64 && !has_to_wait(code); attempts++) {
             const auto tag = reactor->add(*this);
             auto accepted = listener_.accept(no_wait, tag, code);
@@ -1171,12 +1204,12 @@ private:
     session_listener listener_;
     std::map<std::uint64_t, partywall::session> sessions_;
     std::deque<std::shared_ptr<endpoint<partywall::stream>>> opened_;
-    /// Why the one session is over.
+    /// Why the session is over, for an object that has one session and no listener.
     std::error_code failure_;
     bool is_closed_ = false;
 };
 
-/// What sessions and acceptors have in common.
+/// The operations that sessions and acceptors have in common.
 class streams {
 public:
     using executor_type = net::any_io_executor;
@@ -1190,12 +1223,13 @@ public:
     /// Accepts the next stream that a peer opens: void(error_code, stream).
     template <class Token> auto async_accept(Token &&token);
 
-    /// Ends accepting, and cancels the operations. Streams that were accepted or opened go on.
+    /// Stops accepting, and cancels the operations. Streams that were accepted or opened go on.
     void close() {
         if (hub_) hub_->close();
     }
 
-    /// As that of a channel, for all streams.
+    /// Sets how long the session or acceptor polls before it sleeps, as spin_budget() of a channel
+    /// does; for all its streams together.
     void spin_budget(std::chrono::nanoseconds budget) { hub_->reactor->spin_budget(budget); }
 
 protected:
@@ -1207,7 +1241,8 @@ protected:
 
 } // namespace detail
 
-/// A session below an executor, which opens and accepts streams.
+/// A session whose operations are asynchronous, below an executor of asio. It opens and accepts
+/// streams.
 class session : public detail::streams {
 public:
     /// Opens a session with the listener at `address`. Waits for the handshake.
@@ -1218,7 +1253,8 @@ public:
         return made;
     }
 
-    /// Opens a stream: void(error_code, stream). The metadata stay valid until the handler runs.
+    /// Opens a stream: void(error_code, stream). The caller keeps the metadata valid until the
+    /// handler runs.
     template <class Token> auto async_open(bytes_view metadata, Token &&token) {
         using signature = void(error_code, stream);
         return detail::initiate<stream>(
@@ -1233,7 +1269,7 @@ private:
     using streams::streams;
 };
 
-/// Accepts the streams of every session that peers open at an address.
+/// A listener that accepts the streams of every session that peers open at an address.
 class acceptor : public detail::streams {
 public:
     acceptor(const detail::executor_argument &executor, const std::string &address,
@@ -1242,7 +1278,7 @@ public:
         hub_->listen(address, with);
     }
 
-    /// The bound address; for port 0 it has the port that the system chose.
+    /// The address that the acceptor is bound to; for port 0 it has the port that the system chose.
     std::string address() const {
         const std::lock_guard guard(hub_->reactor->lock());
         return hub_->address();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// partywall/lossy.hpp: logs, traces and samples, which never wait for their receiver, for C++17 and
-// later.
+// partywall/lossy.hpp: senders and receivers of records that may be lost, such as logs, traces and
+// samples, for C++17 and later. A sender never waits for its receiver unless a setting says so.
 //
-//   lossy_sender     any number of threads log records; without room, one is dropped and counted
-//   lossy_receiver   receives them, and learns how many were lost before each
+//   lossy_sender     logs records of any number of threads; drops and counts a record without room
+//   lossy_receiver   receives records, and learns how many were lost before each
 //
 // The settings are keys of a config: on_full, on_full_block_ns, queue_records, queue_bytes and
 // flush_on_drop_ns; partywall.h lists them. As in partywall.hpp, each operation has an overload
@@ -15,7 +15,7 @@
 
 namespace partywall {
 
-/// What became of a record.
+/// What became of a record that was logged.
 enum class log_outcome : std::int32_t {
     sent = PARTYWALL_LOG_SENT,
     queued = PARTYWALL_LOG_QUEUED,
@@ -26,12 +26,13 @@ enum class log_outcome : std::int32_t {
 
 using lossy_stats = partywall_lossy_stats; ///< Counters of a sender; partywall.h explains them.
 
-/// Logs records over the sending direction of a channel. Destroying it sends what is queued, and
-/// waits for that at most flush_on_drop_ns.
+/// Logs records that may be lost over the sending direction of a channel. Destroying it sends the
+/// records in its queue, and waits for that at most flush_on_drop_ns.
 class lossy_sender : public detail::handle<partywall_lossy_sender, partywall_lossy_sender_free> {
 public:
     lossy_sender() = default;
-    /// Takes the sending direction of `from`, which is in no loop and keeps the other direction.
+    /// Takes the sending direction of `from`, a channel in no loop, which keeps its receiving
+    /// direction.
     explicit lossy_sender(channel &from, const config &with = {}) {
         detail::call(partywall_lossy_sender_new, from.get(), with.get(), out());
     }
@@ -39,7 +40,8 @@ public:
         detail::call(code, partywall_lossy_sender_new, from.get(), with.get(), out());
     }
 
-    /// Logs a record. It waits only if the setting on_full is PARTYWALL_ON_FULL_BLOCK.
+    /// Logs a record, and returns what became of it. Waits only if the setting on_full is
+    /// PARTYWALL_ON_FULL_BLOCK.
     log_outcome log(bytes_view record) {
         std::int32_t outcome = PARTYWALL_LOG_DROPPED_CLOSED;
         run(partywall_lossy_log, record.data(), record.size(), &outcome);
@@ -51,8 +53,8 @@ public:
         return static_cast<log_outcome>(outcome);
     }
 
-    /// Logs an important record: waits for room under every policy, and sends it after the queued
-    /// ones.
+    /// Logs an important record: waits for room under every policy, and sends the record after
+    /// those in the queue.
     log_outcome log_wait(bytes_view record, timeout time = forever) {
         std::int32_t outcome = PARTYWALL_LOG_DROPPED_CLOSED;
         run(partywall_lossy_log_wait, record.data(), record.size(), &outcome, time);
@@ -64,8 +66,9 @@ public:
         return static_cast<log_outcome>(outcome);
     }
 
-    /// Sends the queued records and the count of losses. errc::full: with no_wait, records stay
-    /// queued. errc::finished, errc::disconnected: the receiver is gone, and the queue is lost.
+    /// Sends the records in the queue and the count of lost records. errc::full: with no_wait,
+    /// records stay in the queue. errc::finished, errc::disconnected: the receiver is gone, and the
+    /// records in the queue are lost.
     void flush(timeout time = forever) { run(partywall_lossy_flush, time); }
     void flush(timeout time, error_code &code) noexcept { run(code, partywall_lossy_flush, time); }
 
@@ -74,7 +77,7 @@ public:
         detail::check(partywall_lossy_sender_stats(get(), &found, sizeof found));
         return found;
     }
-    /// Whether the receiver is gone, so that every record is dropped: connect anew.
+    /// Whether the receiver is gone, so that the sender drops every record. If so, connect anew.
     bool is_closed() const {
         std::int32_t result = 0;
         detail::check(partywall_lossy_sender_is_closed(get(), &result));
@@ -82,30 +85,32 @@ public:
     }
 };
 
-/// A received record, and how many were lost before it. Its bytes are valid until the next
-/// receiving call of its receiver.
+/// A view of a received record, and how many records were lost before it. The bytes are valid until
+/// the next receiving call of the receiver.
 struct record_view {
     bytes_view bytes;
     std::uint64_t lost_before = 0;
 };
 
-/// A received record of its own.
+/// A received record that the program owns, and how many records were lost before it.
 struct record {
     partywall::message message;
     std::uint64_t lost_before = 0;
 };
 
-/// How many records a receiver has received, and how many the sender has reported lost.
+/// How many records a receiver has received, and how many the sender has reported as lost.
 struct record_counts {
     std::uint64_t received = 0, lost = 0;
 };
 
-/// Receives records from the receiving direction of a channel. Destroying it ends that direction.
+/// Receives records that may be lost from the receiving direction of a channel. Destroying it ends
+/// that direction.
 class lossy_receiver
     : public detail::handle<partywall_lossy_receiver, partywall_lossy_receiver_free> {
 public:
     lossy_receiver() = default;
-    /// Takes the receiving direction of `from`, which is in no loop and keeps the other direction.
+    /// Takes the receiving direction of `from`, a channel in no loop, which keeps its sending
+    /// direction.
     explicit lossy_receiver(channel &from) {
         detail::call(partywall_lossy_receiver_new, from.get(), out());
     }
@@ -114,7 +119,8 @@ public:
     }
 
     /// Receives the next record without a copy; no value once the sender has ended.
-    /// errc::not_a_record: the message counts as received, and the next one can be received.
+    /// errc::not_a_record: the peer sent a message that is no record. It counts as received, and
+    /// the next call receives what follows.
     std::optional<record_view> recv_view(timeout time = forever) {
         const void *data = nullptr;
         std::size_t size = 0;
@@ -124,7 +130,7 @@ public:
         }
         return record_view{{data, size}, lost};
     }
-    /// As above; the end of the sender is errc::finished.
+    /// Receives the next record without a copy. errc::finished: the sender has ended.
     record_view recv_view(timeout time, error_code &code) noexcept {
         const void *data = nullptr;
         std::size_t size = 0;
@@ -133,7 +139,8 @@ public:
         return {{data, size}, lost};
     }
 
-    /// Receives the next record as an object of its own.
+    /// Receives the next record as an object that the program owns; no value once the sender has
+    /// ended.
     std::optional<record> recv(timeout time = forever) {
         partywall_message *object = nullptr;
         std::uint64_t lost = 0;

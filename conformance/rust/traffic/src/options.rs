@@ -111,7 +111,7 @@ pub enum Network {
     Tcp,
 }
 
-/// How client and server share memory.
+/// How client and server share memory in the tests: by files or by memfds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mapping {
     /// The client creates files and sends their names to the server.

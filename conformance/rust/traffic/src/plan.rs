@@ -35,7 +35,7 @@ pub struct Plan {
     pub mode: Mode,
     /// The seed from which both programs compute the bytes of the requests.
     pub seed: u64,
-    /// Number of requests that follow the plan in its stream.
+    /// Number of requests that follow this plan in its stream.
     pub requests: u64,
     /// Sizes of the planned requests in bytes; they are used in turn.
     pub sizes: Vec<usize>,

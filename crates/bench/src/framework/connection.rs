@@ -58,14 +58,14 @@ pub trait ByteServer: Send + 'static {
     /// The server's end of one connection of the transport.
     type Connection;
 
-    /// The address that the client connects to.
+    /// The address of this server, to which the client connects.
     fn address(&self) -> String;
 
     /// Waits for the next connection that the client opens to this server.
     fn accept(&mut self) -> impl Future<Output = Result<Self::Connection>> + Send;
 }
 
-/// The server's end over shared memory: all streams of a listener.
+/// The server's end over shared memory: the streams of all sessions that its listener accepts.
 pub struct ShmServer {
     incoming: Incoming,
     address: String,
@@ -108,7 +108,7 @@ impl ByteServer for ShmServer {
     }
 }
 
-/// The server's end of the transport `uds`: a bound socket file.
+/// The server's end over Unix sockets: a bound socket file.
 pub struct UdsServer {
     listener: UnixListener,
     path: PathBuf,

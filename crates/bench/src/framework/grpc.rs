@@ -3,7 +3,8 @@
 //! which receives many payloads in one call.
 //!
 //! The service is written like the output of tonic's code generator, so no protobuf compiler is
-//! needed. All requesters share one channel of tonic, which is one HTTP/2 connection.
+//! needed. All clients (requesters) of a measurement share one channel of tonic, which is one
+//! HTTP/2 connection.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -37,8 +38,8 @@ struct Payload {
 
 type Boxed<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
-/// Makes the requesters of a measurement, one for each call in flight. They share one channel of
-/// tonic.
+/// Makes the requesters (clients) of a measurement, one for each call in flight. They share one
+/// channel of tonic.
 pub(super) async fn requesters<C>(cell: Cell, client: &C) -> Result<Vec<GrpcRequester>>
 where
     C: ByteClient<Connection: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send>,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! HTTP/1.1 with hyper: each requester has a connection of its own and posts payloads on it.
+//! HTTP/1.1 with hyper: each requester (client) has a connection of its own and posts payloads on
+//! it.
 //!
 //! ```text
 //! POST /unary    the body is one payload     the answer's body is the reply
@@ -27,8 +28,8 @@ use crate::harness::cell::Cell;
 /// The body of an HTTP request: one payload, or a stream of messages.
 type RequestBody = Either<Full<Bytes>, Messages>;
 
-/// Makes the requesters of a measurement, one for each request in flight, each with a connection of
-/// its own.
+/// Makes the requesters (clients) of a measurement, one for each request in flight, each with a
+/// connection of its own.
 pub(super) async fn requesters<C>(cell: Cell, client: &C) -> Result<Vec<HttpRequester>>
 where
     C: ByteClient<Connection: AsyncRead + AsyncWrite + Unpin + Send + 'static>,
@@ -108,7 +109,8 @@ impl Body for Messages {
     }
 }
 
-/// Answers one request. Its error ends the connection, so that the client fails, too.
+/// Answers one HTTP request. An error of this function ends the connection, so that the client
+/// fails, too.
 async fn answer(request: Request<Incoming>, verifier: Verifier) -> Result<Response<Full<Bytes>>> {
     let answer = match request.uri().path() {
         UNARY => {

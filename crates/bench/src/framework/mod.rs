@@ -12,8 +12,9 @@
 //! A request's payload begins with its number, from which the server computes the bytes that must
 //! follow, and the bytes of its reply. So the server verifies each request, the client each reply.
 //!
-//! The child counts the messages that it has verified. Its batch ends when all have come, so that
-//! its CPU time is that of the batch.
+//! The child process counts the messages that it has verified. Its part of a batch of operations
+//! ends when all messages of the batch have come. So the CPU time of that part is the cost of the
+//! whole batch.
 
 mod connection;
 mod grpc;
@@ -38,7 +39,7 @@ use crate::harness::pattern::{HEAD_SIZE, REPLY, Touch};
 use crate::harness::round::{Round, histogram};
 use crate::harness::workspace::Setup;
 
-/// A client of gRPC or HTTP, which has one request in flight at a time.
+/// A client of gRPC or HTTP under measurement, which has one request in flight at a time.
 trait Requester: Sized + Send + 'static {
     /// Sends one request, and returns the payload of its reply.
     fn call(&mut self, payload: Vec<u8>) -> impl Future<Output = Result<Vec<u8>>> + Send;
@@ -52,7 +53,8 @@ trait Requester: Sized + Send + 'static {
     ) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// Runs the parent's part of a scenario of frameworks, and returns its measurements.
+/// Measures a scenario of gRPC or HTTP in the parent process, which runs the clients. Returns the
+/// measurements.
 pub fn measure<T: ByteTransport>(
     cell: Cell,
     setup: &Setup,
@@ -78,7 +80,7 @@ pub fn measure<T: ByteTransport>(
     Ok(round)
 }
 
-/// Runs the child's part of a scenario of frameworks.
+/// Runs the server of a scenario of gRPC or HTTP, in the child process.
 pub fn serve<T: ByteTransport>(cell: Cell, setup: &Setup, control: &Control) -> Result<()> {
     let runtime = runtime()?;
     let server = runtime.block_on(T::bind(setup))?;
@@ -104,7 +106,8 @@ pub fn serve<T: ByteTransport>(cell: Cell, setup: &Setup, control: &Control) -> 
 struct Clients<'a, C> {
     cell: Cell,
     requesters: Vec<C>,
-    /// The number of the next request, which is the same for each requester.
+    /// The number of the next request of each client. All clients have the same number, because
+    /// each has sent equally many requests.
     next: u64,
     runtime: &'a Runtime,
 }
@@ -121,8 +124,8 @@ impl<C: Requester> Clients<'_, C> {
         Ok(batch.round(ops, ways * ops * self.cell.size as u64, latency))
     }
 
-    /// Performs `amount` operations of each requester, all at once. Returns the latencies of calls
-    /// in nanoseconds; a stream in one direction has none.
+    /// Performs `amount` operations with each client, all clients at once. Returns the latencies of
+    /// calls in nanoseconds; a stream in one direction has none.
     fn run(&mut self, amount: u64) -> Result<Vec<u64>> {
         let (cell, first) = (self.cell, self.next);
         self.next += amount;
@@ -174,36 +177,40 @@ struct Verifier {
     count: Arc<Count>,
 }
 
-/// The number of verified messages of a batch, for the thread that waits for its last one. Only the
-/// last message wakes that thread: a wake-up for each would be part of the measurement.
+/// The number of messages that the server has verified in a batch of operations. A thread waits for
+/// the last message of the batch. Only that message wakes the thread, because a wake-up for each
+/// message would be part of the measurement.
 #[derive(Debug, Default)]
 struct Count {
     numbers: Mutex<Numbers>,
     complete: Notify,
 }
 
-/// How many messages of the present batch were verified, and how many messages the batch has.
+/// How many messages of the present batch of operations the server has verified, and how many the
+/// batch has.
 #[derive(Debug, Default)]
 struct Numbers {
     verified: u64,
-    /// Number of messages of the batch; `None` while no thread waits for the end of the batch.
+    /// Number of messages of the batch of operations; `None` while no thread waits for the batch's
+    /// end.
     expected: Option<u64>,
 }
 
 impl Count {
-    /// Counts one verified message of the batch.
+    /// Counts one more message of the batch of operations, which the server has verified.
     fn add(&self) {
         self.change(|numbers| numbers.verified += 1);
     }
 
-    /// Waits until `expected` messages have been counted since the end of the last batch.
+    /// Waits until the server has verified `expected` messages since the end of the last batch of
+    /// operations.
     async fn wait(&self, expected: u64) {
         self.change(|numbers| numbers.expected = Some(expected));
         self.complete.notified().await;
     }
 
-    /// Changes the numbers of the batch with `change`, and notifies the waiting thread if the batch
-    /// is then complete.
+    /// Changes the counts of verified and of expected messages with `change`, and notifies the
+    /// waiting thread if the batch is then complete.
     fn change(&self, change: impl FnOnce(&mut Numbers)) {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut numbers);
@@ -238,7 +245,8 @@ impl Verifier {
     }
 }
 
-/// Makes the payload of message `sequence`: this number, then bytes that are computed from it.
+/// Makes the payload of message `sequence`: the number `sequence`, and then bytes that are computed
+/// from this number.
 fn payload(cell: Cell, sequence: u64) -> Vec<u8> {
     let mut payload = vec![0; cell.size];
     cell.touch.fill_headed(&mut payload, sequence, sequence);
@@ -267,8 +275,8 @@ fn runtime() -> Result<Runtime> {
         .context("starting the tokio runtime")
 }
 
-/// Number of low bits of a message's number that count the requests of one requester. The bits
-/// above hold the index of the requester.
+/// Number of low bits of a message's number that count the requests of one client. The bits above
+/// hold the index of the client.
 const LANE_SHIFT: u32 = 40;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory that the allocator keeps after it was freed, for the scenarios of frameworks.
+//! The memory that the allocator keeps after it was freed, for the scenarios of gRPC and HTTP.
 //!
 //! tonic and hyper allocate and free the buffers of each call. glibc returns freed memory to the
 //! kernel above a threshold, and the next call pays a page fault for each page of it. Whether this
@@ -18,9 +18,9 @@ use anyhow::{Context, Result};
 const THRESHOLDS: [(&str, &str); 2] =
     [("MALLOC_TRIM_THRESHOLD_", "268435456"), ("MALLOC_MMAP_THRESHOLD_", "33554432")];
 
-/// Starts this program again in place of this process, with thresholds above the buffers of one
-/// run, because glibc reads them only at the start. Returns if the thresholds are set already, by
-/// this function or by the user.
+/// Starts this program again in place of this process, with thresholds that exceed the buffers of
+/// one run, so that the allocator keeps freed memory. glibc reads the thresholds only when a
+/// program starts. Returns if the thresholds are set already, by this function or by the user.
 pub fn keep_freed_memory() -> Result<()> {
     if cfg!(not(target_env = "gnu")) || THRESHOLDS.iter().any(|(name, _)| is_set(name)) {
         return Ok(());

@@ -72,12 +72,13 @@ pub enum WaitName {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Processes {
-    /// Both ends run in the parent, which is not pinned (`parallel` only).
+    /// Both ends of each connection run in the parent process, which is not pinned (`parallel`
+    /// only).
     One,
     /// Parent and child process each run one end of every connection.
     Two,
     /// Each process runs one end, and both are pinned to the child's CPU (`ping` only): a wake-up
-    /// then costs only system calls.
+    /// of the other process then costs only system calls, and not the wake-up of a second CPU.
     TwoOnOneCpu,
 }
 
@@ -86,8 +87,9 @@ pub enum Processes {
 pub struct Cell {
     /// The scenario, which is the pattern of messages.
     pub scenario: Scenario,
-    /// The transport that carries the messages. The control pipe sends the transport's name
-    /// separately from the cell, because a `'static` text cannot be deserialised.
+    /// The transport that carries the messages. The pipe between parent and child process carries
+    /// the transport's name separately from the cell, because a `'static` text cannot be
+    /// deserialised.
     #[serde(skip)]
     pub transport: TransportName,
     /// The way in which Partywall waits for a message; `None` for all other transports.
@@ -102,7 +104,8 @@ pub struct Cell {
     pub unread: usize,
     /// The processes in which the two ends run.
     pub processes: Processes,
-    /// Number of threads in each process that only burn CPU (`oversubscribe` only).
+    /// Number of additional threads in each process that exchange no messages and only burn CPU
+    /// (`oversubscribe` only).
     pub busy: usize,
     /// Number of messages per second that the sender sends (`rate` only).
     pub rate: Option<u64>,
@@ -145,7 +148,8 @@ impl Cell {
         Self { wait: Some(wait), ..self }
     }
 
-    /// Returns a copy of this cell (combination of parameters) with both processes on one CPU.
+    /// Returns a copy of this cell (combination of parameters) with both processes pinned to one
+    /// CPU.
     pub const fn on_one_cpu(self) -> Self {
         Self { processes: Processes::TwoOnOneCpu, ..self }
     }
@@ -160,12 +164,14 @@ impl Cell {
         Self { rate: Some(rate), ..self }
     }
 
-    /// Returns a copy of this cell with `messages` messages on each connection.
+    /// Returns a copy of this cell (combination of parameters) with `messages` messages on each
+    /// connection.
     pub const fn with_messages(self, messages: u64) -> Self {
         Self { messages, ..self }
     }
 
-    /// Returns a copy of this cell with a new client process for each connection.
+    /// Returns a copy of this cell (combination of parameters) with a new client process for each
+    /// connection.
     pub const fn fresh(self) -> Self {
         Self { is_fresh: true, ..self }
     }
@@ -196,17 +202,19 @@ impl Scenario {
         }
     }
 
-    /// Whether this scenario runs a framework, tonic or hyper, over byte streams.
+    /// Whether this scenario measures a framework, tonic for gRPC or hyper for HTTP, over byte
+    /// streams.
     pub const fn is_of_frameworks(self) -> bool {
         matches!(self, Self::Grpc | Self::GrpcStream | Self::Http | Self::HttpStream)
     }
 
-    /// Whether this scenario is part of the build; the scenarios of frameworks need a feature.
+    /// Whether this build has the scenario: those of gRPC and HTTP need the feature `frameworks`.
     pub const fn is_built(self) -> bool {
         cfg!(feature = "frameworks") || !self.is_of_frameworks()
     }
 
-    /// Whether only the client of this scenario sends messages, and is answered once.
+    /// Whether only the client of this scenario sends messages, and gets a single reply to all of
+    /// them.
     pub const fn is_one_way(self) -> bool {
         matches!(self, Self::GrpcStream | Self::HttpStream)
     }

@@ -40,7 +40,8 @@ use super::workspace::{self, Setup};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Request {
-    /// The child binds an address for the measurement of `cell`.
+    /// The child process binds an address for the measurement of `cell`, a combination of
+    /// parameters.
     Open {
         /// The name of the transport to measure; the serialised `cell` does not contain it.
         transport: String,
@@ -49,7 +50,8 @@ pub enum Request {
         /// The files and sizes that both processes need for the measurement.
         setup: Setup,
     },
-    /// A new process is the client of one connection for `cell` (`connect` only).
+    /// A new process is the client of one connection in the measurement of `cell`, a combination of
+    /// parameters (`connect` only).
     Connect {
         /// The name of the transport to measure; the serialised `cell` does not contain it.
         transport: String,
@@ -89,7 +91,7 @@ pub enum Reply {
     },
     /// The client of one connection has received the answer to its last message.
     Connected(Connected),
-    /// The child is ready for the batch, so the parent may begin it.
+    /// The child is ready for the batch of operations, so the parent may begin the batch.
     Ready,
     /// The child has finished its part of the batch of operations, and reports these measurements.
     Done(Done),
@@ -103,11 +105,12 @@ pub enum Reply {
 /// The measurements that the child process made during one batch of operations.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Done {
-    /// CPU time of the child in the batch, in nanoseconds.
+    /// CPU time of the child process in the batch of operations, in nanoseconds.
     pub cpu_ns: u64,
     /// CPU time of the child's threads that only burn CPU, in nanoseconds (`oversubscribe` only).
     pub busy_cpu_ns: u64,
-    /// Latencies that only the receiver can measure, packed by `round::pack`.
+    /// Latencies that only the receiver can measure, as the pairs of value and count that
+    /// `round::pack` makes.
     pub latency: Vec<(u64, u64)>,
     /// Cost of the sessions that the child holds (`connect` and `idle`); `None` in other scenarios.
     pub session: Option<SessionCost>,
@@ -154,8 +157,8 @@ impl Child {
         Ok(Self { process, requests, replies })
     }
 
-    /// Asks the child to bind an address for `cell`; returns the address, to which the parent
-    /// connects.
+    /// Asks the child process to bind an address for the measurement of `cell` (a combination of
+    /// parameters). Returns the address, to which the parent connects.
     pub fn open(&mut self, cell: Cell, setup: &Setup) -> Result<String> {
         let transport = cell.transport.name().to_owned();
         self.send(&Request::Open { transport, cell, setup: setup.clone() })?;
@@ -165,7 +168,8 @@ impl Child {
         }
     }
 
-    /// Asks this process to be the client of one connection for `cell`; returns its measurements.
+    /// Asks this further process to be the client of one connection in the measurement of `cell` (a
+    /// combination of parameters). Returns the client's measurements.
     pub fn connect(&mut self, cell: Cell, setup: &Setup, address: &str) -> Result<Connected> {
         let transport = cell.transport.name().to_owned();
         let (setup, address) = (setup.clone(), address.to_owned());
@@ -237,8 +241,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Makes the child's end of its pipes to the parent: requests come on stdin. At the end of
-    /// stdin the parent is gone, so this process removes the socket files of the run and exits.
+    /// Makes the child's end of the control pipe: requests come on stdin. At the end of stdin the
+    /// parent process has ended, so this process removes the socket files of the run and exits.
     pub fn from_stdin(program: &'static str) -> Self {
         let parent = std::os::unix::process::parent_id();
         let (sender, requests) = mpsc::channel();
@@ -262,8 +266,8 @@ impl Control {
         write_line(&mut std::io::stdout().lock(), reply).context("writing to the parent process")
     }
 
-    /// Takes part in batches until the parent sends [`Request::Close`], and measures the CPU time
-    /// of each batch.
+    /// Takes part, as the child process, in batches of operations until the parent sends
+    /// [`Request::Close`], and measures the CPU time of each batch.
     pub fn serve(&self, mut batch: impl FnMut(Request) -> Result<Done>) -> Result<()> {
         loop {
             let request = self.next_request()?;
@@ -301,8 +305,8 @@ fn forward_lines<T: DeserializeOwned>(from: impl BufRead, to: &Sender<T>) {
     }
 }
 
-/// Maximum wait for a reply of the child. Mapping a gigabyte may take seconds. The batches
-/// themselves are bounded by the watchdog.
+/// Maximum wait for a reply of the child. Mapping a gigabyte may take seconds. The time of a batch
+/// of operations has another bound, which the watchdog checks.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum time for which the parent, after a failure of its own, waits for the child to report the

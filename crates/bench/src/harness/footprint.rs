@@ -134,7 +134,8 @@ mod tests {
 
     #[test]
     fn activity_of_this_thread_shows_cpu_time() {
-        // The kernel updates a thread's CPU time only at a timer tick, so the first value may be 0.
+        // Expected result: the CPU time of this thread becomes more than 0. The kernel updates the
+        // time only at a timer tick, so the first values may be 0, and the loop reads again.
         let files = ThreadFiles::of_this_thread().unwrap();
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
         while files.activity().unwrap().cpu_ns == 0 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs batches of operations in which parent and child process both take part, and calibrates the
-//! number of operations per batch.
+//! Runs batches of measured operations in which parent and child process both take part, and
+//! calibrates the number of operations per batch.
 
 use std::time::{Duration, Instant};
 
@@ -15,23 +15,25 @@ use super::watchdog::Watchdog;
 /// The parent's handles for a run: the child process, and the watchdog, which ends the parent if a
 /// measurement hangs. The child then exits, because its stdin ends.
 pub struct Pair {
-    /// The child process, which runs the other end of each connection.
+    /// The child process, which runs one end of each connection; the parent process runs the other
+    /// end.
     pub child: Child,
-    /// The argument with which the program is started as a further process.
+    /// The argument with which this program is started again, as the client process of one
+    /// connection.
     pub child_command: &'static str,
     /// The watchdog, which ends the run if a measurement hangs.
     pub watchdog: Watchdog,
 }
 
-/// The results of one batch of operations, as both processes measured them.
+/// The results of one batch of operations, as parent and child process measured them.
 pub struct Batch<R> {
-    /// The value that the parent's part of the batch, a closure, returned.
+    /// The result of the closure that performed the parent's part of the batch of operations.
     pub value: R,
     /// Elapsed time of the batch from its first operation to its last, in nanoseconds.
     pub elapsed_ns: u64,
-    /// CPU time of the parent in the batch, in nanoseconds.
+    /// CPU time of the parent process in the batch of operations, in nanoseconds.
     pub cpu_ns: u64,
-    /// The measurements that the child made during its part of the batch.
+    /// The measurements that the child process made during its part of the batch of operations.
     pub done: Done,
 }
 
@@ -55,8 +57,8 @@ impl<R> Batch<R> {
 }
 
 impl Pair {
-    /// Runs one batch: calls `body` in this process while the child performs its part, which
-    /// `request` describes.
+    /// Runs one batch of operations: calls `body` in this process while the child performs its
+    /// part, which `request` describes.
     pub fn batch<R>(
         &mut self,
         request: &Request,
@@ -114,8 +116,8 @@ pub fn calibrate(
     }
 }
 
-/// Elapsed time at which a batch is long enough to calibrate from. The limit is a tenth of the
-/// wanted duration if that is shorter.
+/// Shortest elapsed time of a batch of operations from which the number of operations per duration
+/// is computed; a tenth of the wanted duration if that is shorter.
 const CALIBRATION_MAX: Duration = Duration::from_millis(20);
 
 /// Minimum and maximum number of operations of one batch. The caller may set another minimum.
@@ -142,15 +144,16 @@ mod tests {
         let duration = Duration::from_millis(100);
         let (amount, batches) = calibrated(OPS_MIN, duration, 1000);
         assert_eq!(amount, 100_000);
-        // Expected: each batch has four times the operations of the batch before, and the last
-        // batch takes at least a tenth of `duration`.
+        // Expected result of the calibration: each batch has four times as many operations as the
+        // batch before, and the last batch takes at least a tenth of `duration`.
         assert!(batches.is_sorted_by(|a, b| 4 * a == *b), "{batches:?}");
         assert!(batches.last().is_some_and(|last| (10_000..40_000).contains(last)), "{batches:?}");
-        // Input: one operation takes longer than the whole duration. Expected: the minimum number
-        // of operations.
+        // Input: one operation takes longer than the whole duration. Expected result of the
+        // calibration: the minimum number of operations, in a single batch.
         assert_eq!(calibrated(1, duration, 10_000_000_000), (1, vec![1]));
         assert_eq!(calibrated(OPS_MIN, duration, 10_000_000_000), (OPS_MIN, vec![OPS_MIN]));
-        // Input: operations that take no time at all. Expected: the maximum number of operations.
+        // Input: operations that take no time at all. Expected result of the calibration: the
+        // maximum number of operations.
         let (amount, batches) = calibrated(OPS_MIN, Duration::from_secs(100), 0);
         assert_eq!(amount, OPS_MAX);
         assert!(batches.last().is_some_and(|last| *last < 4 * OPS_MAX), "{batches:?}");

@@ -66,7 +66,8 @@ impl Touch {
         Err(Corrupted { sequence, offset: first_difference(payload, mix(sequence)) })
     }
 
-    /// Writes the piece at `offset`, a multiple of 8, of the payload of message `sequence`.
+    /// Writes a piece of the payload of message `sequence`: the bytes from `offset` on, which is a
+    /// multiple of 8.
     #[inline]
     pub fn fill_piece(self, piece: &mut [u8], sequence: u64, offset: usize) {
         if self == Self::All {
@@ -74,7 +75,8 @@ impl Touch {
         }
     }
 
-    /// Checks the piece at `offset`, a multiple of 8, of the payload of message `sequence`.
+    /// Checks a piece of the payload of message `sequence`: the bytes from `offset` on, which is a
+    /// multiple of 8.
     #[inline]
     pub fn verify_piece(self, piece: &[u8], sequence: u64, offset: usize) -> Result<(), Corrupted> {
         let seed = seed_at(sequence, offset);
@@ -84,7 +86,8 @@ impl Touch {
         Err(Corrupted { sequence, offset: offset + first_difference(piece, seed) })
     }
 
-    /// Writes `head`, then the rest of the payload of message `sequence`.
+    /// Writes `head`, a word that the sender chooses, and then the rest of the payload of message
+    /// `sequence`.
     ///
     /// # Panics
     /// If the payload is shorter than [`HEAD_SIZE`].
@@ -95,7 +98,8 @@ impl Touch {
         self.fill(rest, sequence);
     }
 
-    /// Checks the payload of message `sequence` after its head, and returns the head.
+    /// Checks the payload of message `sequence` after its head, and returns the head, its first
+    /// word.
     #[inline]
     pub fn verify_headed(self, payload: &[u8], sequence: u64) -> Result<u64, Corrupted> {
         let Some((first, rest)) = payload.split_first_chunk::<HEAD_SIZE>() else {
@@ -106,8 +110,8 @@ impl Touch {
     }
 }
 
-/// The pattern word of message `sequence` at byte `offset` of the payload, from which the following
-/// words are counted up.
+/// The pattern word of message `sequence` at byte `offset` of the payload, to which [`STEP`] is
+/// added for each following word.
 #[inline]
 fn seed_at(sequence: u64, offset: usize) -> u64 {
     mix(sequence).wrapping_add((offset as u64 / 8).wrapping_mul(STEP))

@@ -89,8 +89,8 @@ pub struct StreamMemory {
     pub unread_messages: u64,
     /// Payload bytes of the messages on the streams that are never read.
     pub unread_bytes: u64,
-    /// The maximum of `unread_bytes`: the sum of the streams' configured windows, or of one longer
-    /// message each.
+    /// The maximum of `unread_bytes`: the sum of the configured windows of the streams or, if
+    /// messages are longer than a window, one message on each stream.
     pub unread_bytes_max: u64,
 }
 
@@ -126,7 +126,8 @@ pub struct SessionCost {
 
 impl SessionCost {
     /// Combines the costs in two processes or rounds: each field is the larger value of that field
-    /// in `self` and `other`. A limit on the result therefore holds for both.
+    /// in `self` and `other`. A limit that the result meets is therefore met by both `self` and
+    /// `other`.
     pub fn worse(self, other: Self) -> Self {
         Self {
             resident_bytes: self.resident_bytes.max(other.resident_bytes),
@@ -155,8 +156,8 @@ impl Round {
 pub fn pool<'a>(mut rounds: impl Iterator<Item = &'a Round>) -> Option<Round> {
     let mut sum = rounds.next()?.clone();
     for round in rounds {
-        // All histograms have the same bounds, so no latency of `round` lies outside the bounds of
-        // the sum.
+        // All histograms have the same bounds, so adding the latencies of `round` to those of `sum`
+        // cannot fail.
         sum.latency.add(&round.latency).ok()?;
         sum.ops += round.ops;
         sum.elapsed_ns += round.elapsed_ns;

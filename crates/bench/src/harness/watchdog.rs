@@ -43,7 +43,8 @@ impl Watchdog {
         self.set(Some(Instant::now() + time));
     }
 
-    /// Removes the deadline; the caller does so once the measurement is done.
+    /// Removes the deadline of the present measurement; the caller does so once the measurement is
+    /// done.
     pub fn disarm(&self) {
         self.set(None);
     }

@@ -36,8 +36,8 @@ pub struct Setup {
     /// A further private directory, for files that should not reach a disk: on a memory file system
     /// if a writable one exists. It is removed after the run.
     pub memory: PathBuf,
-    /// The name of the run, which is unique on this machine. Names of shared memory outside the two
-    /// directories begin with it.
+    /// The name of the run, which is unique on this machine. Shared memory outside the two
+    /// directories of the run has names that begin with the run's name.
     pub run_name: String,
     /// The number of this measurement within the run.
     pub number: u32,

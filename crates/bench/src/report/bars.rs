@@ -20,7 +20,8 @@ pub struct Bar {
     pub bar: Limit,
     /// The stricter bound that the measured number should meet, if there is one.
     pub aim: Option<Limit>,
-    /// The reason why the program does not measure the number; `None` if it does.
+    /// The reason why the program does not measure the number; `None` if the program measures the
+    /// number.
     pub obstacle: Option<&'static str>,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The plots of a report: for each plot, the axes and the measured cells that its lines show.
+//! The plots of a report: for each plot, the axes and the measurements that its lines show.
 //!
 //! ```text
 //! ping-by-size         p50 of the round trip, over the message size

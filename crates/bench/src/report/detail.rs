@@ -82,8 +82,8 @@ fn streams(outcomes: &[Outcome]) -> String {
     lines.collect()
 }
 
-/// Returns the notes on links. They compare a link's time with that of its transport alone, and a
-/// link's time in both directions at once with that in one direction.
+/// Returns the notes on links: a link's time divided by that of its transport alone, and a link's
+/// time in both directions at once divided by that in one direction.
 fn links(outcomes: &[Outcome]) -> String {
     use TransportName as T;
     let over = |outcome: &Outcome, below: Cell| {

@@ -157,7 +157,8 @@ fn is_touched(cell: Cell) -> bool {
     cell.touch == Touch::All && cell.transport != TransportName::BASELINE_EVENTFD
 }
 
-/// Rounds `number` to one decimal; the steps are smaller than the error of any measurement.
+/// Rounds `number` to one decimal. This changes a measured number by less than the error of any
+/// measurement.
 fn rounded(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }

@@ -37,8 +37,8 @@ pub struct Output {
     pub notes: String,
 }
 
-/// Makes the directory and writes a file there, so that an error is found before a long
-/// measurement.
+/// Makes the directory of the report and writes a file into it, so that an error is found before a
+/// long measurement.
 pub fn prepare(directory: &Path) -> Result<()> {
     fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
     let probe = directory.join(format!(".partywall-{}", process::id()));

@@ -112,7 +112,7 @@ fn line(row: &Row, outcomes: &[Outcome]) -> Vec<String> {
     let shm = by_wait(WaitName::Adaptive);
     let uds = lookup(TransportName::UDS, None);
     // The baseline is always the round trip of `ping` over `baseline-spin`; rows of other scenarios
-    // are compared with it, too.
+    // are also compared with that round trip.
     let baseline_cell = Cell::new(Scenario::Ping, TransportName::BASELINE_SPIN, row.like.size);
     let baseline = find(outcomes, baseline_cell).filter(|_| row.has_baseline);
     let against = |below: Option<&Outcome>, metric| {

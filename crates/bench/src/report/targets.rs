@@ -32,17 +32,19 @@ pub struct Measurement {
     pub name: String,
     /// The number that is compared with the target's bar.
     pub number: Number,
-    /// The CPUs for which the target holds.
+    /// The CPUs of the two processes for which the target holds: any, two cores, or two
+    /// hyperthreads of one core.
     pub cpus: Cpus,
 }
 
-/// The number that a target compares with its bar, and the cells in which it is measured.
+/// The number that a target compares with its bar, and the cells (combinations of scenario,
+/// transport and size) in which it is measured.
 #[derive(Clone, Copy)]
 pub enum Number {
-    /// The ratio of a metric of one measured cell to a metric of another measured cell, formed
-    /// within each round.
+    /// A ratio: a metric of one cell (combination of scenario, transport and size) divided by a
+    /// metric of another cell, formed within each round.
     Ratio((Cell, Metric), (Cell, Metric)),
-    /// The value of a metric of one measured cell.
+    /// The value of a metric of one cell (combination of scenario, transport and size).
     Plain(Cell, Metric),
     /// A cost of one session that carries no messages, such as its memory.
     Session(Cell, fn(SessionCost) -> Option<f64>),
@@ -111,7 +113,7 @@ impl Targets {
     }
 
     /// The names of the wrong rows in the table of targets. A right row has either a measurement or
-    /// the reason why there is none; a wrong row has neither or both.
+    /// the reason why there is none; a wrong row has neither of them, or both.
     pub fn inconsistent(&self) -> Vec<&'static str> {
         let rows = self.0.iter();
         let wrong = rows.filter(|(bar, found)| bar.obstacle.is_none() != found.is_some());
@@ -136,7 +138,8 @@ pub fn table(verdicts: &[Verdict]) -> TextTable {
     table
 }
 
-/// All measurements of `bench`, as code: each names its cells and its metric.
+/// All measurements for the targets of `partywall bench`. Each has the name of its target, the
+/// cells (combinations of scenario, transport and size) to measure, and the metric.
 fn measurements() -> Vec<Measurement> {
     let groups = [pings(), flows(), streams(), connections(), links(), frameworks(), idle()];
     groups.into_iter().flatten().collect()
@@ -154,8 +157,8 @@ fn pings() -> Vec<Measurement> {
         let name = format!("ping 64 B, park: {metric_name} ÷ uds");
         quotient(&name, park(metric), uds(TINY, metric))
     };
-    // Between two CPUs the machine's wake-up time dominates. On one CPU the cost of the system
-    // calls shows.
+    // These targets measure both processes on one CPU, where the cost of the system calls shows.
+    // Between two CPUs the time in which the machine wakes a CPU would dominate.
     let on_one_cpu = |metric_name: &str, metric| {
         let name = format!("ping 64 B, park, one CPU: {metric_name} ÷ uds");
         let [shm, uds] =
@@ -221,8 +224,8 @@ fn streams() -> Vec<Measurement> {
             exact_size_name(size),
             STREAMS - 1
         );
-        // Time per operation is the inverse of a rate, so the ratio of the rates swaps the two
-        // times.
+        // The target compares two rates. The time per operation is the inverse of a rate, so the
+        // ratio of the rates is the ratio of the two times, exchanged.
         quotient(&name, (without, Metric::NsPerOp), (with, Metric::NsPerOp))
     };
     [TINY, BLOCK].map(kept).into()
@@ -236,7 +239,8 @@ fn connections() -> Vec<Measurement> {
     measurements
 }
 
-/// The measurements of opening connections like that of `cell`, compared with those of a socket.
+/// The measurements for the targets on opening connections. Each divides the median time of `cell`,
+/// with a number of messages on a connection and perhaps a fresh client, by that of a Unix socket.
 fn connections_of(prefix: &str, cell: Cell) -> Vec<Measurement> {
     let to_uds = |name: &str, change: fn(Cell) -> Cell| {
         let uds = Cell::new(Scenario::Connect, TransportName::UDS, TINY);
@@ -373,8 +377,9 @@ impl Number {
     }
 }
 
-/// Returns the duration of each round that gives enough samples for the targets of `cell`. For
-/// example, five rounds at 100 messages/s give 1,050 samples.
+/// Returns the duration of each round that gives enough samples for those targets that measure
+/// `cell` (a combination of parameters). For example, five rounds at 100 messages/s give 1,050
+/// samples.
 fn time_for(cell: Cell) -> Duration {
     Duration::from_millis(match cell.scenario {
         Scenario::Ping

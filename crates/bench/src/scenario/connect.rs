@@ -33,7 +33,7 @@ use crate::harness::round::{Carrier, Round, histogram};
 use crate::harness::workspace::Setup;
 use crate::transport::{Acceptor, Endpoint};
 
-/// Runs the parent's part of `connect`, in which all connections come from the parent. Returns its
+/// Measures `connect` in the parent process, which opens all connections itself. Returns the
 /// measurements.
 pub fn measure<E: Endpoint>(
     cell: Cell,
@@ -73,8 +73,8 @@ pub fn measure<E: Endpoint>(
     Ok(Round { session, carrier, ..batch.round(ops, bytes(cell, ops), latency) })
 }
 
-/// Runs the parent's part of `connect`, in which each connection comes from a new process. Returns
-/// the measurements of these processes and the child.
+/// Measures `connect` with a new client process for each connection; the parent process starts
+/// them. Returns the measurements of the new processes and of the child, which is the server.
 pub fn measure_fresh(
     cell: Cell,
     setup: &Setup,
@@ -84,7 +84,8 @@ pub fn measure_fresh(
 ) -> Result<Round> {
     let child_command = pair.child_command;
     let connect = |ops: u64| -> Result<Vec<Connected>> {
-        // A new process stays on the CPU to which the calling thread is pinned.
+        // Without a CPU of its own (`None`), the new process inherits the CPU to which the calling
+        // thread is pinned.
         let client = || Child::start(child_command, None)?.connect(cell, setup, address);
         (0..ops).map(|_| client().context("in the client process")).collect()
     };
@@ -102,8 +103,8 @@ pub fn measure_fresh(
     Ok(Round { latency, ..round })
 }
 
-/// Runs the client's part of `connect` in a process that was started for one connection: connects,
-/// sends the messages, and waits for the answer. Returns its measurements.
+/// Runs, in a process that was started for one connection, the client of `connect`: connects, sends
+/// the messages, and waits for the answer. Returns its measurements.
 pub fn connect_once<E: Endpoint>(
     cell: Cell,
     connect: impl FnOnce() -> Result<E>,
@@ -117,7 +118,8 @@ pub fn connect_once<E: Endpoint>(
     Ok(Connected { latency_ns, cpu_ns, carrier: endpoint.carrier() })
 }
 
-/// Runs the child's part of the scenario `connect`.
+/// Runs the server of the scenario `connect` in the child process: accepts connections, and answers
+/// the last message of each.
 pub fn serve<A: Acceptor>(cell: Cell, acceptor: &mut A, control: &Control) -> Result<()> {
     let mut held = Vec::new();
     control.serve(|request| match request {

@@ -22,7 +22,7 @@ use crate::harness::pattern::REPLY;
 use crate::harness::round::{Round, histogram};
 use crate::transport::Endpoint;
 
-/// Runs the parent's part of `duplex`, and returns its measurements.
+/// Runs one end of the scenario `duplex` in the parent process, and returns the measurements.
 pub fn measure(
     cell: Cell,
     mut endpoint: impl Endpoint,
@@ -36,7 +36,7 @@ pub fn measure(
     Ok(batch.round(ops, 2 * ops * cell.size as u64, histogram()?))
 }
 
-/// Runs the child's part of the scenario `duplex`.
+/// Runs the other end of the scenario `duplex` in the child process, whose peer is the parent.
 pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Result<()> {
     let mut next = 0;
     control.serve(|request| {

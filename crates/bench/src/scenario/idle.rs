@@ -22,7 +22,8 @@ use crate::harness::pair::Pair;
 use crate::harness::round::{Round, SessionCost, histogram};
 use crate::transport::{Acceptor, Endpoint};
 
-/// Runs the parent's part of `idle`, and returns its measurements.
+/// Measures the scenario `idle` in the parent process: observes a receiver that sleeps there, and
+/// returns the measurements.
 pub fn measure<E: Endpoint + Send + 'static>(
     cell: Cell,
     connect: impl Fn() -> Result<E>,
@@ -56,7 +57,8 @@ pub fn measure<E: Endpoint + Send + 'static>(
     })
 }
 
-/// Runs the child's part of the scenario `idle`.
+/// Runs the scenario `idle` in the child process: observes a receiver that sleeps there, and then
+/// wakes the receiver of the parent process.
 pub fn serve<A: Acceptor<Endpoint: Send + 'static>>(
     cell: Cell,
     acceptor: &mut A,

@@ -37,36 +37,39 @@ use crate::transport::{Acceptor, ChannelTransport, StreamTransport};
 /// The functions that measure on one transport, in the parent, the child and a further process.
 #[derive(Clone, Copy)]
 pub struct Runner {
-    /// The parent's part: measures the given cell once, for about the given duration.
+    /// The function that the parent process calls. It measures a cell (combination of parameters)
+    /// once, for about the given duration.
     pub measure: fn(Cell, &Setup, Duration, &mut Pair) -> Result<Round>,
-    /// The child's part: serves the parent's requests until the parent sends `Request::Close`.
+    /// The function that the child process calls. It serves the parent's requests until the parent
+    /// sends `Request::Close`.
     pub serve: fn(Cell, &Setup, &Control) -> Result<()>,
-    /// The part of a process that is the client of one connection; `None` if the transport does not
-    /// run `connect`.
+    /// The function that a further process calls, to be the client of one connection; `None` if the
+    /// transport does not run `connect`.
     pub connect: Option<ConnectOnce>,
 }
 
-/// Opens one connection to the child at the given address, uses it for the given cell, and returns
-/// the measurements.
+/// Opens one connection to the child process at the given address, exchanges the messages of the
+/// given cell (combination of parameters) over it, and returns the measurements.
 pub type ConnectOnce = fn(Cell, &Setup, &str) -> Result<Connected>;
 
 impl Runner {
-    /// The runner of the scenarios on blocking channels of the transport `T`.
+    /// Returns the functions that measure the scenarios of blocking channels on the transport `T`.
     pub const fn channels<T: ChannelTransport<Endpoint: Send + 'static>>() -> Self {
         Self { measure: measure::<T>, serve: serve::<T>, connect: Some(connect_once::<T>) }
     }
 
-    /// The runner of `ping` alone, for a transport `T` whose endpoints stay in one thread.
+    /// Returns the functions that measure `ping`, for a transport `T` whose endpoints stay in one
+    /// thread and so run no other scenario.
     pub const fn ping<T: ChannelTransport>() -> Self {
         Self { measure: measure_ping::<T>, serve: serve_ping::<T>, connect: None }
     }
 
-    /// The runner of `parallel` on asynchronous streams of the transport `T`.
+    /// Returns the functions that measure `parallel` on asynchronous streams of the transport `T`.
     pub const fn streams<T: StreamTransport>() -> Self {
         Self { measure: parallel::measure::<T>, serve: parallel::serve::<T>, connect: None }
     }
 
-    /// The runner of `grpc` and `http` on byte streams of the transport `T`.
+    /// Returns the functions that measure `grpc` and `http` on byte streams of the transport `T`.
     #[cfg(feature = "frameworks")]
     pub const fn frameworks<T: crate::framework::ByteTransport>() -> Self {
         use crate::framework;

@@ -26,7 +26,8 @@ use crate::harness::pattern::REPLY;
 use crate::harness::round::{Round, histogram};
 use crate::transport::{Acceptor, Endpoint};
 
-/// Runs the parent's part of `oversubscribe`, and returns its measurements.
+/// Measures `oversubscribe` in the parent process, which has one thread of each pair, and returns
+/// the measurements.
 pub fn measure<E: Endpoint + Send + 'static>(
     cell: Cell,
     connect: impl Fn() -> Result<E>,
@@ -42,7 +43,7 @@ pub fn measure<E: Endpoint + Send + 'static>(
     Ok(Round { cpu_parent_ns: round.cpu_parent_ns.saturating_sub(*busy_cpu_ns), ..round })
 }
 
-/// Runs the child's part of the scenario `oversubscribe`.
+/// Runs the scenario `oversubscribe` in the child process, which has the other thread of each pair.
 pub fn serve<A: Acceptor<Endpoint: Send + 'static>>(
     cell: Cell,
     acceptor: &mut A,
@@ -66,8 +67,8 @@ pub fn serve<A: Acceptor<Endpoint: Send + 'static>>(
     })
 }
 
-/// Runs all pairs at once for `duration`; returns their latencies and the CPU time of the busy
-/// threads.
+/// Lets all pairs of threads exchange messages at once for `duration`; returns their latencies and
+/// the CPU time of the busy threads.
 fn exchange<E: Endpoint + Send>(
     cell: Cell,
     endpoints: &mut [E],

@@ -28,7 +28,8 @@ use crate::harness::round::{Round, StreamMemory, histogram};
 use crate::harness::workspace::Setup;
 use crate::transport::{Client, Server, StreamTransport};
 
-/// Runs the parent's part of `parallel`, and returns its measurements.
+/// Measures `parallel` in the parent process, which has the client's ends of all streams, and
+/// returns the measurements.
 pub fn measure<T: StreamTransport>(
     cell: Cell,
     setup: &Setup,
@@ -60,7 +61,7 @@ pub fn measure<T: StreamTransport>(
     Ok(Round { memory, over_socket, ..batch.round(ops, bytes, latency) })
 }
 
-/// Runs the child's part of `parallel`, if there are two processes.
+/// Runs the server of `parallel` in the child process, if client and server are in two processes.
 pub fn serve<T: StreamTransport>(cell: Cell, setup: &Setup, control: &Control) -> Result<()> {
     let runtime = runtime()?;
     let mut server = runtime.block_on(T::bind(cell, setup))?;
@@ -124,7 +125,8 @@ impl<T: StreamTransport> Ends<T> {
         Ok(Self { client_side, served, unread, client, cell, runtime })
     }
 
-    /// Runs the client's part of one batch, and the server's part if it is in this process.
+    /// Runs the client's operations of one batch, and also the server's, if the server is in this
+    /// process.
     fn batch(&mut self, pair: &mut Pair, request: &Request) -> Result<Batch<Vec<u64>>> {
         let Self { client_side, served, runtime, .. } = self;
         match served {

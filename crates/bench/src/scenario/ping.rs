@@ -22,7 +22,8 @@ use crate::harness::pattern::REPLY;
 use crate::harness::round::{Round, histogram};
 use crate::transport::Endpoint;
 
-/// Runs the parent's part of `ping`, and returns its measurements.
+/// Measures `ping` in the parent process, which sends each message and waits for its reply. Returns
+/// the measurements.
 pub fn measure(
     cell: Cell,
     mut endpoint: impl Endpoint,
@@ -38,7 +39,7 @@ pub fn measure(
     Ok(batch.round(ops, 2 * ops * cell.size as u64, latency))
 }
 
-/// Runs the child's part of the scenario `ping`.
+/// Runs the scenario `ping` in the child process, which replies to each message of the parent.
 pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Result<()> {
     let mut next = 0;
     control.serve(|request| {
@@ -90,5 +91,6 @@ fn ping(
     Ok(())
 }
 
-/// Number of round trips at the start of a batch that are not recorded.
+/// Number of round trips at the start of a batch that are not recorded, because the child process
+/// has just been woken.
 const UNRECORDED_MAX: u64 = 4;

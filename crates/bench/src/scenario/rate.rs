@@ -26,7 +26,7 @@ use crate::harness::pair::Pair;
 use crate::harness::round::{Round, histogram, pack, unpack};
 use crate::transport::Endpoint;
 
-/// Runs the parent's part of `rate`, and returns its measurements.
+/// Runs the sender of the scenario `rate` in the parent process, and returns the measurements.
 pub fn measure(
     cell: Cell,
     mut endpoint: impl Endpoint,
@@ -43,7 +43,7 @@ pub fn measure(
     Ok(batch.round(ops, ops * cell.size as u64, unpack(&batch.done.latency)?))
 }
 
-/// Runs the child's part of the scenario `rate`.
+/// Runs the receiver of the scenario `rate` in the child process, which measures the latencies.
 pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Result<()> {
     let mut next = 0;
     control.serve(|request| {

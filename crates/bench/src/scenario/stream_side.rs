@@ -32,7 +32,8 @@ use crate::transport::{AsyncEndpoint, Payload};
 pub struct Side<E> {
     cell: Cell,
     endpoints: Vec<E>,
-    /// The number of the next operation on each stream; it is the same on all streams.
+    /// The number of the next operation on each stream; every stream has the same number, because
+    /// all have performed equally many operations.
     next: u64,
 }
 
@@ -43,7 +44,8 @@ impl<E: AsyncEndpoint> Side<E> {
         Self { cell, endpoints, next: 0 }
     }
 
-    /// Runs the client's part of a batch; returns the recorded latencies in nanoseconds.
+    /// Runs the client's operations of a batch on all streams; returns the recorded latencies in
+    /// nanoseconds.
     pub async fn request(&mut self, request: &Request) -> Result<Vec<u64>> {
         let (cell, first) = (self.cell, self.next);
         match *request {
@@ -64,7 +66,8 @@ impl<E: AsyncEndpoint> Side<E> {
         }
     }
 
-    /// Runs the server's part of a batch: on each stream, receives each message and replies to it.
+    /// Runs the server's operations of a batch: on each stream, receives each message and replies
+    /// to it.
     pub async fn respond(&mut self, request: &Request) -> Result<()> {
         let (cell, first) = (self.cell, self.next);
         match *request {
@@ -210,8 +213,8 @@ const STREAM_SHIFT: u32 = 40;
 /// such an operation takes so long that reading the clock does not matter.
 const SIZE_OF_EACH_TIMED: usize = 64 << 10;
 
-/// Of the shorter operations, one in 16 is timed, because reading the clock for each
-/// would slow them.
+/// One in this many operations is timed, if the operations are so short that reading the clock for
+/// each would slow them.
 const SAMPLE_PERIOD: u64 = 16;
 
 /// Maximum number of latencies per stream for which memory is reserved before the clock starts, so

@@ -20,7 +20,8 @@ use crate::harness::pattern::REPLY;
 use crate::harness::round::{Round, histogram, pack, unpack};
 use crate::transport::Endpoint;
 
-/// Runs the parent's part of `throughput`, and returns its measurements.
+/// Runs the sender of the scenario `throughput` in the parent process, and returns the
+/// measurements.
 pub fn measure(
     cell: Cell,
     mut endpoint: impl Endpoint,
@@ -34,7 +35,8 @@ pub fn measure(
     Ok(batch.round(ops, ops * cell.size as u64, unpack(&batch.done.latency)?))
 }
 
-/// Runs the child's part of the scenario `throughput`.
+/// Runs the receiver of the scenario `throughput` in the child process, which verifies all messages
+/// and then confirms them with one reply.
 pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Result<()> {
     let Cell { size, touch, .. } = cell;
     let mut next = 0;

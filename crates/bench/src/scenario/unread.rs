@@ -41,7 +41,7 @@ impl UnreadStreams {
         Self { senders, messages }
     }
 
-    /// The number of messages sent so far, all of which are unread.
+    /// The number of messages sent so far on the streams that the server never reads.
     ///
     /// # Errors
     /// The error of a sender that has ended.

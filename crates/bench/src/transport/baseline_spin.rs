@@ -27,7 +27,8 @@ use super::handover::{self, HandoverListener};
 use super::{Acceptor, ChannelTransport, Endpoint};
 use crate::harness::workspace::Setup;
 
-/// The transport `baseline-spin`, as the benchmark's interface to it.
+/// The transport `baseline-spin` (plain shared memory and a flag word) as a type that the
+/// benchmark's scenarios can use.
 pub struct BaselineSpin;
 
 /// The end of the child process, which receives the descriptor of the parent's buffer and sends
@@ -122,7 +123,7 @@ const fn flag_offset(size: usize) -> usize {
     size.next_multiple_of(FLAG_SIZE)
 }
 
-/// Sealed memory that this process writes, wrapped for the ring crate's interface.
+/// Sealed memory that this process writes, in a type with the ring crate's trait `Writable`.
 struct Own(OwnMap);
 
 impl Writable for Own {
@@ -131,7 +132,7 @@ impl Writable for Own {
     }
 }
 
-/// Sealed memory that the peer writes, wrapped for the ring crate's interface.
+/// Sealed memory that the peer writes, in a type with the ring crate's trait `Readable`.
 struct Peer(PeerMap);
 
 impl Readable for Peer {

@@ -69,5 +69,6 @@ pub fn receive<const N: usize>(socket: &Socket) -> Result<[OwnedFd; N]> {
 /// connect at once.
 const BACKLOG: i32 = 64;
 
-/// Maximum wait for the other process, which connects as soon as it knows the address.
+/// Maximum time that the child process waits for the parent, which connects to the socket file as
+/// soon as it knows the address.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -71,8 +71,8 @@ impl Carrier for Tcp {
     }
 }
 
-/// The child's end of a link transport: a server of links, at which the child waits for the
-/// parent's link.
+/// The end of the child process over links: a server of links, at which the child waits for the
+/// link of the parent process.
 pub struct LinkAcceptor {
     server: Server,
     address: String,
@@ -164,7 +164,7 @@ fn config(setup: &Setup) -> Config {
 }
 
 /// A directory of link files. The directory is removed when the last endpoint that uses it is
-/// dropped, or else by the parent at the end of the run.
+/// dropped, or else by the parent process at the end of the run.
 #[derive(Clone)]
 struct Directory(Arc<OwnedDirectory>);
 
@@ -188,7 +188,8 @@ impl Drop for OwnedDirectory {
     }
 }
 
-/// Maximum wait for the other process, which connects as soon as it knows the address.
+/// Maximum time that the child process waits for the parent's link, which the parent connects as
+/// soon as it knows the address.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(10);
 const RING: u64 = 4 << 20;
 /// Number of large messages for which the link's memory has room, so that `throughput` has as many

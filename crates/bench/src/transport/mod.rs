@@ -53,19 +53,20 @@ pub trait ChannelTransport {
     fn connect(setup: &Setup, address: &str) -> Result<Self::Endpoint>;
 }
 
-/// The child's end of a transport: a listener that has bound an address.
+/// The child process's end of a transport: a listener that has bound an address.
 pub trait Acceptor {
     /// The end of a connection that the listener returns when it accepts one.
     type Endpoint: Endpoint;
 
-    /// The address that the parent connects to.
+    /// The address of this listener, to which the parent process connects.
     fn address(&self) -> String;
 
     /// Waits for the next connection of the parent.
     fn accept(&mut self) -> Result<Self::Endpoint>;
 }
 
-/// One end of a connection that carries messages both ways, in the process that measures with it.
+/// One end of a connection that carries messages in both directions. The process that has the
+/// endpoint sends and receives the measured messages with it.
 pub trait Endpoint {
     /// Sends one message; `fill` writes its `size` bytes into memory that the transport chooses.
     fn send(&mut self, size: usize, fill: impl FnOnce(&mut [u8])) -> Result<()>;
@@ -141,7 +142,7 @@ pub trait Server: Send + 'static {
     /// One end of one stream of the transport.
     type Endpoint: AsyncEndpoint;
 
-    /// The address that the client connects to.
+    /// The address of this server, to which the client connects.
     fn address(&self) -> String;
 
     /// Waits for the next stream that the client opens.
@@ -209,9 +210,9 @@ impl Payload {
 /// The shared memory that a session has for large messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    /// Number of bytes that the session has allocated.
+    /// Number of bytes of shared memory that the session has allocated for large messages.
     pub bytes: u64,
-    /// The configured maximum of `bytes`.
+    /// The configured maximum of `bytes`, the shared memory for large messages.
     pub bytes_max: u64,
     /// Number of large messages that the receiver has not released.
     pub blocks_in_flight: u64,

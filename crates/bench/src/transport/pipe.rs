@@ -18,7 +18,8 @@ use super::handover::{self, HandoverListener};
 use super::{Acceptor, ChannelTransport};
 use crate::harness::workspace::Setup;
 
-/// The transport `pipe`, as the benchmark's interface to it.
+/// The transport `pipe` (two pipes, one per direction) as a type that the benchmark's scenarios can
+/// use.
 pub struct Pipe;
 
 /// The end of the child process, which waits for the pipe ends that the parent process sends.

@@ -25,13 +25,14 @@ use crate::harness::cell::{Cell, WaitName};
 use crate::harness::round::Carrier;
 use crate::harness::workspace::Setup;
 
-/// The transport `shm`, as the benchmark's interface to it.
+/// The transport `shm` (Partywall over shared memory) as a type that the benchmark's scenarios can
+/// use.
 pub struct Shm;
 
 /// Makes channels of the transport `shm-move`: they begin on the socket, and move to shared memory.
 pub struct ShmMove;
 
-/// The child's end of the transport `shm`: a listener for channels at a socket file.
+/// The end of the child process over shared memory: a listener for channels at a socket file.
 pub struct ShmAcceptor {
     listener: Listener,
     address: String,
@@ -133,7 +134,7 @@ impl ShmServer {
         Ok(Self { listener, session: None, address })
     }
 
-    /// Makes the server accept sessions in `protocol`, too.
+    /// Makes the server accept sessions in `protocol` in addition to Partywall's own protocol.
     pub fn with_protocol(self, protocol: Arc<dyn Protocol>) -> Self {
         Self { listener: self.listener.with_protocol(protocol), ..self }
     }

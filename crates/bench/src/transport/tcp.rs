@@ -13,10 +13,10 @@ use super::{Acceptor, ChannelTransport, Client, Server, StreamTransport};
 use crate::harness::cell::Cell;
 use crate::harness::workspace::Setup;
 
-/// The transport `tcp`, as the benchmark's interface to it.
+/// The transport `tcp` (TCP on loopback) as a type that the benchmark's scenarios can use.
 pub struct Tcp;
 
-/// The child's end of the transport `tcp`: a listener at a port of loopback.
+/// The end of the child process over TCP: a listener at a port of loopback.
 pub struct TcpAcceptor {
     listener: TcpListener,
     address: SocketAddr,

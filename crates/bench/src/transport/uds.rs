@@ -17,10 +17,10 @@ use super::{Acceptor, ChannelTransport, Client, Server, StreamTransport};
 use crate::harness::cell::Cell;
 use crate::harness::workspace::Setup;
 
-/// The transport `uds`, as the benchmark's interface to it.
+/// The transport `uds` (Unix stream sockets) as a type that the benchmark's scenarios can use.
 pub struct Uds;
 
-/// The child's end of the transport `uds`: a bound socket file, at which the child accepts
+/// The end of the child process over Unix sockets: a bound socket file, at which the child accepts
 /// connections.
 pub struct UdsAcceptor {
     listener: UnixListener,

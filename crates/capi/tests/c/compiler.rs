@@ -9,22 +9,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Whether a program is built with the address, leak and undefined behaviour sanitizers.
+/// Whether a program is built with the sanitizers for addresses, leaks and undefined behaviour.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Sanitizers {
     Off,
     On,
 }
 
-/// A program of `bindings/c` or `bindings/cpp`, built in a directory of its own.
+/// A C or C++ program of `bindings/c` or `bindings/cpp`, built in a directory of its own.
 pub struct Program {
     path: PathBuf,
     directory: tempfile::TempDir,
 }
 
 impl Program {
-    /// Builds the program from one source file. Its path begins in `bindings/cpp` if `standard` is
-    /// one of C++, else in `bindings/c`.
+    /// Builds the program from the source file `source`. The path is relative to `bindings/cpp` if
+    /// `standard` is a C++ standard, else to `bindings/c`.
     ///
     /// # Panics
     /// The compiler is missing, or reports a warning.
@@ -32,10 +32,10 @@ impl Program {
         Self::build_with(standard, source, sanitizers, &[])
     }
 
-    /// Builds as [`build_as`](Self::build_as) does, with macros that are defined.
+    /// Builds the program as [`build_as`](Self::build_as) does, with the given macros defined.
     ///
     /// # Panics
-    /// As [`build_as`](Self::build_as).
+    /// The compiler is missing, or reports a warning.
     pub fn build_with(
         standard: &str,
         source: &str,
@@ -61,7 +61,8 @@ impl Program {
         Self { path, directory }
     }
 
-    /// Runs the program, whose first argument is an empty directory of its own.
+    /// Runs the program to its end. Its first argument is the path of an empty directory, made for
+    /// this program.
     ///
     /// # Panics
     /// The program fails.
@@ -71,7 +72,8 @@ impl Program {
         run(Command::new(&self.path).arg(scratch).args(arguments));
     }
 
-    /// Starts the program with exactly these arguments. The result kills it when it is dropped.
+    /// Starts the program with exactly these arguments. Dropping the returned value kills the
+    /// program.
     ///
     /// # Panics
     /// The program cannot be started.
@@ -81,7 +83,8 @@ impl Program {
         Running(child.expect("a program that starts"))
     }
 
-    /// Returns the directory that is deleted with the program.
+    /// Returns the directory in which the program was built. It is deleted when the program is
+    /// dropped.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -103,13 +106,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A program that has ended already cannot be killed.
+        // Killing a program that has ended already fails, which does no harm.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Compiles a source file in the given standard, without linking it.
+/// Compiles a source file in the given standard of C or C++, without linking it.
 ///
 /// # Panics
 /// The compiler is missing, or reports a warning.
@@ -117,7 +120,7 @@ pub fn compiles(standard: &str, source: &Path) {
     run(compiler(standard).args(["-fsyntax-only"]).arg(source));
 }
 
-/// Returns a command of the compiler for the given standard, which finds the headers.
+/// Returns a command of the compiler for the given standard, with the include paths of the headers.
 fn compiler(standard: &str) -> Command {
     let mut command = Command::new(if is_cpp(standard) { "c++" } else { "cc" });
     command.arg(format!("-std={standard}")).args(WARNINGS);
@@ -142,8 +145,8 @@ fn run(command: &mut Command) {
     );
 }
 
-/// Returns the archive that cargo built together with this executable. Archives of other features
-/// may lie beside it; the newest has the sources of now.
+/// Returns the static library that cargo built together with this test. The folder may have static
+/// libraries of other features; the newest has the present sources.
 fn library() -> PathBuf {
     let executable = env::current_exe().expect("a path of this executable");
     let directory = executable.parent().expect("a directory of this executable");
@@ -157,12 +160,13 @@ fn library() -> PathBuf {
     newest.expect("the archive of the library").path()
 }
 
-/// Returns the directory with the headers and programs of the standard's language.
+/// Returns the directory with the headers and programs of the language that the standard belongs
+/// to.
 fn bindings(standard: &str) -> PathBuf {
     let language = if is_cpp(standard) { "cpp" } else { "c" };
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings").join(language)
 }
 
 const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
-/// Libraries of the system that the archive needs.
+/// Libraries of the system that programs need together with the static library.
 const LIBRARIES: [&str; 6] = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The examples of `bindings/c/examples`, each with a second process.
+//! Tests of the examples in `bindings/c/examples`, each with a second process.
 
 use crate::compiler::{Program, Running, Sanitizers};
 use std::fs::{self, File};
@@ -8,7 +8,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// Longest wait for another process.
+/// Longest wait of a test for another process.
 const LIMIT: Duration = Duration::from_secs(30);
 
 #[test]
@@ -18,7 +18,7 @@ fn echo_answers() {
     let server = program.start(&["serve", &address], Stdio::null(), Stdio::inherit());
     let until = Instant::now() + LIMIT;
     loop {
-        // Until the server listens, the client fails.
+        // The client fails until the server listens, so the test starts it again.
         let mut client = program.start(&[&address, "hello"], Stdio::null(), Stdio::piped());
         let mut answer = String::new();
         client.0.stdout.take().unwrap().read_to_string(&mut answer).unwrap();
@@ -31,7 +31,7 @@ fn echo_answers() {
     server.succeed();
 }
 
-/// Starts the receiver of the example of links.
+/// Starts the example of links as a receiver.
 fn receive(program: &Program, directory: &str, address: &str) -> Running {
     program.start(&["recv", directory, address], Stdio::null(), Stdio::piped())
 }
@@ -47,7 +47,7 @@ fn link_survives_a_kill_of_either_side() {
     let lines: Vec<String> = (0..600).map(|number| format!("line {number}\n")).collect();
     fs::write(path("rest"), lines[300..].concat()).unwrap();
 
-    // The sender is killed while it waits for more input, and a second one sends the rest.
+    // The test kills the sender while it waits for more input. A second sender sends the rest.
     let mut sender =
         program.start(&["send", &path("alice"), &address], Stdio::piped(), Stdio::null());
     sender.0.stdin.as_mut().unwrap().write_all(lines[..300].concat().as_bytes()).unwrap();
@@ -67,7 +67,8 @@ fn link_survives_a_kill_of_either_side() {
     let mut receiver = receive(&program, &path("bob"), &address);
     let output = BufReader::new(receiver.0.stdout.take().unwrap());
     let mut again: Vec<String> = output.lines().map(|line| line.unwrap() + "\n").collect();
-    // The example prints a line before it acknowledges it: the last one may come again.
+    // The example prints a line before it acknowledges the line's message, so the last line may
+    // come again.
     if again.first() == received.last() {
         again.remove(0);
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer in C that is killed, stopped or forks: the verdicts are those of a peer in Rust.
+//! Tests with a peer in C that is killed, stopped or forks. The outcomes are the same as with a
+//! peer in Rust.
 
 use crate::compiler::{Program, Running, Sanitizers};
 use partywall::{Channel, Listener, RecvError};
@@ -9,8 +10,8 @@ use std::time::{Duration, Instant};
 /// Longest wait of a call that has to succeed.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Starts the peer, which does as `act` says, and returns it with the channel to it. The program
-/// deletes its directory when it is dropped.
+/// Starts the peer process, which does what `act` says, and returns it with the channel to it. The
+/// directory of the program is deleted when the program is dropped.
 fn peer(act: &str) -> (Program, Running, Channel) {
     let program = Program::build_as("c11", "tests/peer.c", Sanitizers::Off);
     let address = format!("unix:{}/app.sock", program.directory().display());
@@ -37,7 +38,8 @@ fn stopped_peer_is_not_a_dead_one() {
     channel.send(b"question").unwrap();
     let waited = channel.recv_deadline(Instant::now() + Duration::from_millis(200));
     assert!(matches!(waited, Err(RecvError::TimedOut)), "{waited:?}");
-    // The peer may stop only now: then the signal comes too early, and the next one wakes it.
+    // The peer may stop itself only after a first SIGCONT, which then has no effect. So the signal
+    // is sent again until the peer goes on.
     let until = Instant::now() + LIMIT;
     let answer = loop {
         let pid = running.0.id().to_string();

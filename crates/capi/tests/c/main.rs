@@ -5,7 +5,8 @@
 //!   bindings/c/*/*.c ── cc, libpartywall_capi.a ──▶ program ─▶ exit status 0
 //! ```
 //!
-//! The stage `c` runs this executable. Without a C compiler it fails: the stage is then skipped.
+//! `cargo xtask test --only c` runs this executable, and skips it if there is no C compiler. Run
+//! without a compiler, it fails.
 
 mod compiler;
 mod examples;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The examples of `bindings/cpp/examples`, each with a second process.
+//! Tests of the examples in `bindings/cpp/examples`, each with a second process.
 
 use crate::compiler::{Program, Running, Sanitizers};
 use std::fs::{self, File};
@@ -8,14 +8,14 @@ use std::os::unix::fs::DirBuilderExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// Longest wait for another process.
+/// Longest wait of a test for another process.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn example(name: &str, sanitizers: Sanitizers) -> Program {
     Program::build_as("c++17", &format!("examples/{name}.cpp"), sanitizers)
 }
 
-/// Makes directories for links, below that of the program, and returns their paths.
+/// Makes directories for links below the program's directory, and returns their paths.
 fn directories<const COUNT: usize>(program: &Program, names: [&str; COUNT]) -> [String; COUNT] {
     names.map(|name| {
         let path = program.directory().join(name);
@@ -35,7 +35,7 @@ fn echo_answers() {
     let server = program.start(&["serve", &address], Stdio::null(), Stdio::inherit());
     let until = Instant::now() + LIMIT;
     loop {
-        // Until the server listens, the client fails.
+        // The client fails until the server listens, so the test starts it again.
         let mut client = program.start(&[&address, "hello"], Stdio::null(), Stdio::piped());
         let mut answer = String::new();
         output(&mut client).read_to_string(&mut answer).unwrap();
@@ -55,7 +55,7 @@ fn calls_are_answered_in_order() {
     let server = program.start(&["serve", &address], Stdio::null(), Stdio::inherit());
     let until = Instant::now() + LIMIT;
     loop {
-        // Until the server listens, the client fails.
+        // The client fails until the server listens, so the test starts it again.
         let arguments = [&address, "1", "2", "-7"];
         let mut client = program.start(&arguments, Stdio::null(), Stdio::piped());
         let mut sums = String::new();
@@ -78,7 +78,7 @@ fn link_survives_a_kill_of_either_side() {
     let rest = program.directory().join("rest");
     fs::write(&rest, lines[300..].concat()).unwrap();
 
-    // The sender is killed while it waits for more input, and a second one sends the rest.
+    // The test kills the sender while it waits for more input. A second sender sends the rest.
     let mut sender = program.start(&["send", &alice, &address], Stdio::piped(), Stdio::null());
     sender.0.stdin.as_mut().unwrap().write_all(lines[..300].concat().as_bytes()).unwrap();
     let receive = || program.start(&["recv", &bob, &address], Stdio::null(), Stdio::piped());
@@ -98,7 +98,8 @@ fn link_survives_a_kill_of_either_side() {
     let mut receiver = receive();
     let mut again: Vec<String> =
         output(&mut receiver).lines().map(|line| line.unwrap() + "\n").collect();
-    // The example prints a line before it acknowledges it: the last one may come again.
+    // The example prints a line before it acknowledges the line's message, so the last line may
+    // come again.
     if again.first() == received.last() {
         again.remove(0);
     }
@@ -122,7 +123,8 @@ fn log_agent_prints_or_counts_every_record_of_two_programs() {
     let log =
         |name| program.start(&["log", &address, name, &records], Stdio::null(), Stdio::null());
     let programs = [log("one"), log("two")];
-    // A slow reader of the agent's output makes the agent slow, and the programs lose records.
+    // If the test reads the agent's output slowly, the agent is slow, and the programs that log
+    // lose records.
     let mut count = [0; 2];
     for line in printed.lines() {
         let line = line.unwrap();

@@ -5,8 +5,8 @@
 //!   bindings/cpp/*/*.cpp ── c++, libpartywall_capi.a ──▶ program ─▶ exit status 0
 //! ```
 //!
-//! The stage `cpp` runs this executable. Without a C++ compiler it fails: the stage is then
-//! skipped. What needs a library that is not installed is left out, and the stage names it.
+//! `cargo xtask test --only cpp` runs this executable, and skips it if there is no C++ compiler. A
+//! program that needs a library which is not installed is left out, and the output names it.
 
 #[path = "../c/compiler.rs"]
 mod compiler;
@@ -63,15 +63,15 @@ fn lost_records_are_counted_by_both_sides() {
     }
 }
 
-/// Whether the compiler finds a header of the system.
+/// Whether the C++ compiler finds a header of the system.
 fn has_header(header: &str) -> bool {
     let mut command = Command::new("c++");
     command.args(["-x", "c++", "-E", "-o", "/dev/null", "-include", header, "/dev/null"]);
     command.output().expect("a C++ compiler").status.success()
 }
 
-/// Builds and runs a program of `tests`, if the headers of a library that it needs are there. The
-/// stage says if they are not.
+/// Builds and runs a program of `bindings/cpp/tests` if the headers of a library that it needs are
+/// installed. Prints a note if they are not.
 fn run_with_library(source: &str, header: &str, defined: &[&str]) {
     if has_header(header) {
         Program::build_with("c++20", source, Sanitizers::On, defined).run(&[]);

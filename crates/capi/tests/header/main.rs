@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The header, the symbol list and the Rust functions agree: names, arguments, their types and
-//! order, and the numbers of statuses.
+//! Checks that `partywall.h`, the list of exported symbols and the Rust functions agree: names,
+//! arguments, their types and order, and the numbers of statuses.
 
 use partywall_testkit::error_numbers::NumberTable;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,10 +12,11 @@ const HEADER: &str =
 const SYMBOLS: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../bindings/c/partywall.map"));
 
-/// A function as the header declares it: its result, and its arguments with type and name.
+/// Functions as the header declares them: for each name, the result and the arguments with type and
+/// name.
 type Prototypes = BTreeMap<String, String>;
 
-/// Returns the declarations of the header, each as one line.
+/// Returns the functions that the header declares.
 fn declared() -> Prototypes {
     let mut text = String::new();
     let mut rest = HEADER;
@@ -39,12 +40,12 @@ fn declared() -> Prototypes {
     found
 }
 
-/// Puts the asterisks of a C type next to its name.
+/// Writes the asterisks of a C type without a space before the name that follows.
 fn tight(c_type: &str) -> String {
     c_type.replace(" *", "*").replace('*', " *").replace("* *", "**").trim().to_owned()
 }
 
-/// Returns the functions that the sources export, as the header should declare them.
+/// Returns the functions that the Rust sources export, as the header should declare them.
 fn exported() -> Prototypes {
     let mut found = Prototypes::new();
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -105,7 +106,7 @@ fn c_type(rust: &str) -> String {
     .to_owned()
 }
 
-/// Returns a name of Rust in the style of C: `LinkGroup` as `link_group`.
+/// Converts a name of Rust to the style of C: `LinkGroup` to `link_group`.
 fn words(name: &str) -> String {
     let mut words = String::new();
     for letter in name.chars() {

@@ -152,7 +152,7 @@ impl Joined {
     }
 }
 
-/// Sends all of `input`, one message per read of it, and closes the sending direction.
+/// Sends all of `input`, one message per read of the input, and closes the sending direction.
 fn send_all(
     mut sender: Sender,
     mut input: Input,

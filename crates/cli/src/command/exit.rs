@@ -15,7 +15,7 @@ use partywall_bench::UsageError;
 pub enum Exit {
     /// The command did all of its work, and each direction ended in good order.
     Done = 0,
-    /// This process or machine failed, and not the peer.
+    /// The command failed because of this process or machine, and not because of the peer.
     Failure = 1,
     /// The arguments of the command were wrong.
     Usage = 2,
@@ -116,8 +116,8 @@ impl From<&RecvError> for Exit {
 }
 
 impl From<&SendError> for Exit {
-    /// Returns the exit code of a command whose send failed. No end of the peer is in good order
-    /// then, because the command had more to send.
+    /// Returns the exit code of a command whose send failed. In this case even an orderly end of
+    /// the peer is a failure, because the command had more to send.
     fn from(error: &SendError) -> Self {
         match error {
             SendError::Closed(_) => Self::PeerDied,

@@ -158,8 +158,8 @@ fn accept(listener: &mut Listener, is_over: impl Fn() -> bool) -> Result<Channel
     listener.accept_deadline(Instant::now() + ACCEPT_STEP)
 }
 
-/// The number of descriptors that this process has open, and the number of memfds that it has
-/// mapped. The growth of both numbers shows what a channel costs.
+/// The open descriptors of this process, and the memfds that it has mapped, both as numbers. The
+/// growth of these numbers while a channel is opened is what a channel costs.
 #[derive(Clone, Copy, Default)]
 struct Held {
     descriptors: u64,

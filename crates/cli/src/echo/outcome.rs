@@ -15,7 +15,7 @@ use partywall_bench::figure::quantity::{
 pub struct Outcome {
     /// The endpoint whose echoes were measured.
     pub endpoint: Endpoint,
-    /// The transport of the connection, and the reason for it.
+    /// The transport of the connection, and the reason why this transport was chosen.
     pub transport: String,
     /// Number of messages that were sent to the endpoint.
     pub sent: u64,

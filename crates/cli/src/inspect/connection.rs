@@ -23,7 +23,7 @@ pub struct Connection<'a> {
 
 impl Connection<'_> {
     /// Bytes of records that the owner of `sender` has published and its peer has not consumed;
-    /// `None` if a region is missing, or the two contradict each other.
+    /// `None` if a region is missing, or the two regions contradict each other.
     pub fn unread(&self, sender: &RegionIdentity<'_>) -> Option<u64> {
         let reader = if sender.role() == self.own.role() { self.peer? } else { self.own };
         sender.sending(sending::TAIL).checked_sub(reader.word(CONSUMED))

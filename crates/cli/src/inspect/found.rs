@@ -160,7 +160,7 @@ impl Found {
     }
 
     /// The connections of the inspected process: each of its own regions, with the peer's region of
-    /// the same session if that was found.
+    /// the same session if such a region was found.
     pub fn connections(&self) -> impl Iterator<Item = Connection<'_>> {
         // Of each session, two regions are kept: the first region found, and the first one whose
         // owner has another role. A search for each region would take quadratic time in a hostile

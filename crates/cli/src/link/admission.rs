@@ -61,7 +61,7 @@ impl Admission {
         let _ = self.peer.set(peer.to_owned());
     }
 
-    /// Returns `config` with a check of each login, which applies these rules.
+    /// Returns `config` with a callback that applies these rules to the login of each sender.
     pub fn apply(&self, config: Config) -> Config {
         let admission = self.clone();
         config.on_login(move |request| match admission.objection(request) {

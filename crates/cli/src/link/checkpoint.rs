@@ -160,8 +160,8 @@ impl Checkpoint {
         Ok(Some(Self { path: path.to_owned(), file, sequence, entry, epoch }))
     }
 
-    /// Whether `path` is a whole checkpoint of an epoch before `epoch`; such a checkpoint has no
-    /// use any more.
+    /// Whether the file at `path` is a whole checkpoint of an epoch before `epoch`. Such a
+    /// checkpoint is of no use any more, because its epoch has ended.
     pub fn is_of_older_epoch(path: &Path, kind: Kind, epoch: u64) -> bool {
         let found = File::open(path).ok().and_then(|file| read(&file, kind).ok());
         found.is_some_and(|(_, begun, ..)| begun < epoch)
@@ -319,8 +319,8 @@ fn crc_of(file: &File, len: u64) -> Result<u32> {
 const MAGIC: u64 = u64::from_le_bytes(*b"PWLEDGER");
 const VERSION: u64 = 1;
 const MODE: u32 = 0o600;
-/// Maximum number of bytes at the beginning of the input whose checksum is part of its identity.
-/// The checksum reveals that other content was written into the same file.
+/// Maximum number of bytes at the beginning of the input whose checksum is part of the input's
+/// identity. The checksum reveals that other content was written into the same file.
 const PREFIX_MAX: usize = 4096;
 const HEADER_BYTES: usize = 128;
 const SLOT_BYTES: usize = 48;

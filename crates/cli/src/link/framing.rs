@@ -31,8 +31,8 @@ impl Framing {
                 into.push(LINE_END);
             }
             Self::Length => {
-                // A message is at most 1 GiB long, like the slab of a peer, so its length fits into
-                // 32 bits.
+                // A message fits into the slab of the link's sender, which has at most 1 GiB, so
+                // its length fits into 32 bits.
                 let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
                 into.extend_from_slice(&len.to_le_bytes());
                 into.extend_from_slice(message);
@@ -182,8 +182,8 @@ impl Splitter {
         let len = usize::try_from(u32::from_le_bytes(*prefix)).ok()?;
         let start = self.taken + PREFIX_BYTES;
         let end = start.checked_add(len)?;
-        // A message over the limit is returned before all of it has arrived, so that the caller
-        // reports it.
+        // A message that exceeds the limit is returned before all its bytes have arrived, so that
+        // the caller reports an error at once.
         (end <= self.filled || len > self.message_max).then_some((start..end, end))
     }
 }

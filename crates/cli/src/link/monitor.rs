@@ -174,8 +174,8 @@ impl Monitor {
         Ok(all[..also.len()].iter().any(|polled| !polled.revents().is_empty()))
     }
 
-    /// Handles the events of the link; returns an error if the command has to end. `waits_for_peer`
-    /// says whether --timeout runs.
+    /// Handles the events of the link; returns an error if the command has to end. The time of
+    /// --timeout runs only if `waits_for_peer` is true.
     pub fn update(&mut self, link: &Link, waits_for_peer: bool) -> Result<(), Ended> {
         while let Some(event) = link.try_event() {
             self.handle(link, &event);
@@ -215,7 +215,8 @@ impl Monitor {
     fn timed_out(&self, timeout: Duration) -> Ended {
         let exit = if self.was_attached { Exit::PeerDied } else { Exit::NoConnection };
         let last = match &*self.last_reason {
-            // Without --quiet, the monitor has already printed the reason on stderr.
+            // Without --quiet, the monitor has already printed on stderr why connecting failed, so
+            // the error does not repeat the reason.
             _ if !self.is_quiet => String::new(),
             "" => String::new(),
             last => format!("; the last attempt to attach: {last}"),

@@ -79,7 +79,8 @@ impl From<AfterRebootFlag> for AfterReboot {
 
 impl EndOptions {
     /// Returns where the link is stored: in --dir, or in memory with --volatile. `option` names the
-    /// flag of the file that --exactly-once needs, and `is_given` says whether the user gave it.
+    /// flag of the file that --exactly-once needs, and `is_given` says whether the user gave that
+    /// flag.
     pub fn place(&self, (option, is_given): (&str, bool)) -> Result<Storage> {
         if self.exactly_once {
             let needs = "--exactly-once finds both again after a kill";
@@ -136,7 +137,8 @@ pub fn is_same(given: &[u8], secret: &[u8]) -> bool {
     std::hint::black_box(different) == 0 && given.len() == secret.len()
 }
 
-/// Length of the longest secret in bytes: the link's protocol carries no longer one in a login.
+/// Length of the longest secret in bytes: the protocol of links cannot carry a longer secret in a
+/// login.
 const SECRET_MAX: u64 = 4096;
 
 #[cfg(test)]

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! `checkpoint.rs` explains why `--exactly-once` is correct. In `recv` one more condition must
-//! hold: between the checkpoint entry and the acknowledgement no connection begins, because it
-//! could bring another stream. It holds, because no code drives the link in between. A connection
-//! that began while a batch was gathered makes the acknowledgement fail. Then the batch is removed
-//! from the output, and the sender sends it again.
+//! hold: between the checkpoint entry and the acknowledgement no connection begins, because a new
+//! connection could bring another stream. The condition holds, because no code drives the link in
+//! between. A connection that began while a batch was gathered makes the acknowledgement fail. Then
+//! the batch is removed from the output, and the sender sends it again.
 //!
 //! `--once` ends when the sender has left in good order and all its messages are written. A
 //! receiver that starts later finds the sender's last state in the record of `sender_record.rs`. If
@@ -272,7 +272,7 @@ impl<'a> Receiving<'a> {
     }
 
     /// Writes the output, the checkpoint and the sender record to the disk. The link's file is
-    /// closed later, so it never says that a message was written which the output lacks.
+    /// closed later, so that file never says that a message was written which the output lacks.
     fn sync(&self) -> Result<(), Ended> {
         self.output.sync()?;
         self.checkpoint.as_ref().map_or(Ok(()), Checkpoint::sync)?;
@@ -301,8 +301,8 @@ impl<'a> Receiving<'a> {
         while self.batch.len() < BATCH_MESSAGES && bytes < BATCH_BYTES {
             let message = match self.link.try_recv() {
                 Ok(Some(message)) => message,
-                // `None` says that the peer has finished its stream; an event reports the same, and
-                // `update` handles it.
+                // `None` says that the peer has finished its stream; an event of the link also
+                // reports that end, and the function `update` handles the event.
                 Ok(None) | Err(TryRecvError::Empty) => return Ok(()),
                 Err(TryRecvError::Stopped(stopped)) => return Err(stopped.into()),
                 Err(error) => return Err(Ended::failed(error.to_string())),

@@ -9,8 +9,8 @@
 //!
 //! A command that fails or is killed ends without sending the frame LEAVE. LEAVE means that the
 //! input has ended and is acknowledged, and `recv --once` relies on that. A command that fails
-//! still closes the link's file, so that a reboot does not make it doubtful. The command catches no
-//! signals, so a signal ends the process immediately.
+//! still closes the link's file, so that the file is not refused after a reboot. The command
+//! catches no signals, so a signal ends the process immediately.
 //!
 //! The module doc of `checkpoint.rs` explains why `--exactly-once` is correct.
 
@@ -116,7 +116,7 @@ fn send_all(
             // The link is detached and not closed, because LEAVE would present the sent part as the
             // whole input. An error of detaching is ignored: a file that is not on the disk is
             // refused after a reboot. If the checkpoint may not be on the disk, the link's file
-            // must be refused, too, so it is left as by a kill.
+            // must be refused, too, so the file stays as a killed process would leave it.
             if is_synced {
                 let _ = link.detach();
             } else {
@@ -207,7 +207,7 @@ impl<'a> Sending<'a> {
     }
 
     /// Writes the checkpoint to the disk before the link's file, so that a power loss never leaves
-    /// an older checkpoint beside a file that was closed.
+    /// an older checkpoint beside a link file that was closed.
     fn sync(&self) -> Result<(), Ended> {
         Ok(self.checkpoint.as_ref().map_or(Ok(()), Checkpoint::sync)?)
     }
@@ -349,8 +349,8 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// Returns an error if the peer has begun a new epoch. After such a change nothing shows which
-    /// messages of the former epoch arrived.
+    /// Returns an error if the peer has begun a new epoch. After a change of the epoch nothing
+    /// shows which messages of the former epoch arrived.
     fn check_epoch(&self) -> Result<(), Ended> {
         let epoch = self.link.epoch()?;
         if epoch == self.epoch {

@@ -5,10 +5,10 @@
 //! ```text
 //!   (no file) ── attached ─▶ "attached" ── peer left, all written ─▶ "finished" ── attached ─▶ …
 //! ```
-//! The link's file does not store that the peer has left. After a restart `recv --once` reads that
-//! from this record, so that it does not wait for a sender that has finished. Without --dir the
-//! record is not stored, because a restarted receiver without --dir does not continue the former
-//! link.
+//! The link's file does not store that the peer has left. After a restart `recv --once` reads from
+//! this record whether the sender has finished, so that it does not wait for a sender that has
+//! finished. Without --dir the record is not stored, because a restarted receiver without --dir
+//! does not continue the former link.
 //!
 //! Invariant: "attached" is in the file before the first message of a connection is acknowledged.
 

@@ -207,7 +207,8 @@ mod tests {
         for number in 0..1000 {
             log.print(&number.to_string());
         }
-        // The output is blocked, so `finish` would wait for ever if it had no time limit.
+        // The output of the log is blocked, so `finish` would wait for ever if it had no time
+        // limit.
         log.finish("table", Duration::ZERO);
         let lines = all(&reader);
         // Expected result: as many lines as the queue holds, plus one if the thread took a line

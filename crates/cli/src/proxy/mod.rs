@@ -114,8 +114,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     let runtime = runtime.context("starting the threads failed")?;
     let exit = runtime.block_on(proxy(arguments, route));
-    // Bytes that were written to sockets are not lost, because the kernel still delivers them. The
-    // time limit keeps pending name lookups, which block a thread, from delaying the end.
+    // The time limit keeps pending name lookups, which block a thread, from delaying the end of the
+    // proxy. Bytes that the proxy wrote to sockets are not lost at its end, because the kernel
+    // still delivers them.
     runtime.shutdown_timeout(SHUTDOWN_TIME);
     exit
 }

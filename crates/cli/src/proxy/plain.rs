@@ -117,8 +117,9 @@ impl PlainReader<'_> {
         let _ = on!(self, half => half.ready(Interest::ERROR).await);
     }
 
-    /// Shuts the reading direction down. On a Unix socket the next write of the program fails. TCP
-    /// cannot report that without ending the other direction, so on TCP the call does nothing.
+    /// Shuts down the direction from the program to the proxy. On a Unix socket the next write of
+    /// the program fails. TCP cannot make a write fail without ending the opposite direction, too,
+    /// so on TCP the call does nothing.
     pub fn stop(&self) {
         let Self::Unix(half) = self else { return };
         let stream: &UnixStream = half.as_ref();

@@ -36,8 +36,8 @@ pub struct Supervisor {
 }
 
 impl SharedSession {
-    /// Makes a supervisor, and a handle of the session that the supervisor connects once
-    /// [`Supervisor::run`] runs.
+    /// Makes a supervisor of the session with the other proxy, and a handle of the session, which
+    /// the supervisor connects once [`Supervisor::run`] runs.
     pub fn new(target: Address, config: Config) -> (Supervisor, Self) {
         let (current, session) = watch::channel(None);
         (Supervisor { target, config, current }, Self(session))

@@ -15,7 +15,7 @@ use super::stage::Stages;
 pub struct Shared {
     /// The counters of all connections.
     pub counters: Counters,
-    /// A receiver for the current stage of the proxy.
+    /// The handle with which tasks wait for a stage of the proxy: running, draining or ending.
     pub stages: Stages,
     /// One permit for each connection that may be open, as many as `--connections` says.
     pub places: Arc<Semaphore>,

@@ -76,7 +76,7 @@ async fn copy_all(
 }
 
 /// Receives into `batch` the messages that have arrived already, without waiting, until the batch
-/// is complete.
+/// has its maximum size.
 fn receive_queued(batch: &mut Vec<Message>, recv: &mut RecvStream) {
     let mut bytes: usize = batch.iter().map(|message| message.len()).sum();
     while batch.len() < BATCH_MESSAGES && bytes < BATCH_BYTES {

@@ -114,7 +114,7 @@ impl Dump {
         Ok(Self { groups, unrecognised, unreadable, processes, moves: false })
     }
 
-    /// Whether a process has the memory open or mapped, and so may change it.
+    /// Whether a process has the inspected memory open or mapped, and so may change it.
     pub fn is_live(&self) -> bool {
         !self.processes.is_empty()
     }

@@ -63,8 +63,8 @@ fn read(path: &Path, files: &mut HashSet<Identity>) -> Result<Memory> {
     Ok(Memory { source: name.clone(), name, bytes })
 }
 
-/// Paths of the other files in the directory that by their names are regions of the same connection
-/// as the file at `path`.
+/// Paths of other files in the directory of the file at `path`. By their names they are regions of
+/// the same connection.
 fn kin_of(path: &Path) -> Vec<PathBuf> {
     let Some(own) = path.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
     let directory = match path.parent() {

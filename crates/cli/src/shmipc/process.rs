@@ -49,7 +49,9 @@ pub fn of_process(pid: u32) -> Result<Owned> {
     let (mut owned, mut seen) = (Owned::default(), HashSet::new());
     for entry in fs::read_dir(format!("{directory}/fd")).map_err(explain)?.flatten() {
         let link = match fs::read_link(entry.path()) {
-            // Root may be able to read the directory `/proc/PID/fd`, but not the links in it.
+            // Even root may be allowed to list the directory `/proc/PID/fd` but not to read the
+            // links in it. Without the links no region can be found, so the command ends with
+            // advice.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 return Err(explain(error));
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests `connect` and `listen` when the stdin of one of them ends: that closes the direction from
-//! this process, and the other direction continues until its own end.
+//! Tests `connect` and `listen` when the stdin of one of them ends. The direction from that process
+//! closes, and the opposite direction continues until its own end.
 
 use crate::program;
 
@@ -116,8 +116,8 @@ fn death_after_a_half_close_is_noticed_while_stdin_is_silent() {
         let errors = text(&output.stderr);
         assert_eq!(output.status.code(), Some(4), "{name}: {errors}");
         assert!(errors.contains("the peer died"), "{name}: {errors}");
-        // the pipe to the stdin of `connect` stays open until here, so `connect` cannot end by its
-        // end
+        // The pipe to the stdin of `connect` stays open until this line. So `connect` ended because
+        // its peer died, and not because its stdin ended.
         drop(there);
     });
 }

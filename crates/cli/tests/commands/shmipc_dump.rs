@@ -188,8 +188,9 @@ fn queues_of_a_server_are_found_in_sent_memfds() {
 #[test]
 fn queues_of_a_server_are_found_in_named_files() {
     let _alone = alone();
-    // The server keeps the descriptors of the files, so that it can remove them when the session
-    // ends.
+    // Expected result: `dump` finds the server's regions behind its descriptors (`/fd/`). The
+    // server keeps the descriptors of named files open, so that it can remove the files when the
+    // session ends.
     a_server_is_looked_into(MemMapType::DevShmFile, "/fd/");
 }
 
@@ -214,7 +215,7 @@ fn slice_of_a_dead_process_is_leaked() {
     assert_eq!(code, UNSOUND);
     let whole: serde_json::Value = serde_json::from_str(&printed).unwrap();
     assert_eq!((&whole["regions"][0]["leaked"], &whole["sound"]), (&1.into(), &false.into()));
-    // Input: the queue file alone. Without the buffer region, `dump` can find no leak.
+    // Input: `dump` gets the queue file alone. Without the buffer region, `dump` can find no leak.
     let (code, printed, _) = dump(&[&queues]);
     assert_eq!(code, SOUND, "{printed}");
     assert!(printed.contains("the buffers that the queues point into are not here"), "{printed}");

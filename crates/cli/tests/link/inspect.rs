@@ -79,8 +79,8 @@ fn one_file_is_inspected_whatever_its_name() {
     }
     let printed = text(&run(&["link", "inspect", copy.to_str().unwrap()]).stdout);
     assert!(printed.contains("of\\u{1b}a\\nreset.copy"), "{printed}");
-    // Input: `link inspect` gets a directory in place of a file. Expected: it inspects the
-    // directory, as with --dir.
+    // Input: `link inspect` gets a directory in place of a file. Expected result: the command
+    // inspects all link files of the directory, as with --dir.
     let output = run(&["link", "inspect", directory.path().to_str().unwrap()]);
     assert!(text(&output.stdout).contains("link \"orders\""));
     let missing = directory.path().join("missing.link");
@@ -197,8 +197,8 @@ fn file_from_before_the_release_is_named_with_the_version_that_finishes_it() {
     }
     assert!(output.contains("\"alice\" with \"bob\", link \"orders\""), "{output}");
     assert!(fs::read(&path).unwrap() == before);
-    // Input: a link file of an older version, in which an owner did not close its file when it
-    // left. The fields `closing` of its owner record are all zeros.
+    // Input: a link file of an older version, whose owner left without closing the file. The field
+    // `closing` of its owner record is all zeros.
     place(directory.path(), "link-left.bin", 65_536);
     let (code, output, _) = inspect(directory.path(), &[]);
     assert!(code == SOUND && output.contains("base 128, acknowledged 192"), "{output}");

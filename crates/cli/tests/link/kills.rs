@@ -80,7 +80,7 @@ impl<'a> Both<'a> {
                 self.until_grown(bytes);
             }
             let choice = chance.below(5);
-            // The transfer may be complete before the last kill. In that case sender and receiver
+            // The transfer may be complete before the last kill. If it is, sender and receiver
             // start once more.
             let is_done = self.is_done();
             is_complete |= is_done;
@@ -97,8 +97,9 @@ impl<'a> Both<'a> {
     /// Restarts sender and receiver, and lets them run until all messages are transferred, without
     /// a kill during the transfer.
     fn end(mut self) {
-        // `kill` also starts the process again. Both are restarted, because one that has exited
-        // already would let the other wait for ever.
+        // `kill` kills one of the two processes and starts it again. The test restarts both: if
+        // only one were restarted, it might wait for ever for the other, which may have exited
+        // already.
         self.kill(true);
         self.kill(false);
         assert_eq!(self.sender.code(), 0);

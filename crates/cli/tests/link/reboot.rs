@@ -2,8 +2,8 @@
 //! Tests `partywall link send` and `recv` after another boot. A link file that was not closed is
 //! refused with exit code 8, until `link adopt` or `--after-reboot adopt-proven` adopts it.
 //!
-//! The first run that then delivers ends with exit code 9 or 10 (possible loss or repetition), even
-//! if earlier runs failed or were killed.
+//! After an adoption, the first run that delivers messages ends with exit code 9 or 10 (possible
+//! loss or repetition), even if earlier runs failed or were killed.
 
 use crate::linked;
 use crate::program;

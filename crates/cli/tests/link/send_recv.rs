@@ -281,8 +281,8 @@ fn link_has_one_owner_at_a_time() {
     let first = ground.start(&ground.bob(&[]));
     let owned = format!("owned by process {}", first.0.id());
     // The test waits with `inspect`, which never owns the receiver's file. A second receiver that
-    // started too early would become its owner. The first receiver would then lose the file (it is
-    // fenced) and exit.
+    // started too early would become the owner of that file. The first receiver would then lose the
+    // file (it is fenced) and exit.
     wait_until("it owns its file", || ground.inspected().contains(&owned));
     let elsewhere = format!("unix:{}", ground.path("elsewhere.sock"));
     let again = ground.bob(&[]);

@@ -68,7 +68,8 @@ impl Drop for Running {
 pub struct Listening {
     pub process: Running,
     pub address: String,
-    /// The command's stderr, of which the line with the address was read.
+    /// The command's stderr. Its first line, with the address of the listener, has been read
+    /// already.
     pub stderr: BufReader<ChildStderr>,
 }
 

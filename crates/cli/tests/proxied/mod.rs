@@ -18,7 +18,7 @@ pub struct Proxy {
     pub process: Running,
     /// The address of the proxy's listener.
     pub address: String,
-    /// The proxy's stderr, of which the line with the address was read.
+    /// The proxy's stderr. Its first line, with the address of the listener, has been read already.
     pub stderr: BufReader<ChildStderr>,
 }
 

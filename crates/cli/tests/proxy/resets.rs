@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of connections through two proxies. If one breaks at the client or the server, it is reset
-//! at the other, so a part of the data never looks like the whole.
+//! Tests of connections through two proxies. If a connection breaks at the client or the server, it
+//! is reset at the opposite end, so a part of the data never looks like the whole.
 
 use crate::proxied;
 
@@ -42,7 +42,8 @@ fn reset_of_the_client_after_its_end_reaches_the_server() {
     assert_eq!(server_end.read(&mut [0]).unwrap(), 0);
     server_end.write_all(b"x").unwrap();
     reset(client);
-    // Expected: the server notices the reset although it only writes and never reads.
+    // Expected result of the client's reset: the server notices the reset although it only writes
+    // and never reads.
     until("the server fails to write", || server_end.write_all(b"y").is_err());
 }
 

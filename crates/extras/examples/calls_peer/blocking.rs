@@ -33,14 +33,16 @@ pub fn run(task: &str, address: &str, config: &Config, number: usize) -> Outcome
     Ok(())
 }
 
-/// Limits how many handler threads run at a time: each thread occupies one place.
+/// Limits how many handler threads run at a time: each running thread occupies one of a fixed
+/// number of places.
 struct Places {
     free: Mutex<usize>,
     changed: Condvar,
 }
 
 impl Places {
-    /// Waits until a place is free, and occupies it.
+    /// Waits until another handler thread may run, that is, until a place is free; occupies the
+    /// place.
     fn take(&self) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         while *free == 0 {
@@ -65,8 +67,8 @@ fn serve(address: &str, config: &Config, limit: usize) -> Outcome {
     let places = Places { free: Mutex::new(limit), changed: Condvar::new() };
     let code = thread::scope(|scope| {
         loop {
-            // This thread receives no call while all places are occupied. Meanwhile the handler
-            // threads that poll `is_cancelled` receive the arriving messages.
+            // This thread receives no call while as many handler threads run as may. Meanwhile
+            // these threads, which poll `is_cancelled`, receive the arriving messages.
             places.take();
             let request = match server.recv(None) {
                 Ok(Some(request)) => request,
@@ -81,14 +83,14 @@ fn serve(address: &str, config: &Config, limit: usize) -> Outcome {
         }
     });
     println!("served {code}");
-    // The server accepts until the client, which has then received every answer, closes the
-    // session.
+    // The server waits until the client closes the session: by then the client has received every
+    // answer. The client opens no further stream.
     while let Ok(Some(_)) = session.accept() {}
     Ok(())
 }
 
-/// Answers a call as its first byte says. An error of the answer is ignored, because the server's
-/// `recv` returns it, too.
+/// Answers a call as its first byte says. If sending the answer fails, the error is ignored,
+/// because the server's next `recv` returns the same error.
 fn handle(counts: &Arc<Counts>, request: Request) {
     let _ = match request.first() {
         Some(b'e') => {
@@ -151,7 +153,7 @@ fn check_next(under_way: &mut VecDeque<(usize, Call)>) -> Outcome {
     check(&echo(len), &call.wait(Some(soon()))?)
 }
 
-/// Makes calls `w`, whose handlers never answer.
+/// Makes calls that begin with the byte `w`, whose handlers never answer.
 fn begin(client: &Client, count: usize) -> Result<Vec<Call>, CallError> {
     (0..count).map(|_| client.begin(b"w", None)).collect()
 }
@@ -168,8 +170,8 @@ fn give_up(client: &Client) -> Outcome {
     reach(client, |[begun, ended, _]| begun == ended)
 }
 
-/// Makes as many calls `w` as the server runs and keeps waiting, and then one more, which the
-/// server must refuse.
+/// Makes as many calls that are never answered (first byte `w`) as the server runs and keeps
+/// waiting, and then one more, which the server must refuse.
 fn exceed(client: &Client, limit: usize) -> Outcome {
     let calls = begin(client, 2 * limit)?;
     expect(client.call(b"e", Some(soon())), REFUSED)?;
@@ -184,7 +186,8 @@ fn exceed(client: &Client, limit: usize) -> Outcome {
     Ok(())
 }
 
-/// Makes calls `w`, which are never answered, and waits until they fail because the server is gone.
+/// Makes calls that begin with the byte `w` and are never answered, and waits until they fail
+/// because the server is gone.
 fn lose(client: &Client, count: usize) -> Outcome {
     let calls = begin(client, count)?;
     reach(client, |[begun, _, _]| begun as usize == count)?;
@@ -200,7 +203,8 @@ fn lose(client: &Client, count: usize) -> Outcome {
     Ok(())
 }
 
-/// Asks the server for its counts of handlers again and again, until the counts are as expected.
+/// Asks the server again and again how many handlers have begun and ended, until the counts are as
+/// expected.
 fn reach(client: &Client, expected: impl Fn([u32; 3]) -> bool) -> Result<(), Box<dyn Error>> {
     let deadline = Some(soon());
     while !expected(counts(&client.call(b"s", deadline)?)) {}

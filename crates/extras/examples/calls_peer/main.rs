@@ -63,8 +63,8 @@ fn main() -> Outcome {
     }
 }
 
-/// Three counts: the handlers of calls `w` that have begun, those that have ended, and the one-way
-/// calls `o`.
+/// Three counts of a server: the handlers that have begun to wait (calls with first byte `w`),
+/// those of them that have ended, and the one-way calls (first byte `o`).
 #[derive(Default)]
 struct Counts(Mutex<[u32; 3]>);
 
@@ -79,8 +79,8 @@ impl Counts {
     }
 }
 
-/// Held by the handler of a call `w`. Its creation counts a begun handler, and its drop an ended
-/// one.
+/// A guard that each waiting handler (of a call with first byte `w`) holds. Its creation counts the
+/// handler as begun, and its drop counts the handler as ended.
 struct Waiting(Arc<Counts>);
 
 impl Waiting {
@@ -103,12 +103,12 @@ fn limits(limit: usize) -> CallsConfig {
     CallsConfig::default().running_max(limit).waiting_max(limit)
 }
 
-/// Returns the error code and the detail in the bytes of a call `f`.
+/// Returns the error code and the detail that a failing call (first byte `f`) contains.
 fn failure(call: &[u8]) -> (u32, &[u8]) {
     (u32::from_le_bytes([call[1], call[2], call[3], call[4]]), &call[5..])
 }
 
-/// Returns the three counts in the answer to a call `s`.
+/// Returns the three counts of handlers in the answer to a call with first byte `s`.
 fn counts(answer: &[u8]) -> [u32; 3] {
     let word = |at: usize| [answer[at], answer[at + 1], answer[at + 2], answer[at + 3]];
     [0, 4, 8].map(|at| u32::from_le_bytes(word(at)))
@@ -128,7 +128,7 @@ fn expect<T: std::fmt::Debug>(called: Result<T, CallError>, code: u32) -> Outcom
     }
 }
 
-/// Checks that a call `f` has failed with the error `code` and the bytes `detail`.
+/// Checks that a call (first byte `f`) has failed with the error `code` and the bytes `detail`.
 fn expect_failure<T: std::fmt::Debug>(
     called: Result<T, CallError>,
     code: u32,
@@ -151,14 +151,14 @@ fn report_lost(codes: &mut Vec<u32>) {
     println!("lost {count} {}", codes.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
 }
 
-/// Makes the bytes of a call `e` of `len` bytes, whose answer is equal to the call.
+/// Makes the bytes of a call of `len` bytes with first byte `e`, whose answer is equal to the call.
 fn echo(len: usize) -> Vec<u8> {
     let mut call = pattern(len, len as u64);
     call[0] = b'e';
     call
 }
 
-/// Makes the bytes of a call `f`, which fails with `code` and `detail`.
+/// Makes the bytes of a call with first byte `f`, which the server fails with `code` and `detail`.
 fn failing(code: u32, detail: &[u8]) -> Vec<u8> {
     [b"f", &u32::to_le_bytes(code)[..], detail].concat()
 }
@@ -169,7 +169,7 @@ const SIZES: [usize; 9] = [1, 16, 495, 496, 497, 1024, 65_536, 1 << 20, 4 << 20]
 /// Number of calls that the client keeps in flight.
 const AT_ONCE: usize = 16;
 const ONE_WAY: u32 = 10;
-/// Numbers of errors that SPEC 17 assigns: here of a deadline that has passed.
+/// The number that SPEC 17 assigns to the error of a deadline that has passed.
 const TIMED_OUT: u32 = 4;
 const REFUSED: u32 = 712;
 const ABORTED: u32 = 713;

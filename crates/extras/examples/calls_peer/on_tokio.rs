@@ -43,8 +43,8 @@ async fn serve(address: &str, config: &Config, limit: usize) -> Outcome {
     let handler = move |request| handle(Arc::clone(&counts), request);
     let served = Server::with(stream, limits).serve(handler).await;
     println!("served {}", served.map_or_else(|error| error.code(), |()| 0));
-    // The server accepts until the client, which has then received every answer, closes the
-    // session.
+    // The server waits until the client closes the session: by then the client has received every
+    // answer. The client opens no further stream.
     while let Ok(Some(_)) = session.accept().await {}
     Ok(())
 }
@@ -111,7 +111,7 @@ async fn check_next(under_way: &mut JoinSet<Answered>) -> Outcome {
     check(&call, &answer?)
 }
 
-/// Makes calls `w`, whose handlers never answer.
+/// Makes calls that begin with the byte `w`, whose handlers never answer.
 fn begin(client: &Client, count: usize) -> JoinSet<Result<Message, CallError>> {
     let mut calls = JoinSet::new();
     for _ in 0..count {
@@ -133,8 +133,8 @@ async fn give_up(client: &Client) -> Outcome {
     reach(client, |[begun, ended, _]| begun == ended).await
 }
 
-/// Makes one call `w` more than the server runs and keeps waiting, so that the server must refuse
-/// one of them.
+/// Makes calls that are never answered (first byte `w`), one more than the server runs and keeps
+/// waiting. So the server must refuse one of them.
 async fn exceed(client: &Client, limit: usize) -> Outcome {
     let mut calls = begin(client, 2 * limit + 1);
     expect(calls.join_next().await.ok_or("no call was made")??, REFUSED)?;
@@ -149,7 +149,8 @@ async fn exceed(client: &Client, limit: usize) -> Outcome {
     Ok(())
 }
 
-/// Makes calls `w`, which are never answered, and waits until they fail because the server is gone.
+/// Makes calls that begin with the byte `w` and are never answered, and waits until they fail
+/// because the server is gone.
 async fn lose(client: &Client, count: usize) -> Outcome {
     let mut calls = begin(client, count);
     reach(client, |[begun, _, _]| begun as usize == count).await?;
@@ -165,7 +166,8 @@ async fn lose(client: &Client, count: usize) -> Outcome {
     Ok(())
 }
 
-/// Asks the server for its counts of handlers again and again, until the counts are as expected.
+/// Asks the server again and again how many handlers have begun and ended, until the counts are as
+/// expected.
 async fn reach(client: &Client, expected: impl Fn([u32; 3]) -> bool) -> Result<(), Box<dyn Error>> {
     let deadline = soon();
     while !expected(counts(&client.call_deadline(b"s", deadline).await?)) {}

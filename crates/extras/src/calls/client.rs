@@ -68,8 +68,8 @@ struct Tasks {
 #[derive(Debug)]
 struct Shared {
     table: Mutex<CallTable>,
-    /// The sending direction of the stream, with a lock. A call holds the lock from choosing its id
-    /// until it is sent, so calls are sent in the order of their ids.
+    /// The sending direction of the stream, which one task at a time uses. A call holds it from the
+    /// choice of its id until the call is sent, so calls are sent in the order of their ids.
     send: Turns<SendStream>,
     slots: Arc<Semaphore>,
     /// Wakes the task `cancel` when a call is cancelled, or when the last clone of the client is
@@ -80,23 +80,24 @@ struct Shared {
 #[derive(Debug)]
 struct CallTable {
     pending: Pending<Waiter>,
-    /// Cancelled calls whose CANCEL is not sent yet, each with its slot, of which there are
-    /// `in_flight_max`. So the number of slots bounds the list.
+    /// Cancelled calls of which the server must still be told by a CANCEL message. Each keeps its
+    /// slot, one of the `in_flight_max` that calls in flight share, so that the list stays bounded.
     cancels: Vec<(u64, OwnedSemaphorePermit)>,
     over: Option<Lost>,
     is_closing: bool,
 }
 
-/// A call that waits for its answer: the channel that wakes its future, and the call's slot, which
-/// limits the calls in flight.
+/// A call that waits for its answer: the channel that wakes its future, and its permit (slot) to be
+/// in flight, of which there are `in_flight_max`.
 #[derive(Debug)]
 struct Waiter {
     answer: oneshot::Sender<Result<Message, CallError>>,
     slot: OwnedSemaphorePermit,
 }
 
-/// A guard of a waiting call's entry in the client's table. The future of the call owns the guard;
-/// when the future drops it, the entry is removed.
+/// A guard of a waiting call's entry in the client's table. The future of the call owns the guard.
+/// When the future drops the guard, the entry is removed, and the call is cancelled if it has no
+/// answer yet.
 struct Ticket<'a> {
     shared: &'a Shared,
     id: u64,
@@ -205,8 +206,8 @@ impl Client {
         send_frame(&mut send, frame, payload).await?;
         shared.table().pending.sent(ticket.id);
         drop(send);
-        // Awaiting `answered` fails only if the waiter is dropped without an answer, which never
-        // happens.
+        // Awaiting the answer fails only if the call's entry in the table is dropped without an
+        // answer, which never happens.
         answered.await.unwrap_or(Err(CallError::Aborted))
     }
 }
@@ -243,8 +244,8 @@ impl Shared {
         };
         let waiter = self.table().pending.answered(id)?;
         if let Some(waiter) = waiter {
-            // An error of this `send` is ignored: it only means that the caller has dropped its
-            // call in the meantime.
+            // Passing the answer to its call fails only if the caller has dropped the call in the
+            // meantime. So the error is ignored.
             let _ = waiter.answer.send(answer);
         }
         Ok(())
@@ -322,8 +323,8 @@ async fn cancel(shared: Arc<Shared>) {
             if is_over {
                 return;
             }
-            // If `table` has changed since it was read, the change has stored a permit in
-            // `changed`, and `notified` returns immediately.
+            // If the table of calls has changed since this task read it, the change has left a
+            // notification in `changed`, and `notified` returns immediately.
             shared.changed.notified().await;
             continue;
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The header of each message in a stream of calls (CALLS 2).
+//! The header of each message in a stream of calls (`spec/CALLS.md`, section 2).
 //!
 //! ```text
 //!  0      1            4             8                        16
@@ -38,10 +38,10 @@ pub const VIOLATION: u32 = 0xca11_0001;
 /// The decoded header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// A call; if `one_way` is set, the call has no answer. `left_us` is the time until the
-    /// deadline of the call in µs, or 0 without a deadline.
+    /// A call with the id `id`; if `one_way` is set, the call has no answer. `left_us` is the time
+    /// until the deadline of the call in µs, or 0 without a deadline.
     Call { id: u64, one_way: bool, left_us: u32 },
-    /// The client cancelled the call and ignores an answer.
+    /// The client has cancelled call `id`, and ignores an answer that is under way.
     Cancel { id: u64 },
     /// An answer to the call `id`; the payload of the message is the answer.
     Answer { id: u64 },
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Expected results: the example headers of CALLS 2, with their bytes.
+    /// The example headers of `spec/CALLS.md`, section 2, with their bytes, which the tests expect.
     const GOLDEN: [(Frame, [u8; 16]); 5] = [
         (
             Frame::Call { id: 1, one_way: false, left_us: 250_000 },

@@ -22,7 +22,7 @@
 //!
 //! # Limits
 //!
-//! [`CallsConfig`] lists the limits. A call waits for room as a message of a stream does. Under
+//! [`CallsConfig`] lists the limits. A call waits for room in the stream as any message does. Under
 //! [`BackPressure::Error`](partywall::BackPressure::Error) a call without room fails with
 //! [`CallError::Full`], and a server without room for an answer ends: use another policy for a
 //! server.
@@ -69,7 +69,7 @@ impl Default for CallsConfig {
 impl CallsConfig {
     /// For a client: sets the most calls in flight, at least 1. Further calls wait. Default: 1,024.
     ///
-    /// A cancelled call counts until its CANCEL is sent.
+    /// A cancelled call counts until the server has been told of it by the message CANCEL.
     #[must_use]
     pub const fn in_flight_max(mut self, count: usize) -> Self {
         self.in_flight_max = count;
@@ -92,8 +92,9 @@ impl CallsConfig {
     }
 }
 
-/// Returns what the text of a failure has from its detail: the detail if it is a short text, or its
-/// size. Control characters of the peer never reach a terminal.
+/// Returns how the error text of a failed call shows the detail that the server sent: the detail
+/// itself if it is a short text, otherwise its size. Control characters of the peer never reach a
+/// terminal.
 fn said(detail: &[u8]) -> String {
     match std::str::from_utf8(detail) {
         Ok(text) if !text.is_empty() && text.len() <= 200 && !text.contains(char::is_control) => {
@@ -128,8 +129,8 @@ pub enum CallError {
     /// The payload is longer than this session can ever send.
     #[error("{0}")]
     TooLarge(TooLarge),
-    /// There is no room to send the call, and the policy is
-    /// [`BackPressure::Error`](partywall::BackPressure::Error).
+    /// There is no room to send the call, and under the policy
+    /// [`BackPressure::Error`](partywall::BackPressure::Error) the client does not wait for room.
     #[error("there is no room now")]
     Full,
     /// The stream or the session has ended. The handler may have done its work, or part of it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of a client's calls that wait for an answer, by call id (CALLS 3).
+//! The table of a client's calls that wait for an answer, by call id (`spec/CALLS.md`, section 3).
 //!
 //! ```text
 //!   begin ─▶ waiting ── answer ──▶ removed
@@ -11,8 +11,8 @@
 //!
 //! - Call ids rise by one from 1 and never repeat. Calls are added in the order in which they are
 //!   sent.
-//! - Each waiter is returned exactly once: when its call is answered, when the call is dropped, or
-//!   when the stream ends.
+//! - Each waiter, the value by which the answer reaches its call, is returned exactly once: when
+//!   the call is answered, when the call is dropped, or when the stream ends.
 
 use super::serving::CallViolation;
 use std::collections::HashMap;
@@ -45,7 +45,8 @@ impl<W> Pending<W> {
         Self { last: 0, waiting: HashMap::new() }
     }
 
-    /// Returns the next call id, for a call that has no answer.
+    /// Returns the next call id, for a one-way call: it has no answer, so it is not added to the
+    /// table.
     pub(crate) const fn one_way(&mut self) -> u64 {
         self.last += 1;
         self.last
@@ -98,8 +99,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// Rule: `Pending` agrees with a plain map of calls, for calls that are sent, answered and
-        /// dropped in any order.
+        /// Rule: the table `Pending` agrees with a plain map of calls, for calls that are sent,
+        /// answered and dropped in any order.
         #[test]
         fn each_waiter_is_returned_once(
             steps in proptest::collection::vec((0u8..6, 0u64..40), 1..300),

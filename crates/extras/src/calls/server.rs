@@ -236,8 +236,8 @@ where
         self.calls.started(id, abort);
     }
 
-    /// Handles the end of a handler's task: runs the next waiting call, and sends the error ABORTED
-    /// to the client if the handler panicked.
+    /// Processes the end of a handler's task: runs the next waiting call, and sends the error
+    /// ABORTED to the client if the handler panicked.
     async fn done(
         &mut self,
         done: Result<(Id, Result<(), StreamSendError>), JoinError>,

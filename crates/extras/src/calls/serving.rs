@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The calls that a server has received: it runs some, keeps some waiting, and refuses the others
-//! (CALLS 4).
+//! (`spec/CALLS.md`, section 4).
 //!
 //! ```text
 //!   arrive ─┬─ fewer than `running_max` run ──▶ running ── finished ──▶ removed; the next runs
@@ -80,7 +80,7 @@ pub(crate) struct Serving<C, H> {
 /// The consequence of a call that arrived: the step that the server has to take.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrived<C> {
-    /// The server has to run the call, and then to call `started`.
+    /// The server has to run the handler of the call, and then to report that by `started`.
     Run(C),
     /// The server does nothing yet: the call waits until a running call ends.
     Waits,
@@ -159,8 +159,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Rule: `Serving` agrees with two plain lists of calls, for calls that arrive, end and are
-        /// cancelled in any order.
+        /// Rule: the server's state `Serving` agrees with two plain lists, of running and of
+        /// waiting calls, whatever the order in which calls arrive, end and are cancelled.
         #[test]
         fn limits_decide_whether_call_runs_waits_or_is_refused(
             running_max in 1usize..4,

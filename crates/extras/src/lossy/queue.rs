@@ -11,7 +11,8 @@
 //!
 //! # Invariants
 //!
-//! - The number of logged records is the sum of sent, queued (including `out`) and dropped ones.
+//! - The number of logged records is the sum of the sent, the queued and the dropped ones. Records
+//!   that were taken out of the queue to be sent (`out`) count as queued.
 //! - Every dropped record is counted at exactly one place: before a sent record, before a queued
 //!   record, before a record that was taken `out`, or after the queue.
 
@@ -29,8 +30,8 @@ pub enum OnFull {
     /// records are kept. Each queued record takes an allocation and a copy. The queue takes memory
     /// up to `queue_records` and `queue_bytes` of [`LossyConfig`](super::LossyConfig).
     DropOldest,
-    /// Blocks in `log` until there is room, at most for this time. After this time `log` drops the
-    /// record.
+    /// Blocks the call of `log` until the channel has room, at most for this time. After this time
+    /// `log` drops the record.
     Block(std::time::Duration),
 }
 
@@ -84,7 +85,8 @@ pub(super) struct LossyQueue {
     /// Number of records that were taken out of the queue to be sent without the sender's lock, and
     /// are neither sent nor dropped yet.
     out: u64,
-    /// Number of records lost after the last record of the queue.
+    /// Number of records that were lost after the last record of the queue, and are not reported to
+    /// the receiver yet.
     lost: u64,
     sent: u64,
     drops: Drops,
@@ -187,14 +189,14 @@ impl LossyQueue {
         Some(entry)
     }
 
-    /// Counts as sent the record that `take_front` took out.
+    /// Counts as sent the record that `take_front` took out of the queue.
     pub(super) const fn count_taken_sent(&mut self) {
         self.out -= 1;
         self.sent += 1;
     }
 
-    /// Puts the record that `take_front` took out back to the front of the queue. If the queue has
-    /// no room, the record is dropped.
+    /// Puts the record `entry`, which `take_front` took out, back to the front of the queue. If the
+    /// queue has no room, the record is dropped.
     pub(super) fn put_back(&mut self, entry: Entry) {
         self.out -= 1;
         let has_place = self.queue.len() < self.records_max
@@ -208,7 +210,7 @@ impl LossyQueue {
         }
     }
 
-    /// Counts as dropped for `reason` the record that `take_front` took out.
+    /// Counts as dropped for `reason` the record that `take_front` took out of the queue.
     pub(super) fn count_taken_dropped(
         &mut self,
         entry: &Entry,
@@ -219,20 +221,20 @@ impl LossyQueue {
         self.add_lost(entry.lost + 1);
     }
 
-    /// Takes the number of unreported losses, for a message that the caller sends without the
-    /// sender's lock.
+    /// Takes the number of lost records that no message has reported yet, for a message that the
+    /// caller sends without the sender's lock.
     pub(super) const fn take_lost(&mut self) -> u64 {
         std::mem::replace(&mut self.lost, 0)
     }
 
-    /// Adds losses back to the queue's count of losses, because the message that would report them
-    /// was not sent.
+    /// Adds `lost` back to the number of lost records to report, because the message that would
+    /// have reported them was not sent.
     pub(super) const fn return_lost(&mut self, lost: u64) {
         self.lost += lost;
     }
 
-    /// Counts as sent a new record that the caller sent without the sender's lock. The caller took
-    /// the losses for its header with `take_lost`.
+    /// Counts as sent a new record that the caller sent without the sender's lock. The record's
+    /// header reported the losses that the caller had taken by `take_lost`.
     pub(super) const fn count_sent(&mut self) {
         self.sent += 1;
     }
@@ -259,8 +261,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A model of the receiver, a log agent, for the test below: it receives records by number, and
-    /// checks that each loss is reported exactly once.
+    /// A model of the receiver, a log agent, for a test of the queue: the model receives records by
+    /// number, and checks that each loss is reported exactly once.
     #[derive(Default)]
     struct Agent {
         received: Vec<u64>,
@@ -283,7 +285,7 @@ mod tests {
 
     proptest! {
         /// Rule: in whatever order records are queued, sent, dropped and put back, the receiver
-        /// learns of each loss at its position.
+        /// learns how many records were lost at each position.
         #[test]
         fn every_record_is_received_or_reported_lost(
             records_max in 1usize..6,

@@ -22,7 +22,7 @@ pub struct Record {
     pub message: Message,
 }
 
-/// Why no record was received; `E` is the receiver's own error type.
+/// Why no record was received; `E` is the error type of the channel's receiver.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LossyRecvError<E> {
@@ -46,8 +46,8 @@ pub struct LossyReceiver {
     receiver: Receiver,
     received: u64,
     lost: u64,
-    /// Number of losses that reports have announced since the last record. The `lost_before` of the
-    /// next record includes them.
+    /// Number of lost records that messages without a record (reports) have announced since the
+    /// last record. The `lost_before` of the next record includes them.
     reported: u64,
 }
 
@@ -58,8 +58,8 @@ impl LossyReceiver {
         Self { receiver, received: 0, lost: 0, reported: 0 }
     }
 
-    /// Sets how the receiver waits. With [`Wait::Poll`] the application never needs to notify the
-    /// agent.
+    /// Sets how the receiver waits for records. With [`Wait::Poll`] the application that logs never
+    /// makes a system call to wake the receiver.
     pub const fn set_wait(&mut self, wait: Wait) {
         self.receiver.set_wait(wait);
     }

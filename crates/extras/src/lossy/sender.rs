@@ -104,8 +104,8 @@ struct State {
     queue: LossyQueue,
     /// Buffer for header and payload of the record that is being sent.
     scratch: Vec<u8>,
-    /// Whether a thread flushes the queue without holding the lock of this state. Other threads
-    /// then only append to the queue.
+    /// Whether a thread flushes the queue, for which it does not hold the sender's lock. Other
+    /// threads then only append to the queue.
     is_flushing: bool,
     /// Whether the receiver is gone, so that every record is dropped.
     is_over: bool,
@@ -116,8 +116,8 @@ struct State {
 const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Most queued records that one call of `log` sends, so that the call stays short.
 const DRAIN_MAX: usize = 32;
-/// Most attempts to send one record while another thread's flush uses the channel. After them, the
-/// record counts as one without room.
+/// Most attempts to send one record while a flush by another thread uses the channel. After them,
+/// the record is treated as if the channel had no room.
 const BUSY_ATTEMPTS: u32 = 100;
 /// Largest capacity in bytes that the buffer `scratch` keeps between two records, so that one long
 /// record does not occupy memory for ever.
@@ -191,9 +191,9 @@ impl LossySender {
         state.drop_newest(reason)
     }
 
-    /// Logs an important record, as [`log_deadline`](Self::log_deadline) does, if that takes no
-    /// wait now. Returns `None` otherwise: then nothing was logged or counted, and the caller may
-    /// wait by `log_deadline`.
+    /// Logs an important record, as [`log_deadline`](Self::log_deadline) does, if the call need not
+    /// wait for room. If it would have to wait, returns `None`: nothing was logged or counted, and
+    /// the caller may wait by `log_deadline`.
     pub fn log_without_wait(&self, record: &[u8]) -> Option<SendOutcome> {
         let mut state = self.shared.lock();
         if state.is_over {
@@ -215,7 +215,8 @@ impl LossySender {
 
     /// Sends the queued records and the count of losses, as far as there is room now. Never waits.
     ///
-    /// Call it from a timer, so that the last records do not wait for the next `log`.
+    /// Call this function from a timer, so that the last records do not wait for the next call of
+    /// `log`.
     pub fn try_flush(&self) {
         let mut state = self.shared.lock();
         if state.is_over || state.is_flushing {
@@ -276,7 +277,7 @@ impl Shared {
     }
 
     /// Sends the records that were queued before this call, one at a time and without holding the
-    /// lock of `state`; waits for room until `deadline`.
+    /// sender's lock; waits for room until `deadline`.
     fn flush_queue(&self, deadline: Instant) -> Result<(), SendError> {
         let mut state = self.await_other_flush(deadline)?;
         let count = state.queue.queued();
@@ -334,7 +335,7 @@ impl State {
         sent
     }
 
-    /// Sends at most `count` queued records, until there is no room.
+    /// Sends at most `count` queued records; stops earlier if the channel has no more room.
     fn drain(&mut self, sender: &SharedSender, count: usize) {
         for _ in 0..count {
             let Some(front) = self.queue.front() else { return };
@@ -356,8 +357,8 @@ impl State {
                 Err(TrySendError::Busy) => std::thread::yield_now(),
                 Err(TrySendError::Full) => return Err(DropReason::Full),
                 Err(TrySendError::TooLarge(_)) => return Err(DropReason::TooLarge),
-                // The channel is closed or has failed. No further attempt is made, because it would
-                // fail as well.
+                // The channel is closed or has failed. Every later attempt to send would fail as
+                // well, so the sender drops all records from now on.
                 Err(_) => {
                     self.is_over = true;
                     return Err(DropReason::Closed);

@@ -167,8 +167,9 @@ fn calls_beyond_the_limit_are_refused() {
     let first = server.recv(soon()).unwrap().unwrap();
     let until = Instant::now() + TIMEOUT;
     let refused = loop {
-        // This call makes the server receive. The second call then waits for the server's `recv`,
-        // so the third call exceeds `waiting_max` and is refused.
+        // `is_cancelled` makes the server receive the messages that have arrived. The second call
+        // of the client then waits for the server's `recv`, so the third exceeds `waiting_max` and
+        // is refused.
         let _ = first.is_cancelled();
         match calls[2].wait(Some(Instant::now() + Duration::from_millis(1))) {
             Err(CallError::DeadlineExceeded) => assert!(Instant::now() < until, "no refusal"),
@@ -258,7 +259,8 @@ fn answers_and_slots_reach_their_threads_although_another_goes_on_receiving() {
             request.answer(b"now", None).unwrap();
         }
     });
-    // Each of the two threads may have to wait until the other frees a slot.
+    // Two threads make calls, but only two calls may be in flight, and one of them is never
+    // answered. So each thread may have to wait for the other's call to end.
     let (done, finished) = mpsc::channel();
     for _ in 0..2 {
         let (client, done) = (client.clone(), done.clone());

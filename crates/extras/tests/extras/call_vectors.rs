@@ -85,8 +85,8 @@ fn serve(vector: &Vector<'_>, stream: Stream, mut peer: Stream) -> u32 {
     outcome
 }
 
-/// Sends the messages of a row to a client that has made its calls, and returns how the client's
-/// stream ended.
+/// Lets a client make the calls that the row demands, sends it the messages of the row, and returns
+/// how the client's stream ended.
 fn call(vector: &Vector<'_>, stream: Stream, mut peer: Stream) -> u32 {
     let client = Client::new(stream, CallsConfig::default());
     let mut calls = Vec::new();
@@ -96,8 +96,8 @@ fn call(vector: &Vector<'_>, stream: Stream, mut peer: Stream) -> u32 {
     }
     send(vector, &mut peer);
     let outcome = loop {
-        // A client receives messages only during a call, so a further call is made if no earlier
-        // one waits.
+        // The client without a runtime receives messages only while a call waits. So the test makes
+        // a further call if no earlier one is left to wait for.
         let called = match calls.pop() {
             Some(mut call) => call.wait(Some(soon())),
             None => client.call(b"", Some(soon())),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls over one stream: answered in any order, cancelled in time, and each with a result.
+//! Tests of calls over one stream: they are answered in any order and cancelled in time, and each
+//! has a result.
 #![cfg(feature = "calls")]
 
 use partywall::tokio::{Listener, Session, Stream, connect_with};
@@ -179,8 +180,8 @@ async fn deadline_ends_call_on_both_sides() {
     let pair = pair().await;
     let (_serving, mut events) = serve_for_ever(pair.there, CallsConfig::default());
     let client = Client::new(pair.here);
-    // The test tries longer and longer deadlines, because on a busy machine a deadline may pass
-    // before the handler begins.
+    // The test repeats the call with longer and longer deadlines, because on a busy machine a
+    // deadline may pass before the handler of the call begins.
     for time_ms in [200, 2000, 20_000] {
         let time = Duration::from_millis(time_ms);
         let called = client.call_deadline(b"", Instant::now() + time).await;
@@ -243,8 +244,8 @@ async fn closed_session_ends_every_call() {
     let pair = pair().await;
     let (serving, mut events) = serve_for_ever(pair.there, CallsConfig::default());
     let client = Client::with(pair.here, CallsConfig::default().in_flight_max(4));
-    // The client allows four calls in flight, and these four are never answered. The fifth call
-    // waits until fewer calls are in flight.
+    // The client allows four calls in flight, and the server answers none of the first four. So the
+    // fifth call waits until fewer calls are in flight.
     let calls: Vec<_> = (0..5)
         .map(|_| {
             let client = client.clone();
@@ -283,7 +284,7 @@ async fn dropped_server_ends_every_call() {
 #[tokio::test]
 async fn violation_resets_stream_but_not_session() {
     // The first loop sends invalid messages to a `Server`, the second loop to a `Client` with a
-    // call in flight. Each must report a violation and keep the session.
+    // call in flight. Server and client must each report a violation and keep the session.
     let call = [1_u8, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0];
     let answer = [4_u8, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0];
     for messages in [vec![&call[..], &call[..]], vec![&answer[..]], vec![&[1, 2, 3][..]]] {

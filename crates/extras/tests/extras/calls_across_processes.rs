@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The peer's process is killed during calls: each call and each handler must end at once.
+//! Tests in which the peer's process is killed during calls: each call of the client and each
+//! handler of the server must end at once.
 #![cfg(feature = "calls")]
 
 use partywall::tokio::{Listener, connect};

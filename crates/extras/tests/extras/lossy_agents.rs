@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An application and its log agent: if one is stopped or dies, the other continues, and the counts
-//! of records stay consistent.
+//! Tests of an application and its log agent in two processes: if one is stopped or dies, the other
+//! continues, and the counts of records stay consistent.
 
 use partywall::{
     Begin, Channel, Config, Listener, RecvError, SendError, TransportPolicy, TryRecvError, Wait,
@@ -83,7 +83,8 @@ fn start_agent(place: &Directory, config: &Config) -> (Second, Channel) {
     (agent, listener.accept_deadline(within(TIMEOUT)).unwrap())
 }
 
-/// Logs records that contain rising numbers, beginning with `next`, until `enough` returns true.
+/// Logs records that contain rising numbers, beginning with `next`, until the condition `enough` is
+/// true.
 fn log_until(
     log: &LossySender,
     next: &mut u64,
@@ -110,8 +111,8 @@ fn stopped_agent(on_full: OnFull, transport: TransportPolicy) {
     // The stopped agent reads nothing, and the sender drops 10,000 records without waiting for the
     // agent.
     log_until(&log, &mut next, |log, _| log.stats().drops.full >= 10_000);
-    // Expected result: with queued records `flush` times out, because the channel has no room.
-    // Without queued records only the short report of losses is sent, and may still fit.
+    // Expected: if records are queued, `flush` times out, because the channel has no room. If none
+    // are queued, `flush` sends only the short report of losses, which may still fit.
     let flushed = log.flush(Instant::now() + millis(1));
     if on_full == OnFull::DropOldest {
         assert!(matches!(flushed, Err(SendError::TimedOut)), "{flushed:?}");

@@ -39,11 +39,13 @@ fn crc32c_in_turns(first: &[u8], rest: &[&[u8]]) -> u32 {
     crc
 }
 
-/// An aligned buffer into which short parts are copied, one after the other.
+/// An aligned buffer into which the short parts of a record are copied, so that one call computes
+/// their checksum.
 #[repr(align(8))]
 struct Gathered([u8; GATHERED_BYTES]);
 
-/// Size of the buffer in bytes: room for the checksummed header of any record and a short message.
+/// Size in bytes of the buffer that gathers short parts for one checksum: room for the checksummed
+/// header of any record and a short message.
 const GATHERED_BYTES: usize = 160;
 
 #[cfg(test)]

@@ -64,8 +64,8 @@ pub fn short_header(
     (is_compact && len <= len_max && fits).then_some((len, crc))
 }
 
-/// Returns the crc of a compact record. `sealed` holds the record's [`sealed_header`] and then its
-/// message.
+/// Returns the crc of a compact record. `sealed` holds the record's header, with the stream's tag
+/// in place of the crc ([`sealed_header`]), and then the message.
 #[inline]
 #[must_use]
 pub fn crc_of(sealed: &[u8]) -> u32 {
@@ -129,8 +129,8 @@ mod tests {
         let this = crc(Position(64), 0, &[b"hello"]);
         let mut other = 1_u32;
         for _ in 0..100_000 {
-            // The crc `this` was computed with tag 0, which no stream has. The generator xorshift32
-            // never yields 0, so the tag `other` always differs.
+            // A step of the generator xorshift32, which never yields 0. So the tag `other` always
+            // differs from tag 0, with which the crc `this` was computed.
             other ^= other << 13;
             other ^= other >> 17;
             other ^= other << 5;

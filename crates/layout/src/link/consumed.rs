@@ -38,8 +38,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct ConsumedRecord {
-    /// Sequence number of this consumed record, from 1. Each later one of the file has a higher
-    /// number.
+    /// Sequence number of this consumed record, from 1. Each later consumed record in the file has
+    /// a higher number.
     pub sequence: U64,
     /// Id of the stream that the owner consumes; 0 until it has consumed the first message.
     pub stream: U64,
@@ -68,8 +68,8 @@ const _: () = {
     assert!(CONSUMED_SLOT + 2 * CONSUMED_SLOT_STRIDE <= LINE_BYTES && LINE_BYTES == ASLEEP_RECORDS);
 };
 
-/// Offset in a slot of the `since` word, which counts the ring slots consumed after the slot's
-/// record was written.
+/// Offset in bytes, within a slot of the control page, of the `since` word, which counts the ring
+/// slots consumed after the slot's record was written.
 pub const SINCE: u64 = 40;
 
 impl ConsumedRecord {
@@ -103,7 +103,8 @@ pub const fn since_word(bytes: u64, digest: u32) -> Option<u64> {
     Some((parity(said) as u64) << 48 | said)
 }
 
-/// The number of ring slots and the record digest in a `since` word; `None` if the word is damaged.
+/// Splits a slot's `since` word into the number of ring slots that were consumed after the slot's
+/// record was written, and the record digest where they end. `None` if the word is damaged.
 const fn since_of(word: u64) -> Option<(u64, u32)> {
     let slots = word >> 32 & 0xffff;
     #[expect(clippy::cast_possible_truncation, reason = "the low 32 bits are meant")]
@@ -111,16 +112,19 @@ const fn since_of(word: u64) -> Option<(u64, u32)> {
     if slots != 0 && word >> 48 == parity(word) as u64 { Some((slots, digest)) } else { None }
 }
 
-/// The highest 16 bits of a valid `since` word, computed from the three lower parts.
+/// The highest 16 bits of a valid `since` word, computed from the three lower parts of 16 bits.
+/// They are the check by which a damaged word is detected.
 #[expect(clippy::cast_possible_truncation, reason = "the low 16 bits are meant")]
 const fn parity(word: u64) -> u16 {
     (word ^ word >> 16 ^ word >> 32) as u16 ^ PARITY
 }
 
-/// The constant to which the four 16-bit parts of a valid `since` word combine by exclusive or.
-/// Neither of its bytes is 0, so no change of a single byte makes a word of 0 valid.
+/// A `since` word (how much was consumed after the slot's record was written) is valid if its four
+/// parts of 16 bits combine to this constant by exclusive or. Neither of its bytes is 0, so no
+/// change of a single byte makes a word of 0 valid.
 const PARITY: u16 = 0x5a96;
-/// The largest number of ring bytes that one `since` word can express.
+/// The largest number of ring bytes that one `since` word can express. The word counts what was
+/// consumed after its slot's record was written; beyond this number a new record is needed.
 pub const SINCE_MAX: u64 = 0xffff * SLOT_BYTES;
 
 /// The newest consumed position in the file, and the record from which it was computed, together
@@ -137,7 +141,7 @@ pub struct Consumed {
 
 impl Consumed {
     /// Returns the consumed position that `record` states. The caller must know that the record's
-    /// `since` word is still 0.
+    /// `since` word, which counts what was consumed later, is still 0.
     #[must_use]
     pub fn of(record: ConsumedRecord) -> Self {
         Self { record, position: record.consumed.get(), digest: record.digest.get() }
@@ -200,7 +204,8 @@ pub fn check(control_page: &[u8]) -> Result<Consumed, FileFault> {
     Consumed::new(record, u64::from_le_bytes(*since.ok_or(FileFault::ConsumedDamaged)?))
 }
 
-/// Offset in the control page of the slot with this index, 0 or 1, in bytes.
+/// Offset in the control page of one of the two slots for the consumed position, in bytes. The
+/// index of the slot is 0 or 1.
 #[must_use]
 #[inline]
 pub const fn slot_offset(index: usize) -> u64 {

@@ -195,9 +195,9 @@ pub enum FrameBody<'a> {
     },
     /// The body of a REFUSE ([`FrameKind::Refuse`]).
     Refuse {
-        /// The fields of fixed size, with which the body begins.
+        /// The fields of fixed size, with which the body of a REFUSE begins.
         fields: &'a RefuseFields,
-        /// Why the side refuses, for an operator.
+        /// Why the side that sends the REFUSE refuses, as text for an operator.
         text: &'a str,
     },
     /// The body of a CONFIRM ([`FrameKind::Confirm`]).

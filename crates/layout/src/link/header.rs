@@ -191,8 +191,9 @@ impl LinkHeader {
     }
 }
 
-/// Returns the header of a link's file of any layout of this version, if its checksum is right. The
-/// header page is the same in all of them, so the names can be read even if the file is refused.
+/// Returns the header of a link's file of any layout of this version, if its checksum is right. All
+/// of these layouts have the same header page, so the names can be read even if the file is
+/// refused.
 #[must_use]
 pub fn of_any_layout(pages: &[u8]) -> Option<LinkHeader> {
     let (header, _) = LinkHeader::read_from_prefix(pages).ok()?;

@@ -36,9 +36,10 @@ pub struct OwnerRecord {
     pub start_ticks: U64,
     /// Boot id of the kernel that runs the owner's process.
     pub boot_id: [u8; 16],
-    /// The pid namespace in which `pid` counts, by inode number.
+    /// The pid namespace in which the process id `pid` is valid, as its inode number.
     pub pid_namespace: U64,
-    /// The time namespace in which `start_ticks` counts, by inode number; 0 if the kernel has none.
+    /// The time namespace to which `start_ticks` belongs, as its inode number; 0 if the kernel has
+    /// no time namespaces.
     pub time_namespace: U64,
     /// Process id of the owner's process.
     pub pid: U32,
@@ -48,7 +49,7 @@ pub struct OwnerRecord {
     /// closed the file.
     pub closing: Closing,
     /// 1 if this owner, or one before it, continued after another boot with a file that had lost a
-    /// part, and no application has been notified of that; otherwise 0.
+    /// part, and no application has been notified of the loss; otherwise 0.
     pub adopted: U32,
     /// A reserved field of the owner record, always 0.
     pub zero: U32,
@@ -213,8 +214,8 @@ pub fn check(page: &[u8]) -> Result<OwnerRecord, FileFault> {
     Ok(record)
 }
 
-/// The two slots of a page, `size` bytes each: at its start, and at [`PAGE_SLOT_STRIDE`]. `None` if
-/// the page is too short.
+/// The two slots of the owner page or state page of a link's file, `size` bytes each. One is at the
+/// start of `page`, the other at [`PAGE_SLOT_STRIDE`]. `None` if `page` is too short.
 pub(super) fn slots(page: &[u8], size: usize) -> Option<[&[u8]; 2]> {
     let stride = usize::try_from(PAGE_SLOT_STRIDE).ok()?;
     Some([page.get(..size)?, page.get(stride..stride + size)?])

@@ -25,8 +25,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct Previous {
-    /// Flags of this summary: 0 if there is no previous epoch; in that case all other fields are 0
-    /// as well. Otherwise [`PREVIOUS_THERE`], possibly with [`PREVIOUS_SETTLED`].
+    /// Flags of this summary of the previous epoch: 0 if there is no previous epoch; in that case
+    /// all other fields are 0 as well. Otherwise [`PREVIOUS_THERE`], possibly with
+    /// [`PREVIOUS_SETTLED`].
     pub flags: U64,
     /// The number of the previous epoch, lower than that of the current epoch.
     pub epoch: U64,

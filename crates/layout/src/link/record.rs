@@ -215,7 +215,8 @@ pub enum Body<'a> {
 
 impl<'a> LinkRecord<'a> {
     /// Checks `first` and `second`, the two words of the record header at `position`, in a ring of
-    /// `size` whose stream has this `tag`. Returns `Ok(None)` if no record was published there.
+    /// `size` whose stream has this `tag`. Returns `Ok(None)` if no record was published at
+    /// `position`.
     ///
     /// # Errors
     ///
@@ -320,7 +321,7 @@ pub const fn wire_bytes(header: &RecordHeader) -> u64 {
 }
 
 /// Offset in a record of this kind at which the message begins, in bytes. In a BLOB, the offset of
-/// the [`LinkBlob`].
+/// the [`LinkBlob`], which says where in the slab the message lies.
 #[must_use]
 #[inline]
 pub const fn body_offset(kind: Kind) -> u64 {
@@ -330,9 +331,9 @@ pub const fn body_offset(kind: Kind) -> u64 {
     }
 }
 
-/// Whether a record at `position` may be compact: anywhere but at the start of the ring. A record
-/// of an earlier stream may still lie there, and only a tag, which compact records lack, reveals it
-/// (SPEC 14.4).
+/// Whether a record at `position` may be compact: anywhere but at the start of the ring. At the
+/// start of the ring a record of an earlier stream may still lie. Only a tag, which compact records
+/// lack, reveals such a record (SPEC 14.4).
 #[must_use]
 #[inline]
 pub const fn may_be_compact(position: Position, size: RingSize) -> bool {
@@ -361,7 +362,8 @@ fn check_body(kind: Kind, blob_crc: u32, body: &[u8]) -> Result<Body<'_>, Record
 #[expect(clippy::cast_possible_truncation, reason = "16")]
 const HEADER: usize = HEADER_BYTES as usize;
 
-/// Why the bytes at a position are not the record that the caller expects there (SPEC 14.3).
+/// Why the bytes at a position are not the record that the reader expects at that position (SPEC
+/// 14.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordFault {

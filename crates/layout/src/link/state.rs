@@ -15,8 +15,8 @@ use super::slot::{Slot, in_force};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Maximum number of reports for the application that a state image holds until they are
-/// acknowledged.
+/// Maximum number of reports for the application that a state image holds until the application has
+/// acknowledged them.
 pub const REPORTS_MAX: usize = 16;
 /// Maximum number of earlier owners of the file whose delivered positions a state image holds.
 pub const DELIVERED_MAX: usize = 16;
@@ -106,8 +106,9 @@ pub struct StateImage {
 #[repr(C)]
 pub struct Report {
     /// The kind of event that happened to the range. 1 gap: the sender no longer had the range. 2
-    /// lost: the sender no longer had the stream. 3 undelivered: the epoch ended before. A range in
-    /// quarantine has 4, 5 or 6 for the reason 1, 2 or 3 (see [`IMPOSSIBLE_MAX`]).
+    /// lost: the sender no longer had the stream. 3 undelivered: the epoch ended before the range
+    /// was delivered. A range in quarantine has 4, 5 or 6 for the reason 1, 2 or 3 (see
+    /// [`IMPOSSIBLE_MAX`]).
     pub kind: U32,
     /// Flags of the report: a union of [`REPORT_RECEIVING`], [`REPORT_INEXACT`] and
     /// [`REPORT_OPEN`].
@@ -172,7 +173,7 @@ const _: () = {
 };
 
 impl StateImage {
-    /// The state of a new file: its epoch is 0, and it has no streams.
+    /// The state of a new link file: its epoch is 0, and it has no streams.
     #[must_use]
     pub fn new() -> Self {
         Self { sequence: U64::new(1), ..Self::new_zeroed() }.sealed()

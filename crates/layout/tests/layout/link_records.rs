@@ -65,7 +65,7 @@ fn record_with_changed_byte_is_refused() {
                 let byte = std::mem::replace(&mut bytes[at], other);
                 // If the first word of a record is 0, there is no record at its position. The
                 // change of one byte makes this word 0 only in records at the first four positions
-                // of the ring. In these records the other bytes of the word are 0.
+                // of the ring. In all other records more than one byte of the word is not 0.
                 let is_nothing = bytes[..8] == [0; 8] && image.from < 256;
                 assert_eq!(check(&bytes).is_ok(), other == byte || is_nothing, "byte {at}");
                 bytes[at] = byte;
@@ -83,7 +83,8 @@ fn tag_is_never_zero() {
 }
 
 /// Input: a compact record that is valid except for its tag, which belongs to another stream. An
-/// earlier stream may have left such a record in the ring. Expected: it is refused.
+/// earlier stream may have left such a record in the ring. Expected result: the reader refuses the
+/// record.
 #[test]
 fn compact_record_of_other_tag_is_refused() {
     let image = link_records::images().into_iter().find(|image| image.name == "record-compact.bin");

@@ -3,7 +3,7 @@
 //! one file: a frame, a region, a ring or a socket stream. One line states what a reader finds in
 //! it.
 //!
-//! These lines are written by hand from SPEC.md, not produced by the reader.
+//! The lines about the contents are written by hand from SPEC.md, not produced by the reader.
 
 use super::writer::{RingWriter, SocketWriter, blob, blob_with_credit, first, segment};
 use super::{Image, PEER_BLOCKS_MAX, REGION_BYTES, RING_BYTES, SESSION, identity, pattern};

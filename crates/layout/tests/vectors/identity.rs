@@ -131,7 +131,7 @@ pub fn read(bytes: &[u8]) -> Result<String, Violation> {
     ))
 }
 
-/// The first two pages of a region.
+/// The bytes of the first two pages of a region, from which a test image is built.
 struct Pages(Vec<u8>);
 
 impl Pages {

@@ -15,9 +15,10 @@ use std::path::Path;
 /// return.
 #[derive(Debug)]
 pub struct Row {
-    /// Name of the file that contains the row's image.
+    /// Name of the image's file: the file whose bytes the row describes.
     pub name: String,
-    /// The kind of the row's image, such as `frame` or `ring`, which says how to read the file.
+    /// What the bytes in the image's file are, such as `frame` or `ring`. The kind decides which
+    /// reader the test uses.
     pub kind: String,
     /// Position in the ring at which the reader begins, if the image is a ring or one record of a
     /// link's ring; 0 otherwise.

@@ -135,15 +135,15 @@ impl Maker {
         self.put(consumed_offset(sequence), record.as_bytes());
     }
 
-    /// Sets the `since` word that belongs to the consumed record with this `sequence` number. The
-    /// word says that `bytes` more bytes were consumed after that record. The position up to which
-    /// they were consumed has this `digest`.
+    /// Sets the `since` word (what was consumed after the record was written) of the consumed
+    /// record with this `sequence` number. The word says that `bytes` more bytes were consumed
+    /// after that record. The position up to which they were consumed has this `digest`.
     pub fn since(&mut self, sequence: u64, bytes: u64, digest: u32) {
         self.since_is(sequence, since_word(bytes, digest).unwrap());
     }
 
-    /// Stores `word` as the `since` word of the slot that holds the consumed record with this
-    /// `sequence` number.
+    /// Stores `word` as the `since` word (what was consumed after the record was written) of the
+    /// slot that holds the consumed record with this `sequence` number.
     pub fn since_is(&mut self, sequence: u64, word: u64) {
         self.put(consumed_offset(sequence) + SINCE, &word.to_le_bytes());
     }

@@ -3,8 +3,9 @@
 //! bytes.
 //!
 //! The reader plays the acceptor that SPEC 10 describes. Its application has opened stream 2 and
-//! sent one message of cost 128 (bytes of credit) on it. It accepts every stream of the peer, and
-//! takes no message. So the reader itself writes no record on which the rules below depend.
+//! sent one message of cost 128 (bytes of credit) on that stream. The application accepts every
+//! stream of the peer, and receives no message. So the acceptor itself writes no record on which
+//! the reader's rules depend.
 
 use super::reader::{SOCKET_PAYLOAD_MAX, bad, text_or_sum, unexpected, word};
 use partywall_layout::record_ring::footprint;
@@ -163,8 +164,8 @@ impl Session {
         Ok(String::new())
     }
 
-    /// Handles a message of `length` bytes on the stream of `header`, or the first fragment of such
-    /// a message.
+    /// Handles a message of `length` bytes on the stream of `header`: the whole message, or the
+    /// first of its fragments.
     fn message(&mut self, header: &RecordHeader, length: u64) -> Result<(), Violation> {
         let stream = self.stream(header)?;
         if !stream.is_receiving || stream.parts.is_some() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sequences of records that one side of a session sends: those that SPEC 11 allows and those that
-//! it forbids. Most are written both as a ring image and as a socket stream (SPEC 10).
+//! it forbids. Most sequences are written both as a ring image and as a socket stream (SPEC 10).
 
 use super::writer::{RingWriter, SocketWriter, blob, first};
 use super::{Image, RING_BYTES, pattern};

@@ -35,9 +35,11 @@ pub(crate) struct Monitored<T> {
 }
 
 /// A value that a monitor can protect. The monitor calls [`entered`](Self::entered) whenever it
-/// locks the value. The state of a link then closes its fast path.
+/// locks the value. The state of a link then closes its fast path, the short code path for one
+/// message.
 pub(crate) trait Entered {
-    /// Called whenever a monitor has locked the value, except through [`Monitor::biased`].
+    /// The monitor calls this function whenever it has locked the value, except through
+    /// [`Monitor::biased`].
     #[inline]
     fn entered(&mut self) {}
 }
@@ -74,8 +76,8 @@ impl<T: Entered + Send + 'static> Monitor<T> {
         &self.inner
     }
 
-    /// Turns the guard of the [lock](Self::biased), which the caller holds, into a guard of this
-    /// monitor. The caller has to call [`entered`](Entered::entered) itself.
+    /// Turns `inner`, the guard of this monitor's [lock](Self::biased), which the caller holds,
+    /// into a guard of the monitor. The caller has to call [`entered`](Entered::entered) itself.
     pub(crate) const fn guard<'a>(
         &'a self,
         inner: BiasedGuard<'a, Monitored<T>>,
@@ -95,8 +97,8 @@ impl<T: Entered + Send + 'static> Monitor<T> {
     ) -> io::Result<Option<R>> {
         let mut hand_over = HandOver(None);
         // A thread takes the mutex only when it is about to sleep while another thread leads (polls
-        // for the group), because only the mutex lets it sleep. Taking the mutex ends the lock's
-        // bias towards one thread.
+        // for the group), because only the mutex lets it sleep. Taking the mutex ends the bias of
+        // the lock, which until then favours one thread that locks it cheaply.
         let mut follows = false;
         let mut lead = None;
         loop {
@@ -160,7 +162,7 @@ impl<'a, T> MonitorGuard<'a, T> {
         self.inner
     }
 
-    /// Whether another thread may be waiting for the lock that this guard holds.
+    /// Whether another thread may be waiting for the monitor's lock, which this guard holds.
     #[inline]
     pub(crate) fn is_wanted(&self) -> bool {
         self.inner.is_wanted()

@@ -32,9 +32,10 @@ use partywall_sys::{Doorbell, EpollSet, ForkGuard, Ready};
 /// An object that owns descriptors and timers of the reactor, and is called when one of them has an
 /// event.
 pub(crate) trait Source: Send + Sync {
-    /// Called when the descriptor that this source registered under `token` is ready.
+    /// The reactor calls this function when the descriptor that this source registered under
+    /// `token` is ready.
     fn ready(self: Arc<Self>, token: u64, flags: EventFlags);
-    /// Called when the timer that this source set for its `token` is due.
+    /// The reactor calls this function when the timer that this source set for its `token` is due.
     fn due(self: Arc<Self>, token: u64);
     /// Does the work that this source has postponed until a thread of the group is about to block,
     /// such as sending an acknowledgement.
@@ -49,13 +50,14 @@ pub(crate) trait Source: Send + Sync {
 /// turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
-    /// The thread does not sleep: it polls all sources again, so none needs to be armed for
-    /// notifications.
+    /// The thread does not sleep: it polls all sources again. So no source needs to be armed, that
+    /// is, to ask its peer for notifications.
     Polling,
-    /// The thread sleeps in `epoll_wait` during this turn.
+    /// The thread sleeps in `epoll_wait`, that is, in this turn of the reactor.
     Sleeping,
-    /// The thread is in an external event loop of the application. After the turn it checks which
-    /// links have events, and then sleeps in that loop until the reactor's descriptor is ready.
+    /// The thread is in an external event loop of the application. After this poll of the reactor
+    /// it checks which links have events, and then sleeps in its own loop until the reactor's
+    /// descriptor is ready.
     SleepingExternally,
 }
 
@@ -72,7 +74,7 @@ pub(crate) struct Reactor {
     doorbell: Doorbell,
     /// The descriptor for an external event loop. It is made when the loop first requests it,
     /// before the loop first checks for events. If the process has no descriptors left, the loop
-    /// watches `set` itself.
+    /// watches the reactor's epoll set itself.
     external: OnceLock<Option<External>>,
     registry: Mutex<Registry>,
     lead: Mutex<Leadership>,
@@ -80,8 +82,9 @@ pub(crate) struct Reactor {
 }
 
 /// A second epoll set for an external event loop, which contains the reactor's epoll set and a
-/// doorbell of its own. Only turns of the external loop drain this doorbell. If a leader drained
-/// it, the loop would miss notifications.
+/// doorbell of its own. Only the external loop's polls of the reactor drain this doorbell. If a
+/// leader (a thread that polls for the group and then sleeps) drained it, the loop would miss
+/// notifications.
 struct External {
     set: EpollSet,
     doorbell: Doorbell,
@@ -100,8 +103,8 @@ struct Registry {
     /// Whether the leader, the thread that polls for the whole group, sleeps in `epoll_wait`.
     is_asleep: bool,
     turns: u64,
-    /// Whether an external event loop makes the turn in progress, which handles the events that are
-    /// ready. That loop checks for events after the turn, so it needs no notification now.
+    /// Whether an external event loop is making the reactor handle the events that are ready. That
+    /// loop checks for events afterwards, so it needs no notification now.
     is_driven_externally: bool,
 }
 
@@ -110,8 +113,9 @@ struct Leadership {
     is_taken: bool,
     next_ticket: u64,
     waiting: BTreeMap<u64, Arc<dyn Wake>>,
-    /// The buffers for the sources and timers that are ready in one turn of the reactor. They are
-    /// kept here while no thread leads (polls for the group).
+    /// The buffers for the sources and timers that are ready in one poll of the reactor. While no
+    /// thread leads (polls for the group), this field keeps the buffers; a leader has them
+    /// meanwhile.
     lists: Lists,
 }
 
@@ -129,8 +133,8 @@ struct Lists {
 /// another thread leads.
 pub(super) enum Role<'a> {
     Leader(Leader<'a>),
-    /// Another thread leads, and this one waits: it is in the list of waiting threads under this
-    /// ticket.
+    /// Another thread leads, and the calling thread waits: it is in the list of waiting threads
+    /// under this ticket.
     Follower(u64),
 }
 
@@ -265,11 +269,12 @@ impl Reactor {
         false
     }
 
-    /// Wakes an external event loop, because a source has events.
+    /// Wakes an external event loop of the application, because a source of this reactor, such as a
+    /// link, has events.
     pub(crate) fn wake_external_loop(&self) {
         // The caller holds the lock of the value that it changed. If an external loop is just being
-        // set up and is not visible here yet, it will check for events later, and then finds the
-        // change.
+        // set up and is not visible to this thread yet, that loop will check for events later, and
+        // then finds the change.
         if self.has_external_loop() && !self.registry().is_driven_externally {
             self.notify_external_loop();
         }
@@ -285,7 +290,8 @@ impl Reactor {
         self.registry().timers.first().map(|(time, _)| *time)
     }
 
-    /// Fails in a forked child.
+    /// Fails if this process is a forked child: the epoll set and the doorbell belong to its
+    /// parent.
     pub(crate) fn check_owner(&self) -> io::Result<()> {
         if self.guard.is_child() { Err(Forked.into()) } else { Ok(()) }
     }
@@ -406,9 +412,9 @@ pub(super) struct Leader<'a> {
 }
 
 impl Leader<'_> {
-    /// Makes one turn: blocks until a source is ready, a timer is due or the doorbell is notified,
-    /// at most until `deadline`; then handles the events. Calls `woken` after blocking and before
-    /// handling. The caller must not hold the lock of any monitor.
+    /// Makes one turn of the reactor: blocks until a source is ready, a timer is due or the
+    /// doorbell is notified, at most until `deadline`; then handles the events. Calls `woken` after
+    /// blocking and before handling. The caller must not hold the lock of any monitor.
     pub(super) fn turn(
         &mut self,
         deadline: Option<Instant>,
@@ -438,9 +444,10 @@ impl Leader<'_> {
         if reactor.has_external_loop()
             && !(registry.unsettled.is_empty() && registry.unarmed.is_empty())
         {
-            // Since this turn did the work of the lists `unsettled` and `unarmed`, sources were
-            // added to them again. The external event loop is woken, to settle and arm these
-            // sources.
+            // This poll of the reactor has done the work of the lists `unsettled` (sources with
+            // postponed work) and `unarmed` (sources that the peer does not notify yet). Since then
+            // other sources were added, so the external event loop is woken, to settle and arm
+            // them.
             reactor.notify_external_loop();
         }
         handled
@@ -479,8 +486,9 @@ impl Leader<'_> {
         registry.is_turning = false;
         registry.is_asleep = true;
         registry.turns += 1;
-        // If the list `unsettled` or the list `unarmed` is not empty, other threads have added
-        // sources since the last round. So this turn (one poll of the epoll set) must not block.
+        // If the list `unsettled` (postponed work) or the list `unarmed` (not yet notified by the
+        // peer) is not empty, other threads have added sources since the last round. So this poll
+        // of the epoll set must not block.
         let is_unsettled = !(registry.unsettled.is_empty() && registry.unarmed.is_empty());
         let at_once = is_unsettled.then(Instant::now);
         at_once.or_else(|| registry.timers.first().map(|(time, _)| *time))
@@ -560,9 +568,9 @@ impl Hasher for TokenHasher {
     }
 }
 
-/// Maximum number of rounds in which a leader (the polling thread) settles and arms sources in one
-/// turn. Afterwards it polls the epoll set without blocking, even if sources are left, so that
-/// sockets are not starved.
+/// Maximum number of rounds in which a leader (the polling thread) does the postponed work of
+/// sources, and arms sources, before one poll of the epoll set. The poll then does not block if
+/// sources are left, so that sockets are not starved.
 const SETTLED_MAX: u32 = 16;
 /// Token of the reactor's own doorbell in its epoll set.
 const DOORBELL: u64 = 0;

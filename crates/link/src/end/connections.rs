@@ -37,18 +37,20 @@ pub(super) struct Connections {
     /// The dialer, which makes a client's next connection; `None` at a server.
     pub(super) dialer: Option<Dialer>,
     pub(super) timer: Option<Instant>,
-    /// Whether a connection was attached of which the server has not been notified yet.
+    /// Whether a connection was attached, and the server, which offers new links to the
+    /// application, has not been notified of that yet.
     pub(super) is_new: bool,
     /// Error text of the last failed attempt to attach; empty if an attempt has succeeded since.
     pub(super) last_attempt: String,
 }
 
-/// A connection that a server accepted. The client's ATTACH names the link that takes this
-/// connection over.
+/// A connection that a server accepted. The client's first frame, ATTACH, names the link that takes
+/// this connection over.
 pub(crate) struct Adopted {
     pub(crate) socket: Socket,
     pub(crate) token: u64,
-    /// Bytes after the client's ATTACH that were read together with the ATTACH.
+    /// Bytes that were read together with ATTACH, the client's first frame, and come after that
+    /// frame.
     pub(crate) input: BytesMut,
     /// Descriptors that arrived with the connection's first byte: the client's memory and its
     /// doorbell, if it shares memory.
@@ -91,9 +93,9 @@ impl ConnectionDriver<'_> {
             let is_shared = state.is_shared();
             self.end.exchange().acknowledge(state, is_shared);
             if is_shared {
-                // Since BEGIN arrived, this end may read in shared memory how far the peer has
-                // acknowledged, its acked offset. The peer sends no notification for an offset that
-                // is already there.
+                // Since BEGIN, the last frame of the handshake, has arrived, this end may read in
+                // shared memory how far the peer has acknowledged (its acked offset). The peer
+                // sends no notification for an offset that it stored before.
                 self.end.exchange().poll_acks(state);
             }
             self.end.report_change(state);
@@ -102,8 +104,8 @@ impl ConnectionDriver<'_> {
 
     /// Ends a connection whose transport or window (the size of the peer's ring and slab) this end
     /// does not accept. A server has checked the client's window before the connection was
-    /// attached; a client learns the server's window only by attaching. Only after attaching does
-    /// either end know whether memory is shared.
+    /// attached; a client learns the server's window only by attaching. Neither end knows before
+    /// attaching whether memory is shared.
     fn judge_conn(&self, state: &mut Locked<'_>, token: u64) {
         let Some(index) = state.connections.index(token) else { return };
         let conn = &state.connections.wires[index].conn;
@@ -160,8 +162,8 @@ impl ConnectionDriver<'_> {
         if received.activated {
             self.activated(state, token);
         }
-        // The effects in `received` need no notification of their own: the end of the connection
-        // wakes all waiting threads, which then find these effects.
+        // The messages and acknowledgements in `received` need no notification of their own: the
+        // end of the connection wakes all waiting threads, which then find them.
         state
             .connections
             .index(token)
@@ -169,8 +171,9 @@ impl ConnectionDriver<'_> {
             .for_each(|index| self.end(state, index, end.clone()));
     }
 
-    /// Ends the connection with this `index`. Frames that are still queued, such as the refusal or
-    /// the end of this end's messages (REFUSE, LEAVE), are sent if the kernel takes them.
+    /// Ends the connection with this `index`. Frames that are still queued are sent if the kernel
+    /// takes them, such as REFUSE (the refusal of a client) or LEAVE (which says that this end has
+    /// sent all its messages).
     pub(super) fn end(&self, state: &mut Locked<'_>, index: usize, end: End) {
         let is_pressing = state.has_unacked();
         let mut wire = state.connections.wires.remove(index);
@@ -222,8 +225,9 @@ impl ConnectionDriver<'_> {
         state.connections.timer = new;
     }
 
-    /// Takes over, for this link, a client's connection on which the server has read ATTACH. The
-    /// answer ATTACHED carries `login`, the reply of the server's application.
+    /// Takes over, for this link, a client's connection on which the server has read ATTACH, the
+    /// client's first frame. The answer, the frame ATTACHED, carries `login`, the reply of the
+    /// server's application.
     pub(crate) fn adopt(&self, adopted: Adopted, attach: Attach, login: Vec<u8>) {
         let Adopted { socket, token, input, descriptors, peer } = adopted;
         // The client's memory is mapped before the link is locked. Memory that exceeds the limit of
@@ -232,8 +236,8 @@ impl ConnectionDriver<'_> {
         let found = found
             .and_then(|descriptors| map_peer_memory(descriptors, self.end.config.peer_bytes_max()));
         if let Err(refusal) = self.end.config.judge_transport(found.is_some()) {
-            // This refusal concerns only the new connection; the present connection of the link
-            // stays.
+            // Refusing a client's new connection leaves the present connection of the link as it
+            // is.
             refuse(&socket, attach.nonce, refusal);
             return self.end.group.reactor.unwatch(&socket, token);
         }
@@ -330,8 +334,8 @@ impl Source for Endpoint {
                 self.connections().write(&mut state, index);
             }
             if flags.intersects(!EventFlags::OUT) {
-                // Writing may have ended the connection and removed it from the list, so its index
-                // is looked up again by the token.
+                // Writing may have ended the connection and removed it from the list of
+                // connections, so the index of the connection is looked up again by its token.
                 state
                     .connections
                     .index(token)

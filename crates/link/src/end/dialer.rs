@@ -41,7 +41,7 @@ use crate::link_state::{Conn, End, LinkState};
 use crate::protocol::frame::{Names, Refusal};
 
 /// The address to which a client connects, and the state of its attempts to make the next
-/// connection, as in the first drawing above.
+/// connection, as drawn at the beginning of this file.
 pub(super) struct Dialer {
     pub(super) address: Address,
     pub(super) names: Names,
@@ -66,7 +66,8 @@ pub(super) enum Phase {
         token: u64,
         deadline: Instant,
     },
-    /// The connection to the server was made, and its socket is among the wires in `Connections`.
+    /// The connection to the server was made: it is now in the list of the link's connections, and
+    /// no longer the dialer's.
     Reached,
     Stopped,
 }
@@ -127,7 +128,7 @@ impl Dialer {
     }
 
     /// Records that a connection attempt failed, and schedules the next attempt after a pause.
-    /// `is_pressing` says that sent messages are unacknowledged, so the pause must be short.
+    /// `is_pressing` says whether sent messages are unacknowledged: if so, the pause must be short.
     pub(super) fn failed(&mut self, config: &Config, is_pressing: bool) {
         self.phase = Phase::Waiting(Instant::now() + self.back_off(config, is_pressing));
     }
@@ -247,8 +248,8 @@ impl DialDriver<'_> {
         if let Some(Err(reason)) = rule.map(|rule| rule.judge(peer.credentials.as_ref())) {
             return self.dialing_failed(state, format!("{peer} is not admitted: {reason}"));
         }
-        // Setting the time-out fails only if the peer has closed the connection, and then the first
-        // read fails, too.
+        // Setting the time-out, after which the system ends a TCP connection without answers, fails
+        // only if the peer has closed the connection. Then the first read fails, too.
         let _ = socket.set_dead_after(self.end.config.dead_after);
         match self.begin_attaching(state, socket, peer) {
             Ok(()) => self.end.connections().set_timer(state),
@@ -268,8 +269,9 @@ impl DialDriver<'_> {
             .may_share(&socket)
             .then(|| self.doorbells_of_client(state))
             .flatten();
-        // The transport is checked first. So a connection over a transport that the configuration
-        // does not allow never replaces the present one.
+        // The transport of the new connection is checked before the client attaches. So a
+        // connection over a transport that the configuration does not allow never replaces the
+        // present one.
         self.end
             .config
             .judge_transport(doorbells.is_some())
@@ -375,14 +377,15 @@ fn drop_conn(core: &mut LinkState, mut conn: Conn) {
     core.ended(&mut conn, End::Broken("no connection".to_owned()));
 }
 
-/// Whether the next connection would probably end for the same reason `end` as the last one: a
-/// broken rule, or a refusal by this end.
+/// Whether the next connection would probably end for the same reason `end` as the last one: the
+/// peer broke a rule, or this end refused the connection.
 const fn is_hopeless(end: &End) -> bool {
     matches!(end, End::Violation(_) | End::Refused { by_us: true, .. })
 }
 
 /// Minimum duration of a connection that resets the back-off, so that the next pause is the
-/// shortest. An end that two processes take from each other loses its connection sooner.
+/// shortest. If two processes own the same end in turn and each fences the other, each loses its
+/// connection sooner than that.
 const BRIEF: Duration = Duration::from_millis(5);
 /// Minimum duration of a connection that resets the two counts of connections made without a pause,
 /// which `AT_ONCE_MAX` and `EXPECTED_MAX` limit.

@@ -81,9 +81,9 @@ impl Exchange<'_> {
         let is_listed = std::mem::replace(&mut state.wakeups.is_unsettled, true);
         let me: Weak<dyn Source> = self.end.me.clone();
         let is_leader_asleep = self.end.group.reactor.settle_later((!is_listed).then_some(me));
-        // The calling thread may not use the link again for long, and the sleeping leader, the
-        // thread that polls for the group, wakes only for another event. So the acknowledgement is
-        // sent now, unless the thread has a next message to receive.
+        // The calling thread may not use the link again for long. The leader, the thread that polls
+        // for the group, sleeps, and wakes only for another event. So the acknowledgement is sent
+        // now, unless the thread has a next message to receive.
         if is_leader_asleep && state.core.as_ref().is_some_and(|core| !core.has_next()) {
             self.acknowledge(state, true);
         }
@@ -175,8 +175,8 @@ impl Exchange<'_> {
         if let Err(end) = pulled {
             return self.end_by_pull(state, acked, end);
         }
-        // A record from the peer may carry an acknowledgement, which frees room, so waiting threads
-        // are woken.
+        // A record from the peer may carry an acknowledgement, which frees room in this end's ring.
+        // So threads that wait for room are woken.
         self.end.report_acks(state, acked);
     }
 

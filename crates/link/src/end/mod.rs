@@ -71,8 +71,8 @@ pub(super) use self::send_driver::Load;
 pub(super) use self::shutdown::Shutdown;
 pub(super) use self::wire::{read_some, refuse};
 
-/// One end of a link in this process. Its methods lock the state. Each task, such as sending, has a
-/// driver that borrows the endpoint.
+/// One end of a link in this process. Its methods lock the state. Each task, such as sending, has
+/// an object of its own (a driver) that borrows the endpoint.
 pub(super) struct Endpoint {
     me: Weak<Endpoint>,
     id: MemberId,
@@ -85,7 +85,7 @@ pub(super) struct Endpoint {
     fork_word: &'static AtomicU64,
     /// The value that `fork_word` has in this process; a forked child finds 0 instead.
     fork_value: u64,
-    /// Token of this end's timer in the reactor.
+    /// Token by which the reactor, which polls for the whole group, knows the timer of this end.
     timer_token: u64,
     monitor: Arc<Monitor<State>>,
     /// The server that made this end; it is notified when a client has attached. `None` at a
@@ -96,9 +96,10 @@ pub(super) struct Endpoint {
 /// A server, as its ends of links see it: they call these methods when a client attaches or a link
 /// is closed.
 pub(super) trait Home: Send + Sync {
-    /// Called when a client has attached to a link for which the application has no handle.
+    /// The end `link` calls this method when a client has attached to the link and the application
+    /// has no handle of it.
     fn attached(&self, link: Arc<Endpoint>);
-    /// Called when the application has closed the link whose end is `link`.
+    /// The end `link` calls this method when the application has closed its link.
     fn closed(&self, link: &Endpoint);
 }
 
@@ -122,7 +123,7 @@ pub(super) struct State {
 #[derive(Default)]
 struct Claim {
     is_claimed: bool,
-    /// Whether the server has the link ready for the application, which has not taken it yet.
+    /// Whether the server offers the link to the application, which has not taken it yet.
     is_offered: bool,
 }
 
@@ -132,19 +133,20 @@ type Locked<'a> = MonitorGuard<'a, State>;
 /// path for one message) stays open.
 type FastLocked<'a> = BiasedGuard<'a, Monitored<State>>;
 
-/// A message that the fast path could not send, and the locked state with which the slow path goes
-/// on to send it.
+/// A message that the fast path (the short code path for one message) could not send, and the
+/// locked state of the link, with which the slow path sends the message.
 struct SlowSend<'a, F> {
     state: Result<Locked<'a>, Stopped>,
     fill: F,
 }
 
-/// The application's reader, if the fast path found no message for it, and the locked state with
-/// which the slow path goes on.
+/// The application's reader, if the fast path (the short code path for one message) found no
+/// message for it, and the locked state of the link, with which the slow path goes on.
 struct SlowRead<'a, F> {
     state: Result<Locked<'a>, Stopped>,
     read: F,
-    /// Whether the thread has already polled for a message for a short time.
+    /// Whether the receiving thread has already polled for a message for a short time on the fast
+    /// path.
     was_polled: bool,
 }
 
@@ -268,8 +270,9 @@ impl Endpoint {
         self.receive_driver().try_recv_with(read)
     }
 
-    /// Sends a message on the fast path, which only works while nothing but messages is pending. An
-    /// error returns `fill` for the slow path.
+    /// Sends a message on the fast path, a short code path that only works while nothing but
+    /// messages is pending. If that fails, the error contains `fill`, so that the caller can take
+    /// the slow path.
     #[inline(always)]
     fn send_fast<F: FnOnce(&mut [u8])>(&self, len: usize, fill: F) -> Result<(), SlowSend<'_, F>> {
         if self.may_be_child() {
@@ -292,8 +295,9 @@ impl Endpoint {
         Err(SlowSend { state: Ok(self.leave_fast_path(locked)), fill })
     }
 
-    /// Receives a message on the fast path, which only works while nothing but messages is pending.
-    /// If there is no message, polls for a short time. An error returns `read` for the slow path.
+    /// Receives a message on the fast path, a short code path that only works while nothing but
+    /// messages is pending. If there is no message, polls for a short time. If that fails, the
+    /// error contains `read`, so that the caller can take the slow path.
     #[inline(always)]
     fn recv_fast<R, F>(&self, read: F) -> Result<R, SlowRead<'_, F>>
     where
@@ -302,9 +306,9 @@ impl Endpoint {
         if self.may_be_child() {
             return Err(SlowRead { state: self.lock(), read, was_polled: false });
         }
-        // If `read` panics, `reading` is dropped after the lock is released, because `reading` was
-        // declared before the lock. A call from within another reader panics before it takes the
-        // lock.
+        // If the application's code `read` panics, the guard `reading` is dropped after the lock is
+        // released, because `reading` is declared before the lock. A call from within another
+        // reader panics before it takes the lock.
         let reading;
         let mut locked = self.monitor.biased().lock();
         let mut was_polled = false;
@@ -314,7 +318,8 @@ impl Endpoint {
                     reading = Reading { end: self };
                     let read = FastPath::read(core, record, |bytes, token| {
                         let info = MessageInfo { token, attempt: 1, is_acked: false };
-                        // This thread holds the lock of the link, so `read` must not use the link.
+                        // The calling thread holds the lock of the link, so the application's code
+                        // `read` must not use the link: it would wait for the lock endlessly.
                         locking_nothing(|| read(bytes, &info))
                     });
                     std::mem::forget(reading);
@@ -336,8 +341,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether this process may be a forked child, which must not use the link; if so,
-    /// [`lock`](Self::lock) makes sure.
+    /// Whether this process may be a forked child, which must not use the link. If it may be, the
+    /// caller calls [`lock`](Self::lock), whose check is exact.
     #[inline(always)]
     fn may_be_child(&self) -> bool {
         // ORDER: Relaxed: the load reads only the fork word, which guards no other memory (see
@@ -354,16 +359,16 @@ impl Endpoint {
         state
     }
 
-    /// Closes the fast path, after the application acknowledged a message on it, and then reports
-    /// this acknowledgement to the peer.
+    /// Reports to the peer that the application has acknowledged a message on the fast path, the
+    /// short code path for one message, and closes that path first.
     #[cold]
     fn acknowledge(&self, locked: FastLocked<'_>) {
         let mut state = self.leave_fast_path(locked);
         self.exchange().acknowledge_later(&mut state);
     }
 
-    /// Polls for the next record while the fast path stays open, unless the thread has already
-    /// polled.
+    /// Polls for the next record while the fast path, the short code path for one message, stays
+    /// open. Does not poll if the thread has already polled.
     ///
     /// # Errors
     /// No record came, or the fast path was not open. In either case the fast path is closed now.
@@ -390,47 +395,48 @@ impl Endpoint {
         !self.guard.is_child() && self.monitor.lock().core.is_some()
     }
 
-    /// Returns the driver for sending messages and waiting until the peer acknowledges them.
+    /// Returns the object that sends messages through this end, and waits until the peer
+    /// acknowledges them.
     #[inline(always)]
     pub(super) const fn send_driver(&self) -> SendDriver<'_> {
         SendDriver { end: self }
     }
 
-    /// Returns the driver for receiving, acknowledging and replying.
+    /// Returns the object that receives messages through this end, acknowledges them and replies.
     #[inline(always)]
     pub(super) const fn receive_driver(&self) -> ReceiveDriver<'_> {
         ReceiveDriver { end: self }
     }
 
-    /// Returns the driver that moves records and acknowledgements to and from the peer.
+    /// Returns the object that moves records and acknowledgements between this end and the peer.
     #[inline(always)]
     const fn exchange(&self) -> Exchange<'_> {
         Exchange { end: self }
     }
 
-    /// Returns the driver that declares this end asleep or awake to the peer.
+    /// Returns the object that declares this end asleep or awake to the peer.
     #[inline(always)]
     const fn wakeups(&self) -> WakeupDriver<'_> {
         WakeupDriver { end: self }
     }
 
-    /// Returns the driver that blocks threads until an event of the link happens.
+    /// Returns the object that blocks threads until an event of the link happens.
     #[inline(always)]
     pub(super) const fn waiter(&self) -> Waiter<'_> {
         Waiter { end: self }
     }
 
-    /// Returns the driver that reads, writes and ends the connections that exist.
+    /// Returns the object that reads, writes and ends the connections of this end.
     pub(super) const fn connections(&self) -> ConnectionDriver<'_> {
         ConnectionDriver { end: self }
     }
 
-    /// Returns the driver that makes a client's next connection.
+    /// Returns the object that makes a client's next connection.
     pub(super) const fn dial(&self) -> DialDriver<'_> {
         DialDriver { end: self }
     }
 
-    /// Returns the driver that closes the link.
+    /// Returns the object that closes this end of the link.
     pub(super) const fn shutdown(&self) -> Shutdown<'_> {
         Shutdown { end: self }
     }
@@ -480,7 +486,8 @@ impl Endpoint {
         }
         let mut state = self.monitor.lock();
         state.claim.is_offered = false;
-        // The application may have closed the link meanwhile, and a closed link cannot be claimed.
+        // The application may have closed the link since the server offered it, and a closed link
+        // cannot be claimed.
         state.core.is_some() && !std::mem::replace(&mut state.claim.is_claimed, true)
     }
 
@@ -568,9 +575,10 @@ impl Member for Endpoint {
     }
 }
 
-/// Guard of a message that the application's code reads on the fast path; it must not be dropped
-/// while the link is locked. If that code panics, the guard counts the message as delivered, and
-/// the next thread that receives gets the same message again.
+/// Guard of a message that the application's code reads on the fast path, the short code path for
+/// one message. The guard must not be dropped while the link is locked. If that code panics, the
+/// guard counts the message as delivered, and the next thread that receives gets the same message
+/// again.
 struct Reading<'a> {
     end: &'a Endpoint,
 }
@@ -586,7 +594,7 @@ impl Drop for Reading<'_> {
 
 impl Entered for State {
     /// Closes the fast path (the short code path for one message) if it is open, and updates the
-    /// state with the messages that were sent and received there.
+    /// state of the link with the messages that were sent and received on that path.
     #[inline]
     fn entered(&mut self) {
         if self.core.as_deref().is_some_and(FastPath::is_in_use) {

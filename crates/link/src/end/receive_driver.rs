@@ -31,11 +31,11 @@ pub(crate) struct ReceiveDriver<'a> {
 }
 
 impl ReceiveDriver<'_> {
-    /// Passes the next message to `sink` if one has arrived, and returns what `sink` made of it.
-    /// Returns `None` if the peer has finished its stream.
+    /// Passes the next message, if one has arrived, to `sink`, which reads or copies it, and
+    /// returns the result of `sink`. Returns `None` if the peer has finished its stream.
     pub(crate) fn try_recv<T: Sink>(&self, mut sink: T) -> Result<Option<T::Output>, TryRecvError> {
-        // If `sink` takes no message, it is dropped only after the lock is released, because its
-        // destructor may use the link.
+        // If `sink`, which may hold the application's code, takes no message, it is dropped only
+        // after the link's lock is released: its destructor may use the link.
         match self.next_now(self.end.lock()?, &mut sink, false) {
             Some(found) => Ok(Some(found)),
             None => self.found_none(),
@@ -64,9 +64,9 @@ impl ReceiveDriver<'_> {
             return Err(stopped.into());
         }
         if state.core()?.take_finished() {
-            // `take_finished` reports only once that the peer has finished its stream. So the turn
-            // of the reactor below, which may fail, must not come first: its error would hide that
-            // report.
+            // `take_finished` reports only once that the peer has finished its stream. So this
+            // check comes before the poll of the group's sockets, which may fail: its error would
+            // hide that report.
             return Ok(None);
         }
         // If no thread blocks on the link's group, only this call can connect, or notice that the
@@ -79,8 +79,8 @@ impl ReceiveDriver<'_> {
         Err(TryRecvError::Empty)
     }
 
-    /// Passes the next message to a sink like [`try_recv`](Self::try_recv), but waits for one until
-    /// `deadline`.
+    /// Passes the next message to `sink`, which reads or copies it, like
+    /// [`try_recv`](Self::try_recv), but waits for one until `deadline`.
     pub(crate) fn recv<T: Sink>(
         &self,
         deadline: Option<Instant>,
@@ -116,7 +116,8 @@ impl ReceiveDriver<'_> {
         }
     }
 
-    /// Waits for the next message until `deadline`, and passes it to `sink`.
+    /// Waits for the next message until `deadline`, and passes it to `sink`, which reads or copies
+    /// it.
     #[inline(never)]
     fn recv_next<T: Sink>(
         &self,
@@ -125,8 +126,8 @@ impl ReceiveDriver<'_> {
     ) -> Result<Option<T::Output>, RecvError> {
         let mut is_first = true;
         let found = self.end.waiter().wait_for(deadline, Waits::ForRecords, |state| {
-            // The socket was read just before this loop, so the first check need not read it. Bytes
-            // that arrive from now on wake a sleeping thread.
+            // The connection's socket was read just before this loop, so the loop's first check
+            // need not read the socket. Bytes that arrive from now on wake a sleeping thread.
             let is_read = std::mem::take(&mut is_first) && !state.is_shared();
             let found = if is_read {
                 self.take_here(state, &mut sink)
@@ -144,8 +145,8 @@ impl ReceiveDriver<'_> {
         Ok(found.ok_or(RecvError::TimedOut)??)
     }
 
-    /// Passes the next message to `sink` if there is one now. If `may_watch`, waits for one for a
-    /// short time by polling.
+    /// Passes the next message, if there is one now, to `sink`, which reads or copies it. If
+    /// `may_watch`, waits for one for a short time by polling.
     #[inline(always)]
     fn next_now<T: Sink>(
         &self,
@@ -164,9 +165,9 @@ impl ReceiveDriver<'_> {
         if found.is_some() {
             if self.end.wakeups().is_poll_due(&mut state, true) {
                 drop(state);
-                // An error of this turn, in which the reactor handles ready sockets, is dropped:
-                // returning it would lose the message. The next thread that blocks on the group
-                // gets the same error.
+                // An error of handling the group's ready sockets is dropped, because returning it
+                // would lose the message. The next thread that blocks on the group gets the same
+                // error.
                 let _ = self.end.group.reactor.try_turn(Before::Polling);
             } else if T::ACKS {
                 state.open_fast_path(&self.end.config);
@@ -175,8 +176,8 @@ impl ReceiveDriver<'_> {
         found
     }
 
-    /// Passes the next message to `sink`: one that has arrived before, or one read now from the
-    /// peer's memory or the socket.
+    /// Passes the next message to `sink`, which reads or copies it: one that has arrived before, or
+    /// one read now from the peer's memory or the socket.
     #[inline(always)]
     fn next<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         match self.take_short(state, &mut sink) {
@@ -185,8 +186,9 @@ impl ReceiveDriver<'_> {
         }
     }
 
-    /// Passes the next message to `sink` by the shortest code path, which nearly all messages over
-    /// shared memory take. Returns `None` if the next message cannot take that path.
+    /// Passes the next message to `sink`, which reads or copies it, by the shortest code path,
+    /// which nearly all messages over shared memory take. Returns `None` if the next message cannot
+    /// take that path.
     #[inline(always)]
     fn take_short<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         if self.end.config.delivery == Delivery::AtMostOnce {
@@ -223,8 +225,8 @@ impl ReceiveDriver<'_> {
         self.take_here(state, sink)
     }
 
-    /// Passes the next message to `sink` only if this end has already received it, without polling
-    /// the peer.
+    /// Passes the next message to `sink`, which reads or copies it, only if this end has already
+    /// received it, without polling the peer.
     fn take_here<T: Sink>(&self, state: &mut Locked<'_>, mut sink: T) -> Option<T::Output> {
         let is_acked = self.end.config.delivery == Delivery::AtMostOnce;
         let mut taking = Taking { end: self.end, state, len: None };
@@ -352,7 +354,7 @@ pub(crate) struct MessageInfo {
 pub(crate) trait Sink {
     type Output;
 
-    /// Whether the message counts as acknowledged once [`take`](Self::take) has returned.
+    /// Whether a delivered message counts as acknowledged once [`take`](Self::take) has returned.
     const ACKS: bool = false;
 
     fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> Self::Output;
@@ -388,7 +390,8 @@ impl<R, F: FnOnce(&[u8], &MessageInfo) -> R> Sink for ReadSink<F> {
             Payload::Own(bytes) => bytes,
         };
         let Some(read) = self.read.take() else { unreachable!("one message is taken") };
-        // This thread holds the lock of the link, so `read` must not use the link.
+        // The calling thread holds the lock of the link, so the application's code `read` must not
+        // use the link: it would wait for the lock endlessly.
         locking_nothing(|| read(bytes, &info))
     }
 }
@@ -441,8 +444,8 @@ impl Drop for Taking<'_, '_> {
     }
 }
 
-/// Wakes threads that wait for room for a reply. A message to which one of them replies may just
-/// have been acknowledged by another thread: the wait then ends with an error.
+/// Wakes threads that wait for room for a reply. Another thread may just have acknowledged the
+/// request that such a reply answers: the reply then fails.
 #[inline]
 fn notify_replying(state: &Locked<'_>) {
     if state.wakeups.replying > 0 {

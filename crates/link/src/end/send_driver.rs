@@ -171,8 +171,9 @@ impl SendDriver<'_> {
             let wire = state.active();
             let State { core, connections: Connections { wires, .. }, .. } = &mut **state;
             let Some(core) = core else { return Some(Err(Stopped::Closed)) };
-            // If a new epoch begins, the wait ends, as in `wait_acked`. If the link has no
-            // connection, the thread keeps waiting, because a connection may still be made.
+            // If a new epoch begins, the wait for unsent messages ends, because the epoch drops
+            // them. If the link has no connection, the thread keeps waiting, because a connection
+            // may still be made.
             let is_out = wire.is_some_and(|index| core.has_sent(&wires[index].conn, tail));
             if is_out || core.acked() >= tail || core.epoch() != epoch {
                 return Some(Ok(()));
@@ -262,13 +263,13 @@ impl SendDriver<'_> {
     }
 }
 
-/// The messages of one send operation.
+/// The messages that one call of a send operation sends.
 #[derive(Clone, Copy)]
 pub(crate) enum Load<'a> {
-    /// One message, which is the concatenation of these parts.
+    /// The operation sends one message, which is the concatenation of these parts.
     Message(&'a [&'a [u8]]),
-    /// Several messages: their lengths, and their bytes one after the other. After a restart the
-    /// receiver finds either all of these messages or none.
+    /// The operation sends several messages: the fields are their lengths, and their bytes one
+    /// after the other. After a restart the receiver finds either all of these messages or none.
     Batch(&'a [usize], &'a [u8]),
 }
 
@@ -277,8 +278,9 @@ pub(crate) enum Load<'a> {
 struct Amount {
     messages: u64,
     bytes: u64,
-    /// Number of batches: 1 if the operation sends a batch, else 0. All three fields are whole
-    /// words, because copying a single byte among them would have to wait for the store before it.
+    /// Number of batches: 1 if the operation sends a batch, else 0. The three fields of this struct
+    /// are whole words: copying a struct with a single byte among them would have to wait for the
+    /// store of that byte.
     batches: u64,
 }
 

@@ -56,11 +56,11 @@ impl Shutdown<'_> {
             result = result.and(left);
             cores.extend(core.map(|core| *core));
         }
-        // Writing the files to the disk may take long, so no lock is held here.
+        // Writing the link files to the disk may take long, so no link is locked meanwhile.
         let closed = LinkState::close_all(cores);
         result = result.and(closed.map_err(|error| Stopped::System(Arc::new(error)).into()));
-        // Other owners may open the files only after they were written, so the servers are notified
-        // only now that their links are closed.
+        // Other owners may open the link files only after these were written to the disk. So only
+        // now the servers are notified that their links are closed, and may be opened again.
         ends.iter().for_each(|end| end.shutdown().report_closed());
         result
     }
@@ -99,8 +99,9 @@ impl Shutdown<'_> {
         }
     }
 
-    /// Sends all messages and then LEAVE, waits until `deadline` for the peer's system to have
-    /// them, and takes the link's state out of the endpoint.
+    /// Sends all messages and then LEAVE, the frame that says that all were sent. Waits until
+    /// `deadline` for the peer's system to have them, and takes the link's state out of this end,
+    /// which is closed from then on.
     fn leave_in_time(
         &self,
         deadline: Option<Instant>,
@@ -115,8 +116,9 @@ impl Shutdown<'_> {
             // still be made.
             let is_out = state.active().is_some() && !state.has_outgoing();
             let is_done = is_out || state.is_all_acked() || state.stopped().is_some();
-            // LEAVE is sent before the lock is released: once the lock is free, another thread may
-            // send a message, which must not follow LEAVE.
+            // LEAVE, the frame that says that all messages were sent, is sent before the lock is
+            // released: once the lock is free, another thread may send a message, which must not
+            // follow LEAVE.
             is_done.then(|| Ok(self.leave(state)))
         });
         let gone = left.and_then(|left| match left {
@@ -158,10 +160,10 @@ impl Shutdown<'_> {
         core
     }
 
-    /// Waits until the peer's system has all bytes of the connection, LEAVE included. Returns
-    /// `false` if the deadline passes first. Closing a TCP socket while bytes arrive discards bytes
-    /// that are still in flight. No event reports when the peer's system has all bytes, so this end
-    /// asks its own system at intervals.
+    /// Waits until the peer's system has all bytes of the connection, the last frame (LEAVE)
+    /// included. Returns `false` if the deadline passes first. Closing a TCP socket while bytes
+    /// arrive discards bytes that are still in flight. No event reports when the peer's system has
+    /// all bytes, so this end asks its own system at intervals.
     fn wait_taken(&self, token: u64, deadline: Option<Instant>) -> Result<bool, Stopped> {
         loop {
             let step = Instant::now() + ASKED_EVERY;
@@ -177,8 +179,9 @@ impl Shutdown<'_> {
         }
     }
 
-    /// Sends all records, and LEAVE after them. The kernel may take some of these bytes only later.
-    /// Returns the token of the connection that is to be closed, if there is one.
+    /// Sends all records, and after them LEAVE, the frame that says that all were sent. The kernel
+    /// may take some of these bytes only later. Returns the token of the connection that is to be
+    /// closed, if there is one.
     fn leave(&self, state: &mut Locked<'_>) -> Option<u64> {
         state.active()?;
         // The dialer is removed, because it would connect to the server again after this connection
@@ -223,7 +226,8 @@ impl Shutdown<'_> {
     }
 }
 
-/// Whether an end that closes sends LEAVE, if all its records are out.
+/// Whether an end that closes sends the frame LEAVE, which ends its stream of messages. It may do
+/// so only if all its records are out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Farewell {
     Said,

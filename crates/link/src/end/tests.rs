@@ -24,7 +24,8 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 /// that were sent later cannot be written.
 #[test]
 fn wait_sent_of_a_part_ends_when_another_thread_writes_that_part() {
-    /// Size in bytes of both rings: far more than the system buffers for a peer that does not read.
+    /// Size in bytes of the ring of each end: far more than the system buffers for a peer that does
+    /// not read.
     const RING: u64 = 32 << 20;
     let config = || {
         let config = Config::default().ring_bytes(RING).slab_bytes(0).peer_max(RING, 0);
@@ -49,16 +50,16 @@ fn wait_sent_of_a_part_ends_when_another_thread_writes_that_part() {
         count
     };
     thread::scope(|scope| {
-        // This thread polls the sockets of the client's group while it waits. Its only message
-        // arrives at the end of the test.
+        // This thread polls the sockets of the client's group while it waits for a message. The
+        // only message that it receives arrives at the end of the test.
         let leads = scope.spawn(|| link.recv_deadline(soon()).unwrap().unwrap().ack().unwrap());
         let awaited = fill(RING / 2);
         let waits = scope.spawn(|| link.wait_sent(soon() + Duration::from_secs(60)));
         until("it waits", || waiting() == 1);
         let behind = fill(RING);
         assert!(behind > awaited / 2, "{behind} behind {awaited}");
-        // The peer reads more than the awaited bytes, and acknowledges nothing. So only writing,
-        // and no acknowledgement, can wake the waiting thread.
+        // The peer reads more than the bytes for which `wait_sent` waits, and acknowledges nothing.
+        // So only the writing of these bytes, and no acknowledgement, can wake the waiting thread.
         for _ in 0..=awaited {
             assert_eq!(&*served.recv_deadline(soon()).unwrap().unwrap(), message);
         }
@@ -100,8 +101,8 @@ fn fill_that_panics_when_room_comes_leaves_the_spinner_and_the_lock() {
                     catch_unwind(AssertUnwindSafe(fails)).unwrap_err();
                 });
                 let spins = || link.end().monitor.lock().pacing.spinner.is_none();
-                // Under strategies other than `Wait::Spin` a thread spins for too short a time to
-                // be observed.
+                // The test waits until the thread spins, but only under `Wait::Spin`: under the
+                // other wait strategies a thread spins for too short a time to be observed.
                 until("it spins", || wait != Wait::Spin || spins());
                 for _ in 0..sent {
                     served.recv_deadline(soon()).unwrap().unwrap().ack().unwrap();
@@ -156,7 +157,8 @@ fn fast_path_is_closed_and_settled_by_any_other_lock() {
     let mut messages = 0;
     for _ in 0..3 {
         messages += until_fast(&link, &served);
-        // The fast path is open at both ends, so at least this message takes it.
+        // The fast path, the short code path for one message, is open at both ends. So at least the
+        // message sent here takes that path.
         link.send(b"fast").unwrap();
         served.recv_with_deadline(|message| assert_eq!(message, b"fast"), soon()).unwrap();
         messages += 1;
@@ -201,8 +203,9 @@ fn fill_that_panics_on_the_fast_path_sends_nothing() {
 fn message_kept_before_the_fast_path_is_acked_with_its_successors() {
     let (_server, link, served) = shared_pair("once");
     until_fast(&link, &served);
-    // The application does not acknowledge this message. The acknowledgements of later messages on
-    // the fast path include it, so its own `ack` at the end of the test fails.
+    // The application receives the message `kept` and does not acknowledge it. The acknowledgement
+    // of any later message, on the fast path, includes it. So its own `ack` at the end of the test
+    // fails.
     link.send(b"kept").unwrap();
     let kept = served.recv().unwrap().unwrap();
     for _ in 0..40 {

@@ -37,7 +37,8 @@ pub(super) enum Waits {
 /// lines.
 pub(super) struct Pacing {
     pub(super) pacer: Pacer,
-    /// The spinner of this end; `None` while a thread uses it to spin.
+    /// The spinner, the object that a thread must hold in order to spin; `None` while a thread of
+    /// this end holds it.
     pub(super) spinner: Option<Spinner>,
 }
 
@@ -64,8 +65,8 @@ impl Waiter<'_> {
         let spinner = if may_spin { state.pacing.spinner.take() } else { None };
         drop(state);
         if let Some(spinner) = spinner {
-            // The lock was released before this pause, so the pause does not delay another thread
-            // that sends.
+            // The link's lock was released before this pause of the receiving thread. So the pause
+            // does not delay another thread that sends.
             lag.into_iter().for_each(Pause::pause);
             let turn = SpinTurn { end: self.end, spinner: Some(spinner) };
             if let Some(found) = self.spin(deadline, waits, turn, &mut check)? {
@@ -84,8 +85,9 @@ impl Waiter<'_> {
     /// caller waits as if it had not polled.
     #[inline(always)]
     pub(super) fn poll_briefly(&self, state: &mut Locked<'_>) -> bool {
-        // Only the thread that can take the spinner may spin. If the peer waits for a notification,
-        // the caller has to notify it first, so this function does not poll.
+        // Only the thread that can take the spinner, the one object of this end for it, may spin.
+        // If the peer waits for a notification, the caller has to notify it first, so this function
+        // does not poll.
         let may_watch = self.end.config.wait == Wait::Spin
             && state.pacing.spinner.is_some()
             && !state.pacing.pacer.will_pause()
@@ -96,8 +98,8 @@ impl Waiter<'_> {
         }
         let (polls, is_there) = poll_record(state, POLLS_SOON);
         if is_there {
-            // The pacer, which sets the pauses before waits, counts this short poll as a wait. It
-            // asks for no pause before such a poll, so its result is ignored.
+            // The pacer, which sets the pauses before waits, counts this short poll as a wait. The
+            // pacer asks for no pause before a short poll, so its result is ignored.
             let _ = state.pacing.pacer.before_wait(self.end.config.wait);
             state.pacing.pacer.count_misses(polls);
         }
@@ -128,8 +130,9 @@ impl Waiter<'_> {
         Ok(found)
     }
 
-    /// Calls `check` repeatedly for `Wait::Spin`, which never sleeps. The spinner only marks that a
-    /// thread of this end spins, so the spinner's budget does not change.
+    /// Calls `check` repeatedly for `Wait::Spin`, which never sleeps. The thread holds the spinner
+    /// only to mark that a thread of this end spins. The time that the spinner allows for spinning
+    /// is not used up.
     fn spin_on<R>(
         &self,
         deadline: Option<Instant>,
@@ -153,8 +156,9 @@ impl Waiter<'_> {
                 found = check(&mut state);
             }
             if found.is_some() {
-                // The spinner is returned to the state here, because this thread holds the lock
-                // already. Otherwise dropping the guard `turn` would take the lock again.
+                // The thread returns the spinner, the object that allowed it to spin, to the link's
+                // state now, while it holds the link's lock. Otherwise the guard `turn`, which
+                // returns the spinner when it is dropped, would take the lock again.
                 state.pacing.spinner = turn.spinner.take();
             }
             state.pacing.checked(waits, found.is_some())
@@ -179,9 +183,9 @@ impl Waiter<'_> {
     ) -> Option<R> {
         loop {
             if let Some(found) = check(state) {
-                // The event may have come while this end was declared awake to the peer and other
-                // threads slept. So this end is put on the reactor's list of sources that declare
-                // themselves asleep before any thread sleeps again.
+                // The event for which the thread waited may have come while this end was declared
+                // awake to the peer and other threads slept. So this end is put on the reactor's
+                // list of sources that declare themselves asleep before any thread sleeps again.
                 self.end.wakeups().arm_later(state);
                 return Some(found);
             }
@@ -234,8 +238,8 @@ impl Waiter<'_> {
 }
 
 impl Pacing {
-    /// Counts a check for records in the pacer, and returns `is_found` (whether the check found
-    /// one) unchanged.
+    /// Counts a check for records in the pacer, which computes pauses from how often checks find
+    /// records. Returns `is_found` (whether the check found a record) unchanged.
     fn checked(&mut self, waits: Waits, is_found: bool) -> bool {
         if waits == Waits::ForRecords { self.pacer.count_poll(is_found) } else { is_found }
     }
@@ -249,8 +253,9 @@ fn poll(state: &mut Locked<'_>, waits: Waits, polls_max: u32) -> bool {
         return false;
     }
     let (polls, is_there) = poll_record(state, polls_max);
-    // If the record is there, the last poll found it and is not counted as a miss. The caller's
-    // next check finds the same record, and counts that success.
+    // The pacer counts polls that found no record (misses). If the record is there, the last poll
+    // found it and is no miss. The caller's next check finds the same record, and counts that
+    // success.
     state.pacing.pacer.count_misses(polls.saturating_sub(u32::from(is_there)));
     is_there
 }
@@ -273,8 +278,9 @@ fn poll_record(state: &Locked<'_>, polls_max: u32) -> (u32, bool) {
     (polls, is_there)
 }
 
-/// Guard that holds the spinner while a thread spins, and returns it to the state when dropped. So
-/// the spinner also returns if the application's code panics.
+/// Guard that holds the spinner, the object that allows one thread at a time to spin. When dropped,
+/// the guard returns the spinner to the link's state. So the spinner also returns if the
+/// application's code panics.
 struct SpinTurn<'a> {
     end: &'a Endpoint,
     spinner: Option<Spinner>,
@@ -292,7 +298,7 @@ impl Drop for SpinTurn<'_> {
 /// which takes the lock, costs many times as much as a poll.
 const POLLS_SPIN: u32 = 32;
 /// Number of polls for the next record before a wait begins. This number of polls takes about as
-/// long as an answer from another core.
+/// long as an answer of a peer that runs on another processor core.
 const POLLS_SOON: u32 = 64;
 /// Number of polls for the next record between two full checks, under `Wait::Adaptive`. It is
 /// small, because the spin budget of this strategy is measured in full checks.

@@ -62,11 +62,11 @@ pub(super) struct Wakeups {
 /// in each tick of the coarse clock, which advances every few milliseconds.
 #[derive(Default)]
 struct PollClock {
-    /// The tick in which the socket was polled last.
+    /// The tick of the coarse clock in which the socket was polled last.
     polled_at: Duration,
-    /// Number of times that the clock was read since the tick in `polled_at` began.
+    /// Number of times that the coarse clock was read within its present tick.
     reads: u32,
-    /// Number of further messages, from the next one on, for which the clock is not read.
+    /// Number of further messages, from the next one on, for which the coarse clock is not read.
     skips: u32,
 }
 
@@ -191,8 +191,8 @@ impl WakeupDriver<'_> {
         self.arm_later(state);
     }
 
-    /// Whether the socket has to be polled by a thread that finds all its messages in shared
-    /// memory. `is_busy` says that the thread will use the link again soon.
+    /// Whether a thread that finds all its messages in shared memory has to poll the connection's
+    /// socket, too. `is_busy` says that the thread will use the link again soon.
     #[inline(always)]
     pub(super) fn is_poll_due(&self, state: &mut Locked<'_>, is_busy: bool) -> bool {
         if is_busy && state.wakeups.polls.skip() {
@@ -244,7 +244,8 @@ impl Wakeups {
     }
 
     /// Sets the number of messages that may be sent or received before the socket is polled. The
-    /// fast path takes this number over when it opens, and gives back the rest when it closes.
+    /// fast path (the short code path for one message) takes this number over when it opens, and
+    /// gives back the rest when it closes.
     pub(super) const fn set_unpolled(&mut self, messages: u32) {
         self.polls.skips = messages;
     }
@@ -262,8 +263,8 @@ impl Wakeups {
 }
 
 impl PollClock {
-    /// Uses up one of the calls that need not read the clock. Returns `false` if none is left: the
-    /// caller then has to read the clock.
+    /// Counts one message for which the thread need not read the clock in order to poll the socket.
+    /// Returns `false` if no such message is left: the caller then has to read the clock.
     #[inline(always)]
     fn skip(&mut self) -> bool {
         let has_skip = self.skips > 0;
@@ -288,8 +289,8 @@ impl PollClock {
 /// Number of clock reads that are skipped after each read, while many messages pass. Reading the
 /// clock costs 10 % of sending a short message.
 const SKIPS_MAX: u32 = 7;
-/// Number of clock reads within one tick after which the thread counts as busy, and `SKIPS_MAX` of
-/// 8 further reads are skipped.
+/// Number of reads of the coarse clock within one tick after which the thread counts as busy. From
+/// then on it skips 7 (`SKIPS_MAX`) of every 8 reads.
 const READS_MIN: u32 = 16;
 
 #[cfg(test)]

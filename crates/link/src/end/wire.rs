@@ -209,8 +209,9 @@ impl Wire {
         match written {
             Ok(bytes) => core.sent(&mut self.conn, bytes)?,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            // The descriptors could not be sent: the system may forbid that, or too many
-            // descriptors are in flight. The connection continues without shared memory.
+            // The descriptors of this end's memory and doorbell could not be sent: the system may
+            // forbid that, or too many descriptors are in flight. The connection continues without
+            // shared memory.
             Err(_) if shows_something => self.conn.drop_descriptor(),
             Err(error) => return Err(End::Broken(format!("the connection broke: {error}"))),
         }
@@ -242,7 +243,8 @@ impl Wire {
         Ok(())
     }
 
-    /// Returns what the peer's end of the connection means.
+    /// Returns the reason, as text for an operator, why the connection broke if the peer has closed
+    /// it.
     const fn hang_up(&self) -> &'static str {
         if self.active_since.is_some() {
             return "the peer hung up";

@@ -70,7 +70,8 @@ impl Source for ServerShared {
 }
 
 impl ServerShared {
-    /// Accepts new connections, until as many as `handshakes_max` wait for their ATTACH.
+    /// Accepts new connections, until `handshakes_max` of them exist on which ATTACH, the first
+    /// frame of a client, has not arrived.
     fn admit(&self, listener_token: u64) {
         let mut state = self.monitor.lock();
         for _ in 0..ADMITTED_MAX {
@@ -95,8 +96,8 @@ impl ServerShared {
             if let Some(token) = silent {
                 self.drop_greeting(&mut state, token, "others were waiting, and it said nothing");
             }
-            // Setting the time-out fails only if the peer has closed the connection, and then the
-            // first read fails, too.
+            // Setting the time-out, after which the system ends a TCP connection without answers,
+            // fails only if the peer has closed the connection. Then the first read fails, too.
             let _ = socket.set_dead_after(self.config.dead_after);
             self.greet(&mut state, socket, is_abstract);
         }
@@ -143,8 +144,8 @@ impl ServerShared {
             Err(refusal) => {
                 self.monitor.lock().note(refusal.to_string());
                 let refusal = match refusal {
-                    // The text of this refusal names the link file and its owner, which concern
-                    // only the server and its operator.
+                    // The text of the refusal `Busy` names the link file and its owner, which
+                    // concern only the server and its operator. So the client gets another text.
                     Refusal::Busy(_) => Refusal::Busy(BUSY.to_owned()),
                     refusal => refusal,
                 };
@@ -220,5 +221,5 @@ const ADMITTED_MAX: usize = 64;
 /// new connection needs its place.
 const SILENCE_MIN: Duration = Duration::from_millis(100);
 /// Time for which a listener accepts nothing after `accept` failed because descriptors or memory
-/// were exhausted, instead of failing again in a loop.
+/// were exhausted, so that the server does not fail again and again in a loop.
 const REST: Duration = Duration::from_millis(100);

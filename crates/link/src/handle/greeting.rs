@@ -31,7 +31,8 @@ pub(crate) struct Greeting {
     pub(crate) is_abstract: bool,
     /// Bytes of the client that were read and not decoded yet.
     pub(crate) input: BytesMut,
-    /// Time at which the connection is closed if its ATTACH has not arrived by then.
+    /// Time at which the connection is closed if ATTACH, the client's first frame, has not arrived
+    /// by then.
     pub(crate) deadline: Instant,
     /// Time from which the connection may be closed in favour of a new one, if it has sent nothing.
     pub(crate) spared_until: Instant,
@@ -42,19 +43,21 @@ pub(crate) struct Greeting {
     has_received: bool,
 }
 
-/// The contents of a client's ATTACH, by which it asks to attach to a link.
+/// The contents of ATTACH, the frame by which a client asks to attach to a link.
 pub(crate) struct Asked {
     pub(crate) attach: Attach,
     pub(crate) names: Names,
     pub(crate) login: Vec<u8>,
 }
 
-/// Reason why a connection is closed because of its first bytes.
+/// Reason why the first bytes of a client's connection make the server close the connection.
 pub(crate) enum Unfit {
-    /// The bytes are no valid ATTACH: the connection is closed without an answer.
+    /// The client's first bytes are no valid ATTACH frame: the connection is closed without an
+    /// answer.
     Foreign,
     /// The client supports only the protocol versions from `min` to `max`, and this end supports
-    /// none of these. The client gets a REFUSE that echoes this nonce from its ATTACH.
+    /// none of these. The server answers with the frame REFUSE, which repeats the random number
+    /// `nonce` of the client's first frame.
     Version { min: u16, max: u16, nonce: Nonce },
 }
 
@@ -99,8 +102,8 @@ impl Greeting {
         }
     }
 
-    /// Reads the bytes that have arrived on the connection. Returns the contents of ATTACH once it
-    /// is complete.
+    /// Reads the bytes that have arrived on the connection. Returns the contents of ATTACH, the
+    /// client's first frame, once the frame is complete.
     pub(crate) fn receive(&mut self) -> Result<Option<Asked>, Unfit> {
         match self.read() {
             Ok(0) => return Err(Unfit::Foreign),
@@ -155,7 +158,8 @@ impl Greeting {
         let mut buffer = [0; FRAME_HEADER_BYTES + FRAME_BODY_MAX];
         let received = self.socket.receive(&mut buffer, true)?;
         // If a process of our own user sent two descriptors, of its memory and its doorbell, they
-        // are kept until ATTACH is complete. Any other descriptors are closed.
+        // are kept until ATTACH, the client's first frame, is complete. Any other descriptors are
+        // closed.
         if received.fds.len() == 2 && !received.truncated && is_of_our_user(&self.socket) {
             self.descriptors = received.fds;
         }

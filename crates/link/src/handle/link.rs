@@ -54,8 +54,9 @@ pub struct Link {
     pub(crate) handle: Arc<Handle>,
 }
 
-/// The application's right to use a link, shared by its sender, its receiver and its messages.
-/// Dropping the last one gives the right back.
+/// The application's right to use a link, shared by its sender, its receiver and its messages. When
+/// the last of these objects is dropped, the right ends, and the link is closed or returned to its
+/// server.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) end: Arc<Endpoint>,
@@ -78,8 +79,8 @@ impl Link {
         &self.handle.end
     }
 
-    /// Returns the endpoint of the link, for an observer that polls its state. The observer may
-    /// outlive this handle, and does not keep the link open.
+    /// Returns the object with the state of this end of the link, for an observer that polls the
+    /// state. The observer may outlive this handle, and does not keep the link open.
     #[cfg(any(all(test, not(shuttle)), feature = "tokio"))]
     pub(crate) fn shared_end(&self) -> Arc<Endpoint> {
         Arc::clone(&self.handle.end)

@@ -185,7 +185,8 @@ impl Sink for RefBuffer {
     }
 }
 
-/// The value of `RefBuffer::info` before a message is received into the buffer.
+/// Placeholder for position, delivery count and acknowledgement in a receive buffer that has no
+/// message yet.
 const NOTHING: MessageInfo = MessageInfo {
     token: DeliveryId {
         start: Position::START,

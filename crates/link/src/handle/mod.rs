@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   client.rs ─▶ link.rs ── split ──▶ halves.rs        batch.rs      messages sent all or none
-//!   server.rs ─▶    │                                  observer.rs   a link for the async front
+//!   server.rs ─▶    │                                  observer.rs   a link for futures
 //!                   └─▶ message.rs  message_ref.rs  view.rs
 //!                       owned       borrowed        read in place
 //!

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An observer of a link, for the async front end: it reads the link's state and never blocks.
+//! An observer of a link, for futures (feature `tokio`): it reads the link's state and never
+//! blocks.
 //!
 //! ```text
 //!   Link ─ handle ─▶ Endpoint ◀─ Observer    an observer is no handle: the link may be closed
@@ -31,7 +32,7 @@ pub(crate) struct Snapshot {
     pub(crate) epoch: u64,
     /// Position up to which the peer has acknowledged the sent messages.
     pub(crate) acked: u64,
-    /// Whether the link has a connection on which records can flow.
+    /// Whether the link is attached: it has a connection on which messages can flow.
     pub(crate) is_attached: bool,
     pub(crate) connections: u64,
     is_fenced: bool,
@@ -46,8 +47,8 @@ pub(crate) struct Observation {
     pub(crate) tail: u64,
     /// Whether a message has arrived that was not delivered to the application.
     pub(crate) has_next: bool,
-    /// Whether the peer closed its end in good order, and no `recv` has returned `None` for that
-    /// yet.
+    /// Whether the peer closed its end in good order, and no call of `recv` has reported that (by
+    /// `None`) yet.
     pub(crate) has_finished: bool,
 }
 
@@ -94,8 +95,8 @@ impl Observer {
         self.end.shutdown().close(deadline)
     }
 
-    /// Closes the link like [`Link::detach`], without LEAVE, the frame that ends its stream of
-    /// messages.
+    /// Closes the link like [`Link::detach`]: does not send LEAVE, the frame that ends this end's
+    /// stream of messages.
     pub(crate) fn detach(&self) -> Result<(), Stopped> {
         self.end.shutdown().detach()
     }

@@ -233,7 +233,8 @@ impl Server {
         Shutdown::close_all(&self.shared.stop(), Some(deadline))
     }
 
-    /// Number of connections that the server refused, or that ended before their ATTACH arrived.
+    /// Number of connections that the server refused, or that ended before ATTACH, the client's
+    /// first frame, arrived.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.shared.monitor.lock().refused
@@ -267,7 +268,7 @@ impl ServerShared {
     fn stop(&self) -> Vec<Arc<Endpoint>> {
         let (listeners, greetings, links) = {
             // If another thread is opening a link at the moment, this call waits for that thread.
-            // The new link is then closed with the others.
+            // That thread's new link is then closed with the others.
             let _none_opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
             let mut state = self.monitor.lock();
             state.is_stopped = true;
@@ -309,8 +310,8 @@ impl ServerShared {
         }
         {
             let mut state = self.monitor.lock();
-            // With `None`, the next call of `arrange` tells the reactor for each listener, the new
-            // one included, whether to watch it.
+            // The value `None` makes the next call of `arrange`, which pauses or resumes listeners,
+            // do so for every listener, the new one included.
             state.is_paused = None;
             state.listeners.insert(token, Listening { listener, address });
         }
@@ -331,8 +332,8 @@ impl ServerShared {
         Ok(Link::new(found.ok_or(AcceptError::TimedOut)?, true))
     }
 
-    /// Decides whether the client that sent this ATTACH may attach. If so, returns the client's
-    /// link, its ATTACH and the login reply of the application.
+    /// Decides whether a client may attach, whose first frame, ATTACH, is `asked`. If so, returns
+    /// the client's link, the frame's contents and the login reply of the application.
     pub(super) fn judge(
         &self,
         greeting: &Greeting,
@@ -363,8 +364,9 @@ impl ServerShared {
 
     fn login(&self, request: &LoginRequest) -> Result<Vec<u8>, Refusal> {
         let Some(on_login) = &self.config.on_login else {
-            // A server without the callback `on_login` accepts every client here, even over TCP:
-            // `listen` refuses TCP addresses unless anonymous clients are allowed.
+            // A server without the callback `on_login` accepts the login of every client. So it
+            // does over TCP, because such a server listens at a TCP address only if anonymous
+            // clients are allowed.
             return Ok(Vec::new());
         };
         match (on_login.0)(request) {

@@ -43,14 +43,16 @@ use crate::store::Quarantine;
 /// a later owner of the end gets none of it.
 #[derive(Debug, Default)]
 pub(super) struct Attachment {
-    /// The number of the client's last connection, which a server takes from the client's ATTACH.
+    /// The number of the client's last connection, which a server takes from ATTACH, the client's
+    /// first frame.
     pub(super) connection_number: ConnectionNumber,
-    /// At a server, the connection for which CONFIRM arrived last, which is the present one.
+    /// At a server, the present connection: the one on which CONFIRM, the client's last frame of
+    /// the handshake, arrived last.
     pub(super) present: Present,
     /// The present connection, while records can flow on it; `None` otherwise.
     pub(super) active: Option<ConnId>,
     /// The process that owned the peer's file or memory on the last connection. Only if the same
-    /// process attaches again, messages that arrived here and are unacknowledged remain valid.
+    /// process attaches again, messages in the inbox (received and not acknowledged) remain valid.
     pub(super) peer: Option<Peer>,
     /// Position up to which the peer has received this end's acknowledgements on the present
     /// connection.
@@ -97,20 +99,22 @@ impl Attachment {
         true
     }
 
-    /// Whether the peer that attaches is the same process as the peer on the last connection.
+    /// Whether the peer that attaches, whose identity is `claim`, is the same process as the peer
+    /// on the last connection.
     fn is_continuous(&self, claim: &Identity) -> bool {
         self.peer == Some(Peer::of(claim))
     }
 }
 
-/// A server's answer to an ATTACH, a client's request to attach. The answer is queued on the
+/// A server's answer to the frame ATTACH, a client's request to attach. The answer is queued on the
 /// contained connection.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// The ATTACH was accepted: ATTACHED is queued on the connection.
+    /// The client's request to attach was accepted: the answer, the frame ATTACHED, is queued on
+    /// the connection.
     Attached(Conn),
-    /// The ATTACH was refused: REFUSE is queued on the connection, and the driver, which has the
-    /// socket, then has to close the connection.
+    /// The client's request to attach was refused: the frame REFUSE is queued on the connection.
+    /// The driver, which has the socket, then has to close the connection.
     Refused(Conn, End),
 }
 
@@ -133,14 +137,15 @@ pub struct StaleEpoch {
 }
 
 impl LinkState {
-    /// Begins a client's connection, with ATTACH queued on it. Returns `None` if a later owner has
-    /// replaced this process (fenced it), or if the link is in quarantine.
+    /// Begins a client's connection, and queues on it ATTACH, the first frame. Returns `None` if a
+    /// later owner has replaced this process (fenced it), or if the link is in quarantine.
     pub(crate) fn attach(&mut self, names: Names, login: Vec<u8>) -> Option<Conn> {
         self.attach_with(names, login, None)
     }
 
     /// Begins a connection like [`attach`](Self::attach), but over a Unix socket to a process of
-    /// the same user. ATTACH offers this end's memory, if it can be mapped.
+    /// the same user. The first frame, ATTACH, offers this end's memory to the server, if the
+    /// memory can be mapped.
     pub(crate) fn attach_shm(&mut self, names: Names, login: Vec<u8>) -> Option<Conn> {
         let descriptor = self.store.descriptor();
         self.attach_with(names, login, descriptor)
@@ -170,11 +175,11 @@ impl LinkState {
         Some(conn)
     }
 
-    /// Answers the ATTACH of a client that the server's application has accepted. The answer
-    /// carries `login` to the client's application.
+    /// Answers ATTACH, the first frame of a client that the server's application has accepted. The
+    /// answer carries `login` to the client's application.
     ///
-    /// `mapping` is the mapped memory that a client of the same user on this machine sent with its
-    /// ATTACH.
+    /// `mapping` is the mapped memory that a client of the same user on this machine sent with that
+    /// frame.
     pub(crate) fn answer_attach(
         &mut self,
         attach: Attach,
@@ -191,8 +196,8 @@ impl LinkState {
         let decision = self.decide(&attach.receiving);
         let mapping = mapping.filter(|_| attach.shares);
         let peer_memory = mapping.and_then(|mapping| mapping.parts(&attach, conn.id()));
-        // This end offers its memory only to a client that has sent its own memory, with the store
-        // id that its ATTACH names.
+        // This end offers its memory only to a client that has sent its own memory. The store id in
+        // that memory must be the one that ATTACH, the client's first frame, names.
         conn.descriptor = peer_memory.as_ref().and_then(|_| self.store.descriptor());
         conn.peer_memory = peer_memory.filter(|_| conn.descriptor.is_some());
         conn.shares = conn.peer_memory.is_some();
@@ -229,8 +234,8 @@ impl LinkState {
         }
     }
 
-    /// Handles ATTACHED, the server's answer to ATTACH, at the client: checks the server's
-    /// decision, stores the outcome, and sends CONFIRM.
+    /// Handles at the client ATTACHED, the server's answer to the client's first frame: checks the
+    /// server's decision, stores the outcome, and sends the frame CONFIRM.
     fn on_attached(
         &mut self,
         conn: &mut Conn,
@@ -266,12 +271,13 @@ impl LinkState {
             return Err(End::EpochAdopted);
         }
         if given.epoch() != self.store.durable.epoch {
-            // The server answered what this end stated in ATTACH about its received stream, which
-            // is of an epoch that has ended since.
+            // In ATTACH, its first frame, this end stated how far it had received the server's
+            // stream. An epoch has ended since, so the server's answer no longer fits.
             return Err(End::Moved);
         }
-        // The server decided where its stream continues, or that it cannot. Its decision must
-        // follow from its own view and the view in ATTACH.
+        // The server decided where its stream continues, or that its stream cannot continue. The
+        // decision must follow from two views: the server's own one, and the client's in ATTACH,
+        // its first frame.
         if decision.check(&answer.sending, &given).is_err() {
             return Err(End::violation(Violation::Decision));
         }
@@ -291,17 +297,17 @@ impl LinkState {
         self.attachment.decided = mine.skip(&self.sender_view());
         self.flow(conn, answer, &mine);
         conn.push_frame(&confirm);
-        // `given` is what this end stated in ATTACH as the receiver: the position up to which it
-        // had consumed the server's stream. If the application has acknowledged more messages since
-        // then, an ACK is due now.
+        // `given` is what this end stated as the receiver in ATTACH, its first frame: the position
+        // up to which it had consumed the server's stream. If the application has acknowledged more
+        // messages since then, the frame ACK, which tells the server so, is due now.
         let viewed = given.consumed().map_or(Position::START, |acked_offset| acked_offset.position);
         self.attachment.acked = if has_skip { self.inbox.consumed() } else { viewed };
         conn.is_ack_due = self.inbox.consumed() > self.attachment.acked;
         Ok(Handled::Activated)
     }
 
-    /// Handles CONFIRM at the server. The frame has the client's decision at which position the
-    /// client's stream continues.
+    /// Handles CONFIRM, the client's last frame of the handshake, at the server. The frame has the
+    /// client's decision at which position the client's stream continues.
     fn on_confirm(
         &mut self,
         conn: &mut Conn,
@@ -378,7 +384,8 @@ impl LinkState {
         Ok(Handled::Unchanged)
     }
 
-    /// Handles REFUSE at either end, and returns the reason why the connection ends.
+    /// Handles REFUSE, the frame with which an end refuses to attach, at either end. Returns the
+    /// reason why the connection ends.
     pub(super) fn on_refuse(&mut self, conn: &Conn, echo: Nonce, refusal: Refusal) -> End {
         if !conn.nonce.is_echoed_by(echo) {
             return End::NotFresh;
@@ -401,8 +408,8 @@ impl LinkState {
         End::Refused { by_us: false, refusal }
     }
 
-    /// Returns the fields that describe this end in ATTACH and ATTACHED: its identity, and its
-    /// views (how far it has sent and received both streams).
+    /// Returns the fields that describe this end in ATTACH and ATTACHED, the first frames of client
+    /// and server: its identity, and its views (how far it has sent and received both streams).
     fn views(&self, nonce: Nonce, connection_number: ConnectionNumber) -> Attach {
         let provenance = self.store.provenance();
         let identity = Identity {
@@ -507,12 +514,13 @@ impl LinkState {
         self.push_event(Event::Attached { resumed: !is_new_stream });
     }
 
-    /// Begins to send on the connection, at the position that this end decided as the sender. If
-    /// earlier records were freed since, it begins at the base, the first record kept.
+    /// Begins to send this end's stream on the connection, at the position that this end decided as
+    /// the sender. If records there were freed since, sending begins at the base, the first record
+    /// kept.
     fn flow(&mut self, conn: &mut Conn, answer: &Attach, mine: &Decision) {
         if let (Decision::Resume(_), Some(acked_offset)) = (mine, answer.receiving.consumed()) {
             // The decision to resume implies that the peer's acked offset belongs to our stream and
-            // is not beyond its tail. So `acknowledged` does not fail here.
+            // is not beyond its tail. So this call of `acknowledged` does not fail.
             let _ = self.retained.acknowledged(acked_offset.position);
         }
         // Acknowledgements in the peer's records are ignored until the peer says from which record
@@ -522,17 +530,18 @@ impl LinkState {
             conn.begin(None);
             self.peer_memory = Some(peer_memory);
             if let Some(acked_offset) = self.acked_offset() {
-                // A reply, or a skip of lost messages, may have changed the acked offset in the
-                // durable state only. The peer now reads the offset from the consumed record, so it
-                // is stored there, too.
+                // A reply, or a skip of lost messages, may have changed this end's acked offset in
+                // the stored state only, which the peer does not read. The peer now reads the
+                // offset from the control page of this end's memory, so the offset is stored there,
+                // too.
                 self.store.consume(acked_offset);
             }
             return;
         }
         let from = mine.resume_at().unwrap_or_default().max(self.retained.base());
         let from = if seeded_fault("link_resume_at_tail") { self.retained.tail() } else { from };
-        // A record begins at `from`: it is either the peer's acked offset, whose digest matched
-        // there, or the position of the first record that we keep.
+        // A record begins at the position `from`: `from` is either the peer's acked offset, where
+        // the digest matched, or the position of the first record that we keep.
         let Some(cursor) = self.retained.cursor(from) else { return };
         conn.begin(Some(cursor));
     }
@@ -650,8 +659,8 @@ impl LinkState {
     }
 }
 
-/// Handles SHARE at the server, which says that the client has mapped the server's memory. SHARE
-/// comes before CONFIRM.
+/// Handles at the server SHARE, the frame that says that the client has mapped the server's memory.
+/// The client sends it before CONFIRM, its last frame of the handshake.
 fn on_share(conn: &mut Conn) -> Result<Handled, End> {
     let is_in_place = matches!(conn.stage, Stage::Answered(_)) && conn.peer_memory.is_some();
     if !is_in_place || conn.is_shared {

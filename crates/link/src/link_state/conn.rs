@@ -42,19 +42,20 @@ pub(crate) struct Conn {
     /// The bytes of the queued control frames. The first `control_sent` of them are already
     /// written.
     pub(super) control: Vec<u8>,
-    /// The offset in `control` of the last queued frame, if that frame is an ACK; a newer ACK
-    /// replaces it.
+    /// The offset in `control` of the last queued frame, if that frame is an ACK (an
+    /// acknowledgement); a newer ACK replaces it.
     pub(super) last_ack: Option<usize>,
-    /// Number of bytes of `control` that are already written.
+    /// Number of bytes of the queued control frames (`control`) that are already written to the
+    /// socket.
     pub(super) control_sent: usize,
     /// The place of the next byte of a record to write. `None` if the connection is not attached,
-    /// or no record goes over its socket.
+    /// or it has shared memory, so that no record goes over its socket.
     pub(super) cursor: Option<SendCursor>,
     /// Whether this end is closing the connection in good order. The record in progress and the
     /// control frames are still written, but no further record.
     pub(super) is_leaving: bool,
-    /// Whether an ACK has to be sent. This end may delay the ACK, because a record may carry the
-    /// acknowledgement.
+    /// Whether an acknowledgement has to be sent in the frame ACK. This end may delay the frame,
+    /// because a record may carry the acknowledgement.
     pub(super) is_ack_due: bool,
     /// Whether this end's ATTACH or ATTACHED says that descriptors of its memory and doorbell come
     /// with the frame.
@@ -74,10 +75,11 @@ pub(crate) struct Conn {
 /// The progress of the handshake on a connection.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// This end is a client, and has sent ATTACH. The field is the view in that ATTACH: how far the
-    /// client has received the server's stream.
+    /// This end is a client, and has sent ATTACH, its first frame. The field is the view in that
+    /// frame: how far the client has received the server's stream.
     Asked(ReceiverView),
-    /// This end is a server, and has answered the client's ATTACH with ATTACHED.
+    /// This end is a server, and has answered the client's first frame, ATTACH, with the frame
+    /// ATTACHED.
     Answered(Box<Answered>),
     /// The handshake is complete, and records can flow.
     Active,
@@ -86,7 +88,8 @@ pub(super) enum Stage {
     Over,
 }
 
-/// The state that a server keeps from the time it sends ATTACHED until CONFIRM arrives.
+/// The state that a server keeps between two frames of the handshake: from the time it sends
+/// ATTACHED, its answer, until the client's CONFIRM arrives.
 #[derive(Debug)]
 pub(super) struct Answered {
     pub(super) attach: Attach,
@@ -134,7 +137,7 @@ impl Conn {
     }
 
     /// Stores the mapped memory of the server, whose descriptor came with the first byte of its
-    /// answer. The caller stores it before it handles the answer.
+    /// answer. The caller stores the mapping before it handles the answer.
     pub(crate) fn set_peer_mapping(&mut self, mapping: PeerMapping) {
         self.peer_mapping = Some(mapping);
     }
@@ -209,7 +212,8 @@ impl Conn {
     }
 
     /// Makes the connection active: its handshake is complete. Records are written to the socket
-    /// from `cursor` on; `None` means that no record goes over the socket.
+    /// from `cursor` on; `None` means that the ends share memory, so that no record goes over the
+    /// socket.
     pub(super) fn begin(&mut self, cursor: Option<SendCursor>) {
         self.stage = Stage::Active;
         self.cursor = cursor;
@@ -246,8 +250,8 @@ impl Conn {
     /// Returns the place, in the records of our ring, of the next byte to write.
     ///
     /// The peer may have acknowledged more since it stated where to resume, and a later frame says
-    /// so (SPEC 12.2). The records up to there may be freed, so the place moves forward to the
-    /// base, the first record kept.
+    /// so (SPEC 12.2). The records before that higher position may be freed, so the place moves
+    /// forward to the base, the first record kept.
     fn cursor(&self, retained: &Retained) -> Option<SendCursor> {
         let cursor = self.cursor?;
         let base = retained.base();
@@ -284,14 +288,14 @@ impl Conn {
             return Ok(used);
         }
         // If control frames wait because a record was written in part, only the rest of that record
-        // is added, as one slice.
+        // is written before them, as one slice.
         let rest = &mut slices[used..];
         let count = rest.len().min(if within && !control.is_empty() { 1 } else { usize::MAX });
         let records = cursor.slices(retained, bytes_max, &mut rest[..count]);
         records.map(|records| used + records).map_err(|stuck| match stuck {
-            // The next byte lies in the middle of a record that was freed, so the place cannot move
-            // forward to the first record kept. Other records may already have overwritten the
-            // freed one.
+            // The next byte to write lies in the middle of a record that was freed, so writing
+            // cannot continue at the first record kept. Other records may already have overwritten
+            // the freed one.
             Stuck::Passed => End::Moved,
             stuck => End::Broken(stuck.to_string()),
         })

@@ -36,8 +36,8 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// Returns the reason why a connection ends if the peer has broken the protocol as `violation`
-    /// says.
+    /// Makes the reason why a connection ends from `violation`, the rule of the protocol that the
+    /// peer has broken.
     pub(super) fn violation(violation: impl Into<Violation>) -> Self {
         Self::Violation(violation.into())
     }

@@ -31,7 +31,7 @@ pub enum Event {
     },
     /// This end is now in the epoch with this number. The peer adopts it when both ends attach.
     Epoch {
-        /// The number of the new epoch.
+        /// The number of the epoch that has begun.
         epoch: u64,
     },
     /// A later process has opened this end and has attached to the peer. So this process attaches
@@ -46,8 +46,8 @@ pub enum Event {
     /// The link file of this end was last owned before a reboot, and was not closed in good order.
     /// Messages that this end had received and acknowledged may come again.
     RepeatPossible,
-    /// This end had a link file before in this boot, and it is gone: a new file begins empty. What
-    /// the former file kept is lost.
+    /// This end had a link file before in this boot, and that file is gone: a new file begins
+    /// empty. The messages that the former file kept are lost.
     FileReplaced,
 }
 

@@ -34,17 +34,18 @@ use super::inbox::HEADER;
 use super::peer_memory::Sealed;
 use super::{DeliveryId, LinkState, NotifyDue, attempt};
 
-/// The state of a link's fast path: whether it is open, and the messages that took it and are not
-/// yet counted elsewhere.
+/// The state of a link's fast path, the short code path for one message: whether the path is open,
+/// and the messages that took it and are not yet counted in the link's other state.
 #[derive(Debug, Default)]
 pub(crate) struct FastPath {
-    /// The number of messages that may still take the fast path; 0 while the path is closed.
+    /// The number of messages that may still take the fast path, the short code path for one
+    /// message; 0 while the path is closed.
     left: u32,
     may_send: bool,
-    /// The place of the peer's next record; `None` if messages of the peer may not take the fast
-    /// path.
+    /// The place of the peer's next record; `None` if messages of the peer may not be received on
+    /// the fast path.
     reader: Option<Reader>,
-    /// The position up to which the peer's messages were received and acknowledged.
+    /// The position in the peer's stream up to which messages were received and acknowledged.
     consumed: Position,
     traffic: Traffic,
     /// A copy of the record that is being received: its header, then its message.
@@ -69,7 +70,8 @@ struct Reader {
     is_behind: bool,
 }
 
-/// Numbers of messages that took the fast path since it was last settled, and of their bytes.
+/// Numbers of messages, and of their bytes, that took the fast path (the short code path for one
+/// message) and are not yet added to the link's counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) messages_sent: u64,
@@ -78,16 +80,18 @@ pub(crate) struct Traffic {
     pub(crate) bytes_received: u64,
 }
 
-/// Conditions for opening the fast path that the caller knows, and `LinkState` does not.
+/// Conditions for opening the fast path, the short code path for one message: those that only the
+/// caller, which has the sockets, can check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
-    /// Maximum number of messages that may take the fast path before it closes.
+    /// Maximum number of messages that may take the fast path (the short code path for one message)
+    /// before the path closes.
     pub(crate) messages: u32,
-    /// Whether messages may be sent on the fast path: the caller has no control frame to send
-    /// first.
+    /// Whether messages may be sent on the fast path, the short code path for one message. They may
+    /// if the caller has no control frame to send first.
     pub(crate) may_send: bool,
-    /// Whether messages may be received on the fast path: a message that is received and
-    /// acknowledged gives the caller no other work.
+    /// Whether messages may be received on the fast path, the short code path for one message. They
+    /// may if a message that is received and acknowledged gives the caller no other work.
     pub(crate) may_receive: bool,
     /// Whether the receiver is behind the peer, so that the peer's ring probably holds more
     /// messages.
@@ -95,15 +99,16 @@ pub(crate) struct Opening {
 }
 
 impl FastPath {
-    /// Opens the fast path for sending, receiving or both, as the state of the link allows. Returns
-    /// `false` if the state allows neither, and leaves the path closed.
+    /// Opens the fast path, the short code path for one message, for sending, receiving or both, as
+    /// the state of the link allows. Returns `false` if the state allows neither, and leaves the
+    /// path closed.
     pub(crate) fn open(link: &mut LinkState, opening: Opening) -> bool {
         if link.is_fenced() || link.is_quarantined() || !link.is_shared() || link.has_fault() {
             return false;
         }
-        // The fast path never sends an acknowledgement. In two cases this end has an
-        // acknowledgement to send, so messages are not sent on the fast path: an open batch carries
-        // one, or bytes of the peer's slab were consumed.
+        // The fast path, the short code path for one message, never sends an acknowledgement. So no
+        // message is sent on it while this end has an acknowledgement to send: one in an open
+        // batch, or one for consumed bytes of the peer's slab.
         let may_send = opening.may_send
             && link.attachment.acked_by_batch.is_none()
             && link.inbox.slab_unacked() == 0;
@@ -118,30 +123,31 @@ impl FastPath {
         is_open
     }
 
-    /// Closes the fast path, after the caller has called [`settle`](Self::settle). Returns how many
-    /// more messages might have taken the path.
+    /// Closes the fast path (the short code path for one message), after the caller has called
+    /// [`settle`](Self::settle). Returns how many more messages might have taken the path.
     pub(crate) fn close(link: &mut LinkState) -> u32 {
         let path = &mut link.fast_path;
         (path.may_send, path.reader) = (false, None);
         std::mem::take(&mut path.left)
     }
 
-    /// Whether the fast path is open, so that a message may take it.
+    /// Whether the fast path, the short code path for one message, is open, so that a message may
+    /// take it.
     pub(crate) fn is_open(link: &LinkState) -> bool {
         link.fast_path.left > 0
     }
 
-    /// Whether the fast path is open, or [`settle`](Self::settle) has not yet counted all messages
-    /// that took it.
+    /// Whether the fast path (the short code path for one message) is open, or
+    /// [`settle`](Self::settle) has not yet counted all messages that took it.
     #[inline]
     pub(crate) fn is_in_use(link: &LinkState) -> bool {
         let Self { left, traffic, .. } = &link.fast_path;
         *left > 0 || traffic.messages_sent > 0 || traffic.messages_received > 0
     }
 
-    /// Stores the received and acknowledged position in the inbox and the durable state, whose
-    /// values are out of date while messages take the fast path. Returns the traffic since the last
-    /// call.
+    /// Stores the position up to which messages were received and acknowledged in the inbox and in
+    /// the state for a later owner, whose values are out of date while messages take the fast path.
+    /// Returns the numbers of messages and bytes since the last call.
     pub(crate) fn settle(link: &mut LinkState) -> Traffic {
         let path = &mut link.fast_path;
         if let Some(reader) = &mut path.reader {
@@ -150,9 +156,9 @@ impl FastPath {
                 link.inbox.passed(position);
                 link.store.durable.acked_offset = Some(AckedOffset { stream, position, digest });
             }
-            // A caller that leaves the fast path open polls for the next record afterwards, because
-            // the receiver has caught up with its sender. So the receiver no longer counts as
-            // behind.
+            // If the caller leaves the fast path open, it polls for the next record afterwards,
+            // because the receiver has caught up with its sender. So `is_behind` (more records
+            // probably follow in the peer's ring) becomes false.
             reader.is_behind = false;
         }
         std::mem::take(&mut path.traffic)
@@ -185,8 +191,8 @@ impl FastPath {
         Ok(memory.is_notify_due_for_record(tail, path.consumed))
     }
 
-    /// Copies the peer's next record and checks it. Returns `None` if there is no record, or if it
-    /// cannot take the fast path.
+    /// Copies the peer's next record and checks it. Returns `None` if there is no record, or if the
+    /// record cannot be received on the fast path, such as a long one.
     #[inline(always)]
     pub(crate) fn copy_next(link: &mut LinkState) -> Option<Sealed> {
         let LinkState { fast_path: path, peer_memory, .. } = link;
@@ -206,7 +212,7 @@ impl FastPath {
 
     /// Calls `read` with the message that [`copy_next`](Self::copy_next) copied, and acknowledges
     /// the message after `read` has returned. Returns the result of `read`, and whether the peer
-    /// may have to be notified. Returns `None` if the fast path has no reader.
+    /// may have to be notified. Returns `None` if the fast path is not open for receiving.
     #[inline(always)]
     pub(crate) fn read<R>(
         link: &mut LinkState,

@@ -86,7 +86,7 @@ struct Queued {
 struct InFlight {
     start: Position,
     /// Position at which the message's record ends. No record ends at the start of a stream, so
-    /// that position means that no message is in flight.
+    /// position 0 means that there is no such message.
     end: Position,
     digest: RecordDigest,
     entry: Entry,
@@ -131,8 +131,8 @@ pub(super) enum Taken {
     /// The record has no message to keep: it is a PAD (filler at the end of the ring), or had
     /// arrived before.
     Dropped,
-    /// The record's message is now in the inbox. The record begins at this position, and carries
-    /// this acknowledgement.
+    /// The record's message is now in the inbox. The fields are the position at which the record
+    /// begins, and the acknowledgement that it carries.
     Message(Position, Ack),
 }
 
@@ -237,14 +237,14 @@ impl Inbox {
     }
 
     /// Counts the record at position `at` as received. The result is `Known` if the record had
-    /// already arrived, as after a new connection.
+    /// already arrived, as when a new connection repeats records.
     #[inline]
     pub(super) fn arrive(&mut self, at: Position, footprint: u64) -> Result<Arrival, OutOfOrder> {
         self.incoming.arrive(at, footprint)
     }
 
     /// Counts every record up to `position` as arrived and acknowledged, while the inbox holds no
-    /// message. The fast path has received these records.
+    /// message. The fast path, the short code path for one message, has received these records.
     pub(super) fn passed(&mut self, position: Position) {
         debug_assert!(self.is_empty(), "messages are consumed in order");
         let received = self.received();
@@ -274,8 +274,8 @@ impl Inbox {
         let checked = match LinkRecord::check(at, tag, size, input) {
             Err(RecordFault::Cut) => return Ok(Taken::Incomplete(needed(input))),
             Err(fault) => return Err(End::violation(fault)),
-            // `check` returns `None` only if bit 0 of the record's first word is clear, but the
-            // caller has found this bit set.
+            // `check` returns `None` only if bit 0 of the record's first word is clear. The caller
+            // has found this bit set, so this case never occurs.
             Ok(None) => return Err(End::violation(Violation::OutOfPlace("nothing"))),
             Ok(Some(checked)) => checked,
         };
@@ -337,7 +337,7 @@ impl Inbox {
     }
 
     /// Whether the inbox holds no message, so that the next message may be
-    /// [delivered](Self::deliver) when it arrives.
+    /// [delivered](Self::deliver) without the queue when it arrives.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.messages.is_empty() && self.in_flight.is_none()
@@ -367,7 +367,7 @@ impl Inbox {
         Some(AckedOffset { stream, position: end, digest })
     }
 
-    /// Moves the message in flight, if there is one, into the queue.
+    /// Moves the message that was delivered without the queue, if there is one, into the queue.
     #[inline]
     fn queue_in_flight(&mut self) {
         if !self.in_flight.is_none() {
@@ -559,7 +559,7 @@ impl Blank for Queued {
 }
 
 impl Stored {
-    /// The bytes of the message after the first `count` bytes, such as a record's header.
+    /// The bytes of the message without the first `count` bytes, which may be a record's header.
     #[inline]
     pub(super) fn behind(self, count: usize) -> Self {
         match self {
@@ -625,14 +625,16 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The entry of a message whose bytes have an allocation of their own, and are not in the log.
+    /// The place in the log of a message that is not in the log: its bytes have an allocation of
+    /// their own.
     const NONE: Self = Self { at: 0, len: 0 };
 
     const fn len(self) -> usize {
         self.len
     }
 
-    /// The place in the log of the rest of the message, after its first `bytes` bytes.
+    /// The place in the log of short messages of the rest of this message, after its first `bytes`
+    /// bytes.
     pub(super) const fn behind(self, bytes: usize) -> Self {
         let bytes = if bytes > self.len { self.len } else { bytes };
         Self { at: self.at + bytes as u64, len: self.len - bytes }
@@ -650,7 +652,7 @@ impl Log {
     }
 
     /// The memory of the log of short messages, to which the caller may append a message.
-    /// [`since`](Self::since) then returns the entry of that message.
+    /// [`since`](Self::since) then returns the place of that message in the log.
     #[inline(always)]
     pub(super) const fn room(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
@@ -663,7 +665,8 @@ impl Log {
         Entry { at: end, len: as_usize(self.end() - end) }
     }
 
-    /// The bytes of the message with this `entry`, which must not have been released yet.
+    /// The bytes of the message whose place in the log of short messages is `entry`. The log must
+    /// not have released them yet.
     #[inline]
     pub(super) fn get(&self, entry: Entry) -> &[u8] {
         self.range(entry).and_then(|range| self.bytes.get(range)).unwrap_or_default()
@@ -682,7 +685,8 @@ impl Log {
         self.bytes.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
     }
 
-    /// Releases the bytes of `entry` and of all earlier messages in the log of short messages.
+    /// Releases, in the log of short messages, the bytes of the message at the place `entry` and of
+    /// all earlier messages.
     #[inline]
     fn give_up(&mut self, entry: Entry) {
         self.head = entry.at + entry.len as u64;
@@ -824,8 +828,8 @@ pub(super) fn as_usize(bytes: u64) -> usize {
 
 #[expect(clippy::cast_possible_truncation, reason = "16")]
 pub(super) const HEADER: usize = HEADER_BYTES as usize;
-/// The low bits of a record's first word, which hold the kind and the committed bit; the other bits
-/// are the record's position.
+/// The low six bits of a record's first word, which hold the record's kind and the bit that marks
+/// it as published; the other bits are the record's position.
 const POSITION_LOW: u64 = 63;
 /// Maximum length in bytes of a record that is copied into the log. A longer one gets an allocation
 /// of its own, which can be shared with the application without a copy.
@@ -836,11 +840,11 @@ const UNUSED_MIN: usize = 16 << 10;
 /// Number of bytes of memory that the empty log of short messages keeps for later ones; memory
 /// beyond that is freed, so that an idle link stays small.
 const CAPACITY_KEPT: usize = 4 << 10;
-/// The inbox's queue moves its items to the front only if at least this number of places there is
-/// blank, so that it moves rarely.
+/// The inbox's queue moves its items to the front of its memory only if at least this number of
+/// places at the front is blank, so that it moves rarely.
 const BLANK_MIN: usize = 64;
-/// Number of places for which the inbox's empty queue keeps memory for later messages; memory
-/// beyond that is freed.
+/// Number of messages for which the inbox's queue keeps memory when it becomes empty; memory beyond
+/// that is freed.
 const PLACES_KEPT: usize = 32;
 
 #[cfg(test)]

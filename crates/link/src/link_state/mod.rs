@@ -150,8 +150,8 @@ impl LinkState {
             prepared.map(|prepared| prepared.acked_offset.position)
         });
         if let Some(outgoing) = &durable.outgoing {
-            // `DurableState::read` has checked that the acknowledged position is not beyond the
-            // tail. So `acknowledged` does not fail here.
+            // When the state was read from the store, it was checked that the acknowledged position
+            // is not beyond the tail. So this call of `acknowledged` does not fail.
             let _ = retained.acknowledged(outgoing.acked());
         }
         let inbox = Inbox::new(durable.acked_offset);
@@ -162,8 +162,8 @@ impl LinkState {
         link.count_attempts();
         link.commit_state();
         // The delivered position of the previous owner is erased only after the commit that counts
-        // its deliveries as attempts. If this process is killed in between, they are counted twice,
-        // which is better than not at all.
+        // its deliveries as attempts. If this process is killed in between, these deliveries are
+        // counted twice, which is better than not at all.
         link.store.consumed.forget_delivered();
         link.store.publish_stream(link.retained.stream());
         if is_adopted {
@@ -182,7 +182,7 @@ impl LinkState {
     fn closing(&mut self) -> Option<(&FileHandle, Closing)> {
         self.store.file()?;
         // From this commit on the state contains the acked offset (the position of the last
-        // acknowledgement), even if only a reply or the consumed record held it before.
+        // acknowledgement), even if only a reply's record or the control page held it before.
         self.commit_state();
         let tail = self.retained.tail();
         let tail_digest = self.retained.digest_at(tail).unwrap_or_default();
@@ -262,13 +262,13 @@ impl LinkState {
     }
 
     /// This end's view as the sender: how far its outgoing stream is kept, acknowledged and sent.
-    /// From it follows where the stream continues on a new connection.
+    /// From this view, and the peer's, follows where the stream continues on a new connection.
     fn sender_view(&self) -> SenderView {
         SenderView::of(self.store.durable.epoch, &self.outgoing_from(self.retained.base()))
     }
 
-    /// This end's view as the receiver: how far it has consumed the peer's stream. From it follows
-    /// where that stream continues on a new connection.
+    /// This end's view as the receiver: how far it has consumed the peer's stream. From this view,
+    /// and the peer's, follows where that stream continues on a new connection.
     fn receiver_view(&self) -> ReceiverView {
         let DurableState { epoch, acked_offset, skip, .. } = self.store.durable;
         ReceiverView::of(epoch, acked_offset, self.inbox.incoming(), skip)
@@ -307,14 +307,15 @@ impl LinkState {
         Ok(end)
     }
 
-    /// Appends a message to the open batch, which no reader sees before [`publish`](Self::publish).
+    /// Appends a message to the open batch, which neither the peer nor a later owner sees before
+    /// [`publish`](Self::publish).
     pub(crate) fn append_to_batch(&mut self, parts: &[&[u8]]) -> Result<Position, SendFault> {
         let carries = self.ack_carrier();
         self.append(len_of(parts), |room| join(parts, room), carries)
     }
 
-    /// Publishes all messages of the open batch by one store, so that a reader sees all of them or
-    /// none.
+    /// Publishes all messages of the open batch by one store, so that the peer and a later owner
+    /// see all of them or none.
     #[inline(always)]
     pub(crate) fn publish(&mut self) {
         self.retained.publish();
@@ -338,7 +339,8 @@ impl LinkState {
     }
 
     /// Decides where this end's acknowledgement is stored when it sends a message that is no reply:
-    /// in the message's record, or only in the consumed record.
+    /// in the message's record, or only in the consumed record (the part of the control page with
+    /// this end's acked offset).
     ///
     /// While the peer reads this end's memory, the consumed record contains the acked offset,
     /// whatever changed it (SPEC 16.5). Each acknowledgement stores the offset in that record
@@ -385,8 +387,9 @@ impl LinkState {
             AckCarrier::ConsumedRecord => (self.store.durable.acked_offset, true),
         };
         loop {
-            // Trimming has freed room in the ring. If `may_be_compact`, the place found now may be
-            // that of a short compact record, too.
+            // An earlier round of this loop may have freed room in the ring. If `may_be_compact`,
+            // the place found now may be that of a short compact record (a record without
+            // acknowledgement), too.
             match self.retained.place(len, may_be_compact) {
                 Ok(place) => {
                     let end = self.retained.append_placed(place, len, fill, ack);
@@ -406,11 +409,13 @@ impl LinkState {
         }
     }
 
-    /// Frees all acknowledged records of the ring, in one commit; `false` if there are none.
+    /// Frees all acknowledged records of the ring, in one commit of the state; `false` if there are
+    /// none.
     fn trim(&mut self) -> bool {
         let Some(base) = self.retained.trim_to() else { return false };
         // The store may hold the latest acked offset only in the record of a reply, which is now
-        // freed. `durable.acked_offset` has that offset, so this commit keeps it.
+        // freed. The state in memory (`durable.acked_offset`) has that offset too, so committing
+        // this state keeps it.
         if !seeded_fault("link_base_not_committed") {
             self.commit_base(base);
         }
@@ -454,8 +459,8 @@ impl LinkState {
         let stream = self.inbox.stream()?;
         let Next { start, end, payload } = self.inbox.next()?;
         // The delivery is recorded in the store before `take` runs, because the message may crash
-        // its receiver. The seeded fault, which a build for fault tests can enable, records it too
-        // late.
+        // its receiver. The seeded fault, which a build for fault tests can enable, records the
+        // delivery too late.
         let is_late = seeded_fault("link_read_before_noted");
         if !is_late {
             self.store.consumed.note_delivered(stream.0.get(), end.0);
@@ -584,7 +589,7 @@ impl LinkState {
         self.consumed(acked_offset);
         if self.peer_memory.is_some() {
             // The peer may wait for room without reading the reply. So the acknowledgement is also
-            // stored in the consumed record, which the peer reads while it waits.
+            // stored in the control page of this end's memory, which the peer reads while it waits.
             self.store.consume(acked_offset);
         }
         Ok(end)
@@ -676,8 +681,8 @@ impl LinkState {
         acked.map_err(|_| End::violation(Violation::AckBeyondTail(position.0)))
     }
 
-    /// The peer's memory on the present connection, and the position of the next record there.
-    /// Returns `None` if the memory must not be read.
+    /// The peer's memory, as mapped for the present connection, and the position of the peer's next
+    /// record in that memory. Returns `None` if the memory must not be read.
     #[inline]
     fn next_pulled(&self) -> Option<(&PeerMemory, Position)> {
         self.attachment.acks_from?;
@@ -770,9 +775,9 @@ impl LinkState {
         !self.has_next() && is_notified && !memory.is_ready(at)
     }
 
-    /// The time at which acknowledgements require a call of
-    /// [`is_doorbell_due`](Self::is_doorbell_due), which says whether to notify the peer. It is the
-    /// time at which an ACK would be due over a socket.
+    /// The time at which this end's acknowledgements require a call of
+    /// [`is_doorbell_due`](Self::is_doorbell_due), which says whether to notify the peer. Over a
+    /// socket, the frame ACK would be due at the same time.
     #[inline]
     pub(crate) fn notify_due(&self) -> NotifyDue {
         let Some((memory, _)) = self.next_pulled() else { return NotifyDue::Never };
@@ -792,9 +797,9 @@ impl LinkState {
     /// results to `received`.
     ///
     /// # Errors
-    /// Fails if the connection has ended: the driver sends the connection's last frames if
-    /// possible, and closes it. Everything that arrived before the end is kept, and counted in
-    /// `received`.
+    /// Fails if the connection has ended: the caller, which has the socket, sends the connection's
+    /// last frames if possible, and closes it. Everything that arrived before the end is kept, and
+    /// counted in `received`.
     pub(crate) fn receive_into(
         &mut self,
         conn: &mut Conn,
@@ -894,7 +899,7 @@ impl LinkState {
 
     /// Takes all records that are left in the peer's memory when the connection ends, because every
     /// complete record there was sent. Also reads the peer's acked offset once more. The peer's
-    /// window bounds the number of records.
+    /// window, the size of its ring and slab, bounds the number of records.
     fn pull_rest(&mut self) -> Result<(), End> {
         while self.pull_present()? {}
         self.poll_acked();
@@ -907,14 +912,14 @@ impl LinkState {
     pub(crate) fn is_ack_due(&self, conn: &Conn, idle: bool) -> bool {
         let is_present = self.attachment.active == Some(conn.id());
         if !is_present || self.acked_offset().is_none() || conn.is_shared() {
-            // Over shared memory the peer reads acknowledgements in this end's memory, so no ACK is
-            // sent.
+            // Over shared memory the peer reads acknowledgements in this end's memory, so no ACK
+            // frame is sent.
             return false;
         }
         let Some(window) = conn.window() else { return false };
         let drained = (idle || conn.is_ack_due) && !seeded_fault("link_ack_waits");
-        // A long message in the slab takes only one slot of the ring. So an ACK is also due once a
-        // quarter of the peer's slab is consumed.
+        // A long message in the slab takes only one slot of the ring. So an ACK frame is also due
+        // once a quarter of the peer's slab is consumed.
         let slab =
             self.inbox.slab_unacked() > window.slab_bytes / 4 && !seeded_fault("link_ack_waits");
         let (acked, consumed) = (self.attachment.acked, self.inbox.consumed());
@@ -936,7 +941,7 @@ impl LinkState {
         conn.push_frame(&Frame::Ack { stream: acked_offset.stream, consumed });
     }
 
-    /// Begins to close the connection in good order: queues LEAVE. Both ends keep their
+    /// Begins to close the connection in good order: queues the frame LEAVE. Both ends keep their
     /// unacknowledged messages. Once everything is written, the driver, which has the socket, can
     /// close the connection.
     ///
@@ -1134,15 +1139,16 @@ fn attempt(durable: &DurableState, start: Position) -> u32 {
 /// Place of this end's acknowledgement when it sends a message.
 #[derive(Clone, Copy, Debug)]
 enum AckCarrier {
-    /// The record of the message carries the acknowledgement. A later owner of this end also
-    /// recovers its last acknowledgement from the record of a reply (SPEC 12.5).
+    /// The record of the message that is sent carries this end's acknowledgement. A later owner of
+    /// this end also recovers its last acknowledgement from the record of a reply (SPEC 12.5).
     Message(Option<AckedOffset>),
-    /// The consumed record, which the peer reads in shared memory, has the acknowledgement. So the
-    /// message's own record can be compact.
+    /// The control page of this end's memory, which the peer reads, has the acknowledgement. So the
+    /// message's own record can be compact, that is, without acknowledgement.
     ConsumedRecord,
 }
 
-/// A message that was delivered to the application, and is still in the inbox.
+/// A message that was delivered to the application, and is still in the inbox, because it is not
+/// acknowledged yet.
 pub(crate) struct Delivered<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) token: DeliveryId,
@@ -1166,20 +1172,21 @@ pub(crate) struct Received {
     pub(crate) activated: bool,
     /// Whether the bytes brought new messages, or a control frame that was handled.
     pub(crate) has_progress: bool,
-    /// Total length in bytes of the incomplete frame or record at the end of the input; 0 if
-    /// nothing is left there.
+    /// Total length in bytes of the incomplete frame or record at the end of the bytes that were
+    /// read from the socket; 0 if there is none.
     pub(crate) needed: usize,
 }
 
 /// Time at which this end has to notify a sleeping peer of acknowledgements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotifyDue {
-    /// This end need not notify the peer: the peer was already notified of every acknowledgement.
+    /// Never: this end need not notify the peer, which was already notified of every
+    /// acknowledgement.
     Never,
-    /// This end notifies the peer when its own application is about to wait.
+    /// This end notifies the peer of acknowledgements when its own application is about to wait.
     Idle,
-    /// This end notifies the peer once all received messages are delivered, because the peer waits
-    /// for room or acknowledgements.
+    /// This end notifies the peer of acknowledgements once all received messages are delivered,
+    /// because the peer waits for room or acknowledgements.
     Drained,
     Now,
 }

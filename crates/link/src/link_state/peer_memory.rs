@@ -80,8 +80,8 @@ pub(crate) enum PeerMappingError {
         /// The effective user id of this process.
         user: u32,
     },
-    /// The peer's descriptor is neither that of a file nor of a memfd, or its memory is too small
-    /// or too large for a link.
+    /// The peer's descriptor is neither that of a file nor of a memfd, or the memory behind the
+    /// descriptor is too small or too large for a link.
     #[error("the peer's memory has {size} bytes, where {PARTS_OFFSET} to {limit} are taken")]
     Size {
         /// The size of the memory in bytes; 0 if the descriptor is not that of a file or memfd.
@@ -116,8 +116,8 @@ impl PeerMapping {
         }
         match map_memory(descriptor, size, limit) {
             Ok(memory) => return Ok(Self { memory, bytes: size, view: None }),
-            // The descriptor is not a memfd, or the memfd lacks seals. So it is mapped below as a
-            // file, which its owner could truncate.
+            // The descriptor is not a memfd, or the memfd lacks seals. So the memory is mapped
+            // below as that of a file, which its owner could truncate.
             Err(MapError::NotMemfd { .. } | MapError::MissingSeals { .. }) => {}
             Err(fault) => return Err(fault.into()),
         }
@@ -131,8 +131,8 @@ impl PeerMapping {
     /// Splits the mapping into the parts (ring, slab, control page) that the connection `conn`
     /// reads. Returns `None` unless the memory has the store id and sizes that `attach` names.
     pub(super) fn parts(self, attach: &Attach, conn: ConnId) -> Option<PeerMemory> {
-        // The header is copied once, and the copy is checked and used, because the peer may change
-        // the original.
+        // The header of the peer's memory is copied once, and the copy is checked and used, because
+        // the peer may change the original.
         let mut page = vec![0; usize::try_from(PAGE_BYTES).ok()?];
         self.memory.copy(0, &mut page);
         let (header, geometry) = header::check(&page, self.bytes, None).ok()?;
@@ -211,7 +211,8 @@ pub(super) struct ShortCompact {
     pub(super) entry: Entry,
 }
 
-/// A valid compact record that was copied into memory of the fast path.
+/// A valid compact record of the peer that was copied into memory of the fast path, the short code
+/// path for one message.
 #[derive(Clone, Copy)]
 pub(crate) struct Sealed {
     pub(super) end: Position,
@@ -307,8 +308,8 @@ impl PeerMemory {
     /// Copies the record at `at`, which begins with `words`, into the log if it is a valid short
     /// compact record.
     ///
-    /// If it returns `None`, the log is unchanged. [`copy`](Self::copy) then finds a record of
-    /// another kind, or the fault in this record.
+    /// If this function returns `None`, the log is unchanged. [`copy`](Self::copy) then finds a
+    /// record of another kind, or the fault in this record.
     #[inline(always)]
     pub(super) fn take_short_compact(
         &self,
@@ -324,9 +325,9 @@ impl PeerMemory {
         Some(ShortCompact { end, footprint, digest, entry: log.since(from).behind(HEADER) })
     }
 
-    /// Appends the record at `at`, which begins with `words`, to `room` if it is a valid short
-    /// compact record. The appended bytes are its header with `tag`, and its message. If it returns
-    /// `None`, the room is unchanged.
+    /// Appends the peer's record at `at`, which begins with `words`, to the buffer `room` if it is
+    /// a valid short compact record. The appended bytes are the record's header with `tag`, and its
+    /// message. If the function returns `None`, `room` is unchanged.
     #[inline(always)]
     pub(super) fn copy_short_compact(
         &self,
@@ -484,8 +485,9 @@ impl PeerMemory {
             return None;
         }
         for _ in 0..CONSUMED_READS_MAX {
-            // `consumed_of` returns `None` while the peer writes the slots. The peer notifies this
-            // end afterwards, so the offset is read then.
+            // While the peer writes its acked offset into one of the two slots for it,
+            // `consumed_of` returns `None`. The peer notifies this end afterwards, and this end
+            // then reads the offset.
             if let Some(found) = consumed_of(&self.control) {
                 self.consumed_seen = Some(word);
                 let is_ours = found.record.stream.get() == stream.0.get();
@@ -506,9 +508,9 @@ impl PeerMemory {
             (false, false) => return false,
             (true, false) => [self.records.check(), Wake::No],
             (false, true) => [Wake::No, self.room.check()],
-            // `check` makes a fence before it loads the sleeper word for records. `check_early`
-            // needs no fence before it loads the sleeper word for room, because the same fence
-            // precedes that load, too.
+            // The method `check` makes a fence before it loads the peer's sleeper word for records.
+            // The load of the sleeper word for room comes after the same fence, so `check_early`
+            // makes no fence of its own.
             (true, true) => [self.records.check(), self.room.check_early()],
         };
         records == Wake::Notify || room == Wake::Notify
@@ -521,8 +523,9 @@ impl PeerMemory {
         let has_room = self.notified_consumed.0 < consumed.0;
         (self.notified_tail, self.notified_consumed) = (tail, consumed);
         let records = self.records.check();
-        // The check for records has a fence before its load. The check for room needs none, because
-        // the same fence precedes its load, too.
+        // The check whether the peer sleeps for records has a fence before it loads the sleeper
+        // word. The check whether the peer sleeps for room comes after the same fence, so it needs
+        // no other one.
         let room = if has_room { self.room.check_early() } else { Wake::No };
         records == Wake::Notify || room == Wake::Notify
     }

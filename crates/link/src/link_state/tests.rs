@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Methods of [`LinkState`] for the tests of this folder: they deliver, pull and receive with
-//! simpler results.
+//! Methods of [`LinkState`] for the tests of this folder: they take messages from the peer's
+//! memory, deliver them, and receive bytes, with simpler results than the methods for `end/`.
 
 use bytes::BytesMut;
 

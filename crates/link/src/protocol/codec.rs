@@ -431,8 +431,9 @@ pub(crate) fn skip_fields(skip: Option<&Skip>) -> SkipFields {
     }
 }
 
-/// Returns the contradiction between two stores that `number` encodes (SPEC 13.4, 15.3). Returns
-/// `None` if `number` encodes no contradiction.
+/// Returns the contradiction between the stores of two ends (such as a receiver ahead of its
+/// sender) that `number` encodes (SPEC 13.4, 15.3). Returns `None` if `number` encodes no
+/// contradiction.
 pub(crate) fn impossible(number: u64) -> Option<Impossible> {
     match number {
         1 => Some(Impossible::ReceiverAhead),

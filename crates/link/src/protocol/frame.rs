@@ -25,7 +25,8 @@ use partywall_reconcile::{
 /// A control frame: everything that the socket of a link carries except records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// ATTACH: a client asks to attach a new connection to a link.
+    /// The frame ATTACH, the first of the handshake: a client asks to attach a new connection to a
+    /// link.
     Attach {
         /// The identity of the client, and its views: how far it has sent and received both
         /// streams.
@@ -35,20 +36,21 @@ pub enum Frame {
         /// Bytes for the server's application, which decides about the login.
         login: Vec<u8>,
     },
-    /// ATTACHED: the server accepts the client's connection.
+    /// The frame ATTACHED, which answers ATTACH: the server accepts the client's connection.
     Attached {
         /// The identity of the server, and its views: how far it has sent and received both
         /// streams.
         attach: Attach,
-        /// The random number (nonce) of the client's ATTACH, repeated to prove that this frame
-        /// answers it.
+        /// The random number (nonce) of the client's frame ATTACH, repeated to prove that this
+        /// frame answers it.
         echo: Nonce,
         /// The server's decision at which position its outgoing stream continues.
         decision: Decision,
         /// Bytes from the server's application for the client's application.
         login: Vec<u8>,
     },
-    /// REFUSE: a side refuses to attach, or revokes its acceptance. The frame ends the connection.
+    /// The frame REFUSE: a side refuses to attach, or revokes its acceptance. The frame ends the
+    /// connection.
     Refuse {
         /// The random number (nonce) of the peer's last frame, repeated to prove that this frame
         /// answers it.
@@ -56,11 +58,12 @@ pub enum Frame {
         /// The reason why the sender of this frame refuses to attach.
         refusal: Refusal,
     },
-    /// CONFIRM: the client has applied the server's decision, at which position the server's stream
-    /// continues. The echoed nonce proves that the client read this connection's ATTACHED.
+    /// The frame CONFIRM, which answers ATTACHED: the client has applied the server's decision, at
+    /// which position the server's stream continues. The echoed nonce proves that the client has
+    /// read the frame ATTACHED of this connection.
     Confirm {
-        /// The random number (nonce) of the server's ATTACHED, repeated to prove that this frame
-        /// answers it.
+        /// The random number (nonce) of the server's frame ATTACHED, repeated to prove that this
+        /// frame answers it.
         echo: Nonce,
         /// The client's decision at which position its outgoing stream continues.
         decision: Decision,
@@ -68,32 +71,36 @@ pub enum Frame {
         /// stream that the client now consumes.
         tail: Position,
     },
-    /// BEGIN: the server has applied the client's decision, so records flow in both directions.
+    /// The frame BEGIN, the last of the handshake: the server has applied the client's decision, so
+    /// records flow in both directions.
     Begin {
         /// The id of the stream that the server consumes; `None` if the client sends none.
         stream: Option<StreamId>,
-        /// The position up to which the server has consumed that stream.
+        /// The position up to which the server has consumed the client's stream.
         consumed: Position,
         /// The first position from which acknowledgements in the server's records refer to the
         /// stream that the server now consumes.
         tail: Position,
     },
-    /// ACK: the application at the sender of this frame has acknowledged messages that it received.
+    /// The frame ACK: the application at the sender of this frame has acknowledged messages that it
+    /// received.
     Ack {
         /// The id of the stream that the sender of this frame receives.
         stream: StreamId,
-        /// The position up to which the sender of this frame has acknowledged that stream.
+        /// The position up to which the sender of this frame has acknowledged the stream that it
+        /// receives.
         consumed: Position,
     },
-    /// LEAVE: the sender of this frame closes the connection in good order, after all its records.
-    /// Both sides keep every unacknowledged message.
+    /// The frame LEAVE: its sender closes the connection in good order, after all its records. Both
+    /// sides keep every unacknowledged message.
     Leave,
-    /// SHARE: the client has mapped the server's memory, so that the socket carries no records.
+    /// The frame SHARE, which the client sends before CONFIRM: the client has mapped the server's
+    /// memory, so that the socket carries no records.
     Share,
 }
 
-/// The fields that describe a side in ATTACH and ATTACHED: its identity, and its views of both
-/// streams. The views belong to the epoch of the identity.
+/// The fields that describe a side in ATTACH and ATTACHED, the first frames of client and server:
+/// its identity, and its views of both streams. The views belong to the epoch of the identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attach {
     /// A random number that the side draws for each connection.

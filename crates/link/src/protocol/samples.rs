@@ -14,8 +14,8 @@ use partywall_reconcile::{
 use proptest::option;
 use proptest::prelude::*;
 
-/// Generates positions from three ranges: small positions, which often coincide, the largest
-/// positions, and all positions.
+/// Generates stream positions from three ranges: small positions, so that two of them are often
+/// equal; the largest positions; and all positions.
 pub(crate) fn position() -> impl Strategy<Value = Position> {
     let slot = prop_oneof![0_u64..6, (u64::MAX / 64 - 2)..=u64::MAX / 64, 0..=u64::MAX / 64];
     slot.prop_map(|slot| Position(slot * 64))

@@ -23,7 +23,7 @@ use partywall_layout::SLOT_BYTES;
 use partywall_reconcile::Position;
 use std::collections::VecDeque;
 
-/// The places in the slab of the BLOBs that are not freed yet.
+/// The places in the slab of the BLOBs (messages too long for the ring) that are not freed yet.
 #[derive(Debug)]
 pub(super) struct Blobs {
     size: u64,
@@ -35,22 +35,26 @@ struct PlacedBlob {
     /// The position in the stream where the record of the BLOB (a message in the slab) ends.
     record_end: Position,
     offset: u64,
-    /// The slab offset after this BLOB, where the next BLOB may begin.
+    /// The offset in the slab after this BLOB (a message in the slab), where the next BLOB may
+    /// begin.
     end: u64,
 }
 
 impl Blobs {
-    /// Returns the places of an empty slab of `size` bytes.
+    /// Makes the list of places for an empty slab of `size` bytes, in which no BLOB (message in the
+    /// slab) lies.
     pub(super) const fn new(size: u64) -> Self {
         Self { size, kept: VecDeque::new() }
     }
 
-    /// The length in bytes of the longest BLOB that the empty slab takes.
+    /// The length in bytes of the longest BLOB (message in the slab) that the slab takes when it is
+    /// empty.
     pub(super) const fn length_max(&self) -> u64 {
         self.size
     }
 
-    /// The slab offset for a new BLOB of `length` bytes; `None` if the slab has no room.
+    /// The offset in the slab for a new BLOB (a message in the slab) of `length` bytes; `None` if
+    /// the slab has no room.
     pub(super) fn place(&self, length: u64) -> Option<u64> {
         let taken = length.checked_next_multiple_of(SLOT_BYTES)?;
         let (Some(first), Some(last)) = (self.kept.front(), self.kept.back()) else {

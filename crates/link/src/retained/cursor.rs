@@ -120,7 +120,7 @@ impl SendCursor {
 pub enum Stuck {
     /// The cursor's record was freed: the peer acknowledged a record that was not completely sent.
     Passed,
-    /// The record at the position in the field is invalid: the memory was damaged.
+    /// The record at the position in the field is invalid, because the sender's memory was damaged.
     Damaged(Position),
     /// The caller reported more bytes as sent than the stream has after the cursor.
     Beyond,
@@ -140,8 +140,8 @@ impl fmt::Display for Stuck {
 
 impl std::error::Error for Stuck {}
 
-/// The bytes of one record, as a socket carries them: first the bytes in the ring, then the bytes
-/// of its BLOB in the slab.
+/// The bytes of one record, as a socket carries them: first the bytes in the ring, then, if its
+/// message is in the slab (a BLOB), the bytes of that message.
 struct Pieces<'a> {
     header: RecordHeader,
     parts: [&'a [u8]; 2],

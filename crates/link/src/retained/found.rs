@@ -50,10 +50,10 @@ pub enum Flaw {
     Base,
     /// A published record of the stream is damaged, as the contained fault says.
     Record(RecordFault),
-    /// A BLOB record names a slab offset other than the one that follows from the BLOBs before it,
-    /// or a BLOB that leaves the slab.
+    /// A record of a BLOB (a message in the slab) names another slab offset than the one that
+    /// follows from the earlier BLOBs, or a range beyond the end of the slab.
     BlobPlace,
-    /// The bytes of a BLOB in the slab do not match the checksum in its record.
+    /// The bytes of a BLOB, a message in the slab, do not match the checksum in its record.
     BlobBytes,
     /// No record follows a PAD, the filler at the end of the ring, although a record is always
     /// published with the PAD before it.
@@ -110,13 +110,13 @@ pub(super) fn walk(
 /// all valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Proven {
-    /// The end of the last valid record. It is followed by free room, damage, or an incomplete
+    /// The end of the last valid record. After that record come free room, damage, or an incomplete
     /// record.
     pub(crate) tail: Boundary,
-    /// The number of messages from the first kept record up to `tail`.
+    /// The number of messages from the first kept record up to the last valid one.
     pub(crate) messages: u64,
-    /// The damage after `tail`, if the bytes there are neither 0 nor a whole record; `None` if they
-    /// are 0.
+    /// The damage after the last valid record, if the bytes there are neither 0 nor a whole record;
+    /// `None` if they are 0.
     pub(crate) damage: Option<Damage>,
 }
 
@@ -210,7 +210,8 @@ impl<'a> Walk<'a> {
             if !self.blobs.put(end, offset, length) {
                 return Err(damage(Flaw::BlobPlace));
             }
-            // `Blobs::put` has checked that the BLOB lies within the slab.
+            // The call of `Blobs::put` above has checked that the BLOB, a message in the slab, lies
+            // within the slab. So this slice does not panic.
             let bytes = self.slab.slice(as_usize(offset), as_usize(length));
             if record::blob_crc(bytes) != crc && !seeded_fault("link_blob_unchecked") {
                 return Err(damage(Flaw::BlobBytes));
@@ -227,9 +228,9 @@ impl<'a> Walk<'a> {
         Ok(true)
     }
 
-    /// Whether the ring's first slot holds a complete record of another stream. If so, the owner
-    /// died after the commit that named this stream, and before `begin` zeroed the slot (see
-    /// [`super`]).
+    /// Whether the ring's first slot holds a complete record of another stream than the one that
+    /// the state names. If so, the owner was killed while it began a stream: after the state named
+    /// the new stream, and before the slot was zeroed (see [`super`]).
     fn is_of_a_former_stream(&self, bytes: &[u8]) -> bool {
         let word = |start: usize| {
             let word = bytes.get(start..).and_then(|rest| rest.first_chunk::<8>());

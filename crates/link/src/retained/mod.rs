@@ -91,7 +91,8 @@ pub struct Retained {
     boundaries: Boundaries,
     acked: Position,
     inline_max: usize,
-    /// Private memory in which short messages are assembled.
+    /// Private memory in which the record of a short message is assembled, before it is copied into
+    /// the ring.
     gathered: Gathered,
 }
 
@@ -150,9 +151,9 @@ impl Retained {
 
     /// Recovers the stream that this memory holds from `base` on, as the owner's state names it.
     ///
-    /// This call does not check the position `acked` of that state. If `acked` lies beyond the
-    /// recovered tail, the state is damaged, and [`acknowledged`](Self::acknowledged) returns an
-    /// error for it.
+    /// This call does not check the acknowledged position in the owner's state. If that position
+    /// lies beyond the recovered tail, the state is damaged, and
+    /// [`acknowledged`](Self::acknowledged) returns an error for it.
     ///
     /// # Errors
     ///
@@ -258,8 +259,8 @@ impl Retained {
     }
 
     /// Appends a message like [`append`](Self::append), but as a compact record without `ack` where
-    /// possible. The caller must have stored `ack` in the consumed slots, where the peer reads it,
-    /// before the call.
+    /// possible. The caller must have stored `ack` in the control page of this end's memory, where
+    /// the peer reads it, before the call.
     ///
     /// # Errors
     ///
@@ -305,7 +306,8 @@ impl Retained {
         ack: Option<AckedOffset>,
     ) -> Position {
         // A receiver that spins for a short message polls the record's cache line all the time, and
-        // would take the line away between two stores. So the whole record is copied in one step.
+        // would take the line away from the sender between two stores. So the whole record is
+        // copied in one step.
         match place {
             Place::Ring if len <= SHORT_MAX => self.append_short(len, fill, ack),
             Place::CompactRecord if len <= SHORT_MAX => {
@@ -338,8 +340,8 @@ impl Retained {
         self.appended(begin, payload, sealed.crc.get(), false)
     }
 
-    /// Adds the end of the written record to the boundaries of the open batch, and returns its
-    /// position.
+    /// Adds the end of the record that was just written to the boundaries (noted ends of records)
+    /// of the open batch. Returns the position of this end.
     #[inline(always)]
     fn appended(
         &mut self,
@@ -364,7 +366,7 @@ impl Retained {
         Ok(Reservation { retained: self, len, place })
     }
 
-    /// Returns the place of the next message, valid until the next call that changes this object.
+    /// Returns the place of the next message, valid until the next call that changes this stream.
     /// If `may_be_compact`, the record need not carry an acknowledgement.
     ///
     /// # Errors
@@ -398,7 +400,7 @@ impl Retained {
     }
 
     /// The position of the compact record for a short message, valid until the next call that
-    /// changes this object. `None` if the message is not short, or its record may not be compact.
+    /// changes this stream. `None` if the message is not short, or its record may not be compact.
     ///
     /// # Errors
     ///
@@ -424,8 +426,8 @@ impl Retained {
 
     /// Whether a record at position `begin` may be compact; `begin` is where the compact record
     /// would lie, perhaps after a PAD, the filler at the end of the ring. If the record may not be
-    /// compact, a record with a prefix gets the same place. That record is longer, so it needs the
-    /// PAD, too.
+    /// compact, a record with a prefix (which carries an acknowledgement) gets the same place: it
+    /// is longer, so if the compact record needs the PAD, it needs the PAD, too.
     #[inline(always)]
     fn is_compact_at(&self, begin: record_ring::Position) -> bool {
         record::may_be_compact(begin, self.producer.size()) || seeded_fault("link_compact_first")
@@ -445,7 +447,8 @@ impl Retained {
         self.producer.prepare_ahead();
     }
 
-    /// Discards all messages of the open batch, which is not published yet.
+    /// Discards all messages of the open batch: they are not published yet, so neither the peer nor
+    /// a later owner sees any of them.
     pub fn abort(&mut self) {
         self.producer.abort();
         self.boundaries.abort();
@@ -514,8 +517,9 @@ impl Retained {
     }
 
     /// Returns the acked offset of `stream`, the stream of the opposite direction, from the last
-    /// published record that carries one. A new owner [recovers](partywall_reconcile::recover) its
-    /// acked offset from it. Compact records carry none.
+    /// published record that carries an acked offset. From it a new owner
+    /// [recovers](partywall_reconcile::recover) its own acked offset. Compact records carry no
+    /// acked offset.
     #[must_use]
     pub fn prepared(&self, stream: StreamId) -> Option<Prepared> {
         let tag = record::tag(stream.0.get());
@@ -616,7 +620,8 @@ pub enum Place {
 }
 
 impl Place {
-    /// The length of the ring record's payload for a message of `len` bytes.
+    /// The length in bytes of the payload of the ring record that carries or names a message of
+    /// `len` bytes.
     #[inline]
     const fn payload(self, len: usize) -> usize {
         match self {
@@ -761,8 +766,8 @@ struct Boundaries {
     tail: Boundary,
     open: Boundary,
     inner: VecDeque<Boundary>,
-    /// The minimum distance in bytes between two inner boundaries (ends of kept records): a
-    /// sixteenth of the ring.
+    /// The minimum distance in bytes between two of the noted ends of kept records, up to which
+    /// records can be freed: a sixteenth of the ring.
     apart: u64,
 }
 
@@ -782,7 +787,8 @@ impl Boundaries {
         self.tail
     }
 
-    /// Adds the boundary `end` of a record that was appended to the open batch.
+    /// Notes `end`, the end of a record that was appended to the open batch, as a boundary up to
+    /// which records can later be freed.
     #[inline]
     fn append(&mut self, end: Boundary, is_blob: bool) {
         self.open = end;
@@ -797,7 +803,8 @@ impl Boundaries {
         self.tail = self.open;
     }
 
-    /// Drops the boundaries (the ends of the records) of the open batch.
+    /// Drops the boundaries (the noted ends of records) of the open batch, because the batch is
+    /// discarded.
     fn abort(&mut self) {
         self.open = self.tail;
         while self.inner.back().is_some_and(|boundary| boundary.position > self.tail.position) {
@@ -824,8 +831,8 @@ impl Boundaries {
         }
     }
 
-    /// The last boundary in this list at or before `position`; `None` if `position` is below the
-    /// base or beyond the tail.
+    /// The last noted end of a record at or before `position`; `None` if `position` is below the
+    /// base (the first kept record) or beyond the tail (the end of the last one).
     fn before(&self, position: Position) -> Option<Boundary> {
         if position < self.base.position || position > self.tail.position {
             return None;
@@ -877,7 +884,7 @@ const fn as_usize(value: u64) -> usize {
 }
 
 /// Maximum length in bytes of a message that is assembled in private memory and then copied in one
-/// step. Message and prefix together then fill the 128 bytes of that memory.
+/// step. Prefix and message of the longest such record together fill the 128 bytes of that memory.
 const SHORT_MAX: usize = 104;
 const GATHERED_BYTES: usize = PREFIX + SHORT_MAX;
 const PREFIX: usize = as_usize(PREFIX_BYTES);

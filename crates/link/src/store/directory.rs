@@ -24,7 +24,8 @@ pub struct Directory {
     list: Mutex<List>,
 }
 
-/// The boot in which a link had a file, according to `links.list`.
+/// The boot in which a link had a file, according to `links.list`, the list of the directory's link
+/// files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
     Never,
@@ -59,7 +60,8 @@ impl Directory {
         self.kept.path()
     }
 
-    /// The names that end like that of a link file, in order. Foreign files may have such a name.
+    /// The names in the directory that end like that of a link file (`.link`), in order. Files that
+    /// belong to no link may have such a name.
     pub(crate) fn files(&self) -> Result<Vec<String>, StorageError> {
         let failed = |source| StorageError::System {
             path: self.path().to_owned(),
@@ -92,8 +94,8 @@ impl Directory {
                 use std::io::ErrorKind as Kind;
                 return match error.kind() {
                     Kind::NotFound => Ok(None),
-                    // `open` fails with these errors if the name belongs to a symbolic link,
-                    // directory, socket or device.
+                    // These are the errors of `open` if the link file's name belongs to a symbolic
+                    // link, directory, socket or device.
                     Kind::IsADirectory => Err(StorageError::NotAFile { path: path() }),
                     _ if is_no_file(&error) => Err(StorageError::NotAFile { path: path() }),
                     _ => Err(StorageError::System { path: path(), what: "opening", cause: error }),
@@ -120,8 +122,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Whether `links.list` says that the link of `key` had a file, in the boot `boot` or in
-    /// another.
+    /// Whether `links.list`, the list of the directory's link files, says that the link of `key`
+    /// had a file, and whether in the boot `boot` or in another.
     pub(crate) fn listed(&self, key: &Key, boot: [u8; 16]) -> Result<Listed, StorageError> {
         let mut list = self.list();
         self.refresh(&mut list)?;
@@ -132,7 +134,7 @@ impl Directory {
         })
     }
 
-    /// The names of the link files that `links.list` has, in order, whether they are there or not.
+    /// The names of the link files that `links.list` has, in order, whether the files exist or not.
     pub(crate) fn listed_names(&self) -> Result<Vec<String>, StorageError> {
         let mut list = self.list();
         self.refresh(&mut list)?;

@@ -133,8 +133,8 @@ impl DurableState {
     pub fn write(&self) -> StateImage {
         let (out, acked_offset) = (self.outgoing.as_ref(), self.acked_offset.as_ref());
         let base = out.map_or(Position::START, Outgoing::base);
-        // No record ends at the start of a stream, so there is no digest, and `check` refuses an
-        // image with one.
+        // No record ends at the start of a stream. So if the base is there, it has no record
+        // digest, and the check of a state image refuses an image with one.
         let base_digest =
             if base == Position::START { RecordDigest::START } else { self.base_digest };
         let delivered = if acked_offset.is_some() { self.delivered.as_slice() } else { &[] };
@@ -173,8 +173,8 @@ impl DurableState {
         state
     }
 
-    /// Applies the consumed record, which holds what the application acknowledged after the state
-    /// was stored (SPEC 13.5).
+    /// Applies the record of the acked offset in the control page, which holds what the application
+    /// acknowledged after the state was stored (SPEC 13.5).
     pub fn catch_up(&mut self, consumed: &Consumed) {
         let (position, digest) = (Position(consumed.position), RecordDigest(consumed.digest));
         if let Some(acked_offset) = &mut self.acked_offset {

@@ -27,7 +27,7 @@ pub enum StorageError {
     NoDirectory {
         /// The path of the directory, as the caller gave it.
         path: PathBuf,
-        /// The error of the system call.
+        /// The error of the system call that failed.
         cause: io::Error,
     },
     /// Another user owns the directory, and could replace the link files.
@@ -51,7 +51,7 @@ pub enum StorageError {
     DirectoryWritable {
         /// The path of the directory, as the caller gave it.
         path: PathBuf,
-        /// The permissions of the directory.
+        /// The permissions of the directory, as its mode bits.
         mode: u32,
     },
     /// The name of the link file belongs to a directory, device, pipe, socket or symbolic link.
@@ -69,7 +69,7 @@ pub enum StorageError {
         path.display()
     )]
     NotOurs {
-        /// The path of the link file.
+        /// The path of the link file that was not opened.
         path: PathBuf,
         /// The user id of the link file's owner.
         owner: u32,
@@ -83,16 +83,16 @@ pub enum StorageError {
         path.display()
     )]
     Mode {
-        /// The path of the link file.
+        /// The path of the link file that was not opened.
         path: PathBuf,
-        /// The permissions of the link file.
+        /// The permissions of the link file, as its mode bits.
         mode: u32,
     },
     /// The contents of the link file break a rule for link files (SPEC 13.6), so they are damaged
     /// or of another link.
     #[error("{} is not opened: {fault}. {}", path.display(), advice(fault))]
     File {
-        /// The path of the link file.
+        /// The path of the link file that was not opened.
         path: PathBuf,
         /// The first rule for link files (SPEC 13.6) that the file breaks.
         fault: FileFault,
@@ -104,7 +104,7 @@ pub enum StorageError {
         Advice { path, evidence }
     )]
     OtherBoot {
-        /// The path of the link file.
+        /// The path of the link file that was not opened.
         path: PathBuf,
         /// Facts that the file itself proves about its messages, such as how many are whole.
         evidence: Box<Evidence>,
@@ -127,7 +127,7 @@ pub enum StorageError {
         Ago(*since)
     )]
     Busy {
-        /// The path of the link file.
+        /// The path of the link file that was not opened.
         path: PathBuf,
         /// The process id of the owner, in the owner's own pid namespace.
         pid: u32,
@@ -142,7 +142,7 @@ pub enum StorageError {
         path.display()
     )]
     Opening {
-        /// The path of the link file.
+        /// The path of the link file that was not opened.
         path: PathBuf,
     },
     /// The file system has no room for a new link file, so no file was made.
@@ -153,13 +153,13 @@ pub enum StorageError {
         available.map(|bytes| format!("{bytes} are left; ")).unwrap_or_default()
     )]
     NoSpace {
-        /// The path of the directory.
+        /// The path of the directory of the link files.
         path: PathBuf,
         /// The size in bytes of the link file that was to be created.
         size: u64,
         /// The free bytes of the file system; `None` if the file system does not report them.
         available: Option<u64>,
-        /// The error of the system call.
+        /// The error of the system call that failed.
         cause: io::Error,
     },
     /// The file system lacks a feature that link files need.
@@ -168,11 +168,11 @@ pub enum StorageError {
         path.display()
     )]
     Unsupported {
-        /// The path of the directory.
+        /// The path of the directory of the link files.
         path: PathBuf,
         /// The name of the feature that the file system lacks.
         what: &'static str,
-        /// The error of the system call.
+        /// The error of the system call that failed.
         cause: io::Error,
     },
     /// The configured sizes are impossible for a link file.
@@ -195,7 +195,7 @@ pub enum StorageError {
         path: PathBuf,
         /// The operation for which the failed system call was made, as text.
         what: &'static str,
-        /// The error of the system call.
+        /// The error of the system call that failed.
         cause: io::Error,
     },
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The evidence that a link file last used before a reboot gives of its own contents. `reboot.rs`
-//! makes it; an operator, and the code that opens the file, decide by it.
+//! makes the evidence. By it an operator, and the code that opens the file, decide whether the link
+//! goes on.
 
 use std::fmt;
 
-/// Facts that a link file last used before a reboot proves of its own contents: a power loss may
-/// have taken any part of the file.
+/// Facts that a link file last used before a reboot proves of its own contents. They matter because
+/// a power loss may have taken any part of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Evidence {
@@ -24,8 +25,8 @@ pub struct Evidence {
     pub damage: Option<String>,
     /// Whether the file still holds everything that its last owner had stored in it.
     pub(super) is_whole: bool,
-    /// File offset of the slot after the last whole message, if that slot is not 0. It has to be
-    /// zeroed, because a 0 ends the stream.
+    /// File offset of the slot after the last whole message, if that slot is not 0. Whoever adopts
+    /// the file zeroes this slot, because a 0 ends the stream.
     pub(super) cut_at: Option<u64>,
 }
 

@@ -67,13 +67,14 @@ pub struct OwnFile {
     /// The header, owner record, state and consumed position of the link file when this process
     /// became the owner.
     pub image: Box<Image>,
-    /// The pair of slots in which each new state replaces the one before as a whole.
+    /// The pair of slots of the file for the state of the link: each new state replaces the earlier
+    /// one as a whole.
     pub state: StateSlots,
     /// The pair of slots with the position up to which this end has acknowledged the received
     /// stream (`consumed` in SPEC 13.5).
     pub consumed: ConsumedSlots,
-    /// The rest of the control page, from the word `asleep_records` on (SPEC 3.3). A peer reads
-    /// there whether this end sleeps.
+    /// The rest of the control page, from the word `asleep_records` on (SPEC 3.3). A peer reads in
+    /// that word whether this end sleeps.
     pub control: OwnMem,
     /// The memory of the record ring.
     pub ring: OwnMem,
@@ -84,13 +85,13 @@ pub struct OwnFile {
     /// A handle by which further descriptors of the link file are opened. The handle does not keep
     /// the file owned.
     pub handle: FileHandle,
-    /// Whether this owner or an earlier one adopted the file after another boot with only what it
-    /// proves, and no application has been told.
+    /// Whether this owner or an earlier one adopted the file after another boot with only the
+    /// messages that it proves whole, and no application has been notified of that yet.
     pub is_adopted: bool,
     /// Whether this process made the file, although the link had a file before in this boot.
     pub is_replaced: bool,
-    /// What the file proved when this owner adopted it after another boot; `None` if this owner had
-    /// to adopt nothing.
+    /// The facts that the file proved when this owner adopted it after another boot; `None` if this
+    /// owner did not have to adopt the file.
     pub evidence: Option<Box<Evidence>>,
 }
 
@@ -100,7 +101,8 @@ pub(crate) struct Cut {
     pub(crate) state_page: OwnMem,
     /// The 128 bytes of the control page with the two slots of `consumed`, the acked offset.
     pub(crate) line: OwnMem,
-    /// The rest of the control page, from `asleep_records` on.
+    /// The rest of the control page, from the word `asleep_records` on, in which a peer reads
+    /// whether this end sleeps.
     pub(crate) control: OwnMem,
     pub(crate) ring: OwnMem,
     pub(crate) release_ring: OwnMem,
@@ -313,8 +315,8 @@ impl<'a> Opening<'a> {
         Err(system(self.path, "opening", io::Error::other("it comes and goes")))
     }
 
-    /// Checks the file and makes this process its owner. Also returns what an adopted file proved,
-    /// found while no other process could become the owner.
+    /// Checks the file and makes this process its owner. Also returns the facts that an adopted
+    /// file proved, which were found while no other process could become the owner.
     fn own(&self, mut file: File, stat: FileStat) -> Result<Owned, StorageError> {
         let deadline = Instant::now() + OPENING_MAX;
         loop {
@@ -340,7 +342,7 @@ impl<'a> Opening<'a> {
 
     /// Prepares a file before this process becomes its owner, while no other process can become its
     /// owner. Applies the policy if the file was last owned before a reboot, and adds the file to
-    /// `links.list`. Returns what the file proves if it is adopted.
+    /// `links.list`. Returns the facts that the file proves, if it is adopted.
     fn prepare(&self, file: &File, image: &Image) -> Result<Option<Box<Evidence>>, StorageError> {
         let failed = |what| move |source| system(self.path, what, source);
         let is_new = image.owner.incarnation.get() == 0;
@@ -412,8 +414,8 @@ fn last_image(file: &File, stat: FileStat, key: &Key, path: &Path) -> Result<Ima
     for _ in 0..ATTEMPTS_MAX {
         let judged = judge_owner(&pages, stat.size, key).and_then(|record| {
             owner::ensure_gone(file, &record, path).map_err(Refusal::Error)?;
-            // The pages are read again: the previous owner may have changed them between the first
-            // read and its end.
+            // The pages of the file are read again: the previous owner may have changed them after
+            // the first read and before its own end.
             pages = read().map_err(Refusal::Error)?;
             let image = Image::check(&pages, stat.size, Some(key.names()));
             image.map(|image| (record, image)).map_err(Refusal::Fault)
@@ -423,8 +425,9 @@ fn last_image(file: &File, stat: FileStat, key: &Key, path: &Path) -> Result<Ima
             Ok(_) => {} // another owner took the file and ended
             Err(Refusal::Error(error)) => return Err(error),
             Err(Refusal::Fault(fault)) => {
-                // The pages are read a third time. If they differ, another process has become the
-                // owner and written meanwhile, so they are checked again.
+                // The pages of the file are read a third time. If they differ from the pages of the
+                // second read, another process has become the owner and written meanwhile. So they
+                // are checked again.
                 let again = read()?;
                 if again == pages {
                     return Err(StorageError::File { path: path.to_owned(), fault });
@@ -452,7 +455,7 @@ fn judge_owner(pages: &[u8], file_bytes: u64, key: &Key) -> Result<OwnerRecord, 
 }
 
 /// Reads the pages before the rings and the slab (header, owner, state and control page); a shorter
-/// file yields fewer.
+/// file yields fewer pages.
 pub(crate) fn read_pages(file: &File, file_bytes: u64) -> io::Result<Vec<u8>> {
     let mut pages = vec![0; size(file_bytes.min(PARTS_OFFSET))];
     let mut done = 0;
@@ -479,8 +482,8 @@ const fn size(bytes: u64) -> usize {
     bytes as usize
 }
 
-/// Maximum number of retries of opening while the link file appears, vanishes or changes. Each
-/// retry means that another process made progress.
+/// Maximum number of times that opening a link file is tried again because the file appears,
+/// vanishes or changes. Each retry means that another process made progress.
 const ATTEMPTS_MAX: u32 = 16;
 
 /// The longest time that another opener may take between locking the file and writing its owner

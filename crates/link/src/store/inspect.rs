@@ -120,11 +120,13 @@ pub enum OwnerStatus {
 pub struct PreviousStream {
     /// The number of the previous epoch.
     pub epoch: u64,
-    /// The position up to which the peer is known to have acknowledged what this end sent.
+    /// The position up to which the peer is known to have acknowledged the stream that this end
+    /// sent in the previous epoch.
     pub acked: u64,
-    /// The position after the last record that this end sent in that epoch.
+    /// The position after the last record that this end sent in the previous epoch.
     pub tail: u64,
-    /// The position up to which this end had acknowledged what the peer sent.
+    /// The position up to which this end had acknowledged the stream that the peer sent in the
+    /// previous epoch.
     pub consumed: u64,
     /// Whether this end has reported the messages of the previous epoch that will never be
     /// consumed.
@@ -205,7 +207,7 @@ pub fn inspect(directory: &Path) -> Result<Vec<Found>, StorageError> {
     let directory = Directory::open(directory)?;
     let found = |name: &String| match is_link_file(name) {
         true => inspect_named(&directory, name, None),
-        // No link has a file of this name, so the file is foreign, or was renamed.
+        // No link has a file of the name `name`, so the file belongs to no link, or was renamed.
         false => inspect_path(&directory.file_path(name), Name::OfLink).ok(),
     };
     Ok(directory.files()?.iter().filter_map(found).collect())
@@ -237,7 +239,8 @@ fn inspect_path(path: &Path, name: Name) -> Result<Found, StorageError> {
 /// [`StorageError`] if the directory is unfit for links, or it or its list is unreadable.
 pub fn missing_files(directory: &Path) -> Result<Vec<PathBuf>, StorageError> {
     let directory = Directory::open(directory)?;
-    // The list is read first: a file that is made later is not taken for missing.
+    // The list of link files is read before the names in the directory: a file that is made in
+    // between is then not taken for missing.
     let mut names = directory.listed_names()?;
     let files = directory.files()?;
     names.retain(|name| files.binary_search(name).is_err());
@@ -300,8 +303,8 @@ fn inspect_open_file(
                 fault = found;
                 break;
             }
-            // The pages seem damaged, but the owner may have been writing while they were read. So
-            // they are read once more.
+            // The pages of the file seem damaged, but the owner may have been writing while they
+            // were read. So they are read once more.
             Err(found) => (fault, seen) = (found, pages),
         }
     }
@@ -310,9 +313,10 @@ fn inspect_open_file(
 
 /// Whether the slot of the file from which `found` was read still holds the same record.
 ///
-/// If the owner has replaced the record since, the count that was read with it may belong to the
-/// newer record (SPEC 13.5). A small inaccuracy remains, but only operators read the result: no
-/// decision follows from it.
+/// Each slot also has a count of the bytes that were acknowledged after its record. If the owner
+/// has replaced the record since, the count that was read may belong to the newer record (SPEC
+/// 13.5). A small inaccuracy remains, but only operators read the result: no decision follows from
+/// it.
 fn is_still(file: &std::fs::File, found: &Consumed) -> std::io::Result<bool> {
     let mut seal = [0; 8];
     file.read_exact_at(&mut seal, LINK_CONTROL_OFFSET + found.seal_offset())?;
@@ -389,7 +393,8 @@ fn snapshot(
 }
 
 impl QuarantineSnapshot {
-    /// The quarantine that `state` records; `None` if the link is not in quarantine.
+    /// The quarantine that the stored state `state` records, in the form for an operator; `None` if
+    /// the link is not in quarantine.
     pub(crate) fn in_force(state: &StateImage) -> Option<Self> {
         quarantine(state.quarantine.get())
     }

@@ -67,11 +67,12 @@ impl List {
 
     /// Appends a line to the list. When this function returns, the line is on the disk.
     pub(super) fn append(&mut self, mut file: &File, name: u64, boot: u128) -> io::Result<()> {
-        // Two processes may fill up the same torn line at the same time. The line of the second
-        // process then begins at a wrong offset, so that process tries again.
+        // A power loss may have torn the last line, and two processes may complete it at the same
+        // time. The line of the second process then begins at a wrong offset, so that process tries
+        // again.
         for _ in 0..ATTEMPTS_MAX {
-            // A torn last line is filled up with line feeds, so that the new line begins at a
-            // multiple of the line length.
+            // A last line that a power loss has torn is filled up with line feeds, so that the new
+            // line begins at a multiple of the line length.
             let torn = file.metadata()?.len() % LINE_BYTES as u64;
             let missing = (LINE_BYTES as u64 - torn) % LINE_BYTES as u64;
             let filled = "\n".repeat(usize::try_from(missing).unwrap_or(0));
@@ -95,12 +96,12 @@ fn parsed(line: &[u8]) -> Option<(u64, u128)> {
     Some((u64::from_str_radix(name, 16).ok()?, u128::from_str_radix(boot, 16).ok()?))
 }
 
-/// Name of the file with this list, in the directory of the link files.
+/// Name of the file with the list of link files, in the directory of these files.
 pub(super) const LIST_NAME: &str = "links.list";
 /// Length of one line of the list, in bytes.
 const LINE_BYTES: usize = 50;
-/// Maximum number of lines that one read of the list takes: about 4 KB. It bounds a buffer, not the
-/// list.
+/// Maximum number of lines that one read of the list takes: about 4 KB. The number bounds the size
+/// of a buffer, not that of the list.
 const LINES_AT_ONCE: usize = 80;
 /// Maximum number of attempts to append one line. An attempt fails only if another process appended
 /// at the same moment.

@@ -87,8 +87,8 @@ pub(crate) struct StoreParts {
     /// The parts of the store by which a peer can map and read it; `None` if the store cannot be
     /// mapped.
     pub export: Option<Export>,
-    /// Whether the store was adopted after another boot with only what it proves, and no
-    /// application has taken the events about that.
+    /// Whether the store was adopted after another boot with only the messages that it proves
+    /// whole, and no application has taken the events about that.
     pub is_adopted: bool,
     /// Whether this process made the store's file, although the link had a file before in this
     /// boot.
@@ -141,8 +141,8 @@ impl StoreParts {
     /// Returns `None` if no ring or slab can have these sizes, or memory is insufficient.
     pub(crate) fn on_heap(sizes: Sizes, inline_max: usize) -> Option<Self> {
         let ring_size = RingSize::new(sizes.ring)?;
-        // The call first checks that so much memory is available, because a failed allocation would
-        // abort the process.
+        // The available memory is checked before ring and slab are allocated, because a failed
+        // allocation would abort the process.
         sizes.ring.checked_add(sizes.slab).filter(|bytes| memfd::is_available(*bytes))?;
         let store_id = StoreId(u128::from_le_bytes(nonce()));
         Some(Self {
@@ -223,7 +223,8 @@ pub(crate) struct Store {
 struct ExportedWords {
     records: Sleeper,
     room: Sleeper,
-    /// The word at `SENDING_STREAM`: the id of the stream in the ring.
+    /// The word of the control page (at `SENDING_STREAM`) in which a peer reads the id of the
+    /// stream in the ring.
     stream: OwnMem,
     source: ExportSource,
 }
@@ -277,8 +278,8 @@ impl Store {
     pub(crate) fn publish_stream(&mut self, stream: StreamId) {
         if let Some(exported) = &mut self.exported {
             exported.stream.publish(0, stream.0.get());
-            // The fence orders the two stores: a peer that sees a byte of the new stream also sees
-            // this stream id (SPEC 16.4).
+            // The fence orders the store of the stream id before later stores into the ring: a peer
+            // that sees a byte of the new stream also sees the new stream's id (SPEC 16.4).
             exported.stream.order_stores();
         }
     }
@@ -356,14 +357,14 @@ impl Writable for Heap {
 
 fn heap(bytes: u64) -> Option<OwnMem> {
     let len = usize::try_from(bytes.next_multiple_of(LINE_ALIGN as u64)).ok()?;
-    // `Vec<u8>` is requested zeroed, so that the system allocates pages only when they are first
-    // used.
+    // The bytes are requested as zeros, because the system then allocates each page only when it is
+    // first used.
     let bytes = vec![0; len.checked_add(LINE_ALIGN)?];
     let start = bytes.as_ptr().align_offset(LINE_ALIGN);
     (start <= LINE_ALIGN).then(|| OwnMem::new(Box::new(Heap { bytes, start, len })))
 }
 
-/// The alignment in bytes that `OwnMem` requires.
+/// The alignment in bytes that `OwnMem`, the type of a store's memory, requires.
 const LINE_ALIGN: usize = 64;
 
 /// The length in bytes of a line of the control page as `usize`; it equals [`LINE_BYTES`].

@@ -79,8 +79,8 @@ impl Ownership {
         self.record.incarnation.get()
     }
 
-    /// Whether this owner, or one before it, adopted the file with only what it proves, and no
-    /// application has taken the events about that.
+    /// Whether this owner, or one before it, adopted the file after a reboot with only the messages
+    /// that it proves whole, and no application has taken the events about that.
     pub(super) fn is_adopted(&self) -> bool {
         self.record.adopted.get() == 1
     }
@@ -191,8 +191,8 @@ pub(super) fn status(file: &File, record: &OwnerRecord) -> io::Result<OwnerState
 
 /// Tries to become the next owner after the owner that the record `seen` names. That owner must be
 /// gone. `prepare` is called once no other process can become the owner, and before this process
-/// does. It returns whether the file is adopted with only what it proves. If `prepare` fails,
-/// nothing has changed.
+/// does. It returns whether the file is adopted with only the messages that it proves whole. If
+/// `prepare` fails, nothing has changed.
 ///
 /// The new owner record is on the disk when this function returns. So no later change of the file
 /// can reach the disk without the new record, and the previous owner's closing no longer holds.
@@ -241,8 +241,9 @@ pub(super) fn follow(
     Ok(Attempt::Taken(ownership))
 }
 
-/// The record of the owner after the one that the record `seen` names. It keeps the mark that the
-/// file was adopted, so that a kill before the application learns of it loses nothing.
+/// The owner record of the next owner, after the owner that the record `seen` names. The new record
+/// keeps the mark that the file was adopted after a reboot: a later owner can tell the application
+/// even if this owner is killed before.
 fn following(seen: &OwnerRecord, own: &Instance, is_adopted: bool) -> OwnerRecord {
     let was_adopted = seen.adopted.get() == 1 && !seeded_fault("link_adoption_forgotten");
     OwnerRecord {
@@ -273,7 +274,7 @@ fn read(file: &File, path: &Path) -> Result<Option<OwnerRecord>, StorageError> {
 const OWNER_PAGE_BYTES: usize = 4096;
 const _: () = assert!(OWNER_PAGE_BYTES as u64 == PAGE_BYTES);
 
-/// Writes an owner record into the slot with the older one: first the body, then the seal, with
+/// Writes an owner record into the slot with the older record: first the body, then the seal, with
 /// which the new record replaces the other.
 fn write(file: &File, record: &OwnerRecord) -> io::Result<()> {
     let slot = index_of(record.sequence.get()) as u64;

@@ -46,7 +46,7 @@ pub enum AfterReboot {
     Refuse,
     /// Continue with the messages that the file proves whole, from the first kept one on; give up
     /// the messages after them. The events [`LossPossible`](crate::Event::LossPossible) and
-    /// [`RepeatPossible`](crate::Event::RepeatPossible) report this to the application.
+    /// [`RepeatPossible`](crate::Event::RepeatPossible) report the adoption to the application.
     AdoptProven,
 }
 

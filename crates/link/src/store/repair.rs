@@ -94,7 +94,8 @@ pub struct Reset {
 pub struct Adopted {
     /// The path of the link file that was adopted, or would be adopted.
     pub path: PathBuf,
-    /// What the file proved, if it was refused after a reboot; `None` if it was not refused.
+    /// The facts that the file proved of its contents, if it was refused after a reboot; `None` if
+    /// it was not refused.
     pub evidence: Option<Evidence>,
     /// Reason why the link was in quarantine before the repair; `None` if it was not in quarantine.
     pub quarantine: Option<QuarantineSnapshot>,
@@ -146,7 +147,7 @@ pub enum RepairError {
     Copy {
         /// The path of the copy that could not be made.
         path: PathBuf,
-        /// The error of the system call.
+        /// The error of the system call that failed.
         cause: io::Error,
     },
 }
@@ -243,7 +244,7 @@ struct Taken {
     consumed: ConsumedSlots,
     durable: DurableState,
     retained: Option<Retained>,
-    /// What the file proved, if it had to be adopted after another boot.
+    /// The facts that the file proved of its contents, if it had to be adopted after another boot.
     evidence: Option<Box<Evidence>>,
 }
 
@@ -313,8 +314,8 @@ impl Taken {
     }
 
     /// Forgets the position up to which this end has acknowledged the received stream (the acked
-    /// offset), so that the peer sends again what it still has. The caller's next commit makes the
-    /// change durable.
+    /// offset), so that the peer sends again what it still has. The caller's next commit stores the
+    /// change in the file.
     fn unlearn(&mut self) {
         // The first commit stores the highest of the three acked offsets in the state. So a kill
         // between the following steps leaves the quarantine as it was.
@@ -346,7 +347,8 @@ impl Taken {
     }
 }
 
-/// Draws a stream id whose tag differs from the tag of the records in the ring.
+/// Draws a random id for a new stream. The tag made from it differs from the tag of the records in
+/// the ring, so that none of these passes for a record of the new stream.
 fn other_stream(retained: &Retained) -> StreamId {
     loop {
         let bytes = nonce();
@@ -360,7 +362,8 @@ fn other_stream(retained: &Retained) -> StreamId {
     }
 }
 
-/// Copies the link file at `path` into the same directory, under the first free name `….reset-N`.
+/// Copies the link file at `path` into the same directory, under the first free name of the form
+/// `….link.reset-N`.
 fn copied(path: &Path) -> Result<PathBuf, RepairError> {
     for number in 1..=COPIES_MAX {
         let mut name = path.as_os_str().to_owned();

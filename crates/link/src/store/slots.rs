@@ -45,13 +45,13 @@ impl StateSlots {
         Self { page, in_force: Box::new(in_force) }
     }
 
-    /// The state image in force: the one that was committed last.
+    /// The state image in force: the image that was committed last.
     pub fn state(&self) -> &StateImage {
         &self.in_force
     }
 
-    /// Puts the whole `state` in force: writes it into the other slot with the next sequence
-    /// number, and then its seal. From then on a reader finds this state.
+    /// Puts the whole `state` in force: writes it, with the next sequence number, into the slot
+    /// that is not in force, and then its seal. From then on a later owner finds this state.
     ///
     /// # Panics
     ///
@@ -83,11 +83,11 @@ pub struct ConsumedSlots<W = OwnMem> {
     /// The acked offset that the file held when this process became the owner.
     found: Consumed,
     /// The sequence number of the slot record in force; each commit of a record adds 1. The fields
-    /// `stream`, `start` and `since` describe the same record.
+    /// `stream`, `start` and `since` of this struct describe the same slot record.
     sequence: u64,
     stream: u64,
-    /// The acknowledged position in the record in force, the newest complete one. The word of its
-    /// slot counts from this position.
+    /// The acknowledged position in the slot record in force, the newest complete one. The further
+    /// word of that slot counts bytes from this position.
     start: u64,
     /// The offset of the word that counts the bytes acknowledged since the record in force was
     /// committed.
@@ -107,12 +107,12 @@ impl<W: Words> ConsumedSlots<W> {
         &self.found
     }
 
-    /// Makes it durable that `stream` is acknowledged up to `position`, and only then publishes the
-    /// position to the peer, which may free everything before it.
+    /// Stores for a later owner that `stream` is acknowledged up to `position`. Only then publishes
+    /// the position to the peer, which may free all records before it.
     #[inline]
     pub fn commit(&mut self, stream: u64, position: u64, digest: u32) {
-        // If `position` is below `start`, the subtraction wraps to a value above `NEAR`. So a new
-        // record is begun.
+        // If `position` is below `start`, the position of the slot record in force, the subtraction
+        // wraps to a value above `NEAR`. So a new slot record is written.
         let bytes = position.wrapping_sub(self.start);
         match since_word(bytes, digest) {
             Some(word) if bytes <= NEAR && stream == self.stream => {
@@ -170,14 +170,14 @@ impl<W: Words> ConsumedSlots<W> {
         }
     }
 
-    /// Records that this owner has delivered nothing yet, after the previous owner's position was
-    /// taken into account.
+    /// Records that this owner has delivered no message yet. The caller has already counted the
+    /// deliveries up to the previous owner's position.
     pub fn forget_delivered(&mut self) {
         self.line.publish(index(DELIVERED), 0);
     }
 
-    /// Publishes `position` in the word that the living peer reads. The next owner of the file does
-    /// not read this word.
+    /// Publishes the acknowledged position in the word `consumed`, which the living peer reads. The
+    /// next owner of the file does not read this word.
     #[inline]
     pub fn publish(&mut self, position: u64) {
         self.line.publish(index(CONSUMED), position);
@@ -185,7 +185,7 @@ impl<W: Words> ConsumedSlots<W> {
 }
 
 impl ConsumedSlots {
-    /// The slots of a new store, which record that nothing is acknowledged.
+    /// The slots for the acked offset of a new store, which say that nothing is acknowledged.
     pub fn fresh(mut line: OwnMem) -> Self {
         let nothing = ConsumedRecord::new(1, 0, 0, 0);
         line.write(index(slot_offset(index_of(1))), nothing.as_bytes());
@@ -193,14 +193,15 @@ impl ConsumedSlots {
     }
 }
 
-/// The memory of the slots. Tests implement this trait with a memory that keeps a copy of its
-/// contents after each store.
+/// The memory of the slots for the acked offset. Tests implement this trait with a memory that
+/// keeps a copy of its contents after each store.
 pub trait Words {
     /// Loads the word at `offset`, like the method `load` of [`OwnMem`].
     fn load(&self, offset: usize) -> u64;
-    /// Stores consecutive words in the memory of the slots, from `offset` on.
+    /// Stores consecutive words in the memory of the slots for the acked offset, from `offset` on.
     fn store_all(&mut self, offset: usize, words: impl ExactSizeIterator<Item = u64>);
-    /// Stores a word with Release: earlier stores become visible before it.
+    /// Stores a word in the memory of the slots with Release: earlier stores become visible before
+    /// this word.
     fn publish(&mut self, offset: usize, value: u64);
     /// Orders all later stores after all earlier ones.
     fn order_stores(&self);
@@ -233,19 +234,20 @@ impl Words for OwnMem {
 pub fn consumed_of(control: &PeerMem) -> Option<Consumed> {
     let records = |line: &mut [u8]| control.copy(index(CONSUMED), line);
     consumed_by(records, |word| {
-        // ORDER: the reader copies the records, then loads the word of each of the two slots, then
-        // one seal again. A fence before each of these three loads keeps this order (SPEC 16.5).
-        // The words are loaded after the records: a record whose seal was copied is followed by a
-        // word that is 0, or that counts from this record. The seal is loaded once more after the
-        // words: if a word counts from the next record in this slot, the second load sees that
-        // record's seal.
+        // ORDER: the reader of a peer's acked offset copies the records, then loads the word of
+        // each of the two slots, then one seal again. A fence before each of these three loads
+        // keeps this order (SPEC 16.5). The words are loaded after the records: a record whose seal
+        // was copied is followed by a word that is 0, or that counts from this record. The seal is
+        // loaded once more after the words: if a word counts from the next record in this slot, the
+        // second load sees that record's seal.
         control.order_loads();
         control.peek(word)
     })
 }
 
-/// Does the work of [`consumed_of`]: `records` copies the 128 bytes of both slots once, and `word`
-/// loads single words of these bytes afterwards.
+/// Does the work of [`consumed_of`], which reads the acked offset from its two slots: `records`
+/// copies the 128 bytes of both slots once, and `word` loads single words of these bytes
+/// afterwards.
 fn consumed_by(
     records: impl FnOnce(&mut [u8]),
     mut word: impl FnMut(usize) -> u64,
@@ -287,9 +289,9 @@ const fn index(offset: u64) -> usize {
 }
 
 const LINE: usize = index(LINE_BYTES);
-/// The maximum distance in bytes between a record's position and the position that its word
-/// expresses. The word could count further, but then records would be replaced so rarely that tests
-/// seldom cover it.
+/// The maximum number of acknowledged bytes that the word of a slot counts; beyond it a new slot
+/// record is written. The word could count further, but then slot records would be replaced so
+/// rarely that tests seldom cover a replacement.
 const NEAR: u64 = 64 << 10;
 
 const _: () = assert!(NEAR <= consumed::SINCE_MAX);

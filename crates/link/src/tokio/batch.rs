@@ -8,8 +8,8 @@ use crate::{SendError, TrySendError};
 
 /// Messages that are sent together. Dropping the batch sends none of them.
 ///
-/// The peer may receive some messages before others, but after a restart either end finds that all
-/// or none were sent.
+/// The peer may receive some messages before others, but after a restart each end finds either all
+/// of them or none.
 #[must_use = "a batch that is dropped is not sent"]
 pub struct Batch<'a> {
     batch: crate::Batch<'a>,

@@ -53,8 +53,8 @@ pub(super) fn start(shared: Arc<GroupShared>) -> io::Result<()> {
         set_to: None,
         shared: Arc::clone(&shared),
     };
-    // If the runtime shuts down or a callback panics, the task ends at an await, and the guard
-    // `Over` is dropped.
+    // If the runtime shuts down or a callback panics, the driver task ends at an await, and the
+    // guard `Over` is dropped, which wakes the futures that wait for the task.
     let over = Over(shared);
     tokio::spawn(async move {
         if let Err(fault) = drive.run().await {
@@ -68,7 +68,8 @@ pub(super) fn start(shared: Arc<GroupShared>) -> io::Result<()> {
 struct Drive {
     shared: Arc<GroupShared>,
     descriptor: AsyncFd<OwnedFd>,
-    /// A timer descriptor, because the application's runtime may have timers disabled.
+    /// A timer descriptor for the group's next timer. A timer of tokio would not do, because the
+    /// application's runtime may have timers disabled.
     clock: Clock,
     time: AsyncFd<OwnedFd>,
     set_to: Option<Instant>,
@@ -109,8 +110,8 @@ impl Drive {
         Ok(poll::wait(&mut descriptors, Some(Instant::now()))? > 0)
     }
 
-    /// Sleeps until there may be work. Returns true if the group itself does not know of that work,
-    /// so that everything has to be checked.
+    /// Makes the driver task sleep until there may be work. Returns true if the group itself does
+    /// not know of that work, so that all links and servers have to be checked.
     async fn sleep(&mut self) -> io::Result<bool> {
         let is_closing = self.shared.has_closings();
         let look = is_closing.then(|| Instant::now() + LOOKED_EVERY);

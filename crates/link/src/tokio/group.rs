@@ -62,9 +62,10 @@ pub(super) struct Hold {
 /// State of a group of links, shared by the group's driver task and the futures of its links.
 pub(super) struct GroupShared {
     pub(super) group: crate::Group,
-    /// Notified when there may be work that the group's descriptor does not report.
+    /// Wakes the driver task when there may be work that the group's descriptor does not report.
     pub(super) nudge: Notify,
-    /// Notified when a server of the group may have attached links that no handle has taken.
+    /// Wakes futures of `accept` when a server of the group may have attached links without a
+    /// handle.
     pub(super) offered: Notify,
     registry: Mutex<Registry>,
 }
@@ -147,7 +148,8 @@ impl Drop for EndClosing {
 }
 
 impl GroupShared {
-    /// Adapts the configuration of a link or server that joins this group of async links.
+    /// Returns the configuration of a link or server, changed so that the link or server belongs to
+    /// this group of async links.
     pub(super) fn adopt(&self, config: Config) -> Config {
         // The wait strategy is always `Park`: with a spinning strategy, a call whose deadline has
         // passed would spin before it returns.
@@ -181,21 +183,23 @@ impl GroupShared {
 
     pub(super) fn forget(&self, id: MemberId) {
         let mut registry = self.registry();
-        // A new handle may have made new notices for the same link after the last handle was
-        // dropped; those notices stay registered.
+        // After the last handle of a link was dropped, a new handle may have made new notices for
+        // the same link. These stay registered: only notices to which nothing refers are removed.
         if registry.links.get(&id).is_some_and(|notices| notices.strong_count() == 0) {
             registry.links.remove(&id);
         }
     }
 
-    /// Notifies the futures of each link that the group lists as one with events. If `is_nudged`,
-    /// servers may have new links that the list does not show.
+    /// Notifies the futures of each link that the group lists as one with events. If `is_nudged`
+    /// (another thread has woken the driver task to check everything), servers may also have new
+    /// links that this list does not show.
     pub(super) fn deliver(&self, is_nudged: bool) {
         let mut is_anyone_s = is_nudged;
         for id in self.group.ready() {
             let notices = self.registry().links.get(&id).and_then(Weak::upgrade);
             match notices {
-                // A link without a handle still has notices while a message refers to it.
+                // The link has notices as long as a handle or a received message refers to it. A
+                // link without notices may be a new one, so futures of `accept` are woken.
                 Some(notices) => is_anyone_s |= notices.arrived(),
                 None => is_anyone_s = true,
             }

@@ -24,7 +24,7 @@ pub struct Sender {
     handle: Arc<Handle>,
 }
 
-/// The receiving direction of a link.
+/// The receiving direction of a link. A split link has exactly one receiver.
 #[derive(Debug)]
 pub struct Receiver {
     handle: Arc<Handle>,

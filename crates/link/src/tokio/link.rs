@@ -37,8 +37,9 @@ pub struct Link {
     pub(super) handle: Arc<Handle>,
 }
 
-/// State that all handles of one link share. Fields are dropped in the order of declaration, so the
-/// driver task checks only after the link was released.
+/// State that all handles of one link share. The fields are dropped in the order of declaration:
+/// first the link is released, and then the reference `_hold`, after whose drop the driver task
+/// makes its last check.
 pub(super) struct Handle {
     pub(super) link: crate::Link,
     pub(super) notices: Arc<Notices>,
@@ -249,7 +250,7 @@ impl Link {
         loop {
             let notified = notices.events.notified();
             // The status is read before the event is taken: events precede the end of the link, so
-            // none is missed.
+            // no event is missed.
             let stopped = notices.observer.observe()?.snapshot.stopped();
             if let Some(event) = self.try_event() {
                 return Ok(event);
@@ -273,7 +274,7 @@ impl Link {
         self.blocking().id()
     }
 
-    /// Present status of the link.
+    /// Present status of the link: whether it is attached, and if not, why.
     #[must_use]
     pub fn status(&self) -> Status {
         self.blocking().status()
@@ -508,8 +509,8 @@ impl Handle {
     ) -> Result<Option<R>, RecvError> {
         consume_budget().await;
         loop {
-            // The future registers for notices before it checks, so that it misses none between
-            // check and await.
+            // The future of a receiving call registers for notices before it checks for a message,
+            // so that it misses no message between check and await.
             let notified = self.notices.messages.notified();
             match receive() {
                 Err(TryRecvError::Empty) => {}
@@ -527,8 +528,9 @@ impl Handle {
         let seen = self.notices.observer.observe()?;
         let (is_attached, stopped) = (seen.snapshot.is_attached, seen.snapshot.stopped());
         if !is_attached && !seen.has_next && !seen.has_finished && stopped.is_none() {
-            // Without this check the receiving call would make a turn of the whole group (handle
-            // the events of all its links), which is the driver task's job.
+            // If no message is there, this function returns. Otherwise the receiving call would
+            // handle the events of all links of the group (make a turn), which is the driver task's
+            // job.
             return Err(TryRecvError::Empty);
         }
         Ok(())

@@ -27,8 +27,8 @@ use tokio::task::coop::consume_budget;
 use super::group::GroupShared;
 use crate::{Observation, Observer, Snapshot, Stopped, WaitError};
 
-/// The notifications of one link: futures wait here, and are woken when the link has messages,
-/// events or other changes.
+/// The notifications of one link: futures of the link wait for them, and are woken when the link
+/// has messages, events or other changes.
 pub(super) struct Notices {
     pub(super) observer: Observer,
     pub(super) shared: Arc<GroupShared>,
@@ -47,8 +47,8 @@ impl Notices {
         Self { observer, shared, messages, changes, events, acks, reported }
     }
 
-    /// Notifies the futures of this link, after the group has listed the link as changed. Returns
-    /// true if the link's connection changed.
+    /// Notifies the futures of this link, after the group has listed the link as one with events.
+    /// Returns true if the link's connection changed.
     pub(super) fn arrived(&self) -> bool {
         self.messages.notify_waiters();
         self.events.notify_waiters();
@@ -59,8 +59,8 @@ impl Notices {
         change == Change::Connection
     }
 
-    /// Notifies futures after an operation that may have changed the link. `before` is the
-    /// observation from before the operation.
+    /// Notifies futures after an operation that may have changed the link. `before` is the state of
+    /// the link that was observed before the operation.
     pub(super) fn acted(&self, before: Option<&Observation>) {
         let (change, after) = self.take_change();
         if change != Change::None {
@@ -79,12 +79,14 @@ impl Notices {
 
     /// Calls the operation `act`, and notifies futures of the changes.
     pub(super) fn act<R>(&self, act: impl FnOnce() -> R) -> R {
-        // The guard notifies the futures even if the application's code panics in `act`.
+        // The guard `_acting`, when dropped, notifies the link's futures, even if the application's
+        // code panics in `act`.
         let _acting = Acting { notices: self, before: self.observer.observe().ok() };
         act()
     }
 
-    /// Makes all futures of the link check again, because the driver task has ended.
+    /// Wakes all futures of the link, because the driver task has ended: each then returns an
+    /// error.
     pub(super) fn over(&self) {
         for notify in [&self.messages, &self.changes, &self.events] {
             notify.notify_waiters();
@@ -98,7 +100,8 @@ impl Notices {
     ) -> Result<R, Stopped> {
         consume_budget().await;
         loop {
-            // The future registers for notices before it calls `act`, so that it misses no change.
+            // The future registers for notices before it calls `act`, so that it misses no change
+            // of the link between that call and the await.
             let changed = self.changes.notified();
             if let Some(done) = self.act(&mut act) {
                 return Ok(done);
@@ -116,8 +119,8 @@ impl Notices {
         done
     }
 
-    /// Notifies futures that send a reply, because their requests may have been acknowledged by
-    /// another task.
+    /// Notifies futures that wait for room for a reply: another task may have acknowledged the
+    /// request that the reply answers, and the future then fails.
     pub(super) fn acked(&self) {
         self.acks.notify_waiters();
     }
@@ -142,8 +145,8 @@ impl Notices {
         }
     }
 
-    /// Waits until `is_so` returns true for an observation of the link. The future neither receives
-    /// nor sends anything.
+    /// Waits until `is_so` returns true for an observed state of the link. The future neither
+    /// receives nor sends anything.
     pub(super) async fn until(
         &self,
         is_so: impl Fn(&Observation) -> bool,
@@ -170,8 +173,8 @@ impl Notices {
     /// Replaces the last reported snapshot by the present one. Returns the difference, and the
     /// present observation unless the link is closed.
     fn take_change(&self) -> (Change, Option<Observation>) {
-        // The lock is held while the link is observed, so that a later caller never records an
-        // older state.
+        // The lock of the last reported snapshot is held while the link is observed, so that a
+        // later caller never records an older state of the link.
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = self.observer.observe().ok();
         let now = seen.map(|seen| seen.snapshot);
@@ -204,7 +207,8 @@ impl Drop for Notices {
     }
 }
 
-/// Guard of an operation on a link: dropping it notifies the futures of what the operation changed.
+/// Guard of an operation on a link: dropping the guard notifies the futures that wait for the
+/// changes that the operation made.
 struct Acting<'a> {
     notices: &'a Notices,
     before: Option<Observation>,

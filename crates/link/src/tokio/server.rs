@@ -102,8 +102,8 @@ impl Server {
         let shared = &self.hold.shared;
         consume_budget().await;
         loop {
-            // The future registers for notices before it checks, so that it misses none between
-            // check and await.
+            // The future of `accept` registers for notices before it checks for a link, so that it
+            // misses no link between check and await.
             let offered = shared.offered.notified();
             match self.try_accept() {
                 Err(AcceptError::TimedOut) => {}
@@ -127,11 +127,11 @@ impl Server {
     }
 
     /// Opens the link called `link` of the client called `client`, whether that client has attached
-    /// or not. Messages sent before the client attaches are kept for it.
+    /// or not. Messages that the server sends before the client attaches are kept for the client.
     ///
     /// # Errors
-    /// [`OpenError::AlreadyOpen`] if the link already has a handle; [`OpenError`] lists the
-    /// other reasons.
+    /// [`OpenError::AlreadyOpen`] if the link already has a handle; [`OpenError`] lists the other
+    /// reasons.
     pub fn open(&self, client: &str, link: &str) -> Result<Link, OpenError> {
         Ok(Link::new(self.server.open(client, link)?, self.hold.clone()))
     }

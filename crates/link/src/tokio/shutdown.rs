@@ -22,8 +22,8 @@ use crate::{Observation, Stopped, WaitError};
 
 pub(super) async fn close(handle: &Handle) -> Result<(), WaitError> {
     let mut closing = Closing { notices: &handle.notices, phase: Phase::Waiting };
-    // An error of this wait is ignored, because the blocking call of `close` returns the same
-    // error.
+    // The future waits until the link has a connection or every sent message is acknowledged. An
+    // error of this wait is ignored, because the blocking call of `close` returns the same error.
     let _ = handle.notices.until(can_leave).await;
     closing.phase = Phase::Leaving;
     handle.notices.shared.begin_closing();
@@ -57,7 +57,8 @@ struct Closing<'a> {
 
 enum Phase {
     Waiting,
-    /// A blocking thread closes the link, and reports the end of the stream to the peer.
+    /// In this state of closing, a blocking thread closes the link, and reports the end of the
+    /// stream to the peer.
     Leaving,
     Left,
 }
@@ -66,8 +67,9 @@ impl Drop for Closing<'_> {
     fn drop(&mut self) {
         match self.phase {
             Phase::Waiting => {
-                // The deadline has passed already, so `close_unsynced` returns without waiting.
-                // Nothing depends on its result.
+                // The deadline given to `close_unsynced` has passed already, so the call closes the
+                // link without waiting. Its result is ignored, because the link is closed in any
+                // case.
                 let _ = self.notices.observer.close_unsynced(Some(Instant::now()));
             }
             Phase::Leaving => {

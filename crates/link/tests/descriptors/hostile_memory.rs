@@ -121,8 +121,9 @@ fn is_over_the_socket(link: &Link) -> bool {
 fn messages_flow_whatever_descriptors_come() {
     let _alone = alone();
     let mut before = 0;
-    // The first kind of fault runs twice, because its first run creates the descriptors that the
-    // process keeps until it ends. So only later runs compare counts of descriptors.
+    // The test runs the first kind of false descriptors twice, because its first run creates the
+    // descriptors that the process keeps until it ends. So only later runs compare counts of
+    // descriptors.
     for (round, (what, lie)) in LIES[..1].iter().chain(&LIES).enumerate() {
         for (liar, is_kept) in [(0, false), (0, true), (1, false), (1, true)] {
             let ground = Ground::new(Via::SharedMemory, is_kept);

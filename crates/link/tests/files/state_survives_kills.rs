@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process that is killed at any instant while it commits states to its link file leaves a
 //! complete state there. The state is never older than the last one that the process logged as
-//! committed. The same holds for its acked offset.
+//! committed. The same holds for the acked offset in the file.
 
 use crate::support_link;
 

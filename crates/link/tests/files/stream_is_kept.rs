@@ -27,8 +27,8 @@ enum Step {
     Abort,
     /// The sender sends at most this number of bytes over the socket.
     Send(usize),
-    /// The receiver acknowledges a part of the bytes that it has received but not acknowledged:
-    /// this number divided by 256.
+    /// The receiver acknowledges a part of the bytes that it has received but not acknowledged. The
+    /// part is this number, 1 to 256, divided by 256.
     Acknowledge(u64),
     Trim,
     /// The sender prefetches and zeroes ring memory behind its last record, for the next records.
@@ -68,7 +68,7 @@ struct World {
     memory: Memory,
     state: State,
     inline_max: usize,
-    /// The messages that the sender has published and not yet trimmed.
+    /// The messages that the sender has published and not yet freed (trimmed).
     kept: VecDeque<Sent>,
     batch: Vec<Sent>,
     cursor: SendCursor,

@@ -51,8 +51,9 @@ fn copy(from: &Image, to: &mut Image, (in_ring, start): (bool, usize)) {
     to[start..start + 8].copy_from_slice(&from[start..start + 8]);
 }
 
-/// Calls `check` with possible images after a kill. Each image contains only some of the changed
-/// words of `after`: the first n, the last n, exactly one, all but one, or a random selection.
+/// Calls `check` with images (contents of ring and slab) that are possible after a kill between
+/// `before` and `after`. Each image contains only some of the words that differ in `after`: the
+/// first n, the last n, exactly one, all but one, or a random selection.
 fn mixtures(
     before: &Image,
     after: &Image,
@@ -82,8 +83,8 @@ struct World {
     retained: Option<Retained>,
     memory: Memory,
     state: State,
-    /// The messages that the sender has published and not yet trimmed, each with the position where
-    /// its record ends.
+    /// The messages that the sender has published and not yet freed (trimmed), each with the
+    /// position where its record ends.
     kept: VecDeque<(Position, Vec<u8>)>,
     batch: Vec<(Position, Vec<u8>)>,
     random: Random,
@@ -130,8 +131,8 @@ impl World {
         self.retained.as_mut().unwrap()
     }
 
-    /// Checks that the next owner of a stream with the bytes `image` finds exactly the messages
-    /// `expected`.
+    /// Checks that the next owner of a stream whose ring and slab have the bytes `image` finds
+    /// exactly the messages `expected`.
     fn expect(image: &Image, state: State, expected: &[Vec<u8>]) {
         let (found, _) = image.found(state).unwrap();
         assert_eq!(all_messages(&found, state.base.position), expected);
@@ -187,10 +188,10 @@ impl World {
         self.retained().publish();
         let after = self.memory.image();
         let (expected, state) = (self.published(), self.state);
-        // A reader finds no record of the batch until its first word is stored: the word at
-        // `begin`, of the first record or of the PAD (filler at the end of the ring) before that
-        // record. So the sender stores this word last. Before that it stores the first words of the
-        // further records, and a zero behind the last record.
+        // A reader of the ring finds no record of the batch until the batch's first word is stored:
+        // the word at `begin`, of the first record or of the PAD (filler at the end of the ring)
+        // before that record. So the sender stores this word last. Before that it stores the first
+        // words of the further records, and a zero behind the last record.
         let (commit, tail) = ((true, (begin.0 % 1024) as usize), self.retained().tail());
         let mut words = differences(&self.image, &after);
         let word = |image: &Image, at: u64| {
@@ -259,8 +260,8 @@ impl World {
         self.retained().acknowledged(Position((acked.0 + more) & !63)).unwrap();
         let Some(base) = self.retained().trim_to() else { return };
         // The sender commits the new base (the position of the first kept record) by one store,
-        // before it reuses the room below. So a kill leaves the old or the new base, and both are
-        // checked.
+        // before it reuses the room below the new base. So a kill leaves the old or the new base,
+        // and both are checked.
         Self::expect(&self.memory.image(), self.state, &self.published());
         self.state.base = base;
         let before = self.kept.len();
@@ -354,7 +355,8 @@ fn former_stream_never_comes_back() {
     retained.publish();
     World::expect(&memory.image(), next, &[message(9, 10)]);
     // Input: a compact record of the former stream lies directly after the first record of the new
-    // stream, as if nothing had been zeroed. It counts as damage, never as a message.
+    // stream, as if the new stream's owner had zeroed nothing. The stale record counts as damage,
+    // never as a message.
     let mut image = memory.image();
     image.ring[64..128].copy_from_slice(&before.ring[64..128]);
     assert!(image.found(next).is_err());

@@ -28,7 +28,7 @@ fn messages_go_both_ways_over_each_wire() {
             let task = tokio::spawn(async move {
                 echo(&served, 500).await;
                 // The server's end has sent the client's 500 messages back (`echo`). It then sends
-                // messages that reply to none.
+                // messages that are no replies.
                 for n in 0..500 {
                     served.send(&message(n, 100)).await.unwrap();
                 }

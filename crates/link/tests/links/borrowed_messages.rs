@@ -58,7 +58,7 @@ fn borrowed_message_without_ack_is_received_again() {
             link.send(&message(number, *len)).unwrap();
         }
         // The sender's bytes reach the socket only while a thread uses the sender's link. This
-        // thread uses the receiver's link, so another one waits on the sender's link.
+        // thread uses the receiver's link, so another thread waits on the sender's link.
         let sends = thread::spawn(move || link.wait_acked(soon()));
         // Each round receives all unacknowledged messages, and acknowledges only a part of them.
         // `from` is the index up to which earlier rounds acknowledged, and `to` the index up to

@@ -218,8 +218,8 @@ fn message_above_attempts_max_is_poison() {
         if message.is_poison() {
             message.reply(b"it is put aside").unwrap();
             // The loop has opened and dropped the server several times. Each dropped server ended
-            // its stream of messages, so the client's `recv` first returns `None` for each: the
-            // test skips those.
+            // its stream of messages, so the client's `recv` first returns `None` for each of them:
+            // the test skips these results.
             let mut answers = std::iter::repeat_with(|| link.recv_deadline(soon()).unwrap());
             assert_eq!(answers.find_map(|answer| answer).unwrap(), b"it is put aside");
             break;

@@ -132,7 +132,7 @@ fn clients(
         sessions.push(driven.events.connect(session_address, &config, tag).unwrap());
     }
     // Each stream gets a tag of its own in the event loop. Opening a stream does not wait, because
-    // the session has room for the records of all of them.
+    // the session has room for the records that open all its streams.
     for (session, tags) in sessions.iter().zip((10_000..).step_by(1000)) {
         for tag in tags..tags + STREAMS {
             streams.insert(tag, Conversation::new(session.try_open(b"", tag).unwrap()));
@@ -264,8 +264,8 @@ fn idle_server(
             let idle = || threads.send((drive, number())).unwrap();
             clients(drive, &channel_address, &session_address, Some(their_end), idle);
         });
-        // The client's ends of the links stay open until the server's loop has ended and drops
-        // `close`.
+        // The client's ends of the links stay open until the server's loop has ended: then `close`,
+        // for whose end the client's thread waits, is dropped.
         let (close, closed) = std::sync::mpsc::channel::<()>();
         let (client, link_address) = (&client, &link_address);
         scope.spawn(move || {

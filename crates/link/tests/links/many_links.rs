@@ -100,7 +100,8 @@ fn idle_links_wake_no_thread() {
         assert_eq!(group.poll(Some(Instant::now() + Duration::from_secs(1))).unwrap(), 0);
         served[0].recv_deadline(Instant::now() + Duration::from_millis(10)).unwrap_err();
         // Each of the two threads that wait on the group polls once before it sleeps, and wakes at
-        // its deadline. If each idle link woke them once, there would be a hundred turns.
+        // its deadline. If each idle link woke them once, there would be a hundred polls of the
+        // group (turns).
         assert!(group.turns() - before < 20, "{}", group.turns() - before);
         assert!(links.iter().all(|link| link.stats().connections == 1));
     }

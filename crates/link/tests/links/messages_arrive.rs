@@ -88,9 +88,10 @@ fn stream_in_one_direction_is_acked_without_traffic_back() {
         assert_eq!(link.unacked_bytes().unwrap(), 0);
         assert_eq!(served.stats().messages_sent, 0);
         let stats = served.stats();
-        // The receiver sends an acknowledgement after each quarter of its window and when idle, not
-        // after each message. Over shared memory it sends no acknowledgement frame, because the
-        // sender reads the acked offset in the receiver's memory.
+        // The receiver sends an acknowledgement after each quarter of the sender's window (ring and
+        // slab) and when idle, not after each message. Over shared memory it sends no
+        // acknowledgement frame, because the sender reads the acked offset in the receiver's
+        // memory.
         let least = if ground.via == Via::SharedMemory { 0 } else { 100 * count / (16 << 10) };
         assert!(stats.acknowledgements >= least, "{stats:?}");
         assert!(ground.via != Via::SharedMemory || stats.acknowledgements == 0, "{stats:?}");

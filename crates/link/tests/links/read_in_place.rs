@@ -56,8 +56,8 @@ fn messages_of_every_length_are_read_in_order() {
                 assert!(bytes == expected && last < Some(position));
                 last = Some(position);
                 // Rule: after `rewind`, which makes the link deliver its unacknowledged messages
-                // again, no message is received twice. Each was acknowledged when its reader
-                // returned.
+                // again, no message is received twice. Each was acknowledged when the closure that
+                // read it returned.
                 if number % 7 == 0 {
                     receiver.rewind().unwrap();
                 }
@@ -99,8 +99,8 @@ fn spinning_ends_pass_messages_on() {
     }
 }
 
-/// Whether `served` can receive a message without waiting. The reader that this check passes
-/// panics, so the message stays unacknowledged.
+/// Whether `served` can receive a message without waiting. The closure that this check passes to
+/// the receive call panics, so the message stays unacknowledged.
 fn is_there(served: &Link) -> bool {
     let fails = AssertUnwindSafe(|| served.try_recv_with(panics));
     catch_unwind(fails).is_err()
@@ -129,8 +129,8 @@ fn message_whose_reader_panics_is_received_next_again() {
                 assert!(is_there(&served), "{len} bytes");
             }
             assert_eq!(served.stats().messages_received, before + 6);
-            // Rule: a message whose reader panicked is received again by each kind of receive call,
-            // before the message that follows it.
+            // Rule: a message is received again if the closure that read it in place panicked: by
+            // each kind of receive call, before the message that follows it.
             link.send(&message(number + 1000, 10)).unwrap();
             match number % 4 {
                 0 => expect(number, len),
@@ -166,9 +166,9 @@ fn message_whose_reader_panics_is_received_next_again() {
     }
 }
 
-/// Rule: if the reader of one thread panics, the message goes to another thread that waits for a
-/// message. The message had arrived before that thread blocked, so no notification of its arrival
-/// wakes the thread.
+/// Rule: if the closure with which one thread reads a message in place panics, the message goes to
+/// another thread that waits for a message. The message had arrived before that thread blocked, so
+/// no notification of its arrival wakes the thread.
 #[test]
 fn message_whose_reader_panics_goes_to_a_waiting_thread() {
     for ground in Ground::all() {
@@ -187,8 +187,8 @@ fn message_whose_reader_panics_goes_to_a_waiting_thread() {
                 let mut has_panicked = false;
                 while !other.is_finished() {
                     let fails = AssertUnwindSafe(|| served.try_recv_with(panics));
-                    // The reader of this thread panics once; the message then goes to the blocked
-                    // thread.
+                    // The closure with which this thread reads the message panics once; the message
+                    // then goes to the blocked thread.
                     has_panicked = has_panicked || catch_unwind(fails).is_err();
                     if has_panicked {
                         break;
@@ -246,7 +246,8 @@ fn message_at_most_once_is_acked_before_it_is_read() {
                 catch_unwind(fails).unwrap_err();
             } else {
                 // With at-most-once delivery, the message is already acknowledged and copied when
-                // its reader is called. So the link is not locked, and the reader may use it.
+                // the closure that reads it is called. So the link is not locked, and the closure
+                // may use the link.
                 let read = |lies: MessageView<'_>| (served.stats().connections, lies.to_vec());
                 let (connections, bytes) =
                     served.recv_with_deadline(read, soon()).unwrap().unwrap();
@@ -337,8 +338,8 @@ fn recv_with_future_reads_once_a_message_is_there() {
         for ground in Ground::all() {
             let Ends { server, client, served, link } = ends(&ground, &config());
             link.wait_attached().await.unwrap();
-            // A receive future that is dropped while it waits has never called its reader, and has
-            // received no message.
+            // A receive future that is dropped while it waits has received no message, and never
+            // called the closure that would read the message.
             let never = |_: MessageView<'_>| panic!("there is none");
             assert!(matches!(served.try_recv_with(never), Err(TryRecvError::Empty)));
             assert!(for_turns(10, served.recv_with(never)).await.is_none());

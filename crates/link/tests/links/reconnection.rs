@@ -302,7 +302,8 @@ fn reply_and_its_request_are_committed_together() {
     let Pair { server, served, link } = ground.pair(&config);
     link.send(b"question").unwrap();
     let question = served.recv_deadline(soon()).unwrap().unwrap();
-    // The client is closed here, so no process receives the reply before the link is opened again.
+    // The client's end is dropped, so no process receives the server's reply before the link is
+    // opened again.
     drop(link);
     question.reply(b"answer").unwrap();
     let bytes = served.unacked_bytes().unwrap();
@@ -442,7 +443,8 @@ fn older_owner_of_the_client_is_fenced_by_a_newer_one() {
         assert!(Instant::now() < deadline, "{}", old.status());
     }
     assert!(matches!(old.send(b"late"), Err(SendError::Stopped(Stopped::Fenced))));
-    // The events from before the end are not lost behind it.
+    // Rule: the fenced client still gets the events from before it was fenced, and only then the
+    // error that the link has stopped.
     let mut events = Vec::new();
     let ended = loop {
         match old.next_event(soon()) {

@@ -14,7 +14,8 @@ use tokio::task::yield_now;
 /// faulty one exceeds the limit.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The two kinds of runtime: one with a single thread, and one with several threads.
+/// The two kinds of tokio runtime on which a test runs: one with a single thread, and one with
+/// several threads.
 pub fn runtimes() -> [Runtime; 2] {
     let alone = Builder::new_current_thread().enable_all().build().unwrap();
     let together = Builder::new_multi_thread().worker_threads(3).enable_all().build().unwrap();
@@ -71,7 +72,7 @@ pub fn client(ground: &Ground, config: Config) -> Client {
 }
 
 /// Makes a server and a client, each with a group of its own, and a link between them. Returns
-/// both, and both ends of the link.
+/// server, client and both ends of the link.
 pub fn ends(ground: &Ground, config: &Config) -> Ends {
     let (server, client) = (server(ground, config.clone()), client(ground, config.clone()));
     let link = client.connect(server.local_address(), "bob", "orders").unwrap();

@@ -46,8 +46,8 @@ impl Image {
         RingSize::new(self.ring.len() as u64).unwrap()
     }
 
-    /// Makes new memory that contains the bytes of this image: ring and slab for the owner of the
-    /// stream, and a second mapping of both for the test.
+    /// Makes new memory that contains the bytes of this image of a stream: ring and slab for the
+    /// owner of the stream, and a second mapping of both for the test.
     pub fn memory(&self) -> (OwnMem, OwnMem, Memory) {
         let (mut ring, seen_ring) = mem::pair(self.ring.len());
         let (mut slab, seen_slab) = mem::pair(self.slab.len());
@@ -56,8 +56,8 @@ impl Image {
         (ring, slab, Memory { ring: seen_ring, slab: seen_slab })
     }
 
-    /// Recovers the stream from this image, as the next owner does. Returns the stream and its
-    /// memory, or the damage that the owner finds.
+    /// Recovers the stream from this image (the bytes of its ring and slab), as the next owner
+    /// does. Returns the stream and its memory, or the damage that the owner finds.
     pub fn found(&self, state: State) -> Result<(Retained, Memory), Damage> {
         let (ring, slab, memory) = self.memory();
         let State { stream, base } = state;

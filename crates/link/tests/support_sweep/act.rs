@@ -61,16 +61,17 @@ pub enum Line {
 /// is the messages that both ends exchange before the act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// The receiver has acknowledged this message of the script, and the sender has received the
-    /// acknowledgement.
+    /// The receiver has acknowledged this message of the script (the exchange before the tested
+    /// operation), and the sender has received the acknowledgement.
     Consumed,
-    /// The receiver has acknowledged this message of the script, but the sender has not received
-    /// the acknowledgement.
+    /// The receiver has acknowledged this message of the script (the exchange before the tested
+    /// operation), but the sender has not received the acknowledgement.
     Unheard,
-    /// This message of the script was delivered to the receiving application, which has not
-    /// acknowledged it.
+    /// This message of the script (the exchange before the tested operation) was delivered to the
+    /// receiving application, which has not acknowledged it.
     Handed,
-    /// This message of the script was sent, but not received.
+    /// This message of the script (the exchange before the tested operation) was sent, but not
+    /// received.
     Kept,
 }
 

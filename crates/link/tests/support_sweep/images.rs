@@ -103,8 +103,9 @@ impl Images {
         std::iter::once(0).chain(changed).collect()
     }
 
-    /// Calls `judge` with the images whose indices are in `chosen`, which must be in ascending
-    /// order. Each image is rebuilt from the first one and the recorded changes.
+    /// Calls `judge` with the images (contents of both link files) whose indices are in `chosen`,
+    /// which must be in ascending order. Each image is rebuilt from the first image and the
+    /// recorded changes.
     pub fn each(
         &self,
         chosen: &[usize],

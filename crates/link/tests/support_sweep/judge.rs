@@ -29,8 +29,8 @@ use std::time::{Duration, Instant};
 pub struct Judge {
     act: Act,
     peer_lives: bool,
-    /// Whether the tested operation (act) had taken effect in an earlier image. If so, the
-    /// operation must have taken effect in all later images.
+    /// Whether the tested operation (act) had taken effect in an earlier image (contents of both
+    /// link files). If so, the operation must have taken effect in all later images.
     is_done: bool,
     /// The position of each message of either direction, by the message's number.
     positions: BTreeMap<u64, u64>,

@@ -22,7 +22,7 @@ pub struct Ground(tempfile::TempDir);
 pub const WORKER: usize = 0;
 pub const PEER: usize = 1;
 
-/// One end of the link, with the server that opened it if the end is the server's.
+/// One end of the link, with the server that opened the end, if the end is a server's.
 pub struct End {
     pub link: Link,
     _server: Option<Server>,

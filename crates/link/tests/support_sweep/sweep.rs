@@ -146,9 +146,9 @@ impl Path {
         Err(ENDLESS.to_owned())
     }
 
-    /// Makes the worker execute the whole act. If `behind` is given, single-steps only after the
-    /// system calls whose numbers `behind` contains, and lets the worker run at full speed
-    /// elsewhere.
+    /// Makes the worker process execute the whole act, the tested operation. If `behind` is given,
+    /// single-steps only after the system calls whose numbers `behind` contains, and lets the
+    /// worker run at full speed elsewhere.
     fn step(act: Act, behind: Option<&HashSet<u64>>) -> Result<Self, String> {
         let (stage, stepper) = Stage::set(act)?;
         let images = Images::new(stage.files()).map_err(text)?;

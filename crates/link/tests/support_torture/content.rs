@@ -40,7 +40,8 @@ pub fn name(bytes: &[u8]) -> (u64, bool) {
     (word(0), word(8) == 1)
 }
 
-/// A 64-bit hash, so that two different messages hardly ever have the same digest.
+/// The digest of a message's bytes: a 64-bit hash, so that two different messages hardly ever have
+/// the same digest.
 pub fn digest(bytes: &[u8]) -> u64 {
     let mut digest = bytes.len() as u64;
     let mut take = |word: u64| {

@@ -32,7 +32,8 @@ pub enum What {
     /// The client or server has sent a message. Data words of the note: number and epoch of the
     /// message, number of the first message of its batch, number of messages in the batch.
     Sent,
-    /// The send failed, and nothing was sent. Data words of the note: as for `Sent`.
+    /// The send failed, and nothing was sent. Data words of the note: number and epoch of the
+    /// message, number of the first message of its batch, number of messages in the batch.
     NotSent,
     /// The client or server has received a message. Data words of the note: position, epoch, number
     /// (if the message contains it), length, digest, delivery count.
@@ -53,7 +54,7 @@ pub enum What {
     /// the request, number of the answer.
     Replied,
     /// The reply failed: the answer was not sent, and the request was not acknowledged. Data words
-    /// of the note: as for `Replied`.
+    /// of the note: position and epoch of the request, number of the answer.
     NotReplied,
     /// The client or server is about to begin an epoch. Data word of the note: the number of that
     /// epoch.

@@ -48,8 +48,8 @@ pub struct Message {
     /// The first and the last epoch in which the message may have been sent.
     pub epochs: (u64, u64),
     batch: (usize, usize),
-    /// The index of the request, in the ledger of the opposite direction, that this message
-    /// answers.
+    /// The index of the request that this message answers, in the list of the messages of the
+    /// opposite direction; `None` if this message is no reply.
     pub answers: Option<usize>,
     pub place: Option<(u64, u64)>,
     pub is_consumed: bool,
@@ -181,7 +181,8 @@ impl Ledger {
         let end = (batch.0 + batch.1).min(self.messages.len());
         for other in batch.0..end {
             if self.messages[other].batch != batch {
-                // The sender was killed before it had written notes of all messages of the batch.
+                // The sender was killed before it had written notes of all messages of the batch,
+                // so the journal names no further message of it.
                 break;
             }
             match self.messages[other].snapshot {
@@ -270,8 +271,9 @@ impl Ledger {
     fn search(&self, got: &Got) -> Judged<usize> {
         let start = self.start(usize::MAX, got.owner);
         // The sender sends in order. If a message was certainly sent in an earlier epoch than the
-        // received message's, all messages before it are of that epoch at the latest. So none of
-        // them is the received message, even if it is unknown whether they were sent.
+        // received message's, all messages before that one are of the earlier epoch, or of one
+        // before. So none of them is the received message, even if it is unknown whether they were
+        // sent.
         let is_of_before =
             |message: &Message| message.was_confirmed && message.epochs.1 < got.epoch;
         let of_before =

@@ -51,7 +51,7 @@ struct Pair {
     loses: bool,
 }
 
-/// A disturbance of the newest connection.
+/// A disturbance that the relay makes in the newest connection between client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
     Cut,

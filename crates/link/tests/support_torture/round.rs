@@ -312,8 +312,8 @@ impl Round {
             }
         }
         self.drain()?;
-        // Notes that client and server wrote after all messages were acknowledged only repeat that.
-        // So the oracle still finds the round settled.
+        // Client and server may have written further notes after all messages were acknowledged.
+        // Each of these notes only says so again, so the oracle still finds the round settled.
         let epoch = self.oracle.is_settled().ok_or("it was settled, and is not")?;
         self.oracle.close(epoch)
     }

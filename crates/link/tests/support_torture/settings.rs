@@ -12,8 +12,8 @@ pub struct Settings {
     pub cuts: u64,
     pub is_long_of_cuts: bool,
     pub seed: u64,
-    /// The time for which the run begins new rounds, whatever `kills` is; `None` if `kills` limits
-    /// the run.
+    /// The time for which the run begins new rounds, however many kills they make; `None` if the
+    /// number of kills (`kills`) limits the run.
     pub time: Option<Duration>,
 }
 
@@ -83,7 +83,8 @@ impl Plan {
         }
     }
 
-    /// These settings as text, for an environment variable of the client and server processes.
+    /// The settings of a round as text, for an environment variable of the client and server
+    /// processes.
     pub fn words(&self) -> String {
         let mode = match self.mode {
             Mode::OneWay => 0,

@@ -46,8 +46,9 @@ pub enum Begin {
     SharedMemory,
     /// The first messages travel on the Unix socket. The connection moves to shared memory while it
     /// runs, once that pays: after 8 messages in each direction or 128 in both together, at a
-    /// message longer than 16 KiB, or at a message 1 ms after the connection was opened. A listener
-    /// that does not trust the connecting side shares memory in the handshake instead.
+    /// message longer than 16 KiB, or at a message that is sent 1 ms or more after the connection
+    /// was opened. A listener that does not trust the connecting side shares memory in the
+    /// handshake instead.
     ///
     /// A connection with one message takes about a third of the time to open, use and close, and
     /// one with many messages takes as long as with [`SharedMemory`](Self::SharedMemory).
@@ -172,8 +173,8 @@ impl Config {
         self
     }
 
-    /// For a connecting side: sets where the first messages travel. A listener accepts both, unless
-    /// its [`transport`](Self::transport) is not [`TransportPolicy::Auto`]. Default:
+    /// For a connecting side: sets where the first messages travel. A listener accepts both ways,
+    /// unless its [`transport`](Self::transport) is not [`TransportPolicy::Auto`]. Default:
     /// [`Begin::Auto`].
     ///
     /// [`Begin::Socket`] has no effect with another transport policy, over TCP, or if the listener
@@ -210,8 +211,8 @@ impl Config {
         self
     }
 
-    /// Sets how sender and receiver of a new connection wait. `set_wait` changes one of them later.
-    /// Default: [`Wait::Adaptive`].
+    /// Sets how sender and receiver of a new connection wait. `set_wait` of the sender or of the
+    /// receiver changes its wait later. Default: [`Wait::Adaptive`].
     #[must_use]
     pub const fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
@@ -260,9 +261,10 @@ impl Config {
     /// Sets how many large messages of the peer this side can hold at a time, unread ones included:
     /// a power of two from 8 to 1,048,576. Default: 1,024.
     ///
-    /// The setting also bounds the private records that this side keeps about its sent messages. At
-    /// most this many large messages are in flight to the peer, or 1,024 if that is more, and never
-    /// more than 65,536. To have more than 1,024 in flight, raise the setting on both sides.
+    /// The setting also bounds the list, in private memory, of the sent messages whose memory the
+    /// peer still holds. At most this many large messages are in flight to the peer, or 1,024 if
+    /// that is more, and never more than 65,536. To have more than 1,024 in flight, raise the
+    /// setting on both sides.
     #[must_use]
     pub const fn peer_blocks_max(mut self, entries: u64) -> Self {
         self.peer_blocks_max = entries;
@@ -425,7 +427,7 @@ impl Config {
     }
 }
 
-/// Upper bound of `streams_max`: the session keeps one record in memory per possible stream.
+/// Upper bound of `streams_max`: a session keeps one entry in memory for each possible stream.
 pub(crate) const STREAMS_MAX: u32 = 1 << 20;
 
 /// Smallest slab of a region, in bytes. The size of a region is rounded up to 64 KiB, and the slab
@@ -433,7 +435,7 @@ pub(crate) const STREAMS_MAX: u32 = 1 << 20;
 /// large part of the time of opening a connection.
 const SLAB_BYTES_MIN: u64 = 48 << 10;
 
-/// Each setting with its value, under the name of the function that sets it.
+/// Prints each setting with its value, under the name of the function that sets it.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")

@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// limit, and then blocks.
 pub struct Message {
     payload: Payload,
-    /// Number of leading bytes that `Buf::advance` has consumed.
+    /// Number of leading bytes of the message that `Buf::advance` has consumed.
     advanced: usize,
 }
 
@@ -101,7 +101,7 @@ impl Message {
         }
     }
 
-    /// Whether the bytes keep their address when the `Message` value moves.
+    /// Whether the bytes of the message keep their address when the `Message` value moves.
     #[cfg(feature = "zerocopy")]
     pub(crate) const fn has_stable_address(&self) -> bool {
         !matches!(self.payload, Payload::Short { .. })

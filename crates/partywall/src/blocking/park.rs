@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Blocks a thread until a poll is ready: the thread spins for a while, then parks.
+//! Blocks a thread until an operation that it polls has a result: the thread spins for a while,
+//! then parks.
 //!
 //! ```text
 //!   poll ─ ready ─▶ the result is returned
@@ -33,7 +34,8 @@ thread_local! {
     static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
 }
 
-/// Polls until the result is ready. Returns `None` if the deadline passes first.
+/// Polls an operation until its result is ready, and blocks the calling thread between two polls.
+/// Returns `None` if the deadline passes first.
 pub(super) fn wait_for<T>(
     wait: Wait,
     spinner: &mut Spinner,

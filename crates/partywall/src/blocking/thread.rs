@@ -84,7 +84,8 @@ impl Wake for ThreadWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Only this process holds the eventfd, so a notification never fails for lack of space.
+        // Only this process holds the eventfd, so no other process can fill its counter, and a
+        // notification never fails.
         let _ = self.doorbell.notify();
     }
 }
@@ -100,8 +101,8 @@ impl DriverThread {
     fn run(&mut self) {
         let waker = Waker::from(Arc::clone(&self.waker_target));
         loop {
-            // The driver's waker is registered before the driver's turn. A user that calls the
-            // waker during the turn then causes another turn.
+            // The driver's waker is registered before the driver's turn. A user of the session that
+            // calls the waker during the turn then causes another turn.
             self.driver.register(&waker);
             match self.driver.turn() {
                 Turn::Over => return,

@@ -180,8 +180,9 @@ impl Receiver {
         Ok(self.view(found))
     }
 
-    /// Makes the message of the last view an owned message. A short message is copied; a long one
-    /// is not. Returns `None` if no view is valid any more.
+    /// Makes the message that [`recv_view`](Self::recv_view) returned last an owned message. A
+    /// short message is copied; a long one is not. Returns `None` if a later receive call has
+    /// consumed the message.
     pub fn keep_view(&mut self) -> Option<Message> {
         self.end.end_view().then(|| self.end.take())
     }
@@ -197,9 +198,10 @@ impl Receiver {
         Ok(if self.end.arm(false)? { Readiness::Ready } else { Readiness::WillNotify })
     }
 
-    /// Returns an object by which a thread waits for this receiver, and another thread ends that
-    /// wait. It takes one system call, where polling the descriptor takes two. A channel that uses
-    /// a socket has none: wait for its descriptor, after [`arm`](Self::arm).
+    /// Returns an object on which a thread waits for the next message, and by which another thread
+    /// ends that wait. Such a wait takes one system call, where polling the descriptor takes two.
+    /// The receiver of a channel that uses a socket has no such object, and the result is `None`:
+    /// poll the descriptor instead, after [`arm`](Self::arm).
     ///
     /// ```
     /// # use partywall::{Readiness, TryRecvError};
@@ -235,7 +237,8 @@ impl Receiver {
     pub fn arm_parker(&mut self) -> Result<Readiness, Fault> {
         let is_ready = match &mut self.end {
             AnyReceiver::SharedMemory(end) => end.arm_parker()?,
-            // Such a receiver has no parker.
+            // A receiver over a socket has no parker, so it reports `Ready`, and the caller does
+            // not park.
             AnyReceiver::Socket(_) | AnyReceiver::Protocol(_) => true,
         };
         Ok(if is_ready { Readiness::Ready } else { Readiness::WillNotify })
@@ -297,8 +300,8 @@ impl Receiver {
         Ok(self.recv_ref_until(deadline)?.map(std::mem::forget).is_some())
     }
 
-    /// Returns the bytes of the receiver's current message if `found` is true. The bytes stay valid
-    /// until the next call that receives.
+    /// Returns the bytes of the receiver's current message if `found`, the result of a search for a
+    /// message, is true. The bytes stay valid until the next call that receives.
     #[inline(always)]
     pub(crate) fn view(&mut self, found: bool) -> Option<&[u8]> {
         if found {

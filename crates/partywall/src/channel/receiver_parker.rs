@@ -35,9 +35,9 @@ impl ReceiverParker {
         self.shm.upgrade().map_or(Ok(()), |shm| shm.park_receiver(deadline))
     }
 
-    /// Ends [`park`](Self::park) of another thread, or the next such call. The caller stores
-    /// elsewhere what the thread is to do. Has no effect once the channel is gone, or in a forked
-    /// child.
+    /// Ends the wait of another thread in [`park`](Self::park); if no thread waits, the next call
+    /// of `park` returns at once. What the woken thread is to do, the caller must store elsewhere.
+    /// The call has no effect once the channel is gone, or in a forked child.
     pub fn wake(&self) {
         if let Some(shm) = self.shm.upgrade() {
             shm.wake_receiver();

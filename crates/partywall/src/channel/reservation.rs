@@ -183,7 +183,8 @@ pub(crate) enum Holder<'a> {
 }
 
 impl Holder<'_> {
-    /// Panics in a forked child, because the shared memory of the connection is not mapped in it.
+    /// Panics in a forked child, because a child does not have the shared memory of its parent's
+    /// connections mapped.
     #[inline]
     fn assert_owner(&self) {
         let is_inherited = match self {

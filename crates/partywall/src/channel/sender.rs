@@ -316,7 +316,8 @@ impl Sender {
             return Ok(Readiness::Ready);
         }
         // Another thread may have dropped an owned reservation after the failed attempt, and its
-        // memory may suffice now. `sleep` above has consumed the notification of that drop.
+        // memory may suffice now. The call of `sleep` before has consumed the notification of that
+        // drop.
         if end.take_back() && !seeded_fault("no_look_for_given_back") {
             return Ok(Readiness::Ready);
         }
@@ -367,8 +368,9 @@ impl Sender {
         self.end.as_mut().is_some_and(AnySender::begin_close)
     }
 
-    /// Discards bytes of a TCP peer that nobody has read, so that the kernel does not discard the
-    /// last sent messages. Returns the socket to wait for if more bytes may come. Never waits.
+    /// Reads and discards bytes that a TCP peer has sent and the receiver has not read. If they
+    /// stayed unread, closing the socket would make the kernel discard the last sent messages.
+    /// Returns the socket to wait for if more bytes may come. Never waits.
     pub(crate) fn discard_step(&self) -> Option<BorrowedFd<'_>> {
         match &self.end {
             Some(AnySender::Socket(end)) => end.discard_step(),
@@ -407,13 +409,14 @@ impl Sender {
         }
     }
 
-    /// Returns the sending end of the transport, or `Full` if `shared` has converted this sender.
+    /// Returns the sending end of the transport, or the error `Full` if `Sender::shared` has
+    /// converted this sender into a shared one.
     #[inline]
     pub(super) fn end(&mut self) -> Result<&mut AnySender, NotSent> {
         let end = self.end.as_mut().ok_or(NotSent::Full)?;
         if self.batch_open {
-            // A batch borrows the sender, so the caller has dropped or leaked an open batch without
-            // committing it. Its messages are discarded.
+            // A batch borrows the sender, so nobody can make this call while a batch is in use. The
+            // caller has dropped or leaked it without a commit, so its messages are discarded.
             self.batch_open = false;
             end.abort_batch();
         }
@@ -434,8 +437,8 @@ impl Sender {
     #[inline]
     fn send_until(&mut self, payload: &[u8], deadline: Option<Instant>) -> Result<(), SendError> {
         let mut progress = Progress::NONE;
-        // The first attempt to send comes before the loop of `drive`, because nearly every first
-        // attempt succeeds.
+        // The first attempt to send is made here and not in `drive`, which repeats attempts and
+        // waits for space. Nearly every first attempt succeeds.
         match self.end()?.send_on(payload, &mut progress) {
             Ok(()) => return Ok(()),
             Err(NotSent::Full) => {}
@@ -604,8 +607,8 @@ impl AnySender {
     fn send_inline(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), NotSent> {
         match self {
             Self::SharedMemory(end) => end.send_inline(len, fill),
-            // Unreachable: `prepare_inline` returns `false` for these transports, so no caller
-            // sends inline.
+            // Unreachable: `prepare_inline` returns `false` for the socket and for other protocols,
+            // so no caller sends an inline message on them.
             Self::Socket(_) | Self::Protocol(_) => Err(NotSent::Full),
         }
     }

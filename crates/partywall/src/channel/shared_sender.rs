@@ -189,7 +189,8 @@ impl SharedSender {
     }
 
     /// Sends the message in `reservation`, as [`Sender::commit_owned`](crate::Sender::commit_owned)
-    /// does. A reservation of the sender that became this shared sender is not foreign.
+    /// does. Also accepts a reservation that the `Sender` made before
+    /// [`Sender::shared`](crate::Sender::shared) converted it into this shared sender.
     ///
     /// # Errors
     /// Fails as [`Sender::commit_owned`](crate::Sender::commit_owned) does.
@@ -279,9 +280,9 @@ impl SharedSender {
         }
         state.returned += 1;
         if state.spinner.is_none() {
-            // If the spinner is missing, another thread has taken the spinner and waits for space.
-            // The receiver did not free this memory and sends no notification, so this thread
-            // notifies the waiting thread.
+            // The thread that waits for space holds the `spinner`, so another thread waits. Not the
+            // peer's receiver but this thread has freed the memory, and the receiver sends no
+            // notification. So this thread notifies the waiting thread.
             self.shared.space.notify_self();
         }
     }
@@ -365,8 +366,8 @@ impl SharedSender {
                 other => return other.map_err(SendError::from),
             }
             let Some(mut spinner) = state.spinner.take() else {
-                // If the spinner is taken, another thread waits on the doorbell, so this thread
-                // waits on the condition variable.
+                // The thread that waits on the doorbell holds the `spinner`. Another thread holds
+                // it now, so this thread waits on the condition variable.
                 state = shared.queue(state, deadline)?;
                 continue;
             };
@@ -377,17 +378,18 @@ impl SharedSender {
                     let mut state = shared.lock();
                     let done = state.end.as_mut().map_or(Ok(()), |end| with(&mut **end));
                     if state.returned != returned {
-                        // Another thread freed memory after this thread's attempt. Arming has
-                        // consumed the notification of that memory, so this thread notifies itself
-                        // and tries again.
+                        // Another thread freed memory after this thread's attempt. `arm` of the
+                        // sender has consumed the notification of that memory, so this thread
+                        // notifies itself and tries again.
                         shared.space.notify_self();
                     }
                     done
                 });
             state = shared.lock();
             state.spinner = Some(spinner);
-            // The threads on the condition variable try again; if there is no space, one of them
-            // waits on the doorbell next.
+            // This thread waits on the doorbell no longer. So the threads that wait on the
+            // condition variable try again; if there is no space, one of them waits on the doorbell
+            // next.
             shared.changed.notify_all();
             if waited? == Waited::TimedOut {
                 return Err(SendError::TimedOut);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Channels in an event loop: the same messages as of `partywall::Channel`, by calls that never
-//! block.
+//! Channels in an event loop: they carry the same messages as `partywall::Channel`, by calls that
+//! never block. Before it waits, an end of a channel is armed: it announces to the peer that it
+//! waits, so that the peer notifies the loop.
 //!
 //! ```text
 //!   try_recv: Empty ─▶ clear, arm, look again ─▶ Empty: the peer notifies the loop
@@ -38,7 +39,7 @@ impl Channel {
         Ok(Self { sender: Sender::over(sender, registration), receiver, info })
     }
 
-    /// Splits the channel into its two directions, which report the same tag.
+    /// Splits the channel into its two directions, whose events have the same tag.
     #[must_use]
     pub fn split(self) -> (Sender, Receiver) {
         (self.sender, self.receiver)
@@ -108,7 +109,7 @@ impl Receiver {
         let mut receiver = Self { inner, records, registration, is_paused: false };
         receiver.watch()?;
         // The new receiver is marked as readable, because messages may have arrived before. The
-        // peer notifies only a receiver that is armed.
+        // peer notifies only a receiver that has announced that it waits.
         receiver.registration.mark(Kinds::READABLE);
         Ok(receiver)
     }
@@ -146,10 +147,10 @@ impl Receiver {
         self.inner.keep_view()
     }
 
-    /// Has the loop report the receiver as readable no longer, until the next attempt to receive.
+    /// Stops the loop from reporting the receiver as readable, until the next attempt to receive.
     ///
-    /// An application that cannot take messages now calls it, because the loop would report the
-    /// receiver in every turn. Unread messages keep their memory, so the sender waits.
+    /// An application that cannot take messages now calls `pause`, because the loop would report
+    /// the receiver in every turn. Unread messages keep their memory, so the sender waits.
     pub fn pause(&mut self) {
         self.is_paused = true;
         self.records.unwatch();

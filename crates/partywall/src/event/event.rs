@@ -24,15 +24,16 @@ impl Kinds {
     /// The set without any kind of event.
     pub const NONE: Self = Self(0);
     /// There may be a message to receive, a channel to accept, or a group of links with events.
-    /// Each turn of the loop reports it again until an attempt finds nothing.
+    /// Each turn of the loop reports `READABLE` again until an attempt finds nothing.
     pub const READABLE: Self = Self(1);
-    /// There may be room to send, after an attempt that found none. It is reported once.
+    /// There may be room to send, after an attempt that found none. The loop reports `WRITABLE`
+    /// once.
     pub const WRITABLE: Self = Self(2);
-    /// There may be a stream or a session to accept. Each turn of the loop reports it again until
-    /// an attempt finds none.
+    /// There may be a stream or a session to accept. Each turn of the loop reports `OPENED` again
+    /// until an attempt finds none.
     pub const OPENED: Self = Self(4);
-    /// The peer has ended its direction of the stream, or the session is over. It is reported once;
-    /// unread messages can still be received.
+    /// The peer has ended its direction of the stream, or the session is over. The loop reports
+    /// `ENDED` once; unread messages can still be received.
     pub const ENDED: Self = Self(8);
 
     /// Whether this set has at least one of the kinds in `other`.
@@ -65,7 +66,7 @@ impl Kinds {
         self.intersects(Self::OPENED)
     }
 
-    /// Whether the peer has ended the source, a stream, or the source's session is over.
+    /// Whether the source is a stream whose direction the peer has ended, or its session is over.
     #[must_use]
     pub const fn is_ended(self) -> bool {
         self.intersects(Self::ENDED)

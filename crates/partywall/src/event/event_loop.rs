@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The loop: one epoll set for all sources, and the tasks that its thread runs.
 //!
+//! A task is the work of the loop for one source, such as the driver of a session. An armed task
+//! waits for an event: its peer notifies the loop of records and of room. Of a task that is not
+//! armed, the peer sends no notification, so the loop gives the task a turn in each round.
+//!
 //! ```text
 //!   wait, poll ─▶ round: epoll set ─▶ marks, turns of tasks ─▶ collect ─┬─ events ─▶ application
 //!                   ▲                                                  └─ none ─▶ spin, or arm
@@ -41,8 +45,9 @@ use std::time::{Duration, Instant};
 /// An event loop for channels, listeners, sessions with all their streams, and groups of links.
 ///
 /// Each source has a tag of the application. [`wait`](Self::wait) and [`poll`](Self::poll) report
-/// the tags of sources for which something may be possible. Sources arm themselves: an attempt that
-/// returns `Empty` or `Full` is all that the loop needs to know.
+/// the tags of sources for which something may be possible. An attempt that returns `Empty` or
+/// `Full` asks the loop to report the source once there is something to receive or room to send; no
+/// other call is needed.
 ///
 /// Sources belong to the application. Adding one needs no access to the thread that waits, and
 /// dropping one removes it. Several threads may share a loop; one of them at a time runs it.
@@ -59,10 +64,10 @@ pub struct Loop {
 #[derive(Debug)]
 struct Round {
     tasks: Tasks,
-    /// Tasks that the loop has to arm before its thread waits; other tasks wait for an event or are
-    /// ready to run.
+    /// Tasks that the loop has to arm before its thread waits, so that an event ends the wait.
+    /// Other tasks wait for an event or are ready to run.
     unarmed: VecDeque<Key>,
-    /// Tasks that may need a turn at a certain time.
+    /// Tasks that have a timer, and so may need a turn at a certain time.
     timed: Vec<Key>,
     ready: Vec<Ready>,
     arrivals: Vec<Arrival>,
@@ -70,18 +75,19 @@ struct Round {
     /// Whether the thread polls instead of sleeping. Then tasks stay unarmed, so that their peers
     /// need not notify them.
     is_spinning: bool,
-    /// What the last call has found, if that was `poll_awake`.
+    /// What the last call of the loop has found, if that call was `poll_awake`.
     awake: Awake,
     /// The time for which the timer's descriptor is set; `None` if the timer is not set.
     timer_set: Option<Instant>,
 }
 
-/// What a poll of a thread that is awake has found, for the next poll.
+/// What a call of `poll_awake` has found. The next poll of the loop reads it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Awake {
-    /// Whether there was neither an event nor a task with work: the next poll is one of a spin.
+    /// Whether the call found neither an event nor a task with work. The next poll is then a part
+    /// of a spin.
     was_idle: bool,
-    /// Whether the poll has taken everything that was ready in the epoll set.
+    /// Whether the call has taken everything that was ready in the epoll set.
     has_polled_set: bool,
 }
 
@@ -104,9 +110,10 @@ impl Loop {
         Ok(Self::over(Shared::new(false)?, wait, spin_budget))
     }
 
-    /// Makes a loop that waits as that of [`new`](Self::new), and reports each kind of a source
-    /// once: again only after an attempt found nothing. So a loop does not report in each turn what
-    /// its application has no time to receive yet. Groups of links are reported as in any loop.
+    /// Makes a loop that waits as a loop made by [`new`](Self::new), and reports each kind of event
+    /// of a source once. The kind is reported again only after an attempt on the source found
+    /// nothing. So a loop does not report in each turn what its application has no time to receive
+    /// yet. Groups of links are reported as in any loop.
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).
@@ -178,7 +185,7 @@ impl Loop {
     /// Call it when the descriptor of the loop is readable, or when
     /// [`next_timer`](Self::next_timer) is due. The descriptor stays readable as long as another
     /// call may find events. So it fits level-triggered and edge-triggered loops, whether or not
-    /// one calls `poll` until it finds nothing.
+    /// the application repeats `poll` until it finds nothing.
     ///
     /// # Errors
     /// The errors of [`wait`](Self::wait).
@@ -194,7 +201,8 @@ impl Loop {
     pub fn poll_up_to(&self, events: &mut Vec<Event>, max: usize) -> io::Result<usize> {
         let (mut round, before) = self.begin(events)?;
         if before.has_polled_set {
-            // What has become ready since then keeps the descriptor of the loop readable.
+            // The last call, `poll_awake`, has taken everything that was ready in the epoll set.
+            // What has become ready since that call keeps the descriptor of the loop readable.
             round.advance(&self.shared)?;
         } else {
             round.poll(&self.shared)?;
@@ -207,12 +215,12 @@ impl Loop {
         Ok(events.len())
     }
 
-    /// Polls as [`poll`](Self::poll) does, but if there is no event it spins before it arms, as
-    /// long as [`wait`](Self::wait) would. It never blocks. Replaces the content of `events` by the
-    /// events, and returns their number.
+    /// Polls as [`poll`](Self::poll) does, but if there is no event it polls repeatedly, as long as
+    /// [`wait`](Self::wait) would spin, before it asks peers to notify the loop. It never blocks.
+    /// Replaces the content of `events` by the events, and returns their number.
     ///
-    /// It is for an external event loop that serves its other sources first, and would then wait. A
-    /// peer that answers at once is found here, without a notification or a wake-up. After a call
+    /// The call is for an external event loop that serves its other sources first, and would then
+    /// wait. The answer of a fast peer is found without a notification or a wake-up. After a call
     /// that returned events the descriptor of the loop may stay quiet although there are more: call
     /// `poll_spinning` or `poll` again before the external event loop waits.
     ///
@@ -242,13 +250,14 @@ impl Loop {
     }
 
     /// Polls as [`poll_up_to`](Self::poll_up_to) does, for a thread that polls again before it
-    /// waits. Such a poll arms nothing, so peers need not notify the thread, and it leaves the
-    /// descriptor of the loop quiet although there may be more events or a timer.
+    /// waits. The call does not ask peers to notify the thread. It leaves the descriptor of the
+    /// loop quiet although there may be more events or a timer.
     ///
-    /// It is for an external event loop that spins itself, and runs its other tasks in between.
-    /// Before that event loop waits, it calls [`poll`](Self::poll) until there is no event. It
-    /// watches the descriptor level-triggered: such a `poll` does not look again at what becomes
-    /// ready after `poll_awake`, because the descriptor then stays readable.
+    /// The call is for an external event loop that spins itself, and runs its other tasks in
+    /// between. Before the external event loop waits, it calls [`poll`](Self::poll) until there is
+    /// no event. It must watch the descriptor level-triggered: a `poll` after `poll_awake` does not
+    /// look at descriptors that became ready in between, and the loop's descriptor stays readable
+    /// because of them.
     ///
     /// # Errors
     /// The errors of [`wait`](Self::wait).
@@ -266,7 +275,7 @@ impl Loop {
         Ok(events.len())
     }
 
-    /// Adds both directions of a channel, which report the same tag.
+    /// Adds both directions of a channel, whose events have the same tag.
     ///
     /// # Errors
     /// Fails if epoll cannot watch another descriptor, and with [`Forked`] in a forked child. The
@@ -319,7 +328,7 @@ impl Loop {
         Listener::bind(&self.shared, address, config, tag)
     }
 
-    /// Opens a session with the listener at `address`. The loop runs its driver.
+    /// Opens a session with the listener at `address`. The loop runs the session's driver.
     ///
     /// The call blocks until the handshake is done, at most for
     /// [`handshake_timeout`](Config::handshake_timeout).
@@ -363,7 +372,8 @@ impl Loop {
         self.shared.next_timer()
     }
 
-    /// Begins a turn. Returns what the call before has found if that was `poll_awake`.
+    /// Begins a turn of the loop. Returns what the previous call has found, if that call was
+    /// `poll_awake`.
     fn begin(&self, events: &mut Vec<Event>) -> io::Result<(MutexGuard<'_, Round>, Awake)> {
         events.clear();
         if self.shared.guard.is_child() {
@@ -575,7 +585,7 @@ impl Round {
     }
 }
 
-/// The tasks of a loop, in a table whose index is the slot of the task's source in the ready list.
+/// The tasks of a loop, in a table whose index is that of the source's entry in the ready list.
 #[derive(Debug, Default)]
 struct Tasks {
     places: Vec<Option<Place>>,
@@ -642,8 +652,8 @@ impl fmt::Debug for Loop {
 /// The longest time for which the thread of a loop polls before it sleeps; it equals the default of
 /// [`Config::spin_budget`].
 const SPIN_BUDGET: Duration = Duration::from_micros(50);
-/// Most times that one call of `poll_spinning` polls, so that a peer that keeps a task busy without
-/// an event does not hold its thread.
+/// Most times that one call of `poll_spinning` polls. The limit ends the call if a peer keeps a
+/// task busy without causing an event.
 const SPINNING_POLLS_MAX: u32 = 10_000;
 /// A task that has nothing to do in this many turns in a row is armed, although the thread does not
 /// wait. Otherwise a busy loop would run all its idle sessions in each turn.

@@ -49,7 +49,7 @@ impl ChannelListener {
     }
 
     /// Returns the next channel if one is established now. Also drives the handshakes under way.
-    /// [`Loop::add_channel`](super::Loop::add_channel) adds it to a loop.
+    /// [`Loop::add_channel`](super::Loop::add_channel) adds the channel to a loop.
     ///
     /// # Errors
     /// [`AcceptError::TimedOut`] if no channel is established now: the loop reports the tag once
@@ -131,10 +131,11 @@ impl Listener {
     }
 }
 
-/// Clears the listener's event if no connection is left to accept, and returns whether that is so.
-/// The caller then watches the listener again: the loop's epoll set is level-triggered, so a
-/// connection that arrived meanwhile causes a new event. After any other error the event stays, or
-/// is reported again: connections may be established, and only further calls find them.
+/// Clears the listener's event if no connection is left to accept, and returns whether none is
+/// left. The caller then watches the listener again: the loop's epoll set is level-triggered, so a
+/// connection that arrived meanwhile causes a new event. If accepting failed with another error,
+/// the event stays or is reported again: connections may be established, and only further calls of
+/// `try_accept` find them.
 fn settle<T>(registration: &Registration, kinds: Kinds, accepted: &Result<T, AcceptError>) -> bool {
     match accepted {
         Err(AcceptError::TimedOut) => {

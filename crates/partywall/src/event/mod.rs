@@ -75,10 +75,10 @@
 //!
 //! # Events
 //!
-//! An event names a source by the tag that the application chose, and what may be possible. There
-//! is no call to arm a source: an attempt that finds nothing arms it. A source with more to receive
-//! is reported again by the next turn, so an application may take one message a turn. Sources take
-//! turns, and no source keeps another from being reported.
+//! An event names a source by the tag that the application chose, and what may be possible. No call
+//! asks for the next event of a source: an attempt that finds nothing does. A source with more to
+//! receive is reported again by the next turn, so an application may take one message a turn.
+//! Sources are reported in rotation, and no source keeps another from being reported.
 //!
 //! # Above another event loop
 //!

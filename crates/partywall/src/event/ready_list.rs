@@ -3,7 +3,7 @@
 //! loop's thread must be woken.
 //!
 //! ```text
-//!   waker, descriptor ─▶ mark ──▶ slot: kinds ─┬─ listed ─▶ collect ─▶ events of the application
+//!   waker, descriptor ─▶ mark ─▶ entry: kinds ─┬─ listed ─▶ collect ─▶ events of the application
 //!   attempt found nothing ─▶ clear ────────────┘     ▲          │
 //!                                                    └──────────┘ READABLE and OPENED stay listed
 //!   user of a session ─▶ request_turn ─▶ turns ─▶ the loop runs the session's driver
@@ -14,9 +14,9 @@
 //!
 //! # Invariants
 //!
-//! - A slot with kinds is listed, so the next `collect` reports it or leaves it listed.
+//! - An entry with kinds of events is listed, so the next `collect` reports it or leaves it listed.
 //! - Between `begin_wait` and the next turn, the first `mark` or `request_turn` wakes the thread.
-//! - In steady state no call allocates: a slot is listed at most once.
+//! - In steady state no call allocates: an entry is listed at most once.
 
 use super::event::{Event, Kinds};
 use crate::session::sync::{Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,8 @@ pub(super) trait LoopWaker {
 
 impl LoopWaker for Doorbell {
     fn wake(&self) {
-        // Only this process holds the eventfd, so a notification never fails for lack of space.
+        // Only this process holds the eventfd, so no other process can fill its counter, and a
+        // notification never fails.
         let _ = self.notify();
     }
 }
@@ -43,7 +44,8 @@ impl LoopWaker for Doorbell {
 pub(super) struct ReadyList<B = Doorbell> {
     state: Mutex<State>,
     doorbell: B,
-    /// Whether every kind is reported once, until an attempt finds nothing.
+    /// Whether the loop reports every kind of event of a source only once, until an attempt on the
+    /// source finds nothing.
     is_once: bool,
 }
 
@@ -51,12 +53,12 @@ pub(super) struct ReadyList<B = Doorbell> {
 struct State {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Keys of the slots that have kinds of events, in the order in which `collect` reports them. A
-    /// slot that has lost its kinds or its source meanwhile is skipped.
+    /// Keys of the sources that have kinds of events, in the order in which `collect` reports them.
+    /// A source that was removed, or has no kind of event any more, is skipped.
     listed: VecDeque<Key>,
     /// Keys of the sources whose tasks need a turn of the loop's thread, oldest request first.
     turns: VecDeque<Key>,
-    /// Number of slots that have at least one kind of event.
+    /// Number of sources that have at least one kind of event.
     live: usize,
     /// Whether the loop's thread sleeps, in the loop itself or in an external event loop. Only then
     /// do new events notify the doorbell.
@@ -67,7 +69,7 @@ struct State {
     is_external: bool,
 }
 
-/// The entry of one source in the ready list.
+/// The entry of one source in the ready list of a loop.
 #[derive(Debug, Default)]
 struct Slot {
     generation: u32,
@@ -77,8 +79,9 @@ struct Slot {
     needs_turn: bool,
 }
 
-/// Identifies a source of a loop. A slot of the list that is used again has another generation, so
-/// events of a removed source match no source.
+/// Identifies a source of a loop, by the index and the generation of its entry in the ready list.
+/// An entry that is used again has another generation, so events of a removed source match no
+/// source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     pub index: u32,
@@ -90,13 +93,14 @@ impl<B: LoopWaker> ReadyList<B> {
         Self { state: Mutex::new(State::default()), doorbell, is_once: false }
     }
 
-    /// Makes a list that reports each kind of a source once. It reports the kind again only after a
-    /// call on the source has found nothing, for example no message.
+    /// Makes a list that reports each kind of event of a source once. It reports the kind again
+    /// only after a call on the source has found nothing, for example no message.
     pub(super) fn reporting_once(doorbell: B) -> Self {
         Self { is_once: true, ..Self::new(doorbell) }
     }
 
-    /// Whether every kind is reported once.
+    /// Whether the loop reports every kind of event of a source only once, until an attempt on the
+    /// source finds nothing.
     pub(super) const fn is_once(&self) -> bool {
         self.is_once
     }
@@ -312,7 +316,7 @@ impl<B: LoopWaker> ReadyList<B> {
 }
 
 impl State {
-    /// Returns the slot of a source, or `None` if the source was removed.
+    /// Returns the entry of a source in the ready list, or `None` if the source was removed.
     fn slot(&mut self, key: Key) -> Option<&mut Slot> {
         self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation)
     }
@@ -324,8 +328,8 @@ impl State {
 
 /// Most events that one turn reports.
 pub(super) const EVENTS_MAX: usize = 256;
-/// Greatest generation of a slot. The token by which the epoll set names a source has 28 bits for
-/// the generation.
+/// Greatest generation of an entry of the ready list. The token by which the epoll set names a
+/// source has 28 bits for the generation.
 pub(super) const GENERATION_MAX: u32 = (1 << 28) - 1;
 
 #[cfg(all(test, not(shuttle)))]
@@ -476,8 +480,8 @@ mod model {
         Inside,
         Level,
         Edge,
-        /// Edge-triggered, and only after two turns found nothing; the first of them does not tell
-        /// the list that the thread may wait.
+        /// Edge-triggered, and the thread waits only after two turns that found nothing. The first
+        /// of the two turns does not tell the ready list that the thread may wait.
         Awake,
     }
 
@@ -487,7 +491,7 @@ mod model {
         list: ReadyList<Descriptor>,
         keys: Vec<Key>,
         sources: Vec<Source>,
-        /// Work that users of a session left for a turn of its driver.
+        /// Number of pieces of work that users of a session left for a turn of its driver.
         work: Mutex<u32>,
         drive: Drive,
     }
@@ -561,8 +565,9 @@ mod model {
             }
         }
 
-        /// Polls without telling the list that the thread may wait. If that finds nothing, polls,
-        /// and waits for an edge if that finds nothing, either.
+        /// Polls without telling the ready list that the loop's thread may wait. If this poll finds
+        /// nothing, polls again. If the second poll finds nothing either, waits until the
+        /// descriptor is notified (an edge).
         fn turn_awake(&self, seen: &mut u32, done: &mut u32) -> Vec<Event> {
             let before = *done;
             self.list.begin_turn();
@@ -629,7 +634,7 @@ mod model {
     }
 
     /// Model in which another thread receives. The loop's thread only passes the events of the
-    /// source on to it.
+    /// source on to that thread.
     fn two_threads() {
         let model = Model::new(DRIVES[thread_rng().gen_range(0..DRIVES.len())]);
         let sender = Arc::clone(&model);
@@ -650,7 +655,8 @@ mod model {
                     }
                 }
             }
-            // This work requests a turn, which is the last turn that the loop's thread runs.
+            // The receiver leaves work for the session's driver, which requests a turn of the loop:
+            // the last turn that the loop's thread runs in this test.
             receiver.leave_work();
         });
         let (mut seen, mut done) = (0, 0);

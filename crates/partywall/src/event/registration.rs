@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The loop owns no channel and no stream: any thread may use them while another runs the loop. So
-//! the objects that they share with it are behind locks.
+//! the objects that channels and streams share with the loop are behind locks.
 
 use super::event::Kinds;
 use super::forked::Forked;
@@ -41,7 +41,7 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 struct Arrivals {
     waiting: Vec<Arrival>,
-    /// Whether the loop was dropped, so that no further turn takes these tasks.
+    /// Whether the loop was dropped. No further turn then adds or removes tasks.
     is_closed: bool,
 }
 
@@ -53,8 +53,8 @@ pub(super) enum Arrival {
 }
 
 impl Shared {
-    /// Makes the shared part. If `is_once`, every kind is reported once until an attempt finds
-    /// nothing.
+    /// Makes the part of a loop that the loop shares with its sources. If `is_once`, every kind of
+    /// event is reported once, until an attempt of the application finds nothing.
     pub(super) fn new(is_once: bool) -> io::Result<Self> {
         let (set, timer) = (EpollSet::new()?, Timer::new()?);
         let doorbell = Doorbell::new()?;
@@ -84,14 +84,15 @@ impl Shared {
         }
     }
 
-    /// Moves the changes since the last call into the empty list `into`, whose memory is used for
-    /// later changes.
+    /// Moves the changes of the loop's tasks since the last call into the empty list `into`, whose
+    /// memory is used for later changes.
     pub(super) fn take_arrivals(&self, into: &mut Vec<Arrival>) {
         let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut arrivals.waiting, into);
     }
 
-    /// Notes that the loop was dropped, and returns the changes that no turn has taken.
+    /// Notes that the loop was dropped, and returns the changes of its tasks that no turn has
+    /// taken.
     pub(super) fn close(&self) -> Vec<Arrival> {
         let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
         arrivals.is_closed = true;
@@ -193,15 +194,16 @@ pub(super) struct Interest {
 /// The meaning that an event of a descriptor has for its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// There may be a message to receive or a channel to accept. In a loop that reports once, the
-    /// epoll set reports such a descriptor, and one of `Opened`, as it does one for room.
+    /// There may be a message to receive or a channel to accept. In a loop that reports every kind
+    /// of event once, the epoll set reports a descriptor of `Records` or `Opened` once, and then
+    /// ignores it until `watch` is called again.
     Records = 0,
-    /// There may be room to send. The epoll set reports such a descriptor once, and then ignores it
+    /// There may be room to send. The epoll set reports the descriptor once, and then ignores it
     /// until `watch` is called again.
     Room = 1,
     /// Records may have arrived, so the driver of a session needs a turn. The event comes once for
-    /// each notification by the peer. The peer sends no notification until the driver is armed
-    /// again.
+    /// each notification by the peer. The peer sends no notification until the driver announces, by
+    /// `arm`, that it waits again.
     TaskRecords = 2,
     /// There may be room to send, so the task of the source needs a turn.
     TaskRoom = 3,
@@ -222,8 +224,8 @@ impl Interest {
         let descriptor = descriptor.as_fd();
         let number = descriptor.as_raw_fd();
         let shared = &self.registration.shared;
-        // The set is also that of the parent process, which the descriptor would wake again and
-        // again.
+        // A forked child shares the epoll set with its parent process. A descriptor that the child
+        // added would wake the parent again and again.
         if shared.guard.is_child() {
             return Err(Forked.into());
         }

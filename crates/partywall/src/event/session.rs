@@ -83,9 +83,9 @@ impl Session {
         match self.handle.poll_open(&context, metadata, &mut opening) {
             Poll::Ready(opened) => Ok(Stream::new(self.registration.shared(), opened?, tag)),
             Poll::Pending if opening.waits_for_room() => {
-                // Dropping `opening` gives up the attempt's place among the users that wait for
-                // room, and removes its waker. So it is dropped before the waker is registered
-                // again.
+                // `opening`, the attempt to open a stream, has a place and a waker among the users
+                // that wait for room. Dropping it removes both, so it is dropped before the waker
+                // is registered again.
                 drop(opening);
                 self.handle.wake_for_room(&context);
                 Err(OpenError::WouldBlock)
@@ -99,7 +99,7 @@ impl Session {
     ///
     /// # Errors
     /// [`WaitError::WouldBlock`] if the peer has opened no further stream: the loop reports the
-    /// session as opened once it has. Other errors as of
+    /// session as opened once the peer has opened one. Other errors as of
     /// [`blocking::Session::accept`](crate::blocking::Session::accept).
     pub fn try_accept(&self, tag: u64) -> Result<Option<Stream>, WaitError> {
         let context = Context::from_waker(&self.accepter);

@@ -11,12 +11,13 @@ use std::time::Instant;
 /// A source of events of another crate, such as a group of links. A loop does the source's work in
 /// the loop's thread.
 ///
-/// The loop watches the descriptor, which becomes readable when [`try_poll`](Self::try_poll) has
-/// work to do, and calls `try_poll` then, and when [`next_timer`](Self::next_timer) is due.
+/// The loop watches the source's descriptor, which becomes readable when
+/// [`try_poll`](Self::try_poll) has work to do. The loop calls `try_poll` when the descriptor is
+/// readable, and when [`next_timer`](Self::next_timer) is due.
 pub trait Source: AsFd + Send {
     /// Does the work that is due, without blocking. Returns whether the source has events, so that
-    /// the loop reports its tag as readable. The loop calls it again in each turn until it returns
-    /// false.
+    /// the loop reports the source's tag as readable. The loop calls `try_poll` again in each turn
+    /// until it returns false.
     ///
     /// # Errors
     /// Fails if the source can do no more work. The turn of the loop then returns the error.

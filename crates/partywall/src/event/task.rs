@@ -2,6 +2,10 @@
 //! The work that a loop does in its thread for one source: the driver of a session, a source of
 //! another crate, or the last bytes of a dropped sender.
 //!
+//! An armed task has asked its peer to notify the loop of records and of room. The loop arms a task
+//! before its thread waits, or after several turns without work, because each notification costs
+//! the peer a system call.
+//!
 //! ```text
 //!   session:  turn ─┬─ records were handled ─▶ turn again
 //!                   ├─ none ─▶ unarmed ─ before the thread waits ─▶ arm ─▶ until an event
@@ -38,7 +42,8 @@ pub(super) enum Task {
 pub(super) enum Step {
     /// The task gets another turn in the next round of the loop.
     Again,
-    /// The task had no work, and the loop has to arm it before its thread waits.
+    /// The task had no work. Before its thread waits, the loop has to call `arm`, so that the peer
+    /// of the task notifies the loop.
     Unarmed,
     /// The task waits for an event of its descriptors, or for its timer.
     Waits,
@@ -99,8 +104,8 @@ impl fmt::Debug for Task {
 /// The driver of a session, which a loop runs instead of a thread.
 pub(super) struct SessionTask {
     // The fields `records` and `room` are declared before the driver, so that their descriptors
-    // leave the epoll set before the driver is dropped. Users of the session learn of its end only
-    // then.
+    // leave the epoll set before the driver is dropped. Users of the session learn of its end when
+    // the driver is dropped.
     records: Interest,
     room: Interest,
     driver: Driver,
@@ -189,7 +194,7 @@ impl SessionTask {
         self.is_closing = true;
         let Self { driver, records, room, .. } = self;
         // Only the descriptor for which the closing driver waits stays in the epoll set. The other
-        // one may be readable all the time, and would cause useless turns.
+        // descriptor may be readable all the time, and would cause useless turns.
         let added = match driver.close_step() {
             Closing::Done => return Step::Finished,
             Closing::Again => return Step::Again,
@@ -259,19 +264,20 @@ impl SourceTask {
 ///   write what the socket accepts ─▶ all written ─▶ TCP: discard bytes, until the peer closes
 /// ```
 pub(super) struct ClosingTask {
-    /// Watches for room, then for bytes to discard. Declared before the sender, so that it is
-    /// dropped first.
+    /// The sender's socket in the epoll set: the task waits for room in the socket, then for bytes
+    /// to discard. `progress` is declared before the sender, so that the socket leaves the set
+    /// before the sender closes it.
     progress: Interest,
     sender: crate::Sender,
-    /// When the task ends, whatever is left.
+    /// The time at which the task ends, even if bytes are unwritten.
     until: Instant,
-    /// Time of the next turn without an event.
+    /// The time at which the task gets its next turn if no event comes before.
     next_turn: Instant,
     _registration: Arc<Registration>,
 }
 
 impl ClosingTask {
-    /// Adds a sender, whose close has begun, to a loop. The loop reports no event of it.
+    /// Adds a sender, whose close has begun, to a loop. The loop reports no event of this sender.
     pub(super) fn start(shared: &Arc<Shared>, sender: crate::Sender) {
         let registration = Registration::new(shared, 0);
         let (key, until) = (registration.key(), Instant::now() + LINGER);
@@ -285,7 +291,8 @@ impl ClosingTask {
         shared.add_task(key, Task::Closing(Box::new(task)));
     }
 
-    /// Writes the bytes that the socket accepts now; after them, discards those of the peer.
+    /// Writes the bytes that the socket accepts now. Once all are written, discards the bytes that
+    /// the peer sends.
     fn turn(&mut self) -> Step {
         let is_late = has_passed(Some(self.until));
         let added = if self.sender.begin_close() && !is_late {
@@ -300,20 +307,21 @@ impl ClosingTask {
             self.sender.give_up_end();
             return Step::Finished;
         };
-        // Without a free descriptor nothing can be watched: then a timer causes the next turn.
+        // If the process has no free descriptor, the socket cannot be watched, and a timer causes
+        // the task's next turn.
         self.next_turn = if added.is_ok() { self.until } else { Instant::now() + RETRY_PERIOD };
         Step::Waits
     }
 }
 
 impl Drop for ClosingTask {
-    /// Waits for the socket if the loop is dropped before it has accepted all bytes.
+    /// Waits for the socket if the loop is dropped before the socket has accepted all bytes.
     fn drop(&mut self) {
         self.sender.wait_for_close(self.until);
     }
 }
 
-/// Time after which a closing sender, whose socket cannot be watched, looks again.
+/// Time after which a closing sender, whose socket cannot be watched, tries again to write.
 const RETRY_PERIOD: Duration = Duration::from_millis(10);
 
 /// Returns the waker with which users of a session cause a turn of its driver.

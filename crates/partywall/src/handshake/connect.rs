@@ -143,8 +143,9 @@ mod tests {
 
     #[test]
     fn every_address_of_a_name_is_tried() {
-        // Input: port 1, an address where nothing listens. Only privileged processes can bind it.
-        // Another process could bind a port that this test had freed.
+        // Input: an address without a listener: port 1 of this machine. No other process listens
+        // there, because only privileged processes can bind this port. A port that the test has
+        // bound and freed might be bound by another process.
         let gone = SocketAddr::from(([127, 0, 0, 1], 1));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let here = listener.local_addr().unwrap();

@@ -27,13 +27,15 @@ use partywall_sys::{Credentials, PidFd};
 use std::sync::Arc;
 
 impl Pending {
-    /// Whether `found` may be the first bytes of a protocol that this listener serves.
+    /// Whether `found`, the bytes that a peer has sent so far, may be the first bytes of a protocol
+    /// that this listener serves.
     pub(super) fn may_be_foreign(&self, found: &[u8]) -> bool {
         self.is_acceptor && self.recognition(found).is_some()
     }
 
-    /// Returns `Some(Some(protocol))` if `found` begins a connection of that protocol, `Some(None)`
-    /// if more bytes are needed to decide, and `None` if no served protocol begins so.
+    /// Returns `Some(Some(protocol))` if `found`, the bytes that a peer has sent so far, begins a
+    /// connection of that protocol, `Some(None)` if more bytes are needed to decide, and `None` if
+    /// no served protocol begins so.
     fn recognition(&self, found: &[u8]) -> Option<Option<Arc<dyn Protocol>>> {
         let mut is_open = false;
         for protocol in &self.protocols {
@@ -46,8 +48,9 @@ impl Pending {
         is_open.then_some(None)
     }
 
-    /// Begins the handshake of the protocol whose first bytes were received. If `found` does not
-    /// yet decide between protocols, `listen_on` does nothing, so that more bytes are read.
+    /// Begins the handshake of the protocol whose first bytes were received. If `found`, the bytes
+    /// received so far, does not yet decide between protocols, `listen_on` does nothing, so that
+    /// more bytes are read.
     pub(super) fn listen_on(&mut self, found: Vec<u8>) -> Result<(), HandshakeError> {
         let Some(Some(protocol)) = self.recognition(&found) else { return Ok(()) };
         self.begin_foreign(&*protocol, found)

@@ -67,8 +67,8 @@ const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 pub struct Listener {
     set: EpollSet,
     timer: Timer,
-    /// When the timer fires. The time is too early if the handshake for which the timer was set has
-    /// ended.
+    /// When the listener's timer fires, at which handshakes whose deadline has passed are refused.
+    /// The timer may fire too early, because the handshake for which it was set may have ended.
     timer_set: Option<Instant>,
     socket: partywall_sys::Listener,
     guard: ForkGuard,
@@ -329,8 +329,8 @@ impl Listener {
             let was_empty = events.is_empty();
             self.events = events;
             served?;
-            // Events of other peers could keep this loop busy for ever, so each round checks the
-            // deadline, not only a round without an event.
+            // Events of other peers could keep the loop of a waiting `accept` busy for ever. So
+            // each round checks the deadline, not only a round without an event.
             if self.ready.is_empty() && (was_empty || has_passed(deadline)) {
                 return Err(AcceptError::TimedOut);
             }
@@ -402,8 +402,8 @@ impl Listener {
     }
 
     /// Accepts a waiting connection. At a limit of descriptors or memory, the listener first frees
-    /// the region that it made in advance. If that does not help, the listening socket is not
-    /// polled for [`SHORTAGE_PAUSE`].
+    /// the region that it made in advance. If the connection still cannot be accepted, the
+    /// listening socket is not polled for [`SHORTAGE_PAUSE`].
     fn accept_socket(&mut self) -> Result<Option<Socket>, partywall_sys::AcceptError> {
         use partywall_sys::AcceptError::{DescriptorLimit, OutOfMemory};
         let is_short = |accepted: &Result<_, _>| {
@@ -442,7 +442,8 @@ impl Listener {
     fn finish(&mut self, index: usize) {
         if let Some(underway) = self.pending.get_mut(index).and_then(Option::take) {
             // The channel holds a duplicate of the socket's descriptor, so closing the descriptor
-            // of `pending` would not remove the socket from the epoll set.
+            // of `pending` would not remove the socket from the listener's epoll set. It is removed
+            // explicitly.
             if underway.is_in_set {
                 let _ = self.set.remove(&underway.pending);
             }
@@ -506,7 +507,9 @@ impl Listener {
     /// costs one wake-up; setting it for each handshake would cost a system call.
     fn set_timer(&mut self) -> std::io::Result<()> {
         let deadlines = self.pending.iter().flatten().map(|underway| underway.deadline);
-        // After a shortage, the pause ends at its own time: a place may be free all the while.
+        // While the listener has paused because all places for handshakes are taken, the timer also
+        // fires when a silent handshake may be refused. A pause after a shortage of descriptors
+        // ends at `short_until`.
         let is_full = self.is_paused && self.short_until.is_none();
         let next_place = if is_full { self.silent().min() } else { None };
         let next_place = next_place.map(|(spared_until, _)| spared_until);

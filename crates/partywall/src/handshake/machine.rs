@@ -38,7 +38,7 @@ pub(crate) enum Received {
     OtherVersion(u16, u16),
 }
 
-/// The first bytes of the peer, which do not begin with a tag of Partywall.
+/// The first bytes that a peer sent, with which no frame of Partywall's handshake begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NotPartywall(pub Vec<u8>);
 

@@ -116,7 +116,7 @@ struct Known {
     accepted: Result<Accepted, FallbackReason>,
 }
 
-/// The region of the peer. The peer's doorbells as well, if both sides trust each other.
+/// The region of the peer and, if both sides trust each other, the peer's doorbells.
 struct Accepted {
     region: PeerRegion,
     doorbells: Option<(Doorbell, Doorbell)>,
@@ -263,9 +263,9 @@ impl Pending {
             if let Some(frame) = frame {
                 match self.act(frame)? {
                     Some(established) => return Ok(Some(established)),
-                    // If READY was sent and no connection was returned, this side is an acceptor
-                    // that has just sent its answer. The connector's READY arrives a round trip
-                    // later, so nothing is read now.
+                    // If this side has sent READY and its handshake is not complete, this side is
+                    // an acceptor that has just sent its answer. The connector's READY arrives a
+                    // round trip later, so nothing is read now.
                     None if self.is_ready_sent => return Ok(None),
                     None => continue,
                 }
@@ -340,8 +340,9 @@ impl Pending {
     /// sent already.
     fn offer(&mut self) -> Result<(), HandshakeError> {
         if terms::own_obstacle(&self.config, self.socket.family()).is_none() {
-            // This side does not know yet whether it may trust the acceptor. If not, it does not
-            // use the acceptor's doorbells, and replaces its own doorbells.
+            // This side does not know yet whether it may trust the acceptor. If the acceptor turns
+            // out untrusted, this side does not use the acceptor's doorbells, and replaces its own
+            // doorbells.
             let may_trust = self.config.trust != TrustPolicy::Untrusted;
             self.offered = self.make_region(self.own_hello.nonce, may_trust);
         }
@@ -442,7 +443,7 @@ impl Pending {
         let region_bytes = self.geometry.region_bytes;
         let obstacle = terms::obstacle(&self.own_hello, &known.hello, region_bytes);
         // The acceptor decides whether the connection begins on the socket. If the connector then
-        // finds an obstacle, it never begins the move to shared memory.
+        // finds a reason why memory cannot be shared, it never begins the move to shared memory.
         let can_move = terms::can_move(&self.own_hello, &known.hello)
             && !(self.is_acceptor && (obstacle.is_some() || !may_take_pair_of(&known)));
         if self.is_acceptor {
@@ -462,8 +463,8 @@ impl Pending {
         Ok(None)
     }
 
-    /// Makes a connection that begins on the socket. If `obstacle` is `None`, the connection may
-    /// move to shared memory later.
+    /// Makes a connection that begins on the socket. `obstacle` is a reason why memory cannot be
+    /// shared; if it is `None`, the connection may move to shared memory later.
     fn assemble_on_socket(
         &mut self,
         known: Known,
@@ -743,7 +744,8 @@ impl Pending {
             // All frames of one side together are smaller than any socket buffer, so a partial
             // write is an error.
             Ok(_) => Err(self.system("sending", io::ErrorKind::WriteZero.into())),
-            // The peer may have sent a refusal before it hung up; the next read shows it.
+            // The peer has hung up, which is not yet an error: it may have sent a refusal before,
+            // which the next read returns.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
             Err(error) => Err(self.system("sending", error)),

@@ -50,8 +50,8 @@ impl MoveHandshake for SecondHandshake {
         let mut pending = Box::new(Pending::moving(ours, self));
         pending.open().map_err(failed)?;
         if let Some(reason) = pending.own_fallback() {
-            // Without a region of this side, memory cannot be shared, and the connection would stay
-            // on the socket anyway.
+            // Without a region of this side, memory cannot be shared, so the move is not begun and
+            // the connection stays on the socket.
             return Err(MoveFailed::Stays(reason));
         }
         self.pending = Some(pending);

@@ -101,7 +101,7 @@ pub(super) fn own_obstacle(config: &Config, family: Family) -> Option<FallbackRe
     }
 }
 
-/// Returns why the two sides cannot share memory, as far as their HELLOs show.
+/// Returns a reason why the two sides cannot share memory, as far as their HELLOs show, or `None`.
 pub(super) fn obstacle(own: &Hello, theirs: &Hello, region_bytes: u64) -> Option<FallbackReason> {
     let said = |hello: &Hello| {
         if hello.features.get() & FEATURE_SHM != 0 {
@@ -135,8 +135,8 @@ pub(super) fn limits(config: &Config, theirs: &Hello, region_bytes: u64) -> Limi
     let mapped = if theirs.segments_max.get() == 0 { 0 } else { theirs.map_max.get() };
     let mapped = mapped.min(BYTES_MAX).saturating_sub(region_bytes);
     let whole_grains = |bytes: u64| bytes / GRAIN_BYTES * GRAIN_BYTES;
-    // The configured limit of memory need not be a multiple of the grain. Rounding it up lets a
-    // message of exactly that length fit.
+    // The configured limit of memory need not be a multiple of 64 KiB (`GRAIN_BYTES`), as every
+    // segment's size is. Rounding it up lets a message of exactly that length fit.
     let own_memory = own.next_multiple_of(GRAIN_BYTES).min(whole_grains(mapped));
     let blocks_max = config.peer_blocks_max.clamp(BLOCKS, BLOCKS_MAX);
     #[expect(clippy::cast_possible_truncation, reason = "at most BLOCKS_MAX")]

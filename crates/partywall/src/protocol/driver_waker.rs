@@ -12,8 +12,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Wakes a session's driver from any thread of the process. A protocol calls it when an event can
-/// be received, or when memory was freed for which the driver waits.
+/// Wakes a session's driver from any thread of the process. A protocol calls `wake` when an event
+/// can be received, or when memory was freed for which the driver waits.
 #[derive(Clone, Debug)]
 pub struct DriverWaker {
     inner: Arc<Shared>,
@@ -34,11 +34,12 @@ impl DriverWaker {
 
     /// Wakes the driver if it sleeps. The caller must have written the event before.
     pub fn wake(&self) {
-        // ORDER: SeqCst in this swap and in the store of `arm`. Either this swap reads `true`, or
+        // ORDER: SeqCst in this swap and in the store in `arm`. Either this swap reads `true`, or
         // the driver, which checks for events after its store in `arm`, sees the event written
         // before this call.
         if self.inner.is_asleep.swap(false, Ordering::SeqCst) {
-            // Only this process holds the eventfd, so a notification never fails for lack of space.
+            // Only this process holds the eventfd, so no other process can fill its counter, and a
+            // notification never fails.
             let _ = self.inner.doorbell.notify();
         }
     }

@@ -103,8 +103,8 @@ pub struct Handshake {
 /// A handshake of another protocol in progress. The listener, or the connecting side, drives the
 /// handshake and enforces its deadline.
 pub trait Negotiation: fmt::Debug + Send {
-    /// Continues as far as possible without blocking. Returns the connection once both sides are
-    /// ready. The caller calls `progress` again whenever the socket is readable.
+    /// Continues the handshake as far as possible without blocking. Returns the connection once
+    /// both sides are ready. The caller calls `progress` again whenever the socket is readable.
     ///
     /// # Errors
     /// Returns [`ProtocolError`] if the handshake has failed; dropping it frees its resources.
@@ -178,7 +178,7 @@ pub trait ConnectionSender: fmt::Debug + Send {
     fn keeps(&self) -> bool;
 
     /// Announces to the peer that nothing more will be sent, if the peer needs that before it takes
-    /// the remaining bytes. An ending session calls it repeatedly until
+    /// the remaining bytes. An ending session calls `finish` repeatedly until
     /// [`is_taken`](Self::is_taken) returns `true`.
     fn finish(&mut self) {}
 
@@ -188,8 +188,8 @@ pub trait ConnectionSender: fmt::Debug + Send {
         true
     }
 
-    /// Prepares for a sleep until there is room. From now on [`ConnectionSpace::descriptor`]
-    /// becomes readable when there may be room.
+    /// Prepares for a sleep of a thread until there is room. From now on
+    /// [`ConnectionSpace::descriptor`] becomes readable when there may be room.
     ///
     /// # Errors
     /// Returns the error of a failed system call.
@@ -212,11 +212,12 @@ pub trait ConnectionSender: fmt::Debug + Send {
 /// The object on which a thread waits until the connection has room to send.
 pub trait ConnectionSpace: fmt::Debug + Send + Sync {
     /// Returns numbers that change once there is more room. A waiting sender compares the numbers
-    /// of two calls. They may come from memory that the peer writes.
+    /// of two calls. The numbers may come from memory that the peer writes.
     fn snapshot(&self) -> [u64; 3];
 
-    /// Whether the kernel reports that the socket accepts bytes, or that it never will again. The
-    /// numbers of [`snapshot`](Self::snapshot) do not change when the socket accepts bytes.
+    /// Whether the kernel reports that the socket accepts bytes, or that the socket never will
+    /// again. The numbers of [`snapshot`](Self::snapshot) do not change when the socket accepts
+    /// bytes.
     fn is_writable(&self) -> bool;
 
     /// Returns a descriptor that becomes readable when there may be room. If the protocol does not
@@ -233,9 +234,10 @@ pub trait ConnectionReceiver: fmt::Debug + Send {
     /// Returns [`ProtocolError`] if the connection failed and is unusable.
     fn find(&mut self) -> Result<ConnectionEvent, ProtocolError>;
 
-    /// Prepares for a sleep. From now on [`descriptor`](Self::descriptor) becomes readable when an
-    /// event arrives. Returns `true` if an event is there already. `quiet` says that the driver
-    /// also polls at intervals while it sleeps.
+    /// Prepares for a sleep of the driver until an event arrives. From now on
+    /// [`descriptor`](Self::descriptor) becomes readable when an event arrives. Returns `true` if
+    /// an event is there already. `quiet` says that the driver also polls at intervals while it
+    /// sleeps.
     ///
     /// # Errors
     /// Returns [`ProtocolError`] if the protocol failed.

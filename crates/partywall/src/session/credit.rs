@@ -98,15 +98,16 @@ impl RecvCredit {
         self.is_due()
     }
 
-    /// Whether half the window was taken since the last CREDIT, so that the next CREDIT is due.
+    /// Whether the application has taken half the window since the last CREDIT record, so that the
+    /// next CREDIT record is due.
     #[inline]
     const fn is_due(&self) -> bool {
         let unreported = self.taken - self.reported;
         unreported > 0 && unreported >= self.window / 2
     }
 
-    /// Whether so much was taken since the last report that CREDIT must be sent now, without
-    /// waiting for a message to carry it.
+    /// Whether the application has taken so much since the last report that a CREDIT record must be
+    /// sent now, without waiting for a message that carries the credit.
     #[inline]
     pub(crate) const fn is_overdue(&self) -> bool {
         self.taken - self.reported > self.window / 4 * 3
@@ -136,7 +137,7 @@ const fn fits(window: u64, outstanding: u64, cost: u64) -> bool {
     outstanding <= window / 2 || outstanding.saturating_add(cost) <= window
 }
 
-// The models under shuttle are built without proptest.
+// The test needs the crate proptest, without which the models under shuttle are built.
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;

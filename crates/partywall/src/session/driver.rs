@@ -9,9 +9,10 @@
 //!                 └─ the end ────────▶ every waiter is woken
 //! ```
 //!
-//! The driver never blocks (SPEC 11.7). A front (the async or the blocking API of sessions) calls
-//! `turn` until it returns `Idle`, then `arm`, and then blocks until a descriptor is readable. The
-//! `tokio` front runs the driver in a task, the `blocking` front in a thread.
+//! The driver never blocks (SPEC 11.7). The thread, async task or event loop that runs the driver
+//! calls `turn` until it returns `Idle`, then `arm`, and then waits until a descriptor is readable.
+//! The module `tokio` runs the driver in a task, `blocking` in a thread, and `event` in an event
+//! loop.
 
 use super::error::SessionError;
 use super::routing::Slot;
@@ -28,7 +29,8 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The receiving end of a session, which a task (`tokio`) or a thread (`blocking`) runs.
+/// The receiving end of a session, which a task (`tokio`), a thread (`blocking`) or an event loop
+/// (`event`) runs.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(super) shared: Arc<SessionShared>,
@@ -43,8 +45,9 @@ pub(crate) struct Driver {
     /// the session lives.
     linger_until: Option<Instant>,
     linger: Duration,
-    /// Whether the driver's next turn calls `service`. It is set when a user of the session wakes
-    /// the driver for something other than a record, such as waiting for room.
+    /// Whether the driver's next turn wakes the users that wait for room (`service`). The flag is
+    /// set when a user of the session wakes the driver for something other than a record, such as
+    /// waiting for room.
     is_service_due: bool,
     is_over: bool,
     /// The time until which a driver that closes its connection may wait for the peer; `None`
@@ -85,7 +88,7 @@ pub(crate) enum Closing {
     /// The peer has sent more records than one step discards. The caller runs another step
     /// immediately.
     Again,
-    /// The last record waits for room in the socket.
+    /// The driver waits for room in the socket for the last record of the session.
     ForRoom,
     /// The peer has not closed its direction yet, and closing before would discard sent bytes.
     ForRecords,
@@ -147,8 +150,9 @@ impl Driver {
             self.service();
             if self.shared.check().is_err() || self.shared.is_abandoned() {
                 let left = self.leave();
-                // `Busy` lets the front run other tasks in between. A peer that sends without pause
-                // and never reads must not occupy the thread until the linger time has passed.
+                // After `Busy`, the runtime or event loop that runs the driver may run other tasks
+                // first. A peer that sends without pause and never reads must not occupy the thread
+                // until the linger time has passed.
                 return if left == Turn::Idle && count > 0 { Turn::Busy } else { left };
             }
         }
@@ -217,8 +221,9 @@ impl Driver {
     pub(crate) fn found_room(&mut self) {
         let mut outbox = self.shared.outbox();
         outbox.disarm();
-        // The waiters are taken before records are sent. A user whose next attempt fails registers
-        // again, and then waits for room that is freed later.
+        // The wakers of the users that wait for room are taken before pending records are sent. A
+        // user whose next attempt to send fails registers again, and is woken by room that is freed
+        // later.
         let wakers = outbox.take_waiters();
         let flushed = outbox.drain();
         self.shared.leave_outbox(outbox);
@@ -228,8 +233,8 @@ impl Driver {
         }
     }
 
-    /// Returns the deadline for sending the last records of an ended session; the front must call
-    /// `turn` by that time.
+    /// Returns the deadline for sending the last records of an ended session; the code that runs
+    /// the driver must call `turn` by that time.
     pub(crate) const fn linger_until(&self) -> Option<Instant> {
         self.linger_until
     }
@@ -250,7 +255,8 @@ impl Driver {
     pub(crate) fn close_step(&mut self) -> Closing {
         let deadline = *self.closing_until.get_or_insert_with(|| Instant::now() + CLOSING_MAX);
         if Instant::now() >= deadline {
-            // The drop of the driver, in the thread of a loop or of tokio, must not wait once more.
+            // Dropping the driver, in the thread of an event loop or of tokio, must not wait for
+            // the peer once more.
             self.wire.give_up_end();
             return Closing::Done;
         }
@@ -288,7 +294,8 @@ impl Driver {
     }
 
     /// Whether dropping the driver may block. On a socket, dropping waits for the kernel to accept
-    /// bytes. Of a connection that moved, one direction may still be on the socket.
+    /// bytes. After a connection has moved to shared memory, one of its directions may still be on
+    /// the socket.
     #[cfg(feature = "tokio")]
     pub(crate) fn may_linger(&self) -> bool {
         use crate::transport::{LiveTransport, Transport};
@@ -359,8 +366,8 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// Ends the session and wakes every waiter, also when the front's task is aborted or its thread
-    /// panics.
+    /// Ends the session and wakes every waiter, also when the task that runs the driver is aborted,
+    /// or the thread that runs it panics.
     fn drop(&mut self) {
         if !self.is_over {
             // Attempts once to send the pending records, because no turn follows that could repeat
@@ -371,7 +378,8 @@ impl Drop for Driver {
             self.finish(SessionError::closed_here());
         }
         // The outbox is not locked while this thread waits. Users of the session lock the outbox
-        // when they drop a stream, perhaps in tasks whose threads a peer in the same process needs.
+        // when they drop a stream. The lock would block their threads, which a peer in the same
+        // process may need.
         let deadline = self.closing_until.unwrap_or_else(|| Instant::now() + CLOSING_MAX);
         while !self.is_outbox_closed
             && self.shared.outbox().begin_close()
@@ -465,7 +473,7 @@ mod tests {
     }
 
     /// Input: a TCP peer that never closes its side of an ended session. Expected: once the driver
-    /// has waited for the peer and given it up, the driver's drop would not wait for it again.
+    /// has waited for the peer and given up, dropping the driver does not wait for the peer again.
     #[test]
     fn tcp_peer_that_never_closes_is_waited_for_once() {
         let [(shared, mut driver), _theirs] = pair_at("tcp:127.0.0.1:0", TransportPolicy::Socket);

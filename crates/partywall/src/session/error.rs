@@ -142,8 +142,7 @@ pub enum StreamSendError {
     /// The peer has stopped receiving from this stream.
     #[error("the peer receives no more of this stream (code {code:#x}{})", code_name(*code))]
     Stopped {
-        /// The code that the peer gave; [`DROPPED`] if it dropped its end of the
-        /// stream.
+        /// The code that the peer gave; [`DROPPED`] if the peer dropped its end of the stream.
         code: u32,
     },
     /// This side has already finished or reset its sending direction.
@@ -174,8 +173,8 @@ pub enum StreamRecvError {
     /// The peer reset its sending direction. Messages that it had sent before were received.
     #[error("the peer has reset the stream (code {code:#x}{})", code_name(*code))]
     Reset {
-        /// The code that the peer gave; [`DROPPED`] if a panic dropped its end of
-        /// the stream.
+        /// The code that the peer gave; [`DROPPED`] if a panic dropped the peer's end of the
+        /// stream.
         code: u32,
     },
     /// No message has arrived; only `try_recv` returns this error.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sending and the receiving direction of a stream, without a runtime. The modules `tokio` and
-//! `blocking` wrap both for applications.
+//! The sending and the receiving direction of a stream, without a runtime. The modules `tokio`,
+//! `blocking` and `event` wrap both directions for applications.
 //!
 //! ```text
 //!   SendHalf  charge credit ─▶ outbox ─▶ wire       dropped: CLOSE_WRITE (RESET while panicking)
@@ -54,12 +54,12 @@ pub(crate) struct SendHalf {
     pub(crate) stream: Arc<StreamShared>,
     /// The message that is being sent; a direction sends one message at a time.
     outgoing: Outgoing,
-    /// The empty buffer of the last short reservation, which the next one uses again.
+    /// The empty buffer of the last short reservation, which the next short reservation uses again.
     spare: Vec<u8>,
 }
 
 /// The resources of a message that is being sent. An `Outgoing` stays in its `SendHalf`: moving it
-/// would cost more time than the rest of a reservation.
+/// would cost more time than everything else that a reservation does.
 #[derive(Debug, Default)]
 struct Outgoing {
     /// The cost that was charged against credit for the message; `None` before it was charged.
@@ -183,13 +183,13 @@ impl SendHalf {
                 gather(slices, memory.as_mut_slice());
             }
             let sent = match &memory {
-                // Private memory stands for a block where no block is free. The transport then
-                // sends the message in fragments, but all of them at once.
+                // The message lies in private memory, because no block of shared memory was free.
+                // The transport sends it in fragments, but all of them at once.
                 Some(Memory::Private(bytes)) => wire.try_send(bytes),
                 _ => wire.commit(&mut memory, &mut Progress::default()),
             };
             if let Some(memory) = memory {
-                // The memory is not kept for the next attempt, which may have other bytes.
+                // The reserved memory is not kept for the next attempt, which may send other bytes.
                 wire.release(memory);
             }
             sent
@@ -299,8 +299,8 @@ impl SendHalf {
         Ok(())
     }
 
-    /// Returns the credit of a message that was not sent as a whole, so that the next call may send
-    /// another message.
+    /// Gives back the credit of a message that was not sent as a whole, so that the next call may
+    /// send another message.
     fn uncharge(
         &mut self,
         polled: Poll<Result<(), StreamSendError>>,
@@ -396,7 +396,8 @@ impl SendHalf {
         let mut attempted = flushed
             .and_then(|()| outbox.send(stream.number, credit, |wire| attempt(wire, outgoing)));
         if credit.is_some() && attempted.is_err() {
-            // The credit for the peer must not wait until the message can be sent.
+            // The credit for the peer must not wait until the message can be sent, so a record of
+            // its own will carry the credit.
             stream.lock().credit_pending = true;
             outbox.list(stream);
             if matches!(attempted, Err(NotSent::TooLarge(_))) {
@@ -429,8 +430,9 @@ fn unsent(
     let is_full = matches!(error, NotSent::Full);
     let must_wait = is_full && (outgoing.progress.started || shared.policy != BackPressure::Error);
     if must_wait {
-        // The waiter registers before the flush. Otherwise the attempt to flush would take a new
-        // progress snapshot, which hides room that was freed since this message's attempt.
+        // The user that sends is registered as waiting before pending records are flushed.
+        // Otherwise the flush would take a new snapshot of the peer's progress, which hides room
+        // that was freed since this message's attempt.
         outbox.await_room(&mut outgoing.ticket, context);
         outbox.list(stream);
         let _ = outbox.flush();

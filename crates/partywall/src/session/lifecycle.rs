@@ -208,7 +208,7 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// Handles END from the peer: the stream's number is free again.
+    /// Applies an END record from the peer: the stream's number is free again.
     pub(crate) fn received_end(&mut self, stream: u32) -> Result<(), Violation> {
         if !self.is_opener {
             return Err(Violation::Stream { stream, what: "is ended by its opener" });
@@ -372,8 +372,9 @@ mod tests {
             if !seen.insert(world.clone()) {
                 continue;
             }
-            // Rule: once both sides have ended both directions, writing and receiving alone must
-            // free the number. No record of the stream may then be on its way to the opener.
+            // Rule: once both sides have ended both directions, writing and receiving of records
+            // alone must free the number. No record of the stream may then be on its way to the
+            // opener.
             let is_over = |side: &Lifecycle| {
                 side.sending() != Sending::Open && side.receiving() != Receiving::Open
             };

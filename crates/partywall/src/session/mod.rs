@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many streams over one connection, without a runtime: the common base of the two fronts,
-//! `partywall::tokio` and `partywall::blocking`.
+//! Many streams over one connection, without a runtime: the common base of the three APIs
+//! `partywall::tokio`, `partywall::blocking` and `partywall::event`.
 //!
 //! ```text
-//!   fronts      tokio/   blocking/                 futures, or calls with deadlines
+//!   APIs        tokio/   blocking/   event/        futures, deadlines, or calls that never wait
 //!   ──────────────────────────────────────────────────────────────────────────────────
 //!   handle.rs   Handle: opens, accepts, closes     driver.rs    Driver: receives records
 //!   halves.rs   SendHalf, RecvHalf of a stream     routing.rs   which stream a record is of

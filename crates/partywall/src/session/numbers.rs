@@ -44,7 +44,7 @@ impl Numbers {
         self.max == 0
     }
 
-    /// Returns the number of indices in use.
+    /// Returns the number of stream indices in use.
     #[cfg(test)]
     pub(crate) fn in_use(&self) -> usize {
         self.fresh as usize - self.freed.len()

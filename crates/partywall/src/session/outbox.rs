@@ -83,7 +83,8 @@ impl Outbox {
         }
     }
 
-    /// Lists a stream that has a pending record, unless it is listed already.
+    /// Adds a stream that has a pending record to the list of such streams, unless the list
+    /// contains it already.
     pub(crate) fn list(&mut self, stream: &Arc<StreamShared>) {
         let mut state = stream.lock();
         if !state.is_listed && state.has_pending() {
@@ -153,8 +154,8 @@ impl Outbox {
             if matches!(written, Err(NotSent::Fault(_))) {
                 return written;
             }
-            // Publishes even if there was no room: records that this call wrote before must not
-            // stay in an open batch.
+            // Publishes the batch even if there was no room for this record: records that this call
+            // wrote before must not stay unpublished.
             let published = wire.publish();
             written.and(published)
         })
@@ -181,7 +182,8 @@ impl Outbox {
         self.waiters.push((self.last_ticket, context.waker().clone()));
     }
 
-    /// Registers the waker of a user that waits for room without a ticket, unless it is registered.
+    /// Registers the waker of a user that waits for room, unless the same waker is registered
+    /// already. The user gets no ticket, so it cannot remove the waker.
     pub(crate) fn await_any_room(&mut self, context: &Context<'_>) {
         if !self.waiters.iter().any(|(_, waker)| waker.will_wake(context.waker())) {
             self.await_room(&mut None, context);
@@ -297,7 +299,7 @@ impl Outbox {
     }
 
     /// Returns the result of an attempt to send. If the result is an error after which nothing more
-    /// can be sent, notes that (`is_cut_off`).
+    /// can be sent, notes in `is_cut_off` that waiting for room is pointless.
     #[inline]
     fn note<T>(&mut self, sent: Result<T, NotSent>) -> Result<T, NotSent> {
         if matches!(sent, Err(NotSent::Closed(_) | NotSent::Fault(_))) {
@@ -316,8 +318,8 @@ impl Outbox {
         let seen = self.room.snapshot();
         let attempted = attempt(self);
         let seen = if seeded_fault("late_snapshot") { self.room.snapshot() } else { seen };
-        // If other users wait already, the older snapshot is kept. Their attempts were earlier, so
-        // room that was freed after their attempts must count as new.
+        // If other users wait already, the older snapshot of the peer's progress is kept. Their
+        // attempts were earlier, so room that was freed after their attempts must count as new.
         if matches!(attempted, Err(NotSent::Full)) && self.waiters.is_empty() {
             self.seen = seen;
         }

@@ -9,8 +9,8 @@
 //!                                   └─ driver   its waker, for users that need room
 //! ```
 //!
-//! No method blocks: an operation that cannot complete now registers a waker. The fronts turn these
-//! operations into futures or blocking calls.
+//! No method blocks: an operation that cannot complete now registers a waker. The modules `tokio`,
+//! `blocking` and `event` turn these operations into futures, blocking calls and events.
 
 use super::error::{OpenError, SessionError};
 use super::outbox::Outbox;
@@ -157,8 +157,8 @@ impl SessionShared {
         let error = self.end.get_or_init(|| error);
         let mut state = self.state();
         state.is_over = true;
-        // The streams stay in the list, because their records may arrive before the driver notices
-        // the end.
+        // The streams that this side opened last stay in `fresh`, from which the driver takes them:
+        // their records may arrive before the driver notices the end of the session.
         let fresh = state.fresh.clone();
         // If the peer closed the session, the streams that it opened before can still be accepted
         // and read.
@@ -177,8 +177,8 @@ impl SessionShared {
         self.wake_driver();
     }
 
-    /// Notes that the driver has ended. It has written the pending records, or has dropped those
-    /// for which there was no room.
+    /// Notes that the driver has ended. The driver has written the pending records, or has dropped
+    /// those for which there was no room.
     pub(super) fn finished(&self) {
         let mut state = self.state();
         state.has_finished = true;
@@ -191,8 +191,9 @@ impl SessionShared {
     pub(super) fn failed(&self, unsent: NotSent) -> SessionError {
         match unsent {
             NotSent::Fault(fault) => self.end(SessionError::Fault(Arc::new(fault))),
-            // The driver ends the session after it has delivered the messages received before the
-            // peer closed.
+            // An attempt to send that fails because the peer has closed does not end the session
+            // here. The driver ends the session after it has delivered the messages that arrived
+            // before the close.
             NotSent::Closed(closed) => {
                 let waiters = self.outbox().take_waiters();
                 wake(waiters);
@@ -216,7 +217,7 @@ impl SessionShared {
         std::mem::take(&mut driver.is_woken)
     }
 
-    /// Wakes the driver, and makes its next turn call `service`.
+    /// Wakes the driver, and makes its next turn wake the users that wait for room (`service`).
     pub(super) fn wake_driver(&self) {
         let mut driver = self.driver.0.lock().unwrap_or_else(PoisonError::into_inner);
         driver.is_woken = true;
@@ -235,8 +236,8 @@ impl SessionShared {
         }
         drop(state);
         let mut outbox = self.outbox();
-        // The stream is listed while the outbox is locked. Otherwise a message of the stream could
-        // be sent before its pending record.
+        // The stream is added to the outbox's list of streams with pending records while the outbox
+        // is locked. Otherwise a message of the stream could be sent before its pending record.
         outbox.list(stream);
         let flushed = outbox.flush();
         self.leave_outbox(outbox);
@@ -257,7 +258,7 @@ impl SessionShared {
 
     /// Takes a free stream number and makes a stream with that number; pending while the peer
     /// allows no more streams. The driver learns of the stream only after OPEN was written. So if
-    /// the number is freed before, the driver's table needs no change.
+    /// the number is freed before OPEN was written, the driver's table needs no change.
     pub(super) fn poll_number(
         &self,
         context: &Context<'_>,
@@ -306,7 +307,7 @@ impl SessionShared {
             Ok(()) => {
                 // The stream is added to `fresh` before the outbox is unlocked. `take_fresh` locks
                 // the outbox, so the stream is in the driver's table before the driver handles an
-                // answer to it.
+                // answer to the stream.
                 let mut state = self.state();
                 state.fresh.push(Arc::clone(stream));
                 let is_over = state.is_over;
@@ -338,8 +339,9 @@ impl SessionShared {
 
     /// Takes the streams that this side opened and that are not in the driver's table yet.
     pub(super) fn take_fresh(&self) -> Vec<Arc<StreamShared>> {
-        // A thread that opens a stream holds the outbox's lock from writing OPEN until it has
-        // listed the stream. So locking the outbox waits until that thread has listed its stream.
+        // A thread that opens a stream holds the outbox's lock from writing OPEN until it has added
+        // the stream to `fresh`. So once the outbox is locked, `fresh` contains every stream whose
+        // OPEN was written.
         let _written = (!seeded_fault("no_wait_for_open")).then(|| self.outbox());
         std::mem::take(&mut self.state().fresh)
     }

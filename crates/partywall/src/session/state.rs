@@ -26,9 +26,9 @@ pub(crate) struct SessionState {
     pub(super) sessions: usize,
     /// Number of handles of the session and of its streams. At 0, the session closes.
     pub(super) users: usize,
-    /// The code of the peer's GO_AWAY, once received.
+    /// The code of the peer's GO_AWAY; `None` until GO_AWAY was received.
     pub(super) going_away: Option<u32>,
-    /// Code and reason with which the peer closes the session, once received.
+    /// Code and reason with which the peer closes the session; `None` until both were received.
     pub(super) farewell: Option<(u32, Arc<str>)>,
     /// Whether this side has sent GO_AWAY.
     pub(super) has_gone_away: bool,

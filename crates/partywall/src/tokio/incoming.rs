@@ -102,8 +102,8 @@ impl Incoming {
 
     /// Waits for the next stream, and returns it with the identity of its opener. Cancel-safe.
     ///
-    /// [`failed`](Self::failed) counts sessions that could not be accepted. After each, the
-    /// listener pauses for 100 ms.
+    /// [`failed`](Self::failed) counts sessions that could not be accepted. After each such
+    /// failure, the listener pauses for 100 ms.
     pub async fn accept(&mut self) -> (StreamIo, ConnectInfo) {
         poll_fn(|context| self.poll_accept(context)).await
     }

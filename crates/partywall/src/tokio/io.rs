@@ -110,8 +110,8 @@ impl StreamIo {
     }
 
     /// Ends the writing direction, as `shutdown` does: the peer's reads return the end of the
-    /// stream. This side may continue to read. Neither call waits. A protocol without half-close
-    /// transmits the end only after receiving has ended too.
+    /// stream. This side may continue to read. Neither `finish` nor `shutdown` waits. A protocol
+    /// without half-close transmits the end only after receiving has ended too.
     pub fn finish(&mut self) {
         self.write.finish();
     }
@@ -137,8 +137,8 @@ impl ReadHalf {
 
 impl WriteHalf {
     /// Ends the writing direction, as `shutdown` does: the peer's reads return the end of the
-    /// stream. Neither call waits. A protocol without half-close transmits the end only after
-    /// receiving has ended too.
+    /// stream. Neither `finish` nor `shutdown` waits. A protocol without half-close transmits the
+    /// end only after receiving has ended too.
     pub fn finish(&mut self) {
         self.give_back();
         self.send.finish();

@@ -137,8 +137,9 @@ impl Session {
     /// peer receives them within [`Config::linger`](crate::Config::linger).
     ///
     /// Later operations of this side report `code` and `reason`, in [`SessionError::ClosedHere`].
-    /// The peer reports them in [`SessionError::ClosedByPeer`], unless they found no room within
-    /// the linger time. A reason longer than 255 bytes is cut. Other protocols transmit neither.
+    /// The peer reports both in [`SessionError::ClosedByPeer`], unless the record that carries them
+    /// found no room within the linger time. A reason longer than 255 bytes is cut. Other protocols
+    /// transmit neither code nor reason.
     ///
     /// # Panics
     /// Panics if the code is reserved for the protocol: 0xffffff00 or greater.

@@ -108,8 +108,8 @@ fn again(context: &Context<'_>) -> Poll<()> {
 }
 
 impl DriverTask {
-    /// Completes when the driver may have records to handle or to send. With `IdleStep::BlockFor`,
-    /// it completes at the latest after that period.
+    /// Completes when the driver may have records to handle or to send. With
+    /// `IdleStep::BlockFor(period)`, completes at the latest after `period`.
     fn poll_sleep(&mut self, context: &mut Context<'_>, next: IdleStep) -> Result<Poll<()>, Fault> {
         let failed = |error| Fault::system("waiting", error);
         let is_quiet = matches!(next, IdleStep::BlockFor(_));

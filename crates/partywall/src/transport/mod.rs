@@ -328,8 +328,8 @@ impl From<NotSent> for SendError {
 pub(crate) struct Progress {
     /// Whether any piece was sent. Then no other message may be sent before the last piece.
     pub started: bool,
-    /// Number of bytes that were sent of the message, and of the framing before it on transports
-    /// that count the framing.
+    /// Number of bytes of the message that were sent. For a channel over a socket, the bytes of the
+    /// record header before the message are counted as well.
     pub sent: usize,
 }
 

@@ -94,7 +94,8 @@ impl OwnedReservation {
         &mut self.memory
     }
 
-    /// Panics in a forked child, because the shared memory of the connection is not mapped in it.
+    /// Panics in a forked child, because a child does not have the shared memory of its parent's
+    /// connections mapped.
     #[inline]
     fn assert_owner(&self) {
         assert!(!self.home.is_inherited(), "this reservation belongs to the parent process");
@@ -102,14 +103,14 @@ impl OwnedReservation {
 }
 
 impl Home {
-    /// Whether the sender that `other` identifies made the reservations of this `Home`, and so may
-    /// commit them.
+    /// Whether the reservation with this `Home` was made by the channel's sender that `other`
+    /// identifies, which then may commit it.
     pub(crate) fn is_channel(&self, other: &Arc<()>) -> bool {
         matches!(self, Self::Channel { owner, .. } if Arc::ptr_eq(owner, other))
     }
 
-    /// Whether the session at the address `other` made the reservations of this `Home`, so that its
-    /// streams may commit them.
+    /// Whether the reservation with this `Home` was made by the session at the address `other`,
+    /// whose streams then may commit it.
     pub(crate) fn is_session(&self, other: *const ()) -> bool {
         matches!(self, Self::Session(session) if Arc::as_ptr(session).cast::<()>() == other)
     }

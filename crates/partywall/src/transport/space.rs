@@ -22,8 +22,9 @@ pub(crate) trait SpaceWaiter: fmt::Debug + Send + Sync {
     /// unwritten bytes of a socket belong to the parent.
     fn is_inherited(&self) -> bool;
 
-    /// Returns numbers that change when space is freed. A thread that waits for space compares them
-    /// with an earlier snapshot. For a socket they never change.
+    /// Returns numbers that change when space is freed. A thread that waits for space compares
+    /// these numbers with an earlier snapshot. On a socket they never change, because only a system
+    /// call can find space.
     fn snapshot(&self) -> ProgressSnapshot {
         ProgressSnapshot([0; 3])
     }
@@ -48,8 +49,8 @@ pub(crate) trait SpaceWaiter: fmt::Debug + Send + Sync {
     /// only the peer frees space.
     fn notify_self(&self) {}
 
-    /// Frees reserved memory in which no message was sent, without the sender. A sender that waits
-    /// for space is notified.
+    /// Frees reserved memory in which no message was sent, without access to the sender. A sender
+    /// that waits for space is notified.
     fn give_back(&self, memory: Memory) {
         drop(memory);
     }
@@ -73,8 +74,8 @@ pub(crate) enum Waited {
 }
 
 /// Blocks until there may be space, which a snapshot that differs from `seen` shows. The closure
-/// `with` gives access to the sender. For a shared sender it takes the lock, which is not held
-/// while the thread waits.
+/// `with` gives access to the sender. For a sender that threads share, the closure takes the
+/// sender's lock, which is not held while the thread waits.
 pub(crate) fn wait_for_space(
     space: &dyn SpaceWaiter,
     seen: ProgressSnapshot,

@@ -36,7 +36,8 @@ impl Message {
     ///
     /// Bytes after the value are ignored. Under [`Trust::Trusted`](crate::Trust::Trusted), borrowed
     /// data lies in the peer's memory, and stays unchanged only while the peer keeps its promise
-    /// (SECURITY.md). Owned data was copied, so the peer cannot change it.
+    /// not to change a message that it has sent (SECURITY.md). Owned data was copied, so the peer
+    /// cannot change it.
     ///
     /// # Errors
     /// Returns the error of postcard.
@@ -73,7 +74,8 @@ impl Sender {
         send_encoded(self, value, Self::send, Self::reserve, cut_and_commit)
     }
 
-    /// As [`send_value`](Self::send_value), but blocks only until `deadline`.
+    /// Sends a serde value as [`send_value`](Self::send_value) does, but blocks only until
+    /// `deadline`.
     ///
     /// # Errors
     /// Fails as [`send_value`](Self::send_value) does, and with [`SendError::TimedOut`].
@@ -91,7 +93,8 @@ impl Sender {
         )
     }
 
-    /// As [`send_value`](Self::send_value) if there is room now. Never blocks.
+    /// Sends a serde value as [`send_value`](Self::send_value) does, if there is room now. Never
+    /// blocks.
     ///
     /// # Errors
     /// Returns [`SendValueError`]; fails also as [`try_send`](Self::try_send) does.
@@ -143,7 +146,8 @@ impl Receiver {
         message.map(|message| decode(message, self.last_number())).transpose()
     }
 
-    /// As [`recv_value`](Self::recv_value), but blocks only until `deadline`.
+    /// Receives a serde value as [`recv_value`](Self::recv_value) does, but blocks only until
+    /// `deadline`.
     ///
     /// # Errors
     /// Fails as [`recv_value`](Self::recv_value) does, and with [`RecvError::TimedOut`].
@@ -155,7 +159,8 @@ impl Receiver {
         message.map(|message| decode(message, self.last_number())).transpose()
     }
 
-    /// As [`recv_value`](Self::recv_value) if a message has arrived. Never blocks.
+    /// Receives a serde value as [`recv_value`](Self::recv_value) does, if a message has arrived.
+    /// Never blocks.
     ///
     /// # Errors
     /// Fails as [`recv_value`](Self::recv_value) does, and with [`TryRecvError::Empty`].
@@ -231,7 +236,8 @@ impl Message {
 
 #[cfg(feature = "zerocopy")]
 impl Sender {
-    /// Sends a plain struct or a slice of plain structs: the bytes in memory are the message.
+    /// Sends a plain struct or a slice of plain structs: their bytes in memory are the payload of
+    /// the message.
     ///
     /// # Errors
     /// Fails as [`send`](Self::send) does.
@@ -262,7 +268,8 @@ impl Sender {
         self.send(value.as_bytes())
     }
 
-    /// As [`send_plain`](Self::send_plain) if there is room now. Never blocks.
+    /// Sends a plain struct as [`send_plain`](Self::send_plain) does, if there is room now. Never
+    /// blocks.
     ///
     /// # Errors
     /// Fails as [`try_send`](Self::try_send) does.
@@ -316,7 +323,8 @@ impl Receiver {
         message.map_err(RecvPlainError::NotPlain)
     }
 
-    /// As [`recv_plain`](Self::recv_plain), but blocks only until `deadline`.
+    /// Receives a plain struct as [`recv_plain`](Self::recv_plain) does, but blocks only until
+    /// `deadline`.
     ///
     /// # Errors
     /// Fails as [`recv_plain`](Self::recv_plain) does, and with [`RecvError::TimedOut`].
@@ -333,7 +341,8 @@ impl Receiver {
         message.map_err(RecvPlainError::NotPlain)
     }
 
-    /// As [`recv_plain`](Self::recv_plain) if a message has arrived. Never blocks.
+    /// Receives a plain struct as [`recv_plain`](Self::recv_plain) does, if a message has arrived.
+    /// Never blocks.
     ///
     /// # Errors
     /// Fails as [`recv_plain`](Self::recv_plain) does, and with [`TryRecvError::Empty`].
@@ -466,7 +475,8 @@ impl Stream {
 
 #[cfg(all(feature = "zerocopy", feature = "tokio"))]
 impl SendStream {
-    /// Sends a plain struct or a slice of plain structs: the bytes in memory are the message.
+    /// Sends a plain struct or a slice of plain structs: their bytes in memory are the payload of
+    /// the message.
     ///
     /// # Errors
     /// Fails as [`send`](Self::send) does.

@@ -16,9 +16,9 @@
 //! # Under `Trust::Trusted`
 //!
 //! Length and alignment of a plain value never change. The bytes of a large message lie in the
-//! peer's memory, and stay unchanged only while the peer keeps its promise (SECURITY.md). A peer
-//! that breaks the promise can change a field between two reads. So copy a value before checking
-//! it, and use the copy: `let header = *plain;`. Under
+//! peer's memory, and stay unchanged only while the peer keeps its promise not to change a message
+//! that it has sent (SECURITY.md). A peer that breaks the promise can change a field between two
+//! reads. So copy a value before checking it, and use the copy: `let header = *plain;`. Under
 //! [`Trust::Untrusted`](crate::Trust::Untrusted), all bytes are a private copy.
 
 use super::places::Place;

@@ -29,7 +29,8 @@ enum Call {
     EndOwned(usize, SendOutcome),
     Recv,
     RecvRef,
-    /// Receives a view; if the value is true, the message of the view is kept.
+    /// Receives a view: a message without a copy, valid until the next receive call. If the value
+    /// is true, the message is kept by `keep_view`.
     RecvView(bool),
     Hold,
     DropHeld(usize),
@@ -110,7 +111,8 @@ impl Direction {
             Call::RecvRef => self.check_ref(),
             Call::RecvView(keeps) => self.check_view(*keeps),
             Call::EndOwned(_, SendOutcome::Abort) if !self.reserved.is_empty() => {
-                // The reserved memory is freed without the sender, which may be closed already.
+                // Dropping the reservation frees its memory without access to the sender, which may
+                // be closed already.
                 drop(self.reserved.pop());
             }
             Call::DropHeld(index) => {
@@ -127,8 +129,8 @@ impl Direction {
                 }
             }
             Call::Close => {
-                // Closing a socket discards the sent bytes that the kernel does not accept within a
-                // second.
+                // A socket's sender is dropped only if all its messages were received: closing a
+                // socket discards the sent bytes that the kernel does not accept within a second.
                 if self.is_shared_memory || self.queue.is_empty() {
                     self.sender = None;
                 }

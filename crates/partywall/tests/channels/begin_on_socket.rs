@@ -144,8 +144,9 @@ fn channel_whose_peer_maps_too_little_stays_on_the_socket() {
     let begins = Config::default().begin(Begin::Socket);
     let small = begins.clone().map_max(4096);
     let limits = Transport::Socket(FallbackReason::Limits);
-    // In the second case the acceptor's limit is the obstacle. The acceptor reports only that the
-    // connection has not moved, because it does not know how large the connector's region is.
+    // In the first case the connector maps too little memory to move to shared memory, in the
+    // second case the acceptor. The acceptor reports only that the connection has not moved,
+    // because it does not know how large the connector's region is.
     for (client, server, known) in [(&small, &begins, limits), (&begins, &small, NOT_MOVED)] {
         let (mut client, mut server) = pair(&Kind::Moving.address(), client, server);
         for number in 0..64 {
@@ -211,7 +212,7 @@ fn every_order_of_the_two_sides_keeps_the_messages_in_order() {
     let mut moved = [0; 2];
     for order in 0..4_u32.pow(STEPS) {
         let (mut client, mut server) = pair(&address, &config, &config);
-        // After these 8 round trips, the next message begins the move to shared memory.
+        // After the 8 round trips of this loop, the next message begins the move to shared memory.
         for number in 0..8 {
             ping(&mut client, &mut server, number);
         }

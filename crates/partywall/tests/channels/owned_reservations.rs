@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of owned reservations: they outlive the borrow of their sender, and can only be committed
-//! on the connection that made them. Dropping one frees its memory, in any thread and at any time.
+//! on the connection that made them. Dropping a reservation frees its memory, in any thread and at
+//! any time.
 
 use partywall::{BackPressure, Config, OwnedReservation, SendError, Sender, TrySendError};
 use partywall::{Readiness, blocking};
@@ -76,7 +77,8 @@ fn dropped_reservation_is_free_for_the_next_message() {
             reserved.push(sender.try_reserve_owned(BLOCK).unwrap());
         }
         drop(reserved);
-        // A call that sends a copy can use the memory of the dropped reservations as well.
+        // Expected: the memory of dropped reservations can also be used by `try_send`, which sends
+        // a copy.
         sender.try_send(&[1; BLOCK]).unwrap();
         sender.trim().unwrap();
         assert!(sender.stats().memory_used_bytes < 2 * BLOCK as u64, "{}", kind.name());
@@ -145,7 +147,8 @@ fn reservation_of_another_channel_is_refused_and_freed_at_home() {
         assert!(matches!(error, TrySendError::ForeignReservation), "{error}");
         let error = other.sender().commit_owned(foreign, None).unwrap_err();
         assert!(matches!(error, SendError::ForeignReservation), "{error}");
-        // The sender at the other end of the same channel counts as another sender, too.
+        // Expected: the sender at the other end of the same channel refuses the reservation as
+        // well, because another sender made it.
         let foreign = client.sender().reserve_owned(BLOCK, None).unwrap();
         let error = server.sender().commit_owned(foreign, None).unwrap_err();
         assert!(matches!(error, SendError::ForeignReservation), "{error}");

@@ -74,7 +74,8 @@ fn wake_up_ends_a_wait_and_one_from_before_the_next_wait() {
                 parker.park(None).unwrap();
                 waking.join().unwrap();
             }
-            // The wake-up was used up.
+            // Expected: the first call of `park` has used the wake-up up, so a second call waits
+            // until its deadline.
             let deadline = Instant::now() + Duration::from_millis(1);
             parker.park(Some(deadline)).unwrap();
             assert!(Instant::now() >= deadline);

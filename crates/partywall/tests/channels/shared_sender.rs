@@ -154,8 +154,8 @@ fn who_times_out_strands_nobody() {
         let (sender, _reply, mut receiver, _back) = full(kind);
         let timed_out = AtomicU64::new(0);
         std::thread::scope(|scope| {
-            // Only one of these seven threads waits on the doorbell at a time. When that thread
-            // times out, another thread must wait on the doorbell in its place.
+            // Of the seven threads that this loop starts, only one waits on the doorbell at a time.
+            // When that thread times out, another thread must wait on the doorbell in its place.
             for thread in 0..7 {
                 let (sender, timed_out) = (sender.clone(), &timed_out);
                 scope.spawn(move || {

@@ -55,8 +55,8 @@ fn every_message_comes_back_once() {
                     }
                     assert_eq!(server.echoed, CHANNELS * MESSAGES, "{} {drive:?}", kind.name());
                     assert_eq!(server.members(), 1, "only the listener is left");
-                    // Clients wait for the end of the server's direction. A socket may not have
-                    // accepted its last record yet: then the drop of the loop writes it.
+                    // Clients wait for the record that ends the server's direction. If a socket has
+                    // not accepted this record yet, dropping the server's event loop writes it.
                     drop(server);
                 });
             }
@@ -64,7 +64,8 @@ fn every_message_comes_back_once() {
     }
 }
 
-/// Polls until one message was received and the next attempt found none.
+/// Calls `poll_awake` of the event loop until the server has received one message and the next
+/// attempt to receive finds none.
 fn take_awake(events: &Loop, server: &mut partywall::event::Channel) {
     let (mut ready, mut taken) = (Vec::new(), 0);
     let deadline = soon();
@@ -107,7 +108,7 @@ fn message_that_is_not_taken_is_reported_by_every_turn() {
             (0..3).for_each(|seed| client.send(&pattern(100, seed)).unwrap());
             let mut ready = Vec::new();
             for seed in 0..3 {
-                // A turn of the loop may report the channel before a whole message has arrived.
+                // The event loop may report the channel before a whole message has arrived.
                 let message = loop {
                     until_tag(&mut driven, &mut ready, 7);
                     match server.try_recv() {
@@ -151,7 +152,8 @@ fn paused_receiver_is_reported_again_after_an_attempt() {
                     }
                 };
                 assert!(is_pattern(&message, seed));
-                // After the first attempt, the loop reports the message that is left.
+                // Expected: once the application has tried to receive, the loop reports the channel
+                // again, because one message is left.
                 if seed == 0 {
                     until_tag(&mut driven, &mut ready, 7);
                 }
@@ -160,7 +162,7 @@ fn paused_receiver_is_reported_again_after_an_attempt() {
     }
 }
 
-/// Runs turns of the loop until it reports the source with this tag as readable.
+/// Calls `turn` of the event loop until the loop reports the source with this tag as readable.
 fn until_tag(driven: &mut Driven, ready: &mut Vec<Event>, tag: u64) {
     let is_reported = |event: &Event| event.tag == tag && event.kinds.is_readable();
     loop {
@@ -252,8 +254,8 @@ fn sources_come_and_go_in_the_middle_of_events() {
                 }
             }
             // In each round, the first event makes the test drop the channel `victim`, which may
-            // have an event in the same turn. After the round, a new channel gets the tag of the
-            // dropped one.
+            // have an event in the same call of `turn`. After the round, a new channel gets the tag
+            // of the dropped one.
             let victim = (round * 7 % 50) as usize;
             let mut has_removed = false;
             while pairs.iter().enumerate().any(|(tag, (_, server))| {

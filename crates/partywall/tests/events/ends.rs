@@ -9,7 +9,8 @@ use partywall_testkit::fork::in_a_fork;
 use partywall_testkit::{Kind, is_pattern, pattern, soon};
 use std::time::Instant;
 
-/// Runs turns of the loop until it reports an event of `tag` with one of `kinds`.
+/// Calls `turn` of the event loop until the loop reports an event of the source `tag` with one of
+/// `kinds`.
 fn until_kinds(driven: &mut Driven, tag: u64, kinds: Kinds) {
     let mut ready = Vec::new();
     let is_it = |event: &Event| event.tag == tag && event.kinds.intersects(kinds);
@@ -18,7 +19,7 @@ fn until_kinds(driven: &mut Driven, tag: u64, kinds: Kinds) {
     }
 }
 
-/// Fails if the loop still reports events after 100 turns.
+/// Fails if the event loop still reports events after 100 calls of `turn`.
 fn assert_silent(driven: &mut Driven, name: &str) {
     let mut ready = Vec::new();
     for _ in 0..100 {

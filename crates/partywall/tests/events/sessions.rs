@@ -186,7 +186,7 @@ fn full(kind: Kind, config: &Config) -> (EchoLoop, Loop, Session, Stream) {
         connecting.join().unwrap().unwrap()
     });
     let mut stream = session.try_open(b"", 1).unwrap();
-    // Each of these messages takes as much room in the ring as the record that opens a stream.
+    // Each message of eight bytes takes as much room in the ring as the record that opens a stream.
     while stream.try_send(&[7; 8]).is_ok() {}
     (server, events, session, stream)
 }

@@ -83,7 +83,8 @@ fn source_is_reported_as_long_as_it_has_events() {
                 work.state().events -= 1;
             }
         }
-        // Expected: after the last event, the loop becomes silent within 100 turns.
+        // Expected: after the last event, the event loop reports nothing any more within 100 calls
+        // of `turn`.
         let mut turns = 0;
         while driven.turn_until(&mut ready, Instant::now()) {
             turns += 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that a forked child neither turns an event loop of its parent nor adds to it: the epoll
-//! set, with all that is in it, is one for both.
+//! Tests that a forked child neither runs an event loop of its parent nor adds sources to it: the
+//! kernel has only one epoll set for both processes.
 
 use partywall::Listener;
 use partywall::event::{Forked, Loop};

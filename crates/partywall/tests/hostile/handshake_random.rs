@@ -167,9 +167,9 @@ fn listener_ends_every_attempt_and_keeps_no_descriptor() {
     });
     let mut listener = Listener::bind_with(place.address("side"), &config).unwrap();
     let (mut codes, mut channels) = (BTreeSet::new(), 0);
-    // Before the first count, an honest peer connects, because the process then opens descriptors
-    // that it keeps. A listener that finds nothing to do makes a region in advance, so each count
-    // follows a `try_accept` that finds nothing.
+    // Before the test first counts open descriptors, an honest peer connects, because the process
+    // then opens descriptors that it keeps. A listener that finds nothing to do makes a region in
+    // advance, so each count follows a `try_accept` that finds nothing.
     let address = place.address("side");
     let honest = thread::spawn(move || partywall::connect_with(address, &memory_first()).unwrap());
     drop((listener.accept_deadline(soon()).unwrap(), honest.join().unwrap()));

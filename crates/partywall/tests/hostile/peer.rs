@@ -406,9 +406,9 @@ fn no_single_word_of_a_region_does_harm() {
                 sent(channel.send_deadline(b"short", within(millis(1))))?;
                 received(channel.recv_deadline(Instant::now()))
             })();
-            // Whether `at` lies among the words of the control page that this side reads. After the
-            // handshake no code reads the header, the counters, or bytes outside the parts of the
-            // region.
+            // Whether `at`, the offset of the overwritten word, lies among the words of the control
+            // page that this side reads. After the handshake no code reads the header, the
+            // counters, or bytes outside the parts of the region.
             let is_read = (CONTROL_OFFSET..CONTROL_OFFSET + 4 * 128).contains(&at);
             if at < CONTROL_OFFSET || (at > CONTROL_OFFSET + 4 * 128 && at < PAGE_BYTES * 2) {
                 assert!(matches!(attempt, Ok(None)), "word {at}: {attempt:?}");
@@ -425,8 +425,8 @@ fn no_single_word_of_a_region_does_harm() {
         }
     }
     println!("{named} words named, {harmless} harmless");
-    // Although the hostile peer has overwritten all these words, the direction from that peer to
-    // this side still works.
+    // Although the hostile peer has overwritten many words of its region, one after the other, the
+    // direction from that peer to this side still works.
     foe.publish(Kind::Data, b"honest after all");
     assert_eq!(channel.recv().unwrap().unwrap(), b"honest after all");
 }

@@ -44,8 +44,8 @@ const KIND: &str = "PARTYWALL_SESSION_IDLE_KIND";
 const ADDRESS: &str = "PARTYWALL_SESSION_IDLE_ADDRESS";
 const SESSIONS: &str = "PARTYWALL_SESSION_IDLE_SESSIONS";
 
-/// Prints a line for the parent process. The new line before it separates it from the output of the
-/// test harness.
+/// Prints a line for the parent process. The line break before the line separates it from the
+/// output of the test harness.
 fn tell(word: &str) {
     println!("\n{word}");
     std::io::stdout().flush().unwrap();
@@ -187,7 +187,7 @@ impl End {
 
 impl Drop for End {
     fn drop(&mut self) {
-        // An error is ignored, because the killed process may have ended before.
+        // An error of the kill is ignored, because the process may have ended before.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

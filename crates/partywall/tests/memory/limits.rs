@@ -375,7 +375,8 @@ fn fragments_in_a_batch_come_whole_or_not_at_all() {
     for _ in 0..committed {
         assert!(server.recv_deadline(soon()).unwrap().unwrap() == whole);
     }
-    // If fragments of the batch had stayed in the ring, they would leave no space for this message.
+    // Expected: the ring has space for this message, because the batch has left no
+    // fragments of unfinished messages in the ring.
     client.send_deadline(&whole, soon()).unwrap();
     assert!(server.recv_deadline(soon()).unwrap().unwrap() == whole);
 }

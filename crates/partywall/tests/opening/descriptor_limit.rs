@@ -85,7 +85,8 @@ fn limited() {
     let config = Config::default().begin(Begin::SharedMemory).handshake_timeout(millis(300));
     let mut listener = Listener::bind_with(place.address("limited"), &config).unwrap();
     // The first connection makes the process open those descriptors that it keeps. In `try_accept`,
-    // a listener without work makes a region in advance, which the count below includes.
+    // a listener without work makes a region in advance, which the later count of open descriptors
+    // includes.
     assert!(matches!(open(&mut listener, &place, &config), Some(Transport::SharedMemory)));
     assert!(listener.try_accept().is_err());
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();

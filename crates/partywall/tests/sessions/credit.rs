@@ -152,9 +152,10 @@ fn two_who_wait_to_send_do_not_wait_for_each_other() {
     });
 }
 
-/// Input: the sender of a split stream waits for credit before the receiver takes the messages that
-/// make credit due, and the receiver then takes no more. Without that credit, the peer could not
-/// send its next messages, which the application behind the waiting sender may need.
+/// Input: a split stream, whose sender waits for credit. Then the receiver of this side takes so
+/// many messages that this side must return credit to the peer, and no more. Expected: the credit
+/// is sent although no message carries it. Otherwise the peer could not send its next messages,
+/// which the application behind the waiting sender may need.
 #[test]
 fn credit_that_falls_due_while_the_sender_waits_is_sent() {
     run("credit while the sender waits", TIMEOUT, async {

@@ -322,8 +322,8 @@ fn no_front_gives_up_a_stream_with_a_code_of_the_protocol() {
     assert!(panics(|| stream.reset(FIRST)));
     assert!(panics(|| stream.sender().reset(REFUSED)));
     assert!(panics(|| stream.receiver().stop(DROPPED)));
-    // Expected: the refused calls have sent nothing. The largest code that an application may use,
-    // `FIRST - 1`, is sent.
+    // Expected: the calls with a reserved code, which have panicked, have sent nothing. The largest
+    // code that an application may use, `FIRST - 1`, is sent.
     stream.send(b"goes on").unwrap();
     assert_eq!(there.recv().unwrap().unwrap(), b"goes on");
     stream.reset(FIRST - 1);

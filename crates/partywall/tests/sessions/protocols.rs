@@ -25,8 +25,8 @@ fn plain() -> Arc<dyn Protocol> {
 }
 
 fn config() -> Config {
-    // The setting has no effect on another protocol. Partywall's own connections share memory in
-    // the handshake.
+    // With the setting `begin`, Partywall's own connections share memory in the handshake. Sessions
+    // of another protocol ignore the setting.
     Config::default().begin(Begin::SharedMemory).streams_max(64)
 }
 

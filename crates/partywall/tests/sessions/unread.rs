@@ -102,8 +102,8 @@ async fn ask(session: Session, id: u64) {
     assert!(matches!(stream.recv().await, Ok(None)));
 }
 
-/// Tests that other streams continue, but not how fast: `partywall bench parallel --unread 1`
-/// measures their speed.
+/// Tests that other streams continue although one stream is never read, but not how fast they are:
+/// `partywall bench parallel --unread 1` measures their speed.
 #[test]
 fn other_streams_go_on_while_one_is_full_and_unread() {
     for kind in Kind::ALL {

@@ -114,8 +114,8 @@ fn each_pair_of_views_has_the_decision_of_its_row() {
 }
 
 /// A class of the decisions for a pair of views (states of sender and receiver): the decision
-/// without its numbers, and how its positions lie to those of the views. The match has no wildcard,
-/// so a new variant needs a class of its own.
+/// without its numbers, and how the positions in the decision compare with those in the views. The
+/// match has no wildcard, so a new variant needs a class of its own.
 fn outcome(sender: &SenderView, receiver: &ReceiverView, decision: &Decision) -> String {
     let place = |at: Position| match at {
         Position::START => "the start",

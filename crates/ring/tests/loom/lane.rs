@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Models of a lane: the favoured thread enters without an exchange, and other threads revoke the
-//! favour. Rules: two threads are never inside at the same time, and a lane that nobody is inside
-//! can be claimed. The value is a cell of loom, which panics if two threads use it at once.
+//! Models of a lane, a lock that refuses instead of waiting: the favoured thread enters without an
+//! atomic exchange, and other threads revoke the favour. Rules: two threads are never inside at the
+//! same time, and a lane that nobody is inside can be claimed. The value that the lane protects is
+//! a cell of loom, which panics if two threads use it at once.
 //!
 //! | model | threads | calls | preemptions |
 //! |---|---|---|---|
@@ -20,7 +21,8 @@ use loom::thread;
 use model::explore;
 use partywall_ring::lane::{Lane, Presence, Process, Refusal, Thread};
 
-/// A lane with its value, and the presences of three threads.
+/// A lane (a lock) with the value that it protects, and the presences of three threads. The
+/// presence of a thread says which lane the thread is inside.
 struct Shared {
     lane: Lane,
     value: UnsafeCell<()>,
@@ -58,7 +60,8 @@ impl Shared {
         Thread::new(self.presence(number).unwrap(), number)
     }
 
-    /// Makes one call as thread `number`, which is favoured after it. `breaks` poisons the lane.
+    /// Uses the value of the lane once, as thread `number`, which the lane favours afterwards. If
+    /// `breaks`, the call poisons the lane, as after a panic.
     fn call(&self, number: u32, breaks: bool) -> Result<(), Refusal> {
         let thread = self.thread(number);
         if self.lane.enter(1, thread) {
@@ -80,8 +83,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Uses the value, a cell of loom. The cell panics if another thread uses it at the same time,
-    /// or if no happens-before relation orders the two uses.
+    /// Uses the value that the lane protects, a cell of loom. The cell panics if another thread
+    /// uses it at the same time, or if no happens-before relation orders the two uses.
     fn use_value(&self) {
         self.value.with_mut(|_| ());
     }

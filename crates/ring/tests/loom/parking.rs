@@ -236,7 +236,8 @@ fn early_notification_loses_no_wakeup() {
 }
 
 /// Rule: the reader's reports always wake a writer that waits for room. The reader reports its
-/// progress before it sleeps, and after each eighth of the ring: here, two small records.
+/// progress before it sleeps, and after each eighth of the ring, which in this model is two small
+/// records.
 #[test]
 fn progress_reported_every_eighth_wakes_writer() {
     explore("progress_reported_every_eighth_wakes_writer", 3, || {

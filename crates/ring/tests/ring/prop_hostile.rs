@@ -137,8 +137,8 @@ proptest! {
         // producer may have accepted it.
         let mut highest = 0;
         for (len, is_published, progress) in steps {
-            // The producer publishes before the peer stores its claim, because the claim is judged
-            // by the position published at that time.
+            // The producer publishes before the peer stores a value in its word `consumed`, because
+            // the producer judges that value by the position published at that time.
             if producer.open_bytes() + 256 > size.batch_max() {
                 producer.publish();
             }

@@ -148,7 +148,7 @@ pub enum FrameError {
     /// A message of the handshake or of another version arrived after the handshake.
     #[error("{kind} came, which has no place after the handshake")]
     OutOfPlace {
-        /// Kind of the message that may not arrive at this time.
+        /// Kind of the message that is not allowed after the handshake.
         kind: Kind,
     },
     /// The length in the header is too short for a message of its kind.

@@ -29,9 +29,9 @@ use super::{
 #[derive(Debug)]
 pub struct Parser {
     buffer: Box<[u8]>,
-    /// Index in the buffer of the first byte that was not parsed.
+    /// Index in the parser's buffer of the first byte that was received but not parsed yet.
     start: usize,
-    /// Index in the buffer after the last byte that was read.
+    /// Index in the parser's buffer just after the last byte that was read from the socket.
     end: usize,
     /// A large body that has not arrived as a whole: its rest is read from the socket directly into
     /// the payload of the message.
@@ -212,15 +212,17 @@ impl Parser {
         &self.buffer[self.start..self.end]
     }
 
-    /// Takes the body of a message, of `COUNT` bytes, out of the buffer once the body has arrived.
+    /// Takes a message's body of `COUNT` bytes out of the parser's buffer. Returns `None` until the
+    /// whole body has arrived.
     fn take<const COUNT: usize>(&mut self) -> Option<[u8; COUNT]> {
         let body = *self.unread().get(HEADER_BYTES..)?.first_chunk::<COUNT>()?;
         self.start += HEADER_BYTES + COUNT;
         Some(body)
     }
 
-    /// Returns the fallback data of a message of `length` bytes, if the buffer has all of it. For
-    /// large data that has not arrived, allocates the payload.
+    /// Returns a FallbackData message of `length` bytes, if the parser's buffer has all of it. If
+    /// the message is large and its rest has not arrived, allocates memory into which the socket is
+    /// read next.
     fn fallback(&mut self, length: u32) -> Option<Frame> {
         let (head, data) = self.unread().split_first_chunk::<FALLBACK_HEADER_BYTES>()?;
         let [.., s0, s1, s2, s3, _, _, _, status] = *head;
@@ -234,8 +236,8 @@ impl Parser {
         if payload_bytes < DIRECT_BYTES_MIN {
             return None;
         }
-        // The system zeroes the pages of the payload only as bytes arrive, so a header alone costs
-        // no memory.
+        // The system supplies the pages of this zeroed payload only when bytes are written into
+        // them. So a peer that sends only the header of a long message costs no memory.
         let mut payload = vec![0; payload_bytes];
         let filled = data.len();
         payload[..filled].copy_from_slice(data);
@@ -259,8 +261,9 @@ pub const PAYLOAD_BYTES_MAX: u32 = (32 << 20) - FALLBACK_HEADER_LENGTH;
 const VERSIONS: std::ops::RangeInclusive<u8> = 1..=3;
 /// Size of the parser's buffer into which the socket is read, in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
-/// If the buffer has fewer free bytes after its content than this number, the buffered bytes move
-/// to its front. Every message that waits in the buffer is shorter, so it then fits.
+/// If fewer bytes than this number are free behind the content of the parser's buffer, the content
+/// moves to the buffer's front. A message that must lie in the buffer as a whole is shorter than
+/// this number, so it then fits.
 const ROOM_BYTES_MIN: usize = 32 << 10;
 /// Fallback data of at least this many bytes is read from the socket directly into the payload of
 /// its message, which saves a second copy.

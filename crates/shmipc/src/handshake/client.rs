@@ -8,10 +8,11 @@
 //! ```
 //!
 //! A number is the version of a message. In the states `Version`, `Ready` and `Mapped` the client
-//! awaits that answer of the server. Files use version 2, in which the server does not answer: a
-//! client learns that mapping failed only when the server hangs up. Memfds use version 3. Clients
-//! of other implementations try version 2 if the server does not support 3. This client does not,
-//! because version 2 has only paths, and a memfd has none.
+//! awaits the server's answer: its version, that it is ready for descriptors, that it has mapped
+//! the memory. Files use version 2, in which the server does not answer: a client learns that
+//! mapping failed only when the server hangs up. Memfds use version 3. Clients of other
+//! implementations try version 2 if the server does not support 3. This client does not, because
+//! version 2 has only paths, and a memfd has none.
 
 use super::intake::{self, Intake};
 use super::{NegotiationError, Step};

@@ -45,7 +45,8 @@ impl Intake {
     }
 }
 
-/// Parses the header of a message; an error names the awaited message.
+/// Parses the header of a message. An error contains `waiting_for`, the name of the message that
+/// the handshake expected.
 pub(super) fn header(bytes: &[u8], waiting_for: &'static str) -> Result<Header, NegotiationError> {
     let mut array = [0; HEADER_BYTES];
     array.copy_from_slice(bytes);

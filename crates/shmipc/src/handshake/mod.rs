@@ -49,7 +49,8 @@ pub enum Step {
     /// Write these bytes to the socket.
     Send(Vec<u8>),
     /// Write `byte`, and attach two descriptors to it in one control message: that of the buffers,
-    /// then that of the queue. Other implementations expect exactly that.
+    /// then that of the queue. Other implementations accept the descriptors in no other form or
+    /// order.
     SendDescriptors {
         /// The byte to write, which comes with the descriptors: 0.
         byte: u8,
@@ -62,8 +63,8 @@ pub enum Step {
         /// The name that the client gave the buffers' memfd.
         buffer_name: String,
     },
-    /// Open and map these files of the client, if the server's settings allow that, and then call
-    /// `mapped`.
+    /// Open and map the client's files at the given paths, if the server's settings allow that, and
+    /// then call `mapped`.
     MapPaths {
         /// Path of the file that holds the queue.
         queue: String,
@@ -116,9 +117,9 @@ pub enum NegotiationError {
         waiting_for: &'static str,
         /// The kind of the message with the impossible length.
         kind: Kind,
-        /// The least possible length of such a message, in bytes.
+        /// The least possible length of a message of this kind, in bytes.
         least: u32,
-        /// The greatest possible length of such a message, in bytes.
+        /// The greatest possible length of a message of this kind, in bytes.
         most: u32,
         /// The length in the header of the message that arrived, in bytes.
         found: u32,
@@ -169,7 +170,7 @@ const NAMES_LENGTH_MAX: u32 = 12 + 2 * PATH_BYTES_MAX as u32;
 /// Whether a connection whose first bytes are `first` is that of a shmipc client, of any version.
 ///
 /// A client begins with `ShmByPath`, `ExchangeVersion` or `Negotiation` of a possible length.
-/// [`ServerHandshake`] checks the rest, such as the version.
+/// [`ServerHandshake`] checks the rest of the client's message, such as the version.
 #[must_use]
 pub fn recognises(first: &[u8]) -> Recognition {
     if let Some((header, _)) = first.split_first_chunk::<8>() {
@@ -194,8 +195,9 @@ pub fn recognises(first: &[u8]) -> Recognition {
     if agrees { Recognition::Incomplete } else { Recognition::No }
 }
 
-/// Longest `Negotiation` message that is recognised, in bytes. The server refuses the message
-/// without reading it, so the limit only distinguishes it from random bytes.
+/// Length in bytes of the longest `Negotiation` message that is recognised as a client's first
+/// message. The server refuses the message without reading its body, so the limit only
+/// distinguishes the message from random bytes.
 const NEGOTIATION_LENGTH_MAX: u32 = 0xffff;
 
 #[cfg(test)]

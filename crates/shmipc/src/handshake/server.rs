@@ -87,8 +87,9 @@ impl ServerHandshake {
         self.intake.missing()
     }
 
-    /// Whether the one missing byte comes with descriptors. Only this byte is read together with
-    /// descriptors. Descriptors that come with another byte are lost, as in other implementations.
+    /// Whether the next byte that the handshake awaits is the one to which the client attaches its
+    /// descriptors. Only this byte is read together with descriptors. Descriptors that come with
+    /// another byte are lost, as in other implementations.
     #[must_use]
     pub const fn wants_descriptors(&self) -> bool {
         matches!(self.state, State::Descriptors { .. })
@@ -199,7 +200,8 @@ impl ServerHandshake {
         Ok(())
     }
 
-    /// Processes the byte that came with the client's descriptors; the byte itself has no meaning.
+    /// Processes the arrival of the byte to which the client attaches its descriptors. The value of
+    /// the byte has no meaning.
     fn on_descriptors(
         &mut self,
         found: usize,

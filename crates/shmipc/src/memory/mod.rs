@@ -88,8 +88,8 @@ impl Backing {
         let file = CreatedFile::create(path, size)
             .map_err(|source| BackingError::File { path: path.into(), source })?;
         let map = map(file.fd(), size)?;
-        // The mapping is guarded, because files have no seals, and some implementations truncate a
-        // file whose name they want to use.
+        // The guard lets this process survive a truncation of the mapped file. Files have no seals
+        // against truncation, and some implementations truncate a file whose name they want to use.
         map.guard()?;
         let identity = file.identity();
         Ok((Self { kind: Kind::File(file), identity }, map))
@@ -164,7 +164,7 @@ pub struct MemoryRules {
 
 impl MemoryRules {
     /// Creates rules that allow regions of up to `size_max` bytes, in files below `/dev/shm` that
-    /// belong to `owner`. Memory without seals is guarded against truncation.
+    /// belong to `owner`. This process survives the truncation of memory that is not sealed.
     pub fn new(size_max: u64, owner: Option<u32>) -> Self {
         Self { size_max, directory: PathBuf::from(DIRECTORY_DEFAULT), owner, is_guarded: true }
     }
@@ -200,8 +200,8 @@ impl PeerMemory {
     }
 
     /// Opens the peer's memory from a file that the peer named. The file may be on any file system,
-    /// because the configuration of this process chose the directory. (A descriptor must refer to
-    /// memory.)
+    /// because the configuration of this process chose the directory. (In contrast, a descriptor
+    /// that the peer sends must refer to a file in memory.)
     ///
     /// # Errors
     ///
@@ -231,13 +231,14 @@ impl PeerMemory {
         self.stat.is_sealed
     }
 
-    /// Whether the peer's memory can be truncated, and the rules ask for a guard against that.
+    /// Whether the peer's memory can be truncated, and the rules demand that this process survives
+    /// a truncation.
     pub fn needs_guard(&self) -> bool {
         self.is_guarded && !self.stat.is_sealed
     }
 
-    /// Maps the peer's memory. The mapping is guarded if the memory can be truncated and the rules
-    /// ask for a guard.
+    /// Maps the peer's memory. If the memory can be truncated and the rules ask for a guard, this
+    /// process survives a truncation.
     ///
     /// # Errors
     ///
@@ -251,8 +252,8 @@ impl PeerMemory {
         Ok(map)
     }
 
-    /// The backing that removes the peer's file when dropped; `None` if this process may not remove
-    /// the file.
+    /// Returns a value that removes the peer's file when it is dropped; `None` if this process may
+    /// not remove the file.
     fn backing(self) -> Option<Backing> {
         let (directory, path) = self.place?;
         let file = AdoptedFile::new(self.fd, &self.stat, &directory, &path);
@@ -260,8 +261,8 @@ impl PeerMemory {
     }
 }
 
-/// Writes an empty queue into `map`, which maps fresh memory of `backing` with
-/// [`Queue::size_bytes`] bytes.
+/// Writes an empty queue into the memory that `map` maps, and seals the memory. `backing` is the
+/// fresh memfd or file of that memory, of [`Queue::size_bytes`] bytes.
 ///
 /// # Errors
 ///

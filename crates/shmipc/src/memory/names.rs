@@ -139,15 +139,16 @@ pub enum NameError {
     TooLong {
         /// The refused prefix.
         prefix: String,
-        /// Length of the prefix with token and process id, in bytes.
+        /// Length in bytes of the refused prefix, with the token and process id that follow it.
         bytes: usize,
     },
 }
 
 /// A random number that differs between any two [`Naming`]s, of one process or of two.
 fn token() -> u64 {
-    // The random keys differ between two `RandomState`s and between processes. A forked process has
-    // its parent's keys, but another process id.
+    // The token is a hash of process id and time, with the random keys of a new `RandomState`. The
+    // keys differ between any two `RandomState`s, except that a forked process repeats its parent's
+    // keys; but its process id differs.
     let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     RandomState::new().hash_one((std::process::id(), time.as_nanos()))
 }

@@ -17,8 +17,8 @@
 //!
 //! # Invariants
 //!
-//! - `0 <= tail - head <= cap`, or [`Damage`]. One of the two is this side's own count, the other
-//!   is the peer's word.
+//! - `0 <= tail - head <= cap`, or the result is [`Damage`]. Of head and tail, this side counts its
+//!   own, and loads the other one from the word that the peer writes.
 //! - One producer and one consumer per ring: a [`Queue`] is split once, into values that cannot be
 //!   cloned.
 
@@ -83,8 +83,8 @@ impl Queue {
     }
 
     /// Creates a queue in fresh, zeroed memory of [`size_bytes`](Self::size_bytes). The capacity is
-    /// rounded up to a multiple of 16. With other values a counter may cross a cache line, and then
-    /// the locked instructions of the peer stall every processor.
+    /// rounded up to a multiple of 16. With another capacity a counter of the second ring may cross
+    /// a cache line, and then the locked instructions of the peer stall every processor.
     ///
     /// # Errors
     ///
@@ -188,7 +188,8 @@ impl Ring {
         self.map.load(self.base + at)
     }
 
-    /// Number of elements in the ring, from `head` to `tail`.
+    /// Number of elements in the ring: those between the counters `head` and `tail`. [`Damage`] if
+    /// the ring cannot have so many.
     fn pending(&self, head: u32, tail: u32) -> Result<u32, Damage> {
         let pending = tail.wrapping_sub(head);
         if pending > self.capacity {
@@ -327,8 +328,8 @@ pub struct RoomWatch {
 }
 
 impl RoomWatch {
-    /// Returns the low word of the peer's counter. A waiting sender compares it with an earlier
-    /// value: if they differ, the peer has taken elements, and the ring may have room.
+    /// Returns the low word of the counter of elements that the peer has taken. A waiting sender
+    /// compares it with an earlier value: if the values differ, the ring may have room.
     pub fn snapshot(&self) -> u32 {
         self.map.load(self.head)
     }
@@ -371,8 +372,8 @@ impl Consumer {
         Ok(Some(Element { stream, offset, status }))
     }
 
-    /// Stores the head of the ring, so that the peer sees the room. Storing is due when the ring is
-    /// empty, or an eighth of its elements was taken.
+    /// Stores the head of the ring in shared memory, so that the peer sees the room. The caller
+    /// does so when the ring is empty, or when an eighth of its elements was taken.
     pub fn publish_head(&mut self) {
         if self.published == self.head {
             return;
@@ -405,8 +406,9 @@ impl Consumer {
     /// again.
     pub fn set_idle(&self) {
         self.ring.map.store(self.ring.flag(), 0);
-        // The fence orders the store of the flag before the load of the tail. The producer's
-        // `mark_working` has the matching fence, and explains both.
+        // The fence orders the store of the flag before the load of the tail. It pairs with the
+        // fence in the producer's `mark_working`: either the producer sees the cleared flag, or the
+        // consumer sees the new tail.
         full_fence();
     }
 

@@ -23,8 +23,8 @@ use partywall_sys::{FileIdentity, SharedMap};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Writes an empty buffer region into `map`, which maps fresh memory of `backing`, and registers
-/// the region.
+/// Writes an empty buffer region into the memory that `map` maps, seals the memory, and registers
+/// the region. `backing` is the fresh memfd or file of that memory.
 ///
 /// # Errors
 ///
@@ -43,7 +43,7 @@ pub fn create_buffer(
 }
 
 /// Returns the buffer region in the memory `given`. Sessions of this process that use the same
-/// memory share its state. If any of these sessions needs a guard, the mapping is guarded: a
+/// memory share its state. If any of these sessions demands it, the mapping is guarded: a
 /// truncation of the file then does not kill this process.
 ///
 /// # Errors
@@ -53,14 +53,14 @@ pub fn open_buffer(given: &PeerMemory) -> Result<Arc<BufferRegion>, RegionError>
     open_or(given, || Ok(BufferRegion::map(given.map()?)?))
 }
 
-/// Returns the value that keeps the file of `given`, which a client named. Each session that uses
-/// the file holds the value. The file is removed when the last of these sessions drops it. Returns
-/// `None` if this process may not remove the file.
+/// Returns a value to be held by each session that uses the file of `given`, which a client named.
+/// The file is removed when the last of these sessions drops the value. Returns `None` if this
+/// process may not remove the file.
 pub fn keep(given: PeerMemory) -> Option<Arc<Backing>> {
     AdoptedFile::remove_unlocked();
     let mut adopted = adopted();
-    // No `Backing` is dropped while the lock of `adopted` is held, because its drop would remove a
-    // file under the lock, and a file system call may block.
+    // No `Backing` (owner of a region's file) is dropped while the table of files is locked: the
+    // drop may remove the file, and a call of the file system may block.
     if let Some(backing) = adopted.get(&given.identity()).and_then(Weak::upgrade) {
         return Some(backing);
     }

@@ -82,8 +82,8 @@ pub struct SessionManager {
 
 struct Inner {
     shared: Arc<Shared>,
-    /// Number of calls of `get_stream` so far, from which the pool calculates the session whose
-    /// turn it is.
+    /// Number of streams requested from the pool so far. Sessions serve the requests in turn, and
+    /// this number determines which session serves the next request.
     asked: AtomicUsize,
     /// The task that connects and replaces the pool's sessions. It ends when the last clone of the
     /// manager is dropped.
@@ -179,7 +179,7 @@ impl SessionManager {
     /// # Errors
     /// Fails for one of the reasons in [`GetStreamError`].
     pub async fn get_stream(&self) -> Result<PooledStream, GetStreamError> {
-        // ORDER: Relaxed: the number only chooses which session's turn it is.
+        // ORDER: Relaxed: the number of requests only chooses the session that serves the next one.
         let asked = self.inner.asked.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let shared = &self.inner.shared;
         let mut changes = shared.view.subscribe();
@@ -192,8 +192,8 @@ impl SessionManager {
                     false
                 });
                 shared.notices.call();
-                // `changed` fails only if the channel of the view has no sender, and `self` holds
-                // the sender. So the error is ignored.
+                // `changed` waits for a change of the pool's state. It fails only if no sender of
+                // such changes is left, but `self` holds one. So the error is ignored.
                 let _ = changes.changed().await;
                 continue;
             };
@@ -252,15 +252,15 @@ impl SessionManager {
         let mut changes = shared.view.subscribe();
         shared.view.send_modify(|view| view.is_closed = true);
         shared.notices.call();
-        // `wait_for` fails only if the channel of the view has no sender, and `self` holds the
-        // sender. So the error is ignored.
+        // `wait_for` waits for a change of the pool's state. It fails only if no sender of such
+        // changes is left, but `self` holds one. So the error is ignored.
         let _ = changes.wait_for(|view| view.is_over).await;
     }
 }
 
 /// Chooses the session whose turn it is, or a later one if that session is broken; `None` if there
-/// is no session yet. The first `begun` attempts to connect were made before the request, so their
-/// failures are ignored.
+/// is no session yet. The first `begun` attempts to connect were made before the caller requested a
+/// stream, so their failures are ignored.
 fn choose(view: &View, turn: usize, begun: u64) -> Result<Option<Arc<Place>>, GetStreamError> {
     if view.is_closed || view.is_over {
         return Err(GetStreamError::Closed);

@@ -32,7 +32,7 @@ pub(super) struct Notice {
 }
 
 impl Notices {
-    /// Waits until a connection of the pool has reported an event here. Cancel-safe.
+    /// Waits until a connection of the pool has left a notice in the table. Cancel-safe.
     pub(super) async fn came(&self) {
         self.came.notified().await;
     }
@@ -42,8 +42,8 @@ impl Notices {
         std::mem::take(&mut self.lock())
     }
 
-    /// Puts the notices `early` of connection `number` back into the table. The supervisor calls
-    /// this function if it does not know that connection yet, and takes the notices again later.
+    /// Puts the notices `early` of connection `number` back into the table. The pool's supervisor
+    /// does so if it does not know that connection yet, and takes the notices again later.
     pub(super) fn put_back(&self, number: u64, early: Notice) {
         let mut table = self.lock();
         let notice = table.entry(number).or_default();
@@ -51,7 +51,8 @@ impl Notices {
         notice.is_ended |= early.is_ended;
     }
 
-    /// Wakes the supervisor, which then checks the notices of all connections.
+    /// Wakes the pool's supervisor, the task that replaces broken sessions. It then checks the
+    /// notices of all connections.
     pub(super) fn call(&self) {
         self.came.notify_one();
     }

@@ -13,8 +13,8 @@
 //!
 //! - An idle stream has nothing unread and is open both ways. The pool checks that again when it
 //!   hands the stream out.
-//! - A place that was replaced has no idle streams. Its session ends with its last stream in use,
-//!   and the last `Arc` of the place.
+//! - A place whose session was replaced has no idle streams. That session ends when its last stream
+//!   in use and the last `Arc` of the place are dropped.
 
 use crate::transport::Control;
 use partywall::tokio::{Session, Stream};
@@ -67,8 +67,8 @@ impl Place {
             if is_quiet(&mut stream) {
                 return Ok(stream);
             }
-            // The peer closed the idle stream, or sent a message that no call expected, so the
-            // stream is dropped.
+            // The peer has closed this idle stream, or sent a message on it that no call expected.
+            // So the pool drops the stream and tries the next one.
         }
         self.session.open(&[]).await
     }

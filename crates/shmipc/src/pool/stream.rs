@@ -29,13 +29,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// [`get_stream`](super::SessionManager::get_stream).
 #[derive(Debug)]
 pub struct PooledStream {
-    // Fields are dropped in this order: the stream before `use_`, which refers to the stream's
-    // place in the pool. The session may end with the last reference to its place.
+    // The stream is dropped before the field `use_`, which refers to the stream's session in the
+    // pool: the session may end with the last such reference.
     stream: Stream,
     use_: Use,
 }
 
-/// The place (session of the pool) from which a stream came, and whether the stream may be reused.
+/// The session of the pool from which a stream came (its place), and whether the stream may be
+/// reused.
 #[derive(Debug)]
 struct Use {
     place: Arc<Place>,
@@ -49,7 +50,7 @@ struct Use {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Condition {
     Clean,
-    /// A receive found no message, so a message is still expected.
+    /// A receive on the stream found no message, so an answer may still arrive.
     Expecting,
     Dirty,
 }
@@ -72,13 +73,14 @@ impl Condition {
     }
 
     /// Records that a `send` or `recv` begins to wait: sets the condition to `Dirty`, and returns
-    /// the condition before. If the future of the call is dropped, the stream stays dirty.
+    /// the previous condition. If the future of the call is dropped, the stream stays dirty and is
+    /// never reused.
     fn begin(&mut self) -> Self {
         std::mem::replace(self, Self::Dirty)
     }
 
-    /// Records that a wait has ended. `before` is the condition that [`begin`](Self::begin)
-    /// returned.
+    /// Records that the wait of a `send` or `recv` has ended. `before` is the stream's condition
+    /// before the wait, as [`begin`](Self::begin) returned it.
     fn end(&mut self, before: Self, succeeded: bool) {
         if succeeded {
             *self = before;
@@ -96,7 +98,7 @@ impl PooledStream {
     ///
     /// - a message is unread, or the peer has closed the stream;
     /// - a call on the stream failed or was cancelled;
-    /// - messages of its session used the socket meanwhile, on any stream;
+    /// - messages of its session used the socket instead of shared memory meanwhile, on any stream;
     /// - its session was replaced, or [`max_stream_num`](crate::Config::max_stream_num) are idle
     ///   already.
     ///
@@ -201,8 +203,8 @@ impl Use {
 /// stream.
 #[derive(Debug)]
 pub struct PooledIo {
-    // Fields are dropped in this order: the stream before `use_`, which refers to the stream's
-    // place in the pool. The session may end with the last reference to its place.
+    // The stream is dropped before the field `use_`, which refers to the stream's session in the
+    // pool: the session may end with the last such reference.
     io: StreamIo,
     use_: Use,
 }
@@ -235,7 +237,8 @@ impl AsyncRead for PooledIo {
             Poll::Ready(Ok(())) if buffer.filled().len() > before => condition.looked(true),
             Poll::Ready(Ok(())) if !has_room => {}
             Poll::Pending => condition.looked(false),
-            // The read returned an error, or the end of the stream, so the stream cannot be reused.
+            // The read returned an error, or the end of the stream, so the pool cannot reuse the
+            // stream.
             Poll::Ready(_) => *condition = Condition::Dirty,
         }
         read

@@ -62,7 +62,7 @@ pub(super) struct View {
     /// Number of attempts to connect that have begun so far. A caller remembers the number at its
     /// request, and ignores failures of these attempts.
     pub(super) begun: u64,
-    /// Number and error of the last failed attempt; `None` after a successful one.
+    /// Number and error of the last failed attempt to connect; `None` after a successful attempt.
     pub(super) failure: Option<(u64, Arc<ConnectError>)>,
     /// Whether a caller waits for a session because there is none. In that case the supervisor
     /// connects without waiting for `rebuild_interval`.
@@ -95,7 +95,8 @@ pub(super) struct Supervisor {
     under_way: BTreeMap<u64, Attempt>,
     numbers: u64,
     rebuild: Option<Instant>,
-    /// Replaced sessions, each with the time until which the supervisor holds it.
+    /// Sessions that were replaced in a hot restart, each with the time until which the supervisor
+    /// holds it: its server must have time to read the acknowledgement.
     replaced: Vec<(Instant, Arc<Place>)>,
 }
 
@@ -159,7 +160,8 @@ impl Supervisor {
         self.close().await;
     }
 
-    /// The time of the next call of `poll` if no connection leaves a notice in [`Notices`] before.
+    /// The time at which the supervisor calls `poll` again, if no connection leaves a notice in
+    /// [`Notices`] before that time.
     fn next_deadline(&self) -> Option<Instant> {
         let over = self.replaced.iter().map(|(until, _)| *until).min();
         let monitor = self
@@ -211,8 +213,8 @@ impl Supervisor {
     fn handle_notices(&mut self) {
         for (number, notice) in self.shared.notices.take() {
             if self.under_way.contains_key(&number) {
-                // The connection is still being established, so its notice is put back and
-                // processed later.
+                // The connection that left the notice is still being established, so the notice is
+                // put back into the table and processed later.
                 self.shared.notices.put_back(number, notice);
                 continue;
             }
@@ -250,8 +252,9 @@ impl Supervisor {
                 }
                 let is_of_epoch = self.place(number).is_some_and(|place| place.epoch == epoch);
                 if is_of_epoch || (!is_same && is_following) {
-                    // The pool retries after a delay. Either the old process still accepts
-                    // connections, or one hot restart follows another at a short interval.
+                    // The pool connects again only after a delay. Either the old process has
+                    // accepted a new connection and announced the same hot restart on it, or one
+                    // hot restart follows another at a short interval.
                     self.migrator.failed(number, now);
                 } else {
                     self.move_on(number);
@@ -314,7 +317,7 @@ impl Supervisor {
             && self.under_way.is_empty()
             && self.numbers > 0
         {
-            // No session uses the region any more, so the next sessions get a new one.
+            // No session uses the buffer region any more, so the next sessions share a new region.
             self.shmipc =
                 Shmipc::named(self.shared.config.clone(), self.naming.in_epoch(self.numbers));
         }
@@ -360,7 +363,8 @@ impl Supervisor {
         finished: Result<(u64, Result<Connected, ConnectError>), tokio::task::JoinError>,
     ) {
         let Ok((number, connected)) = finished else {
-            // The runtime shuts down, and has cancelled the task that was connecting.
+            // The runtime shuts down, and has cancelled the task that was connecting a session. So
+            // there is no session to add.
             return;
         };
         let Some(attempt) = self.under_way.remove(&number) else { return };
@@ -380,8 +384,8 @@ impl Supervisor {
                 });
             }
         }
-        // The supervisor is woken: notices of this connection that came before its place was filled
-        // can be processed now.
+        // The attempt to connect is over. The supervisor is woken to process the notices that the
+        // connection left during the attempt, which were put back.
         self.shared.notices.call();
     }
 
@@ -395,8 +399,8 @@ impl Supervisor {
             view.failure = None;
             before = view.live[index].replace(place);
         });
-        // Callers choose a session in the view, which holds the new place from now on. So no new
-        // stream is opened on the old session.
+        // Callers choose a session in the pool's shared view, in which the new session has replaced
+        // the old one. So no new stream is opened on the old session.
         let Some(old) = before else { return };
         old.replace();
         if let Some(epoch) = replaces.and_then(|replaced| self.migrator.moved(replaced)) {

@@ -8,9 +8,11 @@
 //!
 //! # Invariants
 //!
-//! - Each part is a slice of the region that only this chain has claimed in this process. Offset
-//!   and size are private numbers: later writes to the headers change nothing.
-//! - A chain has at most as many parts as the region has slices, because claiming ends every cycle.
+//! - Each part is a slice that only this chain has claimed, which means that no other value of this
+//!   process may use or free the slice. Offset and size are private numbers: later writes of the
+//!   peer to the slices' headers change nothing.
+//! - A chain has at most as many parts as the region has slices, because no slice can be claimed
+//!   twice, even if the peer links slices in a cycle.
 
 use super::{BufferRegion, Damage};
 use partywall_sys::Piece;
@@ -37,14 +39,16 @@ struct Part {
 }
 
 impl Chain {
-    /// Claims and checks the slices of the message that begins at `offset`.
+    /// Checks the slices of the message that begins at `offset`, and claims each: no other value of
+    /// this process may use it.
     pub(super) fn take_over(region: &Arc<BufferRegion>, offset: u32) -> Result<Self, Damage> {
         let region = Arc::clone(region);
         let mut chain =
             Self { region, first: None, rest: Vec::new(), len: 0, gathered: OnceLock::new() };
         let mut at = Some(offset);
-        // Each iteration claims a slice that was not claimed before, so the loop ends even if the
-        // slices are linked in a cycle. The bound `turns_max` is a second check.
+        // Each iteration claims a slice for this message, and a slice that is already claimed ends
+        // the loop. So it ends even if the peer linked the slices in a cycle. The bound `turns_max`
+        // is a second check.
         let turns_max = chain.region.geometry().slices();
         let mut turns = 0;
         while let Some(offset) = at {
@@ -65,8 +69,8 @@ impl Chain {
         Ok(chain)
     }
 
-    /// Claims the slice at `offset`, and adds it to the chain; returns the offset of the next
-    /// slice.
+    /// Claims the slice at `offset` for this message, and adds the slice to the chain. Returns the
+    /// offset of the message's next slice; `None` after the last one.
     fn step(&mut self, offset: u32) -> Result<Option<u32>, Damage> {
         let Some((number, index)) = self.region.geometry().locate(offset) else {
             return Err(Damage::new("no slice begins where a message is said to", offset));
@@ -107,8 +111,8 @@ impl Chain {
         Ok(words.next)
     }
 
-    /// Releases the claims on the chain's slices without freeing the slices, because the slices may
-    /// never have been part of a message.
+    /// Drops the chain without freeing its slices, and only marks them as no longer used by this
+    /// process. They may never have been part of a message, so another process may own them.
     fn abandon(mut self) {
         for part in self.first.take().into_iter().chain(self.rest.drain(..)) {
             self.region.list(part.list).pieces().release(part.piece);
@@ -125,13 +129,13 @@ impl Chain {
         self.len == 0
     }
 
-    /// Number of pieces, parts of slices, in which the message lies.
+    /// Number of pieces in which the message lies; each piece is in another slice.
     pub fn pieces(&self) -> usize {
         usize::from(self.first.is_some()) + self.rest.len()
     }
 
-    /// The bytes from byte `from` of the message to the end of the piece that holds this byte;
-    /// empty at the end of the message.
+    /// The bytes from byte `from` of the message to the end of the contiguous piece that holds this
+    /// byte; empty at the end of the message.
     ///
     /// Like all bytes in shared memory, these stay unchanged only if the peer follows the rules.
     pub fn chunk(&self, mut from: usize) -> &[u8] {

@@ -118,8 +118,8 @@ impl Geometry {
             if size <= before || size > u32::MAX - SLICE_HEADER_BYTES {
                 return Err(PlanError::SliceSize { size });
             }
-            // The product is divided, in the order of the other implementations, so that the
-            // rounding is the same.
+            // The bytes of the class are calculated by a multiplication and then a division, in the
+            // order of the other implementations, so that the rounding is the same.
             let share = u64::from(room) * u64::from(percent) / 100;
             let slices = u32::try_from(share / u64::from(size + SLICE_HEADER_BYTES)).unwrap_or(0);
             if slices < SLICES_MIN {
@@ -190,7 +190,8 @@ impl Geometry {
         self.lists.iter().map(|list| u64::from(list.slices)).sum()
     }
 
-    /// The list whose area contains byte `offset`, and the slice whose header begins at that byte.
+    /// Index of the list whose area contains byte `offset` of the region, and index of the slice
+    /// whose header begins at that byte; `None` if no slice begins there.
     #[inline]
     pub fn locate(&self, offset: u32) -> Option<(usize, u32)> {
         // A region has only a few lists, and most slices are in the first one, so this search is
@@ -265,7 +266,7 @@ pub enum PlanError {
         /// The requested size of the region, in bytes.
         bytes: usize,
     },
-    /// There is no class of slices, or there are too many classes.
+    /// The settings have no class of slices, or too many classes.
     #[error("{count} slice classes: choose 1 to {LISTS_MAX}")]
     ClassCount {
         /// The requested number of classes of slices.
@@ -300,7 +301,8 @@ pub enum PlanError {
     },
 }
 
-/// Upper bound of the lists in a region, and so of every loop over them. The default has three.
+/// Upper bound of the lists in a region, and so of every loop over them. With the default settings
+/// a region has three lists.
 pub const LISTS_MAX: u32 = 64;
 /// Lower bound of the slices of a list: from a list with fewer slices, none can be allocated.
 pub const SLICES_MIN: u32 = 2;

@@ -9,14 +9,15 @@
 //!
 //! The algorithm is that of the other implementations, with the same accesses to shared memory. It
 //! has two weaknesses that one side alone cannot fix. A thread that is delayed between its load of
-//! `next` and its CAS may install a stale head. A process that dies between the swap of the tail
-//! and the link leaves the list cut. Countermeasures of this file: one thread of this process
-//! allocates at a time, every word is checked before it is used, and a list with a detected fault
-//! allocates no more.
+//! `next` and its compare-and-swap (CAS) may install a stale head. A process that dies between the
+//! swap of the tail and the link leaves the list cut. Countermeasures of this file: one thread of
+//! this process allocates at a time, every word is checked before it is used, and a list with a
+//! detected fault allocates no more.
 //!
 //! # Invariants
 //!
-//! - A slice that was allocated or received is claimed in this process until it is freed or sent.
+//! - A slice that was allocated or received is claimed until it is freed or sent: only one value of
+//!   this process may use it.
 //! - No word of the peer makes this process access memory outside the list's area: `index` checks
 //!   each, on private numbers.
 
@@ -43,12 +44,12 @@ pub enum Role {
 pub(super) struct List {
     map: Arc<SharedMap>,
     geometry: ListGeometry,
-    /// Offset of the counter in the list's header: slices that this process has allocated and not
-    /// freed.
+    /// Offset in the list's header of this process's counter: the number of slices that this
+    /// process has allocated minus those it has freed.
     counter: usize,
     pieces: Pieces,
-    /// Lets one thread of this process allocate at a time. Without the lock, threads of this
-    /// process could install a stale head, as a peer can.
+    /// This lock lets one thread of this process allocate from the list at a time. Without it, two
+    /// threads could set the list's head to a slice that is no longer free, as a peer can.
     taking: Mutex<()>,
     is_stopped: AtomicBool,
     violations: AtomicU64,
@@ -135,13 +136,13 @@ impl List {
                 head = self.map.load(at);
                 continue;
             }
-            // Between the load of `next` and the CAS of the head there is only the check of the
-            // word, so that the head seldom becomes stale in between.
+            // Between the load of `next` and the compare-and-swap of the list's head, this process
+            // only checks the loaded word. So another process seldom changes the list in between.
             let next = self.map.load(slice + SLICE_NEXT);
             if self.geometry.index(next).is_none() {
-                // The slice is part of a message, in which the word `next` has another meaning, and
-                // the head of the list has advanced. The slice may even be free again. If invalid
-                // words persist, the list is broken.
+                // The loaded word is no link of the free list. Another process may have allocated
+                // the slice meanwhile: in a message `next` has another meaning, and the head of the
+                // list has advanced. If invalid words persist, the list is broken.
                 strange += 1;
                 if strange == STRANGE_MAX {
                     self.stop();
@@ -158,16 +159,16 @@ impl List {
         None
     }
 
-    /// Claims slice `index`, which was just removed from the free list. Returns `None` if its
-    /// header does not describe a free slice.
+    /// Claims slice `index`, which was just removed from the free list, for one user in this
+    /// process. Returns `None` if the slice's header does not describe a free slice.
     fn taken(&self, index: u32) -> Option<Piece> {
         let slice = self.slice(index);
         let is_free = self.map.load_byte(slice + SLICE_FLAGS) & IN_USE == 0
             && self.map.load(slice + SLICE_CAPACITY) == self.geometry.capacity;
         let piece = self.pieces.claim(index);
         if !is_free || piece.is_none() {
-            // The head was stale: the removed slice has another owner, so this process does not use
-            // it.
+            // The list's head was stale: the removed slice was not free and has another owner, so
+            // this process does not use it.
             if let Some(piece) = piece {
                 self.pieces.release(piece);
             }
@@ -191,8 +192,9 @@ impl List {
         self.map.store(slice + SLICE_START, 0);
         self.map.store(slice + SLICE_NEXT, 0);
         self.map.store_byte(slice + SLICE_FLAGS, 0);
-        // The claim is released before the swap: after the swap the next process that frees a slice
-        // links this one, and another thread can allocate it.
+        // The slice is marked as not used by this process before the swap. After the swap the next
+        // process that frees a slice links this one, and another thread of this process can
+        // allocate it.
         self.pieces.release(piece);
         let relative = self.geometry.relative(index);
         // One atomic swap replaces the tail; other implementations do the same with a loop of CAS.
@@ -249,7 +251,7 @@ impl List {
 
     /// Number of faults of the list that this process has detected.
     pub(super) fn violations(&self) -> u64 {
-        // ORDER: Relaxed: no other access depends on `violations`.
+        // ORDER: Relaxed: no other access depends on `violations`, the count of detected faults.
         self.violations.load(Ordering::Relaxed)
     }
 
@@ -263,8 +265,9 @@ impl List {
 
     #[cold]
     fn stop(&self) {
-        // ORDER: Relaxed: a slice that is allocated after the stop is checked all the same, and no
-        // other access depends on `violations`.
+        // ORDER: Relaxed: a slice that another thread allocates after the list was stopped is
+        // checked before use like any other. No other access depends on `violations`, the count of
+        // detected faults.
         self.is_stopped.store(true, Ordering::Relaxed);
         self.violations.fetch_add(1, Ordering::Relaxed);
     }
@@ -299,9 +302,9 @@ impl List {
 const MINUS_ONE: u32 = u32::MAX;
 
 /// Number of attempts of one allocation to advance the head of a list, as in other implementations.
-/// After the last one the allocation finds no slice.
+/// After the last attempt the allocation fails as if no slice were free.
 const TAKE_ATTEMPTS_MAX: u32 = 200;
 
-/// Number of invalid `next` words that one allocation may read at the list's head. With the last of
-/// them, the list counts as broken; a race with another process causes fewer.
+/// If one allocation reads this many invalid `next` words at the list's head, the list counts as
+/// broken. A race with another process causes fewer.
 const STRANGE_MAX: u32 = 16;

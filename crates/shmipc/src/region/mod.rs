@@ -51,7 +51,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A mapped buffer region for one session of this process. Each session has its own `BufferRegion`,
-/// with its own cache of freed slices. All those over the same memory refer to one `Shared`.
+/// with its own cache of freed slices. All `BufferRegion`s over the same memory refer to one
+/// `Shared`.
 #[derive(Debug)]
 pub struct BufferRegion {
     shared: Arc<Shared>,
@@ -111,7 +112,8 @@ impl BufferRegion {
         Ok(Self::of(Arc::new(Shared { map, geometry, lists, role, is_retired, sessions })))
     }
 
-    /// Creates a region for one more session of this process, with this shared state.
+    /// Creates a `BufferRegion` for one more session of this process, over the memory whose state
+    /// is `shared`.
     pub(crate) fn of(shared: Arc<Shared>) -> Arc<Self> {
         let cache = SliceCache::new(shared.lists.len());
         Arc::new(Self { shared, cache })
@@ -147,9 +149,9 @@ impl BufferRegion {
         Some(Slice::new(Arc::clone(self), number, piece?, len))
     }
 
-    /// Allocates slices for `len` bytes together, from the largest class downward; all but the last
-    /// slice are full. Returns `None`, and allocates none, if there are not enough free slices, or
-    /// if `len` is 0.
+    /// Allocates slices for a message of `len` bytes, from the largest class downward; the message
+    /// fills all slices but the last. Returns `None`, and allocates none, if too few slices are
+    /// free, or if `len` is 0.
     pub fn reserve_chain(self: &Arc<Self>, len: usize) -> Option<Vec<Slice>> {
         if len == 0 || self.is_damaged() {
             return None;
@@ -164,7 +166,8 @@ impl BufferRegion {
                 chain.push(Slice::new(Arc::clone(self), number, piece, size));
             }
         }
-        // If too few slices were free, dropping `chain` frees those that were allocated.
+        // If too few slices were free for the message, dropping `chain` frees the slices that were
+        // allocated for it.
         (missing == 0).then_some(chain)
     }
 
@@ -207,7 +210,8 @@ impl BufferRegion {
         (!slice.is_empty()).then(|| slice.give_up(self, None))
     }
 
-    /// Claims the message that begins at `offset`.
+    /// Takes over the message that begins at `offset`: claims its slices, so that nothing else in
+    /// this process uses or frees them.
     ///
     /// # Errors
     ///
@@ -221,7 +225,8 @@ impl BufferRegion {
             return Err(truncated());
         }
         let taken = Chain::take_over(self, offset);
-        // After a truncation, loads return zeros, so the result cannot be trusted.
+        // If the region's file was truncated, loads from the region return zeros, so the result
+        // cannot be trusted.
         if self.is_damaged() { Err(truncated()) } else { taken }
     }
 
@@ -236,8 +241,8 @@ impl BufferRegion {
         self.shared.map.is_guarded()
     }
 
-    /// Guards the region: from now on this process survives a truncation of its file, whichever
-    /// session mapped the region; see [`SharedMap::guard`].
+    /// Guards the region: from now on this process survives a truncation of the region's file,
+    /// whichever session mapped the region; see [`SharedMap::guard`].
     pub(crate) fn guard(&self) -> Result<(), TableFull> {
         self.shared.map.guard()
     }
@@ -246,7 +251,8 @@ impl BufferRegion {
     /// can identify and free. Other sessions continue with the rest, but new sessions use another
     /// region.
     pub fn retire(&self) {
-        // ORDER: Relaxed: no other access depends on `is_retired`.
+        // ORDER: Relaxed: no other access depends on `is_retired`, which only keeps new sessions
+        // from the region.
         self.shared.is_retired.store(true, Ordering::Relaxed);
     }
 
@@ -255,18 +261,20 @@ impl BufferRegion {
     pub fn is_usable(&self, is_shared: bool) -> bool {
         let is_whole = !self.is_damaged() && !self.shared.lists.iter().any(List::is_stopped);
         if is_shared {
-            // ORDER: Relaxed: no other access depends on `is_retired`.
+            // ORDER: Relaxed: no other access depends on `is_retired`, which only keeps new
+            // sessions from the region.
             return is_whole && !self.shared.is_retired.load(Ordering::Relaxed);
         }
         let is_usable = is_whole && self.is_all_free();
         if is_usable {
-            // ORDER: Relaxed: no other access depends on `is_retired`.
+            // ORDER: Relaxed: no other access depends on `is_retired`, which only keeps new
+            // sessions from the region.
             self.shared.is_retired.store(false, Ordering::Relaxed);
         }
         is_usable
     }
 
-    /// Whether this process created or mapped the region.
+    /// Whether this process created the region, or mapped a region that the peer created.
     pub fn role(&self) -> Role {
         self.shared.role
     }
@@ -342,7 +350,8 @@ impl BufferRegion {
         pieces.into_iter().for_each(|piece| self.shared.lists[number].give(piece));
     }
 
-    /// Upper bound of the slices of list `number` that one session caches.
+    /// Number of freed slices of list `number` that one session of this process may keep in its
+    /// cache.
     fn share(&self, number: usize) -> usize {
         // ORDER: Relaxed: the number of sessions only determines the size of each cache.
         let sessions = self.shared.sessions.load(Ordering::Relaxed).max(1);
@@ -358,8 +367,8 @@ impl BufferRegion {
         self.cache.take(number).or_else(|| list.take())
     }
 
-    /// Frees a slice of list `number`, into the cache or the list. A forked child does nothing,
-    /// because the slice belongs to its parent.
+    /// Frees a slice of list `number`: into this session's cache, or into the list if the cache is
+    /// full. A forked child does nothing, because the slice belongs to its parent.
     fn give(&self, number: usize, piece: Piece) {
         if self.shared.map.is_inherited() {
             return;
@@ -428,7 +437,8 @@ pub struct ListCounts {
     pub slices: u32,
     /// Number of free slices of the list, as its header states it.
     pub free: i32,
-    /// Number of slices of the list that this process has claimed.
+    /// Number of slices of the list that this process has claimed: allocated, or received in a
+    /// message that is still in use.
     pub held: usize,
     /// Number of allocated minus freed slices of the list, for the region's creator and for the
     /// process that mapped it.
@@ -448,8 +458,8 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Creates the error. `what` is a phrase that names the broken rule, and `found` is the invalid
-    /// number in the shared memory.
+    /// Creates the error for shared memory with impossible content. `what` is a phrase that names
+    /// the broken rule, and `found` is the invalid number in the memory.
     #[cold]
     pub(crate) fn new(what: &'static str, found: impl Into<u64>) -> Self {
         Self { what, found: found.into() }

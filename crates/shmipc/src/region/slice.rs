@@ -18,8 +18,8 @@ use std::sync::Arc;
 pub struct Slice {
     region: Arc<BufferRegion>,
     list: usize,
-    /// The claim to the slice, which this process alone may use; `None` once the slice is in a
-    /// message.
+    /// This value's claim to the slice: nothing else in this process may use or free the slice.
+    /// `None` once the slice is in a message.
     piece: Option<Piece>,
     len: usize,
 }
@@ -29,7 +29,7 @@ impl Slice {
         Self { region, list, piece: Some(piece), len }
     }
 
-    /// Number of bytes in the slice that will be sent.
+    /// Number of bytes of the message, or of its part, in the slice: so many will be sent.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -77,8 +77,8 @@ impl Slice {
     pub(super) fn give_up(mut self, region: &Arc<BufferRegion>, next: Option<u32>) -> u32 {
         assert!(self.region.is_same_as(region), "a slice of another region");
         let list = region.list(self.list);
-        // Only this function and `drop`, which runs later, take the claim out of the slice. So the
-        // claim is still present.
+        // Only this function and `drop`, which runs later, take the field `piece` out of the value.
+        // So the field is still `Some`.
         let Some(piece) = self.piece.take() else { return 0 };
         // The length of the slice is at most its capacity, which is a u32. So the conversion does
         // not fail.

@@ -23,8 +23,8 @@ pub(super) struct SliceCache {
 }
 
 impl SliceCache {
-    /// A cache for this number of lists. It caches no slice before the first call of
-    /// [`keep`](Self::keep).
+    /// Creates an empty cache for the slices of this number of lists. It caches no slice before the
+    /// first call of [`keep`](Self::keep).
     pub(super) fn new(lists: usize) -> Self {
         let lists = (0..lists).map(|_| Mutex::default()).collect();
         Self { lists, is_keeping: AtomicBool::new(false) }
@@ -32,14 +32,15 @@ impl SliceCache {
 
     /// Sets whether the session caches freed slices from now on.
     pub(super) fn keep(&self, is_keeping: bool) {
-        // ORDER: Relaxed: a slice that is cached after the change does no harm, because all cached
-        // slices are freed at the session's end.
+        // ORDER: Relaxed: a slice that another thread caches after caching was switched off does no
+        // harm, because all cached slices are freed at the session's end.
         self.is_keeping.store(is_keeping, Ordering::Relaxed);
     }
 
     /// Whether the session caches slices at the moment.
     pub(super) fn is_keeping(&self) -> bool {
-        // ORDER: Relaxed, as in `keep`: a stale value does no harm.
+        // ORDER: Relaxed: a stale value only lets the session cache one more slice or one less. All
+        // cached slices are freed at the session's end.
         self.is_keeping.load(Ordering::Relaxed)
     }
 

@@ -13,7 +13,8 @@
 //!
 //! # Invariants
 //!
-//! - An observer is called without any lock of the connection, because it may write.
+//! - No lock of the connection is held during a call of the observer, because the observer may
+//!   write to the connection, which locks.
 //! - Messages that a [`Control`] writes are in order with all other messages of the connection on
 //!   the socket.
 
@@ -40,12 +41,12 @@ pub(crate) struct Control {
     driver_waker: DriverWaker,
     observer: Arc<dyn Observer>,
     /// Whether the peer has sent its first Polling message. By then the peer has finished its setup
-    /// after the handshake, so it can be notified of a hot restart.
+    /// after the handshake, so the peer can be notified of a hot restart.
     has_polled: AtomicBool,
     is_ended: AtomicBool,
 }
 
-/// An observer of connections, which acts on hot restarts and ends.
+/// An observer of connections, which acts on hot restarts and on the ends of connections.
 pub(crate) trait Observer: fmt::Debug + Send + Sync {
     /// Returns a number for the next connection, which no other connection of the observer gets.
     fn number(&self) -> u64;
@@ -105,14 +106,14 @@ impl Control {
 
     /// Whether the peer has sent a Polling message on this connection.
     pub(crate) fn has_polled(&self) -> bool {
-        // ORDER: Relaxed: a caller that reads a stale value is notified later, by the observer's
-        // `polled`, under the observer's lock.
+        // ORDER: Relaxed: a caller that reads a stale `false` learns of the Polling message later,
+        // when the receiver calls `polled` of the observer, under the observer's lock.
         self.has_polled.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_ended(&self) -> bool {
-        // ORDER: Relaxed: a stale value does no harm, because writing to a connection that has
-        // ended has no effect.
+        // ORDER: Relaxed: a caller that does not see yet that the connection has ended may still
+        // write to it, which has no effect.
         self.is_ended.load(Ordering::Relaxed)
     }
 
@@ -139,8 +140,8 @@ impl Control {
         let Some(outlet) = self.outlet.upgrade() else { return };
         let written = outlet.with(write);
         if written.is_ok() && outlet.keeps() {
-            // The socket has not accepted all bytes. The driver is woken, and writes the rest once
-            // the socket has room.
+            // The socket has not accepted all bytes. The session's driver, the thread or task that
+            // moves its messages, is woken and writes the rest once the socket has room.
             self.driver_waker.wake();
         }
     }
@@ -149,7 +150,8 @@ impl Control {
         self.counters.add(what, 1);
     }
 
-    /// Number of messages of this connection that used the socket, in both directions.
+    /// Number of messages of this connection that used the socket instead of shared memory, in both
+    /// directions.
     #[cfg(feature = "tokio")]
     pub(crate) fn fallbacks(&self) -> u64 {
         self.counters.fallbacks()
@@ -193,7 +195,8 @@ impl Control {
 /// Functions that the connection's receiver calls.
 impl Control {
     pub(super) fn polled(&self) {
-        // ORDER: Relaxed, as in `has_polled`: the observer's lock orders the notification.
+        // ORDER: Relaxed: the swap only finds out whether this Polling message is the first. The
+        // lock of the connection's observer orders the notification that follows.
         if !self.has_polled.swap(true, Ordering::Relaxed) {
             self.observer.polled(self);
         }
@@ -210,8 +213,8 @@ impl Control {
     /// Records that the connection has ended, and notifies the observer. Only the first call has an
     /// effect.
     pub(super) fn end(&self) {
-        // ORDER: Relaxed: the swap returns `false` to only one caller, and no other access depends
-        // on it.
+        // ORDER: Relaxed: the swap returns `false` to only one caller, which notifies the observer.
+        // No other access depends on the flag.
         if !self.is_ended.swap(true, Ordering::Relaxed) {
             self.counters.tell_monitor(true, || (0, 0));
             self.observer.ended(self);

@@ -46,8 +46,8 @@ struct Flow {
 impl Flow {
     fn count(&self, bytes: usize, in_place: bool) {
         let add = |figure: &AtomicU64, amount: u64| {
-            // ORDER: Relaxed: only one thread at a time writes `figure`, and no other access
-            // depends on it.
+            // ORDER: Relaxed: only one thread at a time writes the counter `figure`, and no other
+            // access depends on the counter.
             figure.store(figure.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
         };
         add(&self.messages, 1);
@@ -110,12 +110,14 @@ impl ConnectionCounters {
         self.more[what as usize].load(Ordering::Relaxed)
     }
 
-    /// Counts a message that this side sent. The thread that holds the sender calls this function.
+    /// Counts a message that this side sent. Only the thread that holds the connection's sender
+    /// calls this function.
     pub(super) fn sent(&self, bytes: usize, in_place: bool) {
         self.sent.count(bytes, in_place);
     }
 
-    /// Counts a message that this side received. The driver calls this function.
+    /// Counts a message that this side received. Only the session's driver, the thread or task that
+    /// receives for all streams, calls this function.
     pub(super) fn received(&self, bytes: usize, viewed: bool) {
         self.received.count(bytes, viewed);
     }
@@ -157,7 +159,8 @@ impl ConnectionCounters {
         ShareMemoryMetrics::new(self.region.size_bytes() as u64, used.sum())
     }
 
-    /// Number of messages of this connection that used the socket, in both directions.
+    /// Number of messages of this connection that used the socket instead of shared memory, in both
+    /// directions.
     #[cfg(feature = "tokio")]
     pub(super) fn fallbacks(&self) -> u64 {
         let counters = &self.counts;

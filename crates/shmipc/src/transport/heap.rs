@@ -17,8 +17,8 @@ pub(super) struct Heap {
 struct Used {
     bytes: AtomicU64,
     bytes_max: u64,
-    /// Set while the driver does not read the socket, because too many bytes on the heap are
-    /// unread.
+    /// Set while the session's driver, which reads the socket, does not read because too many bytes
+    /// on the heap are unread.
     is_held: AtomicBool,
     driver_waker: DriverWaker,
 }
@@ -31,34 +31,36 @@ impl Heap {
 
     /// Creates a message on the heap. Its bytes count as unread until the message is dropped.
     pub(super) fn message(&self, bytes: Vec<u8>) -> Message {
-        // ORDER: Relaxed: the addition only updates a running total. `holds` loads the total again
-        // after its store of `is_held`, which orders the check.
+        // ORDER: Relaxed: the addition only updates the total of unread bytes. The function
+        // `holds`, which compares the total with the limit, orders its own load of the total.
         self.shared.bytes.fetch_add(weight(&bytes), Ordering::Relaxed);
         Message::from_recv_buffer(Box::new(OnHeap { bytes, heap: self.clone() }))
     }
 
-    /// Whether the driver must stop reading the socket, because too many bytes are unread. Once
-    /// enough bytes were freed, the driver is woken.
+    /// Whether the session's driver must stop reading the socket, because too many received bytes
+    /// on the heap are unread. Once the application has freed enough of them, the driver is woken.
     pub(super) fn holds(&self) -> bool {
         if !self.is_full() {
             return false;
         }
-        // ORDER: SeqCst, like the load of `bytes` in the second `is_full` and the accesses in
+        // ORDER: SeqCst, like the load of `bytes` in the next call of `is_full` and the accesses in
         // `drop` of a message. Either the thread that drops the last message sees `is_held` and
-        // wakes the driver, or that load sees the thread's subtraction.
+        // wakes the session's driver, or this thread's load of `bytes` sees that thread's
+        // subtraction.
         self.shared.is_held.store(true, Ordering::SeqCst);
         let holds = self.is_full();
         if !holds {
-            // ORDER: Relaxed: a stale value of `is_held` only causes a needless wake-up of the
-            // driver.
+            // ORDER: Relaxed: another thread that still sees `is_held` set only wakes the session's
+            // driver needlessly.
             self.shared.is_held.store(false, Ordering::Relaxed);
         }
         holds
     }
 
     fn is_full(&self) -> bool {
-        // ORDER: SeqCst: the load pairs with the accesses in `drop` of a message, as `holds`
-        // explains.
+        // ORDER: SeqCst: the load of the unread bytes pairs with the accesses in `drop` of a
+        // message. Either this thread sees the bytes that another thread has freed, or that thread
+        // sees `is_held` and wakes the session's driver.
         self.shared.bytes.load(Ordering::SeqCst) > self.shared.bytes_max
     }
 }
@@ -89,13 +91,15 @@ impl RecvBuffer for OnHeap {
 impl Drop for OnHeap {
     fn drop(&mut self) {
         let used = &self.heap.shared;
-        // ORDER: SeqCst, like the load of `is_held` that follows and the accesses in `Heap::holds`,
-        // which states what these accesses ensure together.
+        // ORDER: SeqCst, like the load of `is_held` that follows and the accesses in `Heap::holds`.
+        // Either this thread sees `is_held` and wakes the session's driver, or `Heap::holds` sees
+        // that these bytes were freed.
         used.bytes.fetch_sub(weight(&self.bytes), Ordering::SeqCst);
-        // ORDER: SeqCst: the load of `is_held` pairs with the store in `Heap::holds`.
+        // ORDER: SeqCst: the load of `is_held` pairs with the store in `Heap::holds`, so a
+        // session's driver that stops reading is not overlooked.
         if used.is_held.load(Ordering::SeqCst) && !self.heap.is_full() {
-            // ORDER: Relaxed: the driver sets `is_held` again, in `Heap::holds`, before it stops
-            // reading.
+            // ORDER: Relaxed: before the session's driver stops reading the socket again, it sets
+            // `is_held` again, in `Heap::holds`.
             used.is_held.store(false, Ordering::Relaxed);
             used.driver_waker.wake();
         }

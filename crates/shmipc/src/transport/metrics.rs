@@ -6,10 +6,10 @@
 //!   queues, streams, region ─────── current fill levels ──────────────┘
 //! ```
 //!
-//! The names are those of shmipc-go. Where a figure of shmipc-go does not match its name, that of
-//! this crate does, and the figure's documentation says so. This file does not decide when a
-//! [`Monitor`] gets a report. Counters do not synchronise: each is exact, but two loads need not be
-//! of the same moment.
+//! The names are those of shmipc-go. Where a figure of shmipc-go does not count what its name says,
+//! the figure of this crate does, and its documentation mentions the difference. This file does not
+//! decide when a [`Monitor`] gets a report. Counters do not synchronise: each is exact, but two
+//! loads need not be of the same moment.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -140,14 +140,16 @@ pub struct PerformanceMetrics {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StabilityMetrics {
-    /// Messages for which the region had no room. The crate `shmipc` never counts them.
+    /// Number of messages for which the region had no room; the crate `shmipc` never counts such
+    /// messages.
     pub alloc_shm_error_count: u64,
     /// Messages sent over the socket: because the region had no room, or because earlier messages
     /// of the stream used the socket.
     pub fallback_write_count: u64,
     /// Messages received over the socket.
     pub fallback_read_count: u64,
-    /// Failed reads and writes of the socket. Each ends the session, so there are at most two.
+    /// Number of failed reads and writes of the socket. A failure ends the session, so the number
+    /// is at most two: one read and one write.
     pub event_conn_error_count: u64,
     /// Messages that were not sent because the queue stayed full for the configured time.
     pub queue_full_error_count: u64,
@@ -174,7 +176,7 @@ pub struct ShareMemoryMetrics {
 }
 
 impl ShareMemoryMetrics {
-    /// Metrics of a region with this capacity and this number of used bytes.
+    /// Makes the metrics of a region from its capacity and its used bytes.
     #[must_use]
     pub const fn new(capacity_bytes: u64, used_bytes: u64) -> Self {
         Self {
@@ -197,8 +199,8 @@ pub struct SessionMetrics {
 }
 
 impl SessionMetrics {
-    /// Adds the counters of another session, and its current figures if `is_alive`. Regions are
-    /// left out, because sessions may share one.
+    /// Adds the counters of another session, and its current figures if `is_alive`. The metrics of
+    /// its region are left out, because several sessions may share one region.
     #[cfg(feature = "tokio")]
     pub(crate) fn add(&mut self, other: &Self, is_alive: bool) {
         let now = u64::from(is_alive);

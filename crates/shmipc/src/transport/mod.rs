@@ -73,8 +73,8 @@ pub(crate) struct ConnectionParts {
     pub description: &'static str,
     /// Upper bound of the streams that this side may have open.
     pub streams_max: u32,
-    /// Memory that lives as long as the connection. Dropping such a value removes the file of its
-    /// region.
+    /// The memfds or files of the connection's regions. They live as long as the connection;
+    /// dropping them removes the files.
     pub backing: Vec<Arc<crate::memory::Backing>>,
 }
 
@@ -131,7 +131,8 @@ pub(crate) fn connection(parts: ConnectionParts) -> io::Result<Connection> {
         receiver: Box::new(receiver),
         description: parts.description,
         streams_max: parts.streams_max,
-        // In shmipc only the connecting side opens streams.
+        // In shmipc only the connecting side, the client, opens streams. So the peer opens streams
+        // if this side is no client.
         peer_opens: !parts.is_client,
     })
 }

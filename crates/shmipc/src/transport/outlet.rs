@@ -29,8 +29,9 @@ impl SharedOutlet {
     pub(super) fn with<T>(&self, write: impl FnOnce(&mut Outlet) -> T) -> T {
         let mut outlet = self.outlet.lock().unwrap_or_else(PoisonError::into_inner);
         let written = write(&mut outlet);
-        // ORDER: Relaxed: whether or not another thread has seen this store, the holder of the
-        // outlet's lock writes the buffered bytes in order.
+        // ORDER: Relaxed: `keeps` is only a hint that bytes are buffered. A thread that misses it
+        // loses nothing, because bytes are written only under the outlet's lock, buffered ones
+        // first.
         self.keeps.store(outlet.keeps(), Ordering::Relaxed);
         written
     }
@@ -38,8 +39,8 @@ impl SharedOutlet {
     /// Whether bytes are buffered for the socket. A sender that has no bytes for the socket calls
     /// only this function, without the outlet's lock.
     pub(super) fn keeps(&self) -> bool {
-        // ORDER: Relaxed: whether or not this load is stale, the holder of the outlet's lock writes
-        // the buffered bytes in order.
+        // ORDER: Relaxed: `keeps` is only a hint that bytes are buffered. A stale value does no
+        // harm, because bytes are written only under the outlet's lock, buffered ones first.
         self.keeps.load(Ordering::Relaxed)
     }
 }
@@ -126,19 +127,19 @@ impl Outlet {
         Ok(())
     }
 
-    /// Whether the peer has received everything that was written, so that hanging up loses nothing.
-    /// On a Unix socket, returns whether the peer has read everything. Over TCP, this side learns
-    /// that only when the peer hangs up, which [`SpaceWaiter`](super::space_waiter::SpaceWaiter)
-    /// detects.
+    /// Whether the peer has received everything that this side has written to the socket, so that
+    /// hanging up loses nothing. On a Unix socket, returns whether the peer has read everything.
+    /// Over TCP, this side learns that only when the peer hangs up, which
+    /// [`SpaceWaiter`](super::space_waiter::SpaceWaiter) detects.
     pub(super) fn is_taken(&self) -> bool {
         self.is_closed || self.family() == Family::Unix && self.has_arrived()
     }
 
     /// Shuts down the write direction after the last message. If a TCP socket is closed with unread
-    /// data, or receives data afterwards, it resets the connection. That discards data in flight,
-    /// and makes the peer's writes fail, upon which some peers stop reading. So the write direction
-    /// is shut down only once everything has arrived, and this side continues to read until the
-    /// peer hangs up as well.
+    /// data, or receives data afterwards, it resets the connection. A reset discards data in
+    /// flight, and makes the peer's writes fail, upon which some peers stop reading. So the write
+    /// direction is shut down only once everything has arrived, and this side continues to read
+    /// until the peer hangs up as well.
     pub(super) fn finish(&mut self) {
         if !self.has_finished && self.family() != Family::Unix && self.has_arrived() {
             self.has_finished = true;

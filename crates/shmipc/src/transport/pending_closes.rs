@@ -19,7 +19,8 @@ impl PendingCloses {
         self.streams.is_empty()
     }
 
-    /// Adds `stream`, whose close arrived while `count` streams were open.
+    /// Adds `stream`, whose close by the peer arrived through the ring while `count` streams were
+    /// open.
     pub(super) fn note(&mut self, stream: u32, count: usize, is_open: impl Fn(u32) -> bool) {
         // The close of a stream that is not open, or was closed before, is ignored.
         if is_open(stream) {
@@ -36,8 +37,9 @@ impl PendingCloses {
     }
 }
 
-/// When the set holds more than twice the number of open streams plus this number, streams that
-/// this side has closed are removed. The margin keeps such searches rare.
+/// When the set holds more than twice the number of open streams plus this number, it is searched
+/// for streams that this side has closed, and they are removed. The margin keeps these searches
+/// rare.
 const SPARE: usize = 64;
 
 #[cfg(test)]
@@ -48,7 +50,8 @@ mod tests {
     fn streams_that_are_gone_do_not_pile_up() {
         let mut closing = PendingCloses::default();
         for stream in 0..100_000 {
-            // In each round stream 0 and one more stream are open, and stream 0 stays open.
+            // The peer closes `stream` while only this stream and stream 0 are open. Stream 0 stays
+            // open in all rounds of the loop.
             closing.note(stream, 2, |asked| asked == 0 || asked == stream);
             assert!(closing.streams.len() <= 2 * 2 + SPARE + 1);
         }

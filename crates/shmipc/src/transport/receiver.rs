@@ -10,8 +10,9 @@
 //! ```
 //!
 //! The receiver reads the socket after a sleep, for pending closes, and from time to time if the
-//! driver never sleeps. A ring that is never empty does not delay a frame for ever: the elements
-//! that precede the frame are counted when it is read.
+//! session's driver, the thread or task that calls it, never sleeps. A ring that is never empty
+//! does not delay a frame for ever: the elements that precede the frame are counted when it is
+//! read.
 
 use super::control::Control;
 use super::counters::{ConnectionCounters, RareCount};
@@ -43,7 +44,8 @@ pub(super) struct Receiver {
     copies: bool,
     counters: Arc<ConnectionCounters>,
     control: Arc<Control>,
-    /// Events that the next calls of the receiver return; there are few.
+    /// Events that were found together with an earlier one, for the next calls of the receiver to
+    /// return; there are few.
     events: VecDeque<ConnectionEvent>,
     /// A frame received over the socket, which waits until the elements before it are taken from
     /// the ring.
@@ -96,8 +98,8 @@ impl Receiver {
         }
     }
 
-    /// Reads the socket. Returns the next event from it, or the event for the end of the
-    /// connection.
+    /// Reads the socket. Returns the next event that the read bytes cause, or the event for the end
+    /// of the connection; `None` if the ring must be read first.
     fn check_socket(&mut self) -> Result<Option<ConnectionEvent>, ProtocolError> {
         if let Some(frame) = self.frame.take() {
             return Ok(Some(self.act(frame)));
@@ -124,8 +126,8 @@ impl Receiver {
                 self.control.polled();
                 Ok(Some(ConnectionEvent::Internal))
             }
-            // Elements that the peer added before the frame are in the ring by now. Later elements
-            // do not delay the frame.
+            // Elements that the peer added to the ring before it sent this frame are in the ring by
+            // now, and are taken first. Later elements do not delay the frame.
             Inflow::Frame(frame) => {
                 self.frame = Some(frame);
                 self.turn = self.consumer.pending().map_err(damaged)?;
@@ -145,7 +147,8 @@ impl Receiver {
         }
     }
 
-    /// Whether closes are pending, and no data on the socket can belong to their streams.
+    /// Whether closes of streams wait to be reported, and no data on the socket can belong to these
+    /// streams any more.
     fn may_confirm(&self) -> bool {
         !self.closing.is_empty() && !self.inlet.is_behind()
     }
@@ -277,10 +280,12 @@ impl ConnectionReceiver for Receiver {
                 }
             }
             self.turn = TURN;
-            // After `TURN` elements the receiver reads the socket, even if the ring is never empty.
+            // After 256 elements (`TURN`) the receiver reads the socket, even if the ring is never
+            // empty.
             self.must_read |= is_their_turn;
             match self.check_socket()? {
-                // The socket had no message, but the ring may have more elements.
+                // The receiver left the ring to read the socket, and the socket had no message. The
+                // ring may have more elements, so the loop continues with the ring.
                 Some(ConnectionEvent::Nothing) if is_their_turn => {}
                 Some(event) => return Ok(event),
                 None => {}
@@ -297,8 +302,8 @@ impl ConnectionReceiver for Receiver {
             return Ok(true);
         }
         if quiet {
-            // If `quiet`, the caller polls again by itself, and needs no wake-up by the ring or the
-            // socket. Its next poll reads both.
+            // `quiet` means that the caller polls again by itself, and needs no wake-up by the ring
+            // or the socket. Its next poll reads the ring and the socket.
             self.must_read = true;
             return self.consumer.is_empty().map(|is_empty| !is_empty).map_err(damaged);
         }
@@ -322,8 +327,9 @@ impl ConnectionReceiver for Receiver {
 
     fn notice_end(&mut self) -> Result<bool, ProtocolError> {
         self.polls = self.polls.wrapping_add(1);
-        // The next poll reads the socket. Whether the socket has data is unknown, so this function
-        // reports no data: otherwise the caller would spin longer for nothing.
+        // From time to time the receiver's next poll reads the socket. Whether the socket has data
+        // is unknown, so this function reports none: if it reported some, the caller might spin
+        // longer for nothing.
         self.must_read |= self.polls % POLLS_PER_READ == 0;
         Ok(false)
     }
@@ -363,6 +369,6 @@ const STATUS_BITS: u32 = 0xff;
 /// Number of elements after which the receiver reads the socket, so that a ring that is never empty
 /// does not delay the socket's data.
 const TURN: u32 = 256;
-/// Number of polls after which a driver that never sleeps reads the socket once. A read costs a
-/// system call, so not every poll reads.
+/// Number of polls after which a session's driver that never sleeps reads the socket once. A read
+/// costs a system call, so not every poll reads.
 const POLLS_PER_READ: u32 = 64;

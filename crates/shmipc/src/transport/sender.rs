@@ -36,8 +36,8 @@ pub(super) struct Sender {
     streams: Arc<Streams>,
     policy: BackPressure,
     room: Arc<SpaceWaiter>,
-    /// The time at which a reservation first found no free slice, since a reservation last found
-    /// one; `None` if the last reservation found a slice.
+    /// The time since which reservations have found no free slice; `None` if the last reservation
+    /// found one.
     scarce_since: Option<Instant>,
     counters: Arc<ConnectionCounters>,
 }
@@ -53,7 +53,8 @@ impl Sender {
         Self { outlet, region, producer, streams, policy, room, scarce_since: None, counters }
     }
 
-    /// Checks that the ring has room for an element, and that no bytes are buffered for the socket.
+    /// Checks that a message can be sent: the ring has room for its element, and no earlier bytes
+    /// are buffered for the socket.
     fn check_room(&mut self) -> Result<(), TrySendError> {
         if self.outlet.keeps() {
             self.write_rest()?;
@@ -74,8 +75,7 @@ impl Sender {
     }
 
     /// Returns the error for a message for which there is no room: `Closed` if the peer has hung up
-    /// or shut down its write direction, otherwise `Full`. In the first case there will never be
-    /// room again.
+    /// or shut down its write direction, so that there will never be room again; otherwise `Full`.
     fn full(&self) -> TrySendError {
         match self.room.has_hung_up() {
             true => TrySendError::Closed(Closed::Disconnected),
@@ -109,8 +109,8 @@ impl Sender {
     }
 
     fn put(&mut self, stream: u32, offset: u32, status: u32) -> Result<(), TrySendError> {
-        // Writing the message may have revealed that the memory was truncated, so the memory is
-        // checked again.
+        // The write into the slice may have met memory that the peer truncated, so the memory is
+        // checked again before the message is sent.
         self.check_memory()?;
         match self.producer.put(Element { stream, offset, status }) {
             Ok(()) => {}
@@ -233,8 +233,8 @@ impl ConnectionSender for Sender {
 
     fn is_taken(&self) -> bool {
         let is_taken = self.producer.is_drained() && self.outlet.with(|outlet| outlet.is_taken());
-        // If the peer has hung up, this side need not wait: the peer takes no more messages, even
-        // if the connection's end was not yet read from the socket.
+        // This side need not wait for the peer to take its messages if the peer has hung up: it
+        // takes no more, even if this side has not read the connection's end from the socket yet.
         is_taken || self.room.has_hung_up()
     }
 
@@ -268,8 +268,9 @@ fn damaged(damage: Damage) -> TrySendError {
     TrySendError::Broken(ProtocolError::Violation { what: damage.to_string() })
 }
 
-/// Time to wait for a slice before a message is written to private memory and copied. Copying one
-/// of the largest messages takes about as long. A sleeping sender polls twice in that time.
+/// Time for which a reservation waits for a free slice; after that, the message is written to
+/// private memory and copied. Copying one of the largest messages takes about as long. A sleeping
+/// sender polls twice in that time.
 const SCARCE_MAX: Duration = Duration::from_millis(2);
 
 /// Statuses of elements: data, and the close of a stream.

@@ -24,7 +24,7 @@ pub(super) struct SpaceWaiter {
     region: Arc<BufferRegion>,
     /// Whether the sender waits for the socket, because bytes are buffered for it.
     waits_for_socket: AtomicBool,
-    /// Whether the peer had hung up when the sender last armed the descriptor.
+    /// Whether the peer had hung up when the sender last prepared the descriptor for a wait.
     has_hung_up: AtomicBool,
 }
 
@@ -41,18 +41,20 @@ impl SpaceWaiter {
         Ok(Self { set, timer, socket, ring, region, waits_for_socket, has_hung_up })
     }
 
-    /// Arms the descriptor. If `for_socket`, the descriptor becomes readable when the socket
-    /// accepts bytes or the peer hangs up; otherwise it becomes readable after [`RETRY_AFTER`].
+    /// Prepares the descriptor for a wait of the sender. If `for_socket`, the descriptor becomes
+    /// readable when the socket accepts bytes or the peer hangs up; otherwise it becomes readable
+    /// after [`RETRY_AFTER`].
     pub(super) fn arm(&self, for_socket: bool) -> io::Result<()> {
         self.watch(for_socket)?;
-        // ORDER: Relaxed: the thread that arms the descriptor also reads `has_hung_up`.
+        // ORDER: Relaxed: only the sender's thread, which executes this function, relies on
+        // `has_hung_up`.
         self.has_hung_up.store(self.has_hung_up(), Ordering::Relaxed);
         self.timer.set((!for_socket).then(|| Instant::now() + RETRY_AFTER))
     }
 
     pub(super) fn disarm(&self) {
-        // Errors of the timer and of the epoll set are ignored, because the sender arms the
-        // descriptor again before it relies on it.
+        // Errors of the timer and of the epoll set are ignored, because the sender prepares the
+        // descriptor again before it next waits on it.
         let _ = self.timer.set(None);
         let _ = self.timer.drain();
         let _ = self.watch(false);
@@ -70,11 +72,12 @@ impl SpaceWaiter {
         poll::wait(&mut descriptors, Some(Instant::now())).is_ok_and(|ready| ready > 0)
     }
 
-    /// Adds the socket to the epoll set behind the descriptor if `is_polled`, and otherwise removes
-    /// it. A socket that stayed in the set would report a hang-up for ever.
+    /// Adds the connection's socket to the epoll set on which the sender waits if `is_polled`;
+    /// otherwise removes the socket. A socket that stayed in the set would report a hang-up for
+    /// ever.
     fn watch(&self, is_polled: bool) -> io::Result<()> {
-        // ORDER: Relaxed: one thread at a time arms and disarms the descriptor; for other threads
-        // `waits_for_socket` is only a hint.
+        // ORDER: Relaxed: one thread at a time changes what the descriptor waits for; for other
+        // threads `waits_for_socket` is only a hint.
         if self.waits_for_socket.swap(is_polled, Ordering::Relaxed) == is_polled {
             return Ok(());
         }
@@ -91,8 +94,8 @@ impl ConnectionSpace for SpaceWaiter {
     }
 
     fn is_writable(&self) -> bool {
-        // ORDER: Relaxed, as in `watch` and `arm`: for threads other than the sender's,
-        // `waits_for_socket` and `has_hung_up` are hints.
+        // ORDER: Relaxed: only the sender's thread stores `waits_for_socket` and `has_hung_up`; for
+        // other threads they are hints.
         self.has_hung_up.load(Ordering::Relaxed)
             || self.waits_for_socket.load(Ordering::Relaxed) && self.shows(PollFlags::OUT)
     }

@@ -19,8 +19,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub(super) struct Streams {
     table: Mutex<Table>,
-    /// Whether the data of any stream of the connection uses or has used the socket. While it is
-    /// `false`, a sender needs no lock to learn that a stream's data uses the ring.
+    /// Whether the data of any stream of the connection uses or has used the socket. While the flag
+    /// is `false`, a sender needs no lock to learn that a stream's data uses the ring.
     has_fallen: AtomicBool,
 }
 
@@ -65,8 +65,8 @@ impl Streams {
     /// Whether the data of the stream with id `name` uses the socket; `None` if the stream was
     /// closed meanwhile.
     pub(super) fn falls_back(&self, name: u32) -> Option<bool> {
-        // ORDER: Relaxed: only one sender at a time writes `has_fallen`. The peer may still receive
-        // data of a stream that was closed just now, like all data in flight.
+        // ORDER: Relaxed: only one sender at a time writes the flag `has_fallen`. The peer may
+        // still receive data of a stream that was closed just now, like all data in flight.
         if !self.has_fallen.load(Ordering::Relaxed) {
             return Some(false);
         }
@@ -75,7 +75,7 @@ impl Streams {
 
     /// Records that the data of the stream with id `name` uses the socket from now on.
     pub(super) fn fall_back(&self, name: u32) {
-        // ORDER: Relaxed: only one sender at a time writes `has_fallen`.
+        // ORDER: Relaxed: only one sender at a time writes the flag `has_fallen`.
         self.has_fallen.store(true, Ordering::Relaxed);
         self.lock().fall_back(name);
     }
@@ -166,7 +166,8 @@ impl Table {
 /// The id of the first stream that a side opens, as in other implementations.
 const FIRST_NAME: u32 = 2;
 /// Number of closed streams whose id is remembered, if the ring's capacity is not larger. With a
-/// larger ring it is that capacity, because that many elements of closed streams may be in flight.
+/// larger ring the number is the ring's capacity, because so many elements of closed streams may be
+/// in flight.
 const CLOSED_MIN: usize = 1 << 16;
 
 #[cfg(test)]

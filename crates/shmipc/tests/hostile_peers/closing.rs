@@ -57,9 +57,9 @@ fn pair_with(transport: Transport, linger: Duration) -> (Session, Session) {
     })
 }
 
-/// Orders in which the sessions of client and server end. Each pair stands for one session. Its
-/// first value is `true` for the client's session, its second if that session is only dropped
-/// instead of closed.
+/// Orders in which the sessions of client and server end. Each pair of values stands for the end of
+/// one session. The first value is `true` for the client's session; the second is `true` if the
+/// session is dropped instead of closed.
 const ORDERS: [&[(bool, bool)]; 6] = [
     &[(true, false), (false, false)],
     &[(false, false), (true, false)],

@@ -13,8 +13,8 @@ use std::os::unix::fs::symlink;
 use std::process::{ChildStdin, Command, Stdio};
 use support_foe::{Foe, Home, Memory, Wire, alone, assert_footprint, footprint};
 
-/// As a client, performs the handshake up to the message after which a client sends the
-/// descriptors. Returns the connection.
+/// Connects to the listener and performs a client's handshake, up to the message after which the
+/// client sends its descriptors. Returns the connection.
 fn up_to_descriptors(home: &Home) -> Wire {
     let wire = Wire::connect(&home.path());
     assert!(wire.send(&encode::exchange(3)));

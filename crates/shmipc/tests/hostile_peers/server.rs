@@ -130,7 +130,7 @@ fn lists_that_the_server_spoils_while_we_take_from_them() {
     assert_eq!(foe.hear(), (foe_stream(), Some(vec![7; 100_000])));
 }
 
-/// Id of the first stream of a session, which the client opens.
+/// Id of the first stream of a session; only the client of shmipc opens streams.
 const fn foe_stream() -> u32 {
     2
 }
@@ -208,7 +208,7 @@ fn a_region_of_which_a_server_kept_something_gets_no_new_sessions() {
     assert_ne!(name(&another), spoilt);
     assert!(another.memory.region.is_all_free());
     // The second session used the region before slices were missing, and must still be able to use
-    // it.
+    // the region.
     let mut stream = second.open(&[]).unwrap();
     stream.send(b"hello").unwrap();
     drop((second, other, third, another));
@@ -223,8 +223,8 @@ fn a_region_of_which_nothing_is_missing_is_used_again() {
     session.close(0, "");
     session.finished(Some(soon())).unwrap();
     drop((session, foe));
-    // The driver frees the session's memory a moment after the session has finished, so the test
-    // connects again until the region is reused.
+    // The session's driver, the thread that runs the session, frees its memory a moment after the
+    // session has finished. So the test connects again until the region is reused.
     support_foe::until("it is used again", || {
         let (session, foe) = den.pair();
         let now = foe.memory.identity();
@@ -239,8 +239,8 @@ fn files_of_killed_processes_are_swept_and_no_others() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name);
-    // The file of a killed process: 4194303 is the largest possible process id, which no process
-    // has.
+    // A file whose name says that a process which no longer lives created it: 4194303 is the
+    // largest possible process id, which no process has.
     let stale = file("shm_0123456789abcdef_4194303_buffer");
     let kept = [
         "shm_0123456789abcdef_1_buffer",

@@ -14,7 +14,7 @@ use partywall_testkit::Random;
 use std::time::Instant;
 use support_foe::{Foe, Home, Memory, alone, any_word, assert_footprint, footprint, until};
 
-/// Connects a hostile client and opens one stream, on which the server has echoed a message.
+/// Connects a hostile client, opens one stream, and lets the server echo one message on it.
 fn begin(home: &Home) -> Foe {
     let mut foe = Foe::client(&home.path());
     foe.say(2, b"hello");
@@ -92,7 +92,7 @@ fn elements_that_name_no_message_end_the_session_and_say_so() {
 fn a_slice_that_is_being_read_is_not_taken_a_second_time() {
     let _alone = alone();
     let home = Home::new();
-    // The client puts the same message into the ring many times before the server reads it. When
+    // The client adds many elements with the same message to the ring before the server reads. When
     // the server takes one of the later elements, the message's slice is already free, or in use
     // for another message. The server must never use the slice for two messages.
     for _ in 0..50 {
@@ -129,7 +129,7 @@ fn statuses_that_nobody_knows_are_given_back_and_the_session_goes_on() {
         free.iter().zip(&before).all(|(free, before)| free + 15 >= *before)
     });
     // Input: an element that closes a stream that was never open, and whose offset is out of range.
-    // Expected: the server ignores it.
+    // Expected: the server ignores the element.
     assert!(foe.put(77, u32::MAX, 1));
     foe.say(2, b"still here");
     assert_eq!(foe.hear(), (2, Some(b"still here".to_vec())));
@@ -146,8 +146,8 @@ fn counters_of_the_ring_that_cannot_be_end_the_session() {
         let end = end_after(&home, |foe| {
             foe.memory.queue_map.store(at, value);
             foe.wire.send(&encode::polling(3));
-            // The server echoes the message on the socket through the ring, and for that it reads
-            // the ring's corrupted counters.
+            // The message arrives on the socket, and the server echoes it through the ring. For
+            // that the server reads the ring's corrupted counters.
             foe.wire.send(&[&encode::fallback_header(3, 2, 1)[..], b"x"].concat());
         });
         assert!(end.contains("more elements than it can"), "{value:#x} at {at}: {end}");
@@ -259,7 +259,8 @@ fn small_fallback_data_that_nobody_reads_is_bounded_with_all_that_it_takes() {
     let config = partywall_shmipc::Config::default()
         .fallback_message_max(1 << 20)
         .fallback_unread_max(4 << 20);
-    // Input: a client that does not take the echoed answers from the ring, so the answers fill it.
+    // Input: a client that does not take the echoed messages from the ring, so the echoes fill the
+    // ring.
     let home = Home::with(config, partywall::Config::default());
     let foe = begin(&home);
     let before = footprint().2;

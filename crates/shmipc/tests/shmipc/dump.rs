@@ -62,8 +62,8 @@ fn pending_held_and_lost_slices_are_distinguished() {
         assert_eq!(known, text.replace("held or leaked", what));
     }
 
-    // Input: a damaged list of free slices. The first free slice of list 0 no longer names its
-    // successor.
+    // Input: a damaged list of free slices. The first free slice of list 0 no longer refers to the
+    // next free slice.
     let seen = SharedMap::map(region_memory.fd(), 4096).unwrap();
     let list = region.geometry().lists()[0];
     seen.store_byte((list.area() + list.relative(1)) as usize + 16, 0);

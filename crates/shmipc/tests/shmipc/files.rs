@@ -4,7 +4,8 @@
 //! files that are still in use, stay.
 //!
 //! ```text
-//!   FileFoe ── queue, buffer: paths ──▶ Home        hangs up, and leaves both files
+//!   client of the test ── paths of queue and buffers ──▶ listener under test (Home)
+//!                      ── hangs up, and leaves both files
 //! ```
 
 use crate::support_foe;
@@ -39,8 +40,8 @@ fn memory(queue: &Path, buffer: &Path) -> Memory {
     Memory::client_of(buffer.into(), queue.into(), QUEUE_ENTRIES)
 }
 
-/// Connects a client that names these files in the handshake, and waits until the server has mapped
-/// them and answered.
+/// Connects a client that names the files `queue` and `buffer` in the handshake, and waits until
+/// the server has mapped them and answered.
 fn named(home: &Home, queue: &Path, buffer: &Path) -> Wire {
     let wire = Wire::connect(&home.path());
     assert!(wire.send(&encode::exchange(3)));
@@ -136,7 +137,7 @@ fn a_buffer_stays_until_the_second_of_two_sessions_ends() {
     drop(first);
     until("the first queue is gone", || is_gone(&queue));
     assert!(!is_gone(&buffer) && !is_gone(&second_queue));
-    // The buffer's file is still at its path, so a third session can name it.
+    // The server has not removed the file of the buffers, so a third session can name it.
     drop(memory(&queue, &home.file("unused_too")));
     let third = named(&home, &queue, &buffer);
     drop(second);
@@ -170,8 +171,8 @@ fn files_without_credentials_are_left_to_them() {
     assert!(!is_gone(&queue) && !is_gone(&buffer));
 }
 
-/// The settings of a client of `partywall-shmipc`, which creates its files in the directory of
-/// `home`.
+/// The settings of a client of `partywall-shmipc`, which shares memory as files in the directory of
+/// the tested listener `home`.
 fn own(home: &Home) -> Arc<Shmipc> {
     let config = small()
         .mem_map_type(MemMapType::DevShmFile)
@@ -233,7 +234,7 @@ fn a_client_of_ours_makes_a_new_buffer_where_a_server_removed_the_last() {
     let second = connected(&home, &config);
     let found = files(&home, "_buffer");
     assert!(found.len() == 1 && found != removed);
-    // The first session uses the removed file, and must still work.
+    // The first session uses a file that was removed from its path, and must still work.
     let mut stream = first.open(&[]).unwrap();
     stream.send(b"still").unwrap();
     assert_eq!(stream.recv().unwrap().unwrap(), b"still");

@@ -31,8 +31,8 @@ use support_golden::{
     From, Line, Mask, Recording, Transcript, hear, is_silent, names, recordings, say, with_names,
 };
 
-/// The buffer region, and the ends of the two rings, that the test uses as the recorded side: it
-/// sends and receives one message.
+/// The shared memory as the recorded side uses it: the buffer region, and its ends of both rings.
+/// The test sends and receives one message through it.
 struct Ends {
     region: Arc<BufferRegion>,
     producer: Producer,
@@ -135,7 +135,7 @@ fn serve_as_recorded(socket: &Socket, recording: &Recording, mask: &Mask) -> Opt
     let mut ends = None;
     for line in &recording.lines {
         if line.from == From::Server {
-            // The client under test must not send before its turn in the recording.
+            // The client under test must not send while the recording has a message of the server.
             if ends.is_none() && !is_silent(socket) {
                 return None;
             }
@@ -294,7 +294,7 @@ fn our_server_agrees_to_nothing_else() {
     }
 }
 
-/// Indices of each line that `is_meant` selects, and of each byte in that line.
+/// Index pairs of all bytes in the lines that `is_meant` selects: the line, and the byte within it.
 fn bytes_of(
     recording: &Recording,
     is_meant: impl Fn(&Line) -> bool,

@@ -96,7 +96,8 @@ fn read_most(wire: &Wire) {
     is_message(wire, MESSAGE_BYTES - LAST_BYTES);
 }
 
-/// Reads the last bytes of the message, and the frame that announces the end of its stream.
+/// Reads the last `LAST_BYTES` bytes of the message that the session sent, and the frame that
+/// announces the end of the stream.
 fn read_the_last(wire: &Wire) {
     is_message(wire, LAST_BYTES);
     assert_eq!(wire.receive(12).unwrap().0[7], 2, "the end of the stream");
@@ -125,7 +126,7 @@ fn over_tcp_nothing_that_is_under_way_is_destroyed() {
     has_not_finished(&session);
     read_the_last(&wire);
     assert!(wire.receive(1).is_none());
-    // Expected: until the peer has read the message to the end, its own writes succeed.
+    // Expected: the peer's own writes still succeed after the peer has read the message to the end.
     write_on(&wire, 2);
     has_not_finished(&session);
     write_on(&wire, 2);
@@ -178,8 +179,8 @@ fn peer_that_hung_up_is_not_waited_for() {
     session.finished(Some(soon())).unwrap();
 }
 
-/// A client that has allocated all slices of its region, so that the server's answers use the
-/// socket. It has also sent more data than the server's limit of unread bytes.
+/// Connects a client that has allocated all slices of its region, so that the server's messages use
+/// the socket. The client has also sent more data than the server's limit of unread bytes.
 fn silent(path: &Path) -> (Foe, Vec<Slice>) {
     let foe = Foe::client(path);
     let region = Arc::clone(&foe.memory.region);
@@ -218,8 +219,8 @@ fn peer_that_shut_down_writing_is_not_waited_for() {
     };
     std::thread::scope(|scope| {
         // The peer shuts down its write direction while a sender on the first stream waits for
-        // room. A sender on the second stream begins after that. Each send must fail because of the
-        // shutdown, before its deadline.
+        // room. A sender on the second stream begins after the shutdown. Both sends must fail
+        // because of it, before their deadlines.
         let later = soon() + A_WHILE;
         let waiting = scope.spawn(move || first.send_deadline(&[2; 60_000], later));
         std::thread::sleep(A_WHILE);
@@ -234,5 +235,5 @@ fn peer_that_shut_down_writing_is_not_waited_for() {
 }
 
 /// The server's limit, in bytes, of messages from the socket that its application has not read.
-/// Above it, the server does not read the socket.
+/// Above the limit, the server does not read the socket.
 const UNREAD_BYTES: u64 = 1 << 20;

@@ -262,7 +262,8 @@ async fn without_a_new_server_clients_stay_and_no_call_fails() {
         old.shmipc.metrics().iter().map(|one| one.stability.hot_restart_error_count).sum();
     assert_eq!(failures, 2);
 
-    // The first hot restart timed out. The next one succeeds, because a new server listens.
+    // The first hot restart timed out, because no new server listened. The next one succeeds,
+    // because a new server listens by then.
     let new = Server::start(&place.address, "new");
     old.shmipc.hot_restart(8).unwrap();
     let state = within("the handover", old.shmipc.hot_restarted(8)).await;
@@ -314,8 +315,8 @@ async fn one_restart_after_another_does_not_make_a_client_run() {
         within("an answer", stream.recv()).await.unwrap().unwrap();
         stream.put_back();
     }
-    // The client tries again every 100 ms at most. On a busy machine the last turn of the loop may
-    // take long, so the bound follows the time that has passed.
+    // The client connects at most once in 100 ms. On a busy machine the last iteration of the loop
+    // may take long, so the expected bound follows the time that has passed.
     let sessions = old.sessions();
     let elapsed = started.elapsed();
     assert!(

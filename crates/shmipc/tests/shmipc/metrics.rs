@@ -36,8 +36,8 @@ impl Monitor for Notes {
     }
 }
 
-/// Returns whether the queues are empty on both sides, and the side `there` has read every wake-up
-/// that the side `here` sent.
+/// Returns whether the metrics of both sides are final: the queues are empty, and the side `there`
+/// has read every wake-up (Polling message) that the side `here` sent.
 fn is_settled(here: &PerformanceMetrics, there: &PerformanceMetrics) -> bool {
     let pending = |one: &PerformanceMetrics| one.send_queue_count + one.receive_queue_count;
     let is_read = there.receive_sync_event_count == here.send_sync_event_count;
@@ -62,7 +62,8 @@ async fn a_known_exchange_has_the_right_figures_on_both_sides() {
     stream.send(&[7; 1000]).await.unwrap();
     let mut there = accepted.accept().await.unwrap().unwrap();
     let question = there.recv().await.unwrap().unwrap();
-    // While the application holds the message, one slice of the smallest size is allocated.
+    // While the application holds the received message, the metrics show one allocated slice of the
+    // smallest size.
     let held = shmipc.metrics()[0].share_memory;
     assert_eq!(held.capacity_of_share_memory_in_bytes, 32 << 20);
     assert_eq!(held.all_in_used_share_memory_in_bytes, 8172);
@@ -95,7 +96,7 @@ async fn a_known_exchange_has_the_right_figures_on_both_sides() {
     }
     assert_eq!(here.total, client);
 
-    // The sessions are idle, and the monitor gets reports of them all the same.
+    // The sessions are idle from here on. Expected: the monitor gets reports of them all the same.
     let reports = notes.reports.lock().unwrap().len();
     until("the monitor", || notes.reports.lock().unwrap().len() >= reports + 3).await;
     let (performance, stability, memory) = *notes.reports.lock().unwrap().last().unwrap();

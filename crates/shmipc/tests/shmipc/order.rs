@@ -89,8 +89,8 @@ fn an_end_in_the_ring_waits_for_the_data_on_the_socket() {
 fn an_end_on_the_socket_waits_for_the_data_in_the_ring() {
     for _ in 0..50 {
         let (mut foe, session) = pair();
-        // The client adds elements without a wake-up, as if another thread of the client had to
-        // send it and were delayed.
+        // The client adds elements to the ring without a wake-up, as if another thread of the
+        // client had to send the wake-up and were delayed.
         for index in 0..60_u32 {
             let offset = foe.memory.message(&index.to_le_bytes());
             foe.memory.producer.put(Element { stream: 2, offset, status: 0 }).unwrap();
@@ -131,8 +131,9 @@ fn a_ring_that_is_never_empty_holds_up_no_end() {
                 if round == 500 {
                     assert!(foe.wire.send(&encode::stream_close(3, 3)));
                 }
-                // The client closes stream 2 through the ring only after stream 3 has ended,
-                // because that close would itself make the server read the socket.
+                // The client closes stream 2 through the ring only after stream 3 has ended: a
+                // close in the ring makes the server read the socket, and the close of stream 3
+                // must be read without that.
                 if !has_closed && third_over.load(Ordering::Relaxed) {
                     has_closed = true;
                     while !foe.put(2, 0, 1) {}
@@ -160,8 +161,9 @@ fn wake_ups_without_anything_and_anything_without_wake_ups() {
     foe.say(2, b"hello");
     let mut ours = session.accept_deadline(soon()).unwrap().unwrap();
     assert_eq!(ours.recv_deadline(soon()).unwrap().unwrap(), b"hello");
-    // The ring's flag "no wake-up is needed" is set before the client adds the element, as if
-    // another thread of the client had set it. That thread would send the wake-up a little later.
+    // The ring's flag "no wake-up is needed" is set before the client adds an element, as if
+    // another thread of the client had set the flag. That thread would send the wake-up a little
+    // later, as the test does.
     foe.memory.producer.mark_working();
     let offset = foe.memory.message(b"unnotified");
     foe.memory.producer.put(Element { stream: 2, offset, status: 0 }).unwrap();
@@ -178,7 +180,7 @@ fn messages_before_hang_up_arrive_and_the_rest_is_freed() {
         let offset = foe.memory.message(&index.to_le_bytes());
         foe.memory.producer.put(Element { stream: 2, offset, status: 0 }).unwrap();
     }
-    // The client shuts the connection down without a frame that announces it.
+    // The client shuts the connection down without closing its stream by a message on the socket.
     foe.wire.socket.shutdown_both().unwrap();
     let mut ours = session.accept_deadline(soon()).unwrap().unwrap();
     for index in 0..20_u32 {
@@ -276,8 +278,8 @@ fn an_end_in_the_ring_waits_for_the_rest_of_a_message_on_the_socket() {
         for stream in [3, 2] {
             foe.memory.producer.put(Element { stream, offset: 0, status: 1 }).unwrap();
         }
-        // The ring's flag is set, so that no wake-up is sent: it cannot be sent within the message.
-        // The message's next byte wakes the receiver instead.
+        // The ring's flag is set, so that the sender sends no wake-up: a wake-up cannot be sent
+        // within a message on the socket. The message's next byte wakes the receiver instead.
         let _ = foe.memory.producer.mark_working();
         let (next, rest) = rest.split_at(1);
         assert!(foe.wire.send(next));
@@ -291,9 +293,9 @@ fn an_end_in_the_ring_waits_for_the_rest_of_a_message_on_the_socket() {
     }
 }
 
-/// Input: a wake-up and data arrive in one read of the socket, and the stream's close is in the
-/// ring. The close is the only reason why the server reads the socket. Expected: the server
-/// processes all frames of that read before it reports the close.
+/// Input: a wake-up and data of a stream arrive in one read of the socket, and the stream's close
+/// is in the ring. That close is the only reason why the server reads the socket. Expected: the
+/// server processes all frames of that read before it reports the close.
 #[test]
 fn all_frames_of_one_read_are_processed() {
     let (mut foe, session) = pair();

@@ -31,7 +31,7 @@ fn pair(directory: &tempfile::TempDir, config: &Config) -> (Session, Session) {
     })
 }
 
-/// Asserts that in the chain of `error` and its sources no text repeats another.
+/// Asserts that no text of `error` and its sources contains the text of another of them.
 fn says_once(error: &dyn Error) {
     let whole = error.to_string();
     let mut source = error.source();
@@ -53,7 +53,8 @@ fn listener_without_protocol_names_what_to_configure() {
     let mut listener = Listener::bind_with(&*address, &config).unwrap();
     std::thread::scope(|scope| {
         let connecting = scope.spawn(|| connect(&address, &Config::default()).unwrap_err());
-        // The listener detects and reports the refused connection only during a call of accept.
+        // The test calls `accept` repeatedly, because the listener detects and reports a refused
+        // connection only during such a call.
         let mut refused = None;
         while refused.is_none() {
             assert!(listener.accept_deadline(Instant::now() + Duration::from_millis(50)).is_err());
@@ -104,7 +105,8 @@ fn only_the_connecting_side_opens_streams() {
     stream.send(b"there").unwrap();
     let mut accepted = server.accept_deadline(soon()).unwrap().unwrap();
     assert_eq!(accepted.recv_deadline(soon()).unwrap().unwrap(), b"there");
-    // After the session's end, `accept` returns the end, and opening a stream returns why it fails.
+    // Expected after the session's end: `accept` returns the end, and opening a stream returns an
+    // error with the reason.
     drop((stream, accepted));
     client.close(0, "");
     assert!(matches!(client.accept(), Ok(None)));

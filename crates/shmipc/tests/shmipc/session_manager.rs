@@ -153,7 +153,7 @@ async fn sessions_take_turns_of_thirty_two() {
     let metrics = manager.stats();
     assert_eq!(metrics.sessions.len(), 4);
     assert_eq!(metrics.total.stability.active_stream_count, 127);
-    // The four sessions share a region, so the total counts the region once.
+    // The four sessions share a region, so the total of the metrics counts the region once.
     assert_eq!(metrics.total.share_memory, metrics.sessions[0].share_memory);
     drop(streams);
     until("no stream", || server.streams_of_sessions().iter().all(|count| *count == 0)).await;
@@ -176,8 +176,8 @@ async fn dirty_streams_are_closed_and_not_kept() {
     let mut unread = get(&manager).await;
     unread.send(b"2").await.unwrap();
     within("an answer", unread.recv()).await.unwrap().unwrap();
-    // Once the second answer has arrived at the client, the stream has an unread message. So the
-    // manager must not keep the stream for reuse.
+    // The server answers this call twice. Once the second answer has arrived at the client, the
+    // stream has an unread message, so the manager must not keep the stream for reuse.
     until("the second answer", || manager.stats().total.performance.in_flow_bytes == 2).await;
     assert!(!unread.put_back());
 
@@ -221,8 +221,8 @@ async fn peer_event_on_idle_stream_is_seen_before_reuse() {
                 || now.stability.active_stream_count < before.stability.active_stream_count
         })
         .await;
-        // When this answer arrives, the client has processed everything that the server sent before
-        // it.
+        // When the answer to this call arrives, the client has processed everything that the server
+        // sent before the answer.
         call(&mut other, b"settled").await;
         let mut next = get(&manager).await;
         call(&mut next, b"mine").await;
@@ -290,7 +290,8 @@ async fn while_one_session_is_broken_another_serves_and_it_comes_back_after_the_
     let manager = manager(&server, config).await;
     until("two sessions", || server.sessions() == 2).await;
     server.sessions.lock().unwrap().remove(0).close(0, "");
-    // On a busy machine the manager may have replaced the session before this check.
+    // The manager has lost one of its two sessions. On a busy machine it may have replaced that
+    // session before this check.
     until("one session", || manager.live() == 1 || server.sessions() == 2).await;
     for _ in 0..64 {
         let mut stream = get(&manager).await;

@@ -156,15 +156,15 @@ async fn messages_without_memory_use_the_socket_in_order() {
                 stream.send(&payload(20_000 + index, index)).await.unwrap();
             }
             // If the receiver copies messages on arrival, their shared memory is free almost at
-            // once. Otherwise memory runs out, so some messages must use the socket.
+            // once. If it does not, the memory runs out, and some messages must use the socket.
             assert!(is_copied || client.stats().overflows > 0, "{:?}", client.stats());
             drop(stream);
             within("draining", client.drained()).await.unwrap();
             client
         });
         let mut there = within("accepting", server.accept()).await.unwrap().unwrap();
-        // The peer does not read, so its unread messages exhaust the memory, and later messages use
-        // the socket.
+        // The server has not read a message yet. So unread messages exhaust the shared memory, and
+        // later messages use the socket.
         let client = within("sending", sending).await.unwrap();
         for index in 0..200usize {
             let message = within("receiving", there.recv()).await.unwrap().unwrap();

@@ -65,8 +65,8 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// The model of one side in a random test: slices that it has reserved, messages that it has
-/// received, and messages in flight from it.
+/// The model of one side in a random test: slices that the side has reserved, messages that it has
+/// received, and messages that it has sent and the other side has not received.
 #[derive(Default)]
 struct Holding {
     slices: VecDeque<Vec<Slice>>,
@@ -235,13 +235,13 @@ fn pump(region: &Arc<BufferRegion>, queue: Queue, side: Side, messages: u32, see
             received += 1;
             kept.push_back(chain);
         }
-        // Up to three received messages are kept, so that their slices stay in use. One is freed
-        // when there are more, or when this side has messages to send and needs slices.
+        // Up to three received messages are kept, so that their slices stay in use. The oldest is
+        // freed when more are kept, or when this side has messages to send and needs slices.
         if kept.len() > 3 || (sent < messages && sender.room().unwrap() > 0) {
             kept.pop_front();
         }
-        // A thread yields only if it made no progress, because on a busy machine a thread that
-        // yields may run again much later.
+        // This thread yields only if it neither sent nor received in this iteration, because on a
+        // busy machine a thread that yields may run again much later.
         if (sent, received) == before {
             assert!(Instant::now() < deadline, "stuck at {sent} sent, {received} received");
             std::thread::yield_now();
@@ -310,7 +310,7 @@ fn empty_slices_are_left_out_and_the_last_one_stays() {
     assert!(creator.reserve(0).is_none() && creator.reserve(10_000).is_none());
     assert!(creator.send(Vec::new()).is_none());
 
-    // The longest possible chain has all slices except the last one of each list.
+    // The longest possible message takes all slices of the region except the last one of each list.
     let all = creator.chain_bytes_max() as usize;
     assert!(creator.reserve_chain(all + 1).is_none());
     let chain = creator.reserve_chain(all).unwrap();

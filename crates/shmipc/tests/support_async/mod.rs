@@ -12,14 +12,14 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Time between two checks of a condition that a test waits for.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Waits for a future and returns its result; panics with `what` if the future takes longer than
-/// the time-out.
+/// Waits for a future and returns its result; panics with the text `what` if the future takes
+/// longer than the time-out.
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     let ended = tokio::time::timeout(TIMEOUT, future).await;
     ended.unwrap_or_else(|_| panic!("{what}: hung"))
 }
 
-/// Waits until the condition holds; panics with `what` after the time-out.
+/// Waits until the condition `is_so` holds; panics with the text `what` after the time-out.
 pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let wait = async {
         while !is_so() {

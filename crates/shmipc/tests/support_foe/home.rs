@@ -26,7 +26,8 @@ impl Home {
         Self::with(partywall_shmipc::Config::default(), Config::default())
     }
 
-    /// Starts a listener with these settings; it accepts files of clients in its directory.
+    /// Starts a listener with the given settings; it accepts files of clients in the directory of
+    /// this `Home`.
     pub fn with(protocol: partywall_shmipc::Config, config: Config) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let protocol = Arc::new(Shmipc::new(protocol.directory(directory.path())).unwrap());
@@ -48,8 +49,9 @@ impl Home {
                 sessions.retain(|session: &JoinHandle<()>| !session.is_finished());
                 sessions.push(std::thread::spawn(move || {
                     let why = echo(&session);
-                    // The session caches free slices of the shared memory. It is dropped, and so
-                    // returns them, before the test learns of its end and counts the slices.
+                    // The session caches free slices of the shared memory. So the session is
+                    // dropped, which returns the slices, before the test learns of its end and
+                    // counts the free slices.
                     drop(session);
                     let _ = tell.send(why);
                 }));

@@ -183,8 +183,8 @@ pub fn footprint() -> (usize, usize, u64) {
     )
 }
 
-/// Asserts that the process has no more descriptors, mappings and memory than at `before`, except
-/// for a few that the allocator may add.
+/// Asserts that the process has no more descriptors, mappings and resident bytes than `before`, an
+/// earlier measurement, except for a few that the allocator may add.
 pub fn assert_footprint(before: (usize, usize, u64)) {
     until("descriptors back to the baseline", || footprint().0 <= before.0);
     until("mappings back to the baseline", || footprint().1 <= before.1 + MAPPINGS_SLACK);

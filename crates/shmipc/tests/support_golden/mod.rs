@@ -30,12 +30,13 @@ pub enum From {
 pub struct Line {
     pub from: From,
     pub bytes: Vec<u8>,
-    /// Size and name of the file of each descriptor that came with the byte of this line.
+    /// Size and name of the file behind each descriptor that came with the byte of this line of the
+    /// recording.
     pub descriptors: Vec<(usize, String)>,
 }
 
 impl Line {
-    /// Kind of the line's message; `None` for the byte with descriptors.
+    /// Kind of the recorded message; `None` for the single byte that carries descriptors.
     pub fn kind(&self) -> Option<u8> {
         self.bytes.get(7).copied()
     }
@@ -93,15 +94,16 @@ fn lines(text: &str) -> Vec<Line> {
 pub struct Transcript(pub String);
 
 impl Transcript {
-    /// Writes a line for a message, or for the byte with descriptors.
+    /// Writes a line in the format of the recordings for a message, or for the single byte that
+    /// carries descriptors.
     pub fn write(&mut self, from: From, bytes: &[u8]) {
         let who = if from == From::Client { "client" } else { "server" };
         let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         writeln!(self.0, "{who} {}", hex.join(" ")).unwrap();
     }
 
-    /// Writes a line for a descriptor of the client under test. Unlike the recorded descriptors,
-    /// that one is sealed.
+    /// Writes a line for a descriptor that the client under test sent. Unlike the recorded
+    /// descriptors, its memfd is sealed.
     pub fn write_descriptor(&mut self, descriptor: &OwnedFd, mask: &Mask) {
         let stat = SharedFileStat::of(descriptor.as_fd()).unwrap();
         assert!(stat.is_sealed, "not sealed");
@@ -169,8 +171,8 @@ pub fn with_names(message: &[u8], names: &[String; 2]) -> Vec<u8> {
         bytes.extend_from_slice(&u16::try_from(name.len()).unwrap().to_be_bytes());
         bytes.extend_from_slice(name.as_bytes());
     }
-    // The lengths in the header must be those of the names in this message, not of the recorded
-    // ones.
+    // The lengths in the message's header must be those of the new names, not those of the names
+    // that they replace.
     let lengths = names.iter().map(String::len).sum::<usize>();
     let before: usize = self::names(message).unwrap().iter().map(String::len).sum();
     let said = u32::from_be_bytes([message[0], message[1], message[2], message[3]]) as usize;
@@ -179,8 +181,8 @@ pub fn with_names(message: &[u8], names: &[String; 2]) -> Vec<u8> {
     bytes
 }
 
-/// Receives the next message of the side under test, or its byte with descriptors. Returns `None`
-/// if that side has closed the connection.
+/// Receives the next message of the side under test, or the single byte to which it attaches
+/// descriptors. Returns `None` if that side has closed the connection.
 pub fn hear(socket: &Socket) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
     let mut bytes = Vec::new();
     let descriptors = hear_up_to(socket, &mut bytes, 1)?;

@@ -70,8 +70,8 @@ pub fn region(input: &[u8]) {
     }
 }
 
-/// Maps and uses a region, and then queues, whose bytes are `input`, as a peer could have written
-/// them. No call may panic.
+/// Maps and uses a region whose bytes are `input`, and then queues with the same bytes, as a peer
+/// could have written them. No call may panic.
 pub fn image(input: &[u8]) {
     let size = input.len().max(1);
     let (ours, theirs) = mappings(size);
@@ -244,9 +244,9 @@ pub fn queue(input: &[u8]) {
                 if receiver.pending().is_ok() {
                     assert!(receiver.pop().is_ok());
                 } else {
-                    // This side's consumer takes the elements that it knew before the peer's
-                    // counter got an impossible value. After that its own counter has changed, so
-                    // the peer's counter may be possible again.
+                    // The peer's counter of the ring has an impossible value. This side's consumer
+                    // still takes the elements of which it knew before. That changes its own
+                    // counter, so the peer's counter may be possible again.
                     let mut taken = 0;
                     while let Ok(Some(_)) = receiver.pop() {
                         taken += 1;

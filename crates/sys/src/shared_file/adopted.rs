@@ -8,7 +8,8 @@
 //!
 //! A creator that does not use [`CreatedFile`](super::CreatedFile) locks no file. When a creator is
 //! killed, its socket may hang up shortly before the kernel releases its locks, hence the second
-//! check. This module checks no owner: the code that opened the file did.
+//! check. This module does not check whose file it is: the code that opened the file has checked
+//! its owner.
 //!
 //! # Invariants
 //!
@@ -59,8 +60,8 @@ impl AdoptedFile {
     /// Removes the adopted files that were locked when their values were dropped, and that no
     /// process locks any more.
     pub fn remove_unlocked() {
-        // The mutex is not held while the files are checked, because a slow file system would make
-        // other threads wait for the mutex.
+        // The list of locked files is not locked while the files are checked, because a slow file
+        // system would make other threads wait for the list.
         let mut before = std::mem::take(&mut *locked());
         before.retain(|named| named.remove_closed() == Found::Locked);
         if !before.is_empty() {

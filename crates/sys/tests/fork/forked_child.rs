@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A forked child treats inherited objects as its parent's: it has no writable region, unmaps
-//! nothing and removes no socket file. Endpoints that the child creates work, and the child's own
-//! children treat those as inherited.
+//! Tests that a forked child treats inherited objects as its parent's: it has no writable region,
+//! unmaps nothing and removes no socket file. Listeners and regions that the child creates work,
+//! and its own children treat them as inherited.
 //!
 //! Between fork and exit a child neither prints nor panics, because locks that other threads held
 //! stay locked in the child.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A guarded mapping survives the truncation of its file; every other SIGBUS keeps its effect. Each
-//! case runs in a process of its own, because a handler serves the whole process, and some cases
-//! end with its death.
+//! Tests that a guarded mapping survives the truncation of its file, and that every other SIGBUS
+//! keeps its effect. Each case runs in a process of its own, because a handler serves the whole
+//! process, and some cases end with the death of the process.
 
 use partywall_sys::{Area, CreatedFile, Pieces, SharedMap, shared_file::create_memfd};
 use rustix::fs::ftruncate;
@@ -23,7 +23,8 @@ fn run(name: &str) -> ExitStatus {
     command.output().unwrap().status
 }
 
-/// Returns a guarded mapping of a file that has been truncated to 0 bytes.
+/// Returns a guarded mapping, whose faults the SIGBUS handler repairs, of a file that has been
+/// truncated to 0 bytes.
 fn truncated() -> SharedMap {
     let fd = create_memfd("truncated", SIZE).unwrap();
     let map = SharedMap::map(fd.as_fd(), SIZE).unwrap();
@@ -44,8 +45,8 @@ fn child_touches_guarded_memory() {
     map.store(8, 9);
     assert_eq!(map.load(8), 9);
 
-    // Input: a second truncated mapping, in which the first fault happens in a store into a piece.
-    // A copy out of the piece follows.
+    // Input: a second truncated mapping, in which a store into a piece (a part of the mapping that
+    // one user has claimed) causes the first fault. A copy out of the piece follows.
     let map = Arc::new(truncated());
     let area = Area { offset: 0, stride: SIZE, size: SIZE, count: 1 };
     let pieces = Pieces::new(Arc::clone(&map), area).unwrap();
@@ -56,8 +57,8 @@ fn child_touches_guarded_memory() {
     pieces.copy(&piece, 0, &mut copy);
     assert_eq!(copy.iter().map(|byte| usize::from(*byte)).sum::<usize>(), 1);
 
-    // Dropping a guarded mapping frees its entry in the handler's table. A new mapping that gets
-    // this entry must not count as damaged.
+    // Dropping a guarded mapping frees its entry in the table of the SIGBUS handler. A new mapping
+    // that gets this entry must not count as damaged.
     drop((pieces, map));
     for _ in 0..10_000 {
         let fd = create_memfd("fresh", 4096).unwrap();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! If the file size is limited, creating shared memory fails with an error that names the remedy.
-//! Without the library's check the kernel would send SIGXFSZ, which kills the process.
+//! Tests that creating shared memory fails with an error that names the remedy if the file size is
+//! limited. If the library did not check the limit, the kernel would send SIGXFSZ, which kills the
+//! process.
 
 use partywall_sys::probe::{Feature, probe};
 use partywall_sys::{MemfdError, OwnMap};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! At the descriptor limit, every operation that needs a descriptor returns an error that names the
-//! limit.
+//! Tests that at the descriptor limit every operation that needs a descriptor returns an error that
+//! names the limit.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;

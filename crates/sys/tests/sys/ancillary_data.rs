@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Credentials and descriptors arrive with the bytes that they were sent with; each descriptor is
-//! owned and close-on-exec.
+//! Tests that credentials and descriptors arrive with the bytes that they were sent with; each
+//! descriptor is owned and close-on-exec.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;

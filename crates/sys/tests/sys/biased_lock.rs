@@ -13,8 +13,8 @@ use std::sync::{Arc, Condvar};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Two words under the lock that differ only while a thread adds to them. A thread that finds them
-/// different has entered the lock while another thread was inside.
+/// Two words that the lock protects, and that differ only while a thread adds to them. A thread
+/// that finds them different has got the lock while another thread held it.
 #[derive(Default)]
 struct EqualWords {
     one: u64,
@@ -33,8 +33,8 @@ impl EqualWords {
 #[test]
 fn bursts_of_several_threads_lose_no_update() {
     let lock = Biased::new(EqualWords::default());
-    // There are more threads than a lock can ever favour. Each thread locks without interruption
-    // for long enough to become favoured.
+    // The test has more threads than the lock can favour (let lock without an atomic
+    // read-modify-write) in its life. Each locks often enough in a row to become favoured.
     let (threads, bursts) = (6, 40);
     let total: u64 = thread::scope(|scope| {
         let works = (0..threads).map(|index: u64| {
@@ -70,8 +70,8 @@ fn slow_favoured_holder_is_awaited() {
     let (started, has_started) = channel();
     let is_out = AtomicBool::new(false);
     thread::scope(|scope| {
-        // The lock favours the main thread by now, because that thread alone has locked it 1,000
-        // times.
+        // The lock favours the main thread by now, because only the main thread has locked it,
+        // 1,000 times.
         let mut inside = lock.lock();
         inside.one += 1;
         scope.spawn(|| {
@@ -148,8 +148,8 @@ fn ended_thread_favours_no_later_thread() {
 #[test]
 fn favoured_thread_that_locks_twice_panics() {
     if !has_membarrier() {
-        // Without membarrier no lock ever favours a thread. Then a thread that locks twice waits
-        // for ever instead of panicking, so this test ends here.
+        // Without membarrier(2) no lock ever favours a thread. A thread that locks twice then waits
+        // for ever instead of panicking, so this test cannot go on and returns.
         return;
     }
     let lock = Biased::new(EqualWords::default());

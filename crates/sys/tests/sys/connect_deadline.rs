@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! No connect outlasts its deadline, even if the listener's backlog is full; when the backlog gets
-//! room, the connect succeeds.
+//! Tests that no attempt to connect outlasts its deadline, even if the listener's backlog is full.
+//! When the backlog gets room, the attempt succeeds.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;
@@ -104,8 +104,9 @@ fn begun_connect_never_blocks() {
     assert_eq!(wait(&mut fds, deadline()).unwrap(), 1);
     let socket = begun.finish().unwrap();
     socket.set_dead_after(Duration::from_secs(2)).unwrap();
-    // A socket from `finish` is in blocking mode, like every other socket. `finish` may return
-    // before the listener can accept the connection.
+    // `finish` may return before the listener can accept the connection, so the test waits for the
+    // listener. The socket that `finish` returned must be in blocking mode, like every other
+    // socket.
     let mut fds = [PollFd::new(&listener_tcp, PollFlags::IN)];
     assert_eq!(wait(&mut fds, deadline()).unwrap(), 1);
     let accepted = listener_tcp.accept().unwrap().unwrap();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Queries about this machine return plausible values on any machine that runs the tests.
+//! Tests that queries about this machine return plausible values on any machine that runs the
+//! tests.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use partywall_sys::probe::{Feature, probe};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every defect of a peer's memory is found before the memory is mapped, and the error names the
-//! defect.
+//! Tests that every defect of a peer's memory is found before the memory is mapped, and that the
+//! error names the defect.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A pidfd is accepted only if it belongs to the process whose credentials came with it; the death
-//! of that process is noticed.
+//! Tests that a pidfd is accepted only if it belongs to the process whose credentials came with it,
+//! and that the death of that process is noticed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;

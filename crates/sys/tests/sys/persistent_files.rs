@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Persistent files get their name when they are complete, replace no file, follow no link, and
-//! are absent in a child.
+//! Tests that persistent files are invisible until they are named, which happens when they are
+//! complete, that they replace no file and are not opened through a symbolic link, and that a file
+//! without room leaves nothing.
 #![forbid(unsafe_code)]
 
 use partywall_sys::{FileMap, FileView, MakeError, PersistentDirectory};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A sealed region refuses every kind of write through its descriptor; its owner's mapping stays
-//! writable.
+//! Tests that a sealed region refuses every kind of write through its descriptor, while its owner's
+//! mapping stays writable.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::os::fd::{AsFd, AsRawFd};
@@ -31,7 +31,8 @@ fn descriptor_holder_cannot_map_writable() {
     // SAFETY: this test has made the mapping, and no reference points into it.
     unsafe { munmap(readable, SIZE_GRANULE) }.unwrap();
 
-    // Opening the region's file again may succeed, but its seals stay in force.
+    // Opening the region's file again through `/proc` may succeed, but the file's seals stay in
+    // force.
     let path = format!("/proc/self/fd/{}", own.fd().as_raw_fd());
     if let Ok(reopened) = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         assert_eq!(map(&reopened, read_write), Err(Errno::PERM));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stale socket file is replaced; the socket file of a live listener, or any other file, never
-//! is. A file is removed only by the listener that created it.
+//! Tests that a stale socket file is replaced, but never the socket file of a live listener or any
+//! other file, and that a socket file is removed only by the listener that created it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The count of written bytes that the peer has not taken: unread ones on a Unix socket,
-//! undelivered ones over TCP.
+//! Tests of the count of written bytes that the peer has not taken: unread bytes on a Unix socket,
+//! undelivered bytes over TCP.
 
 use std::io::{ErrorKind, IoSlice};
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A wait ends when a descriptor is ready or at the deadline, never before.
+//! Tests that a wait for descriptors ends when one is ready or at the deadline, never before.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use crate::support;
@@ -29,8 +29,8 @@ fn wait_without_event_ends_at_deadline() {
     assert_eq!(wait(&mut [PollFd::new(&doorbell, PollFlags::IN)], Some(end)).unwrap(), 0);
 }
 
-/// A peer that holds the doorbell fills its counter. A waiter that reacts to edges, and does not
-/// drain, must still wake.
+/// Input: a peer with the doorbell, an eventfd, has filled its counter. Expected: `notify_edge`
+/// still wakes a waiter that reacts to edges and never drains the doorbell.
 #[test]
 fn edge_of_doorbell_whose_counter_is_full_wakes() {
     let (doorbell, set) = (Doorbell::new().unwrap(), EpollSet::new().unwrap());

@@ -175,7 +175,7 @@ pub struct Foe {
     pub region: OwnMap,
     /// The geometry of the hostile peer's region: the places of its ring and its slab.
     pub geometry: Geometry,
-    /// The attacked end's doorbells, for records and for space, if it sent them.
+    /// The attacked end's doorbells, for records and for room, if the attacked end sent them.
     pub doorbells: Vec<Doorbell>,
     /// The hostile peer's own doorbells, which it sent to the attacked end.
     pub own_doorbells: [Doorbell; 2],
@@ -242,7 +242,7 @@ impl Foe {
 
     /// Wakes the attacked end, if it sleeps until records come.
     pub fn notify(&self) {
-        // An attacked end that has gone needs no notification.
+        // Errors of notifying are ignored: an attacked end that has ended needs no notification.
         match self.doorbells.first() {
             Some(doorbell) => drop(doorbell.notify()),
             None => drop(self.wire.send(&[CONTROL_DOORBELL], &[])),

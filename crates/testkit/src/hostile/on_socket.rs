@@ -150,8 +150,8 @@ impl Attack {
             wire.send(bytes, &descriptors);
         }
         if self.place != Place::ControlSocket {
-            // The peer ends its direction here, so that an incomplete frame or record stays
-            // incomplete.
+            // The hostile peer ends its direction after its last byte, so that an incomplete frame
+            // or record stays incomplete.
             let _ = wire.socket.shutdown_write();
         }
         let mut buffer = [0; 4096];
@@ -172,7 +172,7 @@ impl Attack {
         wire.send_hello(&self.hello());
         if self.place == Place::AfterOffer {
             wire.send(Offer::socket(1).as_bytes(), &[]);
-            // the listener's frames HELLO, OFFER and READY
+            // The loop receives the listener's three frames: HELLO, OFFER and READY.
             for _ in 0..3 {
                 wire.receive();
             }

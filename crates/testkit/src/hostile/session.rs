@@ -244,7 +244,7 @@ impl SessionFoe {
     }
 
     /// Receives records until the attacked end answers the PING with the token `token`. Returns
-    /// whether the attacked end did.
+    /// false if the attacked end closed the connection before it answered.
     pub fn receive_answer(&mut self, token: u64) -> bool {
         let answer = [1u64.to_le_bytes(), token.to_le_bytes()].concat();
         while let Some(received) = self.receive_until(Kind::Ping, 0) {
@@ -273,8 +273,8 @@ fn shifted(role: Role, stream: u32) -> u32 {
     match stream {
         0 => 0,
         _ if !role.is_acceptor => stream,
-        // The translated number belongs to the same side and has the same index, except that the
-        // highest number has no counterpart.
+        // The stream with the translated number has the same index and was opened by the same end
+        // as before. Only the highest number has no counterpart.
         u32::MAX => u32::MAX - 1,
         odd if odd % 2 == 1 => odd + 1,
         even => even - 1,
@@ -286,7 +286,7 @@ fn shifted(role: Role, stream: u32) -> u32 {
 struct SharedMemory {
     producer: Producer,
     consumer: Consumer,
-    /// The attacked end's doorbells: for records, and for space.
+    /// The attacked end's doorbells: one for records and one for room.
     doorbells: [Doorbell; 2],
     /// The hostile peer's own doorbells, on which it never waits, because it polls.
     _own_doorbells: [Doorbell; 2],
@@ -301,7 +301,8 @@ impl Writable for OwnPages {
 }
 
 impl SharedMemory {
-    /// Completes a handshake over shared memory as the hostile peer, from the OFFERs on.
+    /// Completes a handshake over shared memory as the hostile peer: exchanges the frames from
+    /// OFFER on.
     fn agree(wire: &Wire, role: Role, session_id: [u8; 16]) -> Self {
         let geometry = Geometry::new(RING_BYTES, 1024, 16 << 10).unwrap();
         let own_role = if role.is_acceptor { ROLE_ACCEPTOR } else { ROLE_CONNECTOR };
@@ -403,7 +404,7 @@ fn ping_body(token: u64) -> Vec<u8> {
     [0u64.to_le_bytes(), token.to_le_bytes()].concat()
 }
 
-/// Completes a handshake over a socket as the hostile peer, from the OFFERs on.
+/// Completes a handshake over a socket as the hostile peer: exchanges the frames from OFFER on.
 fn agree_on_socket(wire: &Wire, role: Role) {
     let (offer, ready) = (Offer::socket(1), Ready::new(TRANSPORT_SOCKET, 1));
     if role.is_acceptor {
@@ -429,8 +430,8 @@ fn has_hung_up(wire: &Wire) -> bool {
         && !matches!(wire.socket.read(&mut [0; 64], true), Ok(1..))
 }
 
-/// Makes a region with its header. Returns the region's descriptor, the cache line of its
-/// `consumed` word, and its ring.
+/// Makes the hostile peer's own region, with its header. Returns the region's descriptor, the cache
+/// line of its `consumed` word, and its ring.
 fn own_region(geometry: &Geometry, session_id: [u8; 16], role: u32) -> (OwnedFd, OwnMem, OwnMem) {
     let map = OwnMap::create("foe-region", geometry.region_bytes as usize).unwrap();
     let descriptor = map.fd().try_clone_to_owned().unwrap();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-// Package faulttest checks that for each rule which package fault can disable, a test fails without
-// it.
+// Package faulttest checks, for each rule of a package that package fault can disable, that a test
+// fails while the rule is disabled.
 package faulttest
 
 import (
@@ -24,9 +24,9 @@ type Fault struct {
 	NeedsRace        bool // only the race detector notices
 }
 
-// Check compares the faults with the calls of [fault.Is] in the package of the working directory.
-// It then builds the tests of the package with the tag pwfault. For each rule, the named test must
-// pass, and must fail when the rule is disabled.
+// Check compares the list faults with the calls of [fault.Is] in the package of the working
+// directory: they must name the same rules. It then builds the tests of the package with the tag
+// pwfault. For each rule, the named test must pass, and must fail when the rule is disabled.
 func Check(t *testing.T, faults []Fault, isRace bool) {
 	t.Helper()
 	t.Run("table", func(t *testing.T) { compare(t, faults) })
@@ -58,7 +58,8 @@ func Check(t *testing.T, faults []Fault, isRace bool) {
 	}
 }
 
-// run runs one test of the program with a rule disabled, and returns the test's output.
+// run runs the named test of a compiled test program with one rule disabled, and returns the test's
+// output.
 func run(program, name, test string) (string, error) {
 	command := exec.Command(program, "-test.run", "^"+test+"$", "-test.timeout", "60s")
 	command.Env = append(os.Environ(), fault.Variable+"="+name,
@@ -67,7 +68,8 @@ func run(program, name, test string) (string, error) {
 	return string(output), err
 }
 
-// compare fails the test unless the code has exactly these faults, and the package their tests.
+// compare fails the test t unless the list faults names exactly the rules that the code can
+// disable, and each test that it names exists.
 func compare(t *testing.T, faults []Fault) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {

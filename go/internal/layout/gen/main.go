@@ -24,13 +24,14 @@ const (
 	target = "internal/layout/constants_gen.go"
 )
 
-// The chapters of the specification that describe links: from firstLinkChapter to lastLinkChapter.
+// The first and the last chapter of the specification that describe links. The generated file
+// leaves them out.
 const (
 	firstLinkChapter = 12
 	lastLinkChapter  = 16
 )
 
-// A row is one line of the table spec/constants.tsv.
+// A row is one line of the table spec/constants.tsv, from which the Go constants are generated.
 type row struct {
 	kind, name, typ, value, size, section string
 }
@@ -155,7 +156,7 @@ func writeFamily(out *bytes.Buffer, family family, rows []row) {
 	fmt.Fprintf(out, ")\n\nvar %s = map[%s]string{\n%s}\n", family.names, family.goType, &names)
 }
 
-// checkNumber reports whether value is a number of the type typ.
+// checkNumber reports an error unless value is a number that fits into the Go type typ.
 func checkNumber(typ, value string) error {
 	bits, err := strconv.Atoi(strings.TrimPrefix(typ, "u"))
 	if err != nil {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-// The program greeter is a server or a client, as in the examples of shmipc-go. The tests compile
-// it with the import below, and with that of partywallshmipc in its place.
+// The program greeter is a server or a client that exchanges greetings, as in the examples of
+// shmipc-go. The tests compile it twice: as it is, with an import of shmipc-go, and with
+// partywallshmipc instead.
 //
 //	greeter server SOCKET
 //	greeter client SOCKET memfd|file GREETINGS
@@ -73,7 +74,7 @@ func (c *streamCallbacks) OnRemoteClose() {
 	}
 }
 
-// serve serves until its input ends.
+// serve serves greetings at the path of a socket until the standard input ends.
 func serve(path string) error {
 	listener, err := shmipc.NewListener(listenCallback{},
 		shmipc.NewDefaultListenerConfig(path, "unix"))
@@ -89,7 +90,7 @@ func serve(path string) error {
 	return listener.Run()
 }
 
-// greet sends greetings, and compares the answers.
+// greet sends greetings to the server, and compares the answers with what it expects.
 func greet(path string, isMemfd bool, text string) error {
 	count, err := strconv.Atoi(text)
 	if err != nil {

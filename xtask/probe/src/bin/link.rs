@@ -65,7 +65,8 @@ fn measured_send(sender: &mut Sender) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Receives a message. The receiver acknowledges the message after the closure has read it.
+/// Receives a message on the link. The receiver acknowledges the message after the closure that is
+/// passed to it has read the message.
 #[inline(never)]
 fn measured_receive(receiver: &mut Receiver) -> Result<(), Box<dyn Error>> {
     receiver.recv_with(|message| black_box(message.len()))?;
@@ -76,8 +77,9 @@ const PAYLOAD: [u8; 48] = [0x5a; 48];
 /// Number of messages that are sent before the measurement. Work that happens only at the
 /// beginning, such as allocations, is then not measured.
 const WARM_UP: u32 = 1_000;
-/// Number of unmeasured messages before each measured one. Callgrind takes milliseconds to write a
-/// dump, and a link polls its socket more often after a pause than within a stream of messages.
+/// Least number of unmeasured messages before each measured one. Callgrind takes milliseconds to
+/// write a dump, and a link polls its socket more often after a pause than within a stream of
+/// messages.
 const BETWEEN: u32 = 64;
 /// The number of unmeasured messages before a measured one varies from `BETWEEN` to just below
 /// `BETWEEN + PHASES`. So work that the link does once in eight messages falls into one measured

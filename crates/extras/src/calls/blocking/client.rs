@@ -5,13 +5,13 @@
 //! # Invariants
 //!
 //! - Each call occupies one of `in_flight_max` slots, from the choice of its id until its answer
-//!   arrives or its CANCEL is sent.
-//! - The receiving stream is in `State::recv` while no thread receives. A thread that puts the
-//!   stream back notifies all waiting threads, and each then looks for its own answer.
-//! - A CANCEL for which the stream has no room stays in `cancels`. The thread that used the sending
-//!   stream sends it later, or a waiting thread does: it tries again every `SEND_SLICE`, or every
-//!   `LOOK_AGAIN` if the CANCEL was added after its wait began. If no thread makes a call or waits
-//!   for one, the CANCEL is sent during the next call.
+//!   arrives or its CANCEL (the message that tells the server of a cancelled call) is sent.
+//! - While no thread receives, the receiving stream lies in the shared state. A thread that puts
+//!   the stream back notifies all waiting threads, and each then looks for its own answer.
+//! - A CANCEL for which the stream has no room is sent later by the thread that used the sending
+//!   stream, or by a waiting thread. A waiting thread tries again every 5 ms (`SEND_SLICE`), or
+//!   every second (`LOOK_AGAIN`) if the CANCEL was added after its wait began. If no thread makes a
+//!   call or waits for one, the CANCEL is sent during the next call.
 
 use super::super::frame::{Frame, HEADER_BYTES, left_us};
 use super::super::pending::{Left, Pending};
@@ -56,10 +56,10 @@ struct Shared {
 struct State {
     pending: Pending<()>,
     answers: HashMap<u64, Result<Message, CallError>>,
-    /// Number of slots that calls occupy; at most `in_flight_max`.
+    /// Number of calls in flight, each of which occupies a slot; at most `in_flight_max`.
     in_flight: usize,
-    /// Ids of the cancelled calls whose CANCEL is not sent yet. Only the thread that has the
-    /// sending stream removes ids.
+    /// Ids of the cancelled calls of which the server must still be told by a CANCEL message. Only
+    /// the thread that has taken the sending stream removes ids.
     cancels: VecDeque<u64>,
     /// The receiving stream; `None` while a thread receives from it.
     recv: Option<RecvStream>,
@@ -130,7 +130,7 @@ impl Client {
     }
 
     /// Makes a one-way call, which has no answer. `Ok` means that the call is committed to the
-    /// stream.
+    /// stream, not that the server has handled it.
     ///
     /// # Errors
     /// Returns [`CallError`] if the call was not committed before `deadline`.
@@ -155,7 +155,7 @@ impl Client {
 }
 
 impl Call {
-    /// Whether an earlier [`wait`](Self::wait) has returned the answer.
+    /// Whether an earlier [`wait`](Self::wait) has returned the answer of this call.
     #[must_use]
     pub const fn is_answered(&self) -> bool {
         self.is_answered
@@ -200,7 +200,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until one of the `in_flight_max` slots is free, and occupies it for a call.
+    /// Waits until fewer than `in_flight_max` calls are in flight, and counts one more (occupies a
+    /// slot).
     fn take_slot(&self, deadline: Option<Instant>) -> Result<(), CallError> {
         self.send_cancels();
         let taken = self.drive(deadline, |state| {
@@ -210,15 +211,17 @@ impl Shared {
         taken.map_err(|lost| lost.map_or(CallError::DeadlineExceeded, CallError::Lost))
     }
 
-    /// Frees the slot of a call that could not be sent, and returns `error`, the reason.
+    /// Counts one call in flight less (frees a slot), because a call could not be sent. Returns
+    /// `error`, the reason.
     fn leave_slot(&self, error: CallError) -> CallError {
         self.lock().in_flight -= 1;
         self.changed.notify_all();
         error
     }
 
-    /// Receives messages until `look` returns a value, or waits while another thread receives them.
-    /// Returns the end of the stream as `Err(Some(_))`, and a passed deadline as `Err(None)`.
+    /// Receives messages for all waiting threads until `look` finds the value for which this thread
+    /// waits. While another thread receives, only waits for its notifications. Returns the end of
+    /// the stream as `Err(Some(_))`, and a passed deadline as `Err(None)`.
     fn drive<T>(
         &self,
         deadline: Option<Instant>,
@@ -242,9 +245,9 @@ impl Shared {
                 let is_empty = self.receive(recv, |recv| recv.recv_deadline(until));
                 is_late = is_empty && deadline == Some(until);
             } else {
-                // The receiving thread notifies after each message. It may take the stream again
-                // before this thread runs, so this thread stops waiting after one notification
-                // instead of waiting for the stream.
+                // Another thread receives, and notifies the others after each message. It may take
+                // the stream again before this thread runs. So this thread waits for one
+                // notification, not until the stream is free.
                 drop(wait_once(&self.changed, state, until));
                 is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             }
@@ -253,8 +256,8 @@ impl Shared {
         }
     }
 
-    /// Receives the messages that have already arrived, up to `BETWEEN_MAX`, unless another thread
-    /// is receiving.
+    /// Receives the messages that have already arrived on the stream, up to `BETWEEN_MAX`; does
+    /// nothing if another thread is receiving.
     fn receive_arrived(&self) {
         for _ in 0..BETWEEN_MAX {
             let Some(recv) = self.lock().recv.take() else { return };
@@ -264,8 +267,8 @@ impl Shared {
         }
     }
 
-    /// Receives at most one message by the function `recv`, and puts the stream back into the
-    /// state. Returns true if no message arrived.
+    /// Receives at most one message by the function `recv`, and then puts the receiving stream back
+    /// for other threads. Returns true if no message arrived.
     fn receive(
         &self,
         mut stream: RecvStream,
@@ -291,8 +294,8 @@ impl Shared {
         result.unwrap_or(false)
     }
 
-    /// Calls `act` with the sending stream. Then sends the CANCELs that other threads could not
-    /// send, because this thread had the stream.
+    /// Calls `act` with the sending stream, which no other thread can use meanwhile. Then sends the
+    /// CANCEL messages that other threads could not send in that time.
     fn with_send<T>(
         &self,
         deadline: Option<Instant>,
@@ -306,7 +309,8 @@ impl Shared {
     }
 
     /// Sends CANCEL for the cancelled calls, as far as the stream has room now. If another thread
-    /// has the sending stream, this method does nothing, because that thread sends them.
+    /// has taken the sending stream, this method does nothing: that thread sends the CANCEL
+    /// messages before it returns the stream.
     fn send_cancels(&self) {
         while !self.lock().cancels.is_empty() {
             let Some(mut send) = self.send.try_take() else { return };
@@ -324,8 +328,9 @@ impl Shared {
         if let Err(StreamSendError::TimedOut | StreamSendError::Full) = sent {
             return false;
         }
-        // Any other error says that the stream has ended. All calls end with the stream, and
-        // waiting threads learn this from receiving, so the error is ignored here.
+        // An error other than a lack of room means that the stream has ended. All calls end with
+        // it, and waiting threads learn that from receiving. So the error of sending CANCEL is
+        // ignored.
         let mut state = self.lock();
         state.cancels.pop_front();
         state.in_flight -= 1;

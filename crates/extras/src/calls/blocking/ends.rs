@@ -38,7 +38,8 @@ impl Ends {
         (call, self.server.recv(None).unwrap().unwrap())
     }
 
-    /// Sends one-way calls until the stream has no room, not even for a CANCEL.
+    /// Sends one-way calls until the stream has no room, not even for the short message that
+    /// cancels a call.
     pub(super) fn fill(&self) {
         let full = loop {
             if let Err(error) = self.client.call_one_way(b"", Some(Instant::now())) {

@@ -52,20 +52,20 @@ use partywall::blocking::{RecvStream, SendStream};
 use std::time::{Duration, Instant};
 use turn::Turn;
 
-/// Time for which the first attempt to send a frame waits for room. Between two attempts this side
-/// receives messages, because the peer may itself be waiting for room.
+/// Time for which the first attempt to send a frame (a message of calls) waits for room. Between
+/// two attempts this side receives messages, because the peer may itself be waiting for room.
 const SEND_SLICE: Duration = Duration::from_millis(5);
 /// Maximum time for which one attempt to send a frame waits for room.
 const SEND_SLICE_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of messages that a side receives between two attempts to send a frame.
 const BETWEEN_MAX: usize = 64;
 
-/// Maximum time between two checks of a waiting thread for unsent frames, which another thread may
-/// have added during the wait.
+/// Maximum time after which a waiting thread looks for unsent frames (a CANCEL, or an error for the
+/// client) that another thread has left during the wait.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Returns when a thread that waits until `deadline` checks for unsent frames again. `has_unsent`
-/// says whether there is an unsent frame already.
+/// Returns the time until which a thread waits before it looks for unsent frames again; the thread
+/// waits until `deadline` in all. `has_unsent` says whether there is an unsent frame already.
 fn look_again(deadline: Option<Instant>, has_unsent: bool) -> Instant {
     let until = Instant::now() + if has_unsent { SEND_SLICE } else { LOOK_AGAIN };
     deadline.map_or(until, |deadline| deadline.min(until))
@@ -92,8 +92,8 @@ fn send_until(
     memory.commit_deadline(deadline)
 }
 
-/// Returns how long the next attempt to send a message of `len` bytes waits for room, after an
-/// attempt of the time `slice`.
+/// Returns how long the next attempt to send a message of `len` bytes waits for room, if the last
+/// attempt waited for the time `slice` in vain.
 ///
 /// Over a socket the parts of a long message are sent one after the other, and after a failed
 /// attempt the next one begins with the first part. If all attempts were equally long, a message
@@ -102,8 +102,8 @@ fn next_slice(slice: Duration, len: usize) -> Duration {
     if len <= SHORT_MAX { slice } else { (2 * slice).min(SEND_SLICE_MAX) }
 }
 
-/// Sends a frame by [`send_until`] in several attempts. After each attempt that found no room,
-/// calls `between`.
+/// Sends a frame (a message of calls) by [`send_until`] in several attempts. After each attempt
+/// that found no room, calls `between`, which receives messages.
 fn send_frame(
     stream: &mut SendStream,
     frame: Frame,

@@ -10,10 +10,11 @@
 //! # Invariants
 //!
 //! - Every call is answered once, unless it is one-way or cancelled. The answer is that of the
-//!   application, or an error in `pending_errors`, which any thread sends that receives or answers.
-//!   If the stream has no room for the error, a receiving thread tries again every `SEND_SLICE`, or
-//!   every `LOOK_AGAIN` if the error was added after its wait began.
-//! - The receiving stream is in `State::recv` while no thread receives.
+//!   application, or an error, which any thread sends that receives or answers. If the stream has
+//!   no room for the error, a receiving thread tries again every 5 ms (`SEND_SLICE`), or every
+//!   second (`LOOK_AGAIN`) if the error was added after its wait began.
+//! - While no thread receives, the receiving stream lies in the shared state, where the next thread
+//!   takes it.
 
 use super::super::frame::{CODES_RESERVED, Frame, HEADER_BYTES, left};
 use super::super::serving::Serving;
@@ -69,7 +70,8 @@ struct State {
     /// when the call is cancelled.
     calls: Serving<(), Arc<OnceLock<()>>>,
     ready: VecDeque<Received>,
-    /// The errors that are not sent yet, each as the id of its call and the error code.
+    /// The errors that the client must still be told, because the stream had no room. Each is the
+    /// id of a call and the error code that answers the call.
     pending_errors: Vec<(u64, u32)>,
     /// The receiving stream; `None` while a thread receives from it.
     recv: Option<RecvStream>,
@@ -127,9 +129,9 @@ impl Server {
             if is_late {
                 return Err(StreamRecvError::TimedOut.into());
             }
-            // This thread waits to send an error if no call is left, or if more than `waiting_max`
-            // errors are unsent. So a client that reads no answers can make no more calls, and the
-            // list of errors stays bounded.
+            // If no call is left, or if more than `waiting_max` errors are unsent, this thread
+            // waits for room to send an error before it receives another call. So a client that
+            // reads no answers can make no more calls, and the list of errors stays bounded.
             let is_idle = state.is_finished && state.calls.is_idle();
             if is_idle || state.pending_errors.len() > shared.waiting_max {
                 drop(state);
@@ -161,7 +163,7 @@ impl Request {
     }
 
     /// Whether an answer is useless: the client has cancelled the call or is gone, or the deadline
-    /// has passed. This method also receives the messages that have arrived.
+    /// has passed. To find out, this method first receives the messages that have arrived.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.shared.receive_arrived();
@@ -173,8 +175,8 @@ impl Request {
     ///
     /// # Errors
     /// [`StreamSendError::TimedOut`] if there was no room before `deadline`: the call then fails
-    /// with [`CallError::Aborted`](super::super::CallError::Aborted). Another error if the stream
-    /// has ended.
+    /// with [`CallError::Aborted`](super::super::CallError::Aborted). Another [`StreamSendError`]
+    /// if the stream has ended.
     pub fn answer(
         mut self,
         payload: &[u8],
@@ -267,9 +269,9 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Receives one message. If another thread is receiving, waits until it has received a message,
-    /// or until a call is answered or unsent errors are to be tried again. Returns whether the
-    /// deadline has passed.
+    /// Receives one message. If another thread is receiving, waits until that thread has received a
+    /// message, until a call is answered, or until it is time to send unsent errors again. Returns
+    /// whether the deadline has passed.
     fn advance(&self, mut state: MutexGuard<'_, State>, deadline: Option<Instant>) -> bool {
         let until = look_again(deadline, !state.pending_errors.is_empty());
         if !state.is_finished
@@ -283,8 +285,8 @@ impl Shared {
         deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
-    /// Receives the messages that have already arrived, up to `BETWEEN_MAX`, unless another thread
-    /// is receiving.
+    /// Receives the messages that have already arrived on the stream, up to `BETWEEN_MAX`; does
+    /// nothing if another thread is receiving.
     fn receive_arrived(&self) {
         for _ in 0..BETWEEN_MAX {
             let mut state = self.lock();
@@ -299,8 +301,8 @@ impl Shared {
         }
     }
 
-    /// Receives at most one message by the function `recv`, and puts the stream back into the
-    /// state. Returns true if no message arrived.
+    /// Receives at most one message by the function `recv`, and then puts the receiving stream back
+    /// for other threads. Returns true if no message arrived.
     fn receive(
         &self,
         mut stream: RecvStream,
@@ -332,7 +334,8 @@ impl Shared {
         result.unwrap_or(false)
     }
 
-    /// Sends the errors in `pending_errors`, as far as the stream has room now.
+    /// Sends the unsent errors, which answer calls that were refused, late or aborted, as far as
+    /// the stream has room now.
     fn send_pending(&self) {
         while !self.lock().pending_errors.is_empty() {
             let Some(mut send) = self.send.try_take() else { return };
@@ -342,8 +345,8 @@ impl Shared {
         }
     }
 
-    /// Sends one error of `pending_errors`, and waits for room until `deadline`. Returns false if
-    /// there was no room by then.
+    /// Sends one of the unsent errors, which answer calls that were refused, late or aborted. Waits
+    /// for room until `deadline`; returns false if there was none in time.
     fn send_one_pending(&self, deadline: Option<Instant>) -> bool {
         let send = self.send.take(deadline);
         send.is_some_and(|mut send| self.send_last_pending(&mut send, deadline))

@@ -34,8 +34,8 @@ impl<T> Turn<T> {
         Self { place: Mutex::new(place), returned: Condvar::new() }
     }
 
-    /// Takes the value. Waits until other threads have returned it; returns `None` if none has by
-    /// `deadline`.
+    /// Takes the value. If another thread has taken it, waits until that thread returns it; returns
+    /// `None` if the value is not free before `deadline`.
     pub(super) fn take(&self, deadline: Option<Instant>) -> Option<Taken<'_, T>> {
         let is_away = |place: &mut Place<T>| place.value.is_none();
         let value = wait_while(&self.returned, self.lock(), deadline, is_away).value.take()?;
@@ -48,7 +48,8 @@ impl<T> Turn<T> {
         Some(Taken { turn: self, value: Some(value) })
     }
 
-    /// Calls `work` with the value: at once, or when the thread that has the value returns it.
+    /// Calls `work` with the value: at once if no thread has taken the value, otherwise when the
+    /// thread that has taken it returns it.
     pub(super) fn apply(&self, work: fn(&mut T)) {
         let mut place = self.lock();
         match &mut place.value {
@@ -88,7 +89,8 @@ impl<T> Drop for Taken<'_, T> {
     }
 }
 
-/// Waits on `changed` as long as `condition` holds, at most until `deadline`.
+/// Waits on the condition variable `changed` as long as `condition` holds, at most until
+/// `deadline`.
 pub(super) fn wait_while<'a, T>(
     changed: &Condvar,
     guard: MutexGuard<'a, T>,
@@ -103,7 +105,7 @@ pub(super) fn wait_while<'a, T>(
     waited.unwrap_or_else(PoisonError::into_inner).0
 }
 
-/// Waits for one notification of `changed`, at most until `deadline`.
+/// Waits for one notification of the condition variable `changed`, at most until `deadline`.
 pub(super) fn wait_once<'a, T>(
     changed: &Condvar,
     guard: MutexGuard<'a, T>,

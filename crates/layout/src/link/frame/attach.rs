@@ -31,9 +31,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub struct AttachFields {
     /// The magic that begins the body, always [`FRAME_MAGIC`].
     pub magic: [u8; 8],
-    /// The oldest version that the client supports.
+    /// The oldest version of the link protocol that the client supports.
     pub version_min: U16,
-    /// The newest version that the client supports.
+    /// The newest version of the link protocol that the client supports.
     pub version_max: U16,
     /// A reserved field of ATTACH, always 0.
     pub zero: U32,
@@ -131,7 +131,8 @@ pub(super) fn parse_attach(body: &[u8]) -> Result<FrameBody<'_>, FrameFault> {
     Ok(FrameBody::Attach { fields, names, login: rest })
 }
 
-/// Checks that the client supports a version that this crate supports.
+/// Checks that client and server have a version of the link protocol in common: the body of an
+/// ATTACH states the client's versions.
 fn check_versions(body: &[u8]) -> Result<(), FrameFault> {
     let (min, max, nonce) = (number(body, 8), number(body, 10), body.get(16..24));
     let nonce = nonce.and_then(|bytes| bytes.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b));

@@ -30,8 +30,9 @@ pub struct ConfirmFields {
     /// The server's nonce, repeated from the ATTACHED, by which the server knows that the frame
     /// answers its ATTACHED.
     pub echo: U64,
-    /// Position in the client's stream from which on the acknowledgements in the client's records
-    /// refer to the stream that the client now consumes.
+    /// A position in the client's stream. The acknowledgements in the client's records from this
+    /// position on refer to the stream that the client consumes now; those in earlier records, to a
+    /// former stream.
     pub tail: U64,
     /// The client's decision how the direction of its records resumes on this connection.
     pub decision: DecisionFields,
@@ -53,8 +54,8 @@ pub struct BeginFields {
     pub stream: U64,
     /// Position up to which the server has consumed the stream.
     pub consumed: U64,
-    /// Position in the server's stream from which on the acknowledgements in the server's records
-    /// refer to `stream`.
+    /// A position in the server's stream. The acknowledgements in the server's records from this
+    /// position on refer to `stream`; those in earlier records, to a former stream.
     pub tail: U64,
 }
 

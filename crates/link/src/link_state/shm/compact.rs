@@ -42,7 +42,7 @@ fn records_are_compact_only_while_the_peer_reads_the_memory() {
             assert_eq!([send(&mut pair, CLIENT), send(&mut pair, CLIENT)], [DATA; 2]);
         }
         // The server's first record is at the beginning of its ring, where no record may be
-        // compact, so the test ignores its kind.
+        // compact, so the test ignores the kind of this record.
         send(&mut pair, SERVER);
         assert_eq!([send(&mut pair, SERVER), send(&mut pair, CLIENT)], [expected; 2]);
         while pair.recv(SERVER).is_some() {}
@@ -100,8 +100,8 @@ fn reply_acknowledges_by_its_own_record_on_each_transport() {
 fn compact_records_go_over_a_socket() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
-    // Input: the client has acknowledged a message of the server, and no record has carried that
-    // acknowledgement to the server.
+    // Input: the client has acknowledged a message of the server, and none of the client's records
+    // has carried that acknowledgement to the server.
     send(&mut pair, SERVER);
     assert!(pair.recv(CLIENT).is_some());
     let sent: Vec<Vec<u8>> = (0..12).map(|number| message(number, number * 17)).collect();

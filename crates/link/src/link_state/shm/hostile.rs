@@ -76,8 +76,8 @@ fn changed_bytes_are_never_a_message() {
 }
 
 /// Chooses an offset in the client's file and a number of bytes, which the hostile client then
-/// changes. Mostly the server reads there next, or they are in the control page, which has the
-/// acknowledgements and the sleeper words.
+/// changes. Mostly they are bytes that the server reads next, or bytes of the control page, which
+/// has the acknowledgements and the sleeper words.
 fn target(pair: &Pair, random: &mut u64) -> (usize, usize) {
     let next = usize::try_from(pair.sides[SERVER].core.inbox.received().0).unwrap();
     let (start, room) = match below(random, 5) {
@@ -109,8 +109,8 @@ fn peer_that_claims_too_much_consumed_ends_the_connection() {
     assert_eq!(server.core.acked().0, 0);
 }
 
-/// Rule: a valid record that acknowledges more than was sent ends the connection, but its message
-/// is kept. The message arrived before the acknowledgement was checked.
+/// Rule: a valid record that acknowledges more than was sent ends the connection, but the message
+/// in the record is kept, because it arrived before the acknowledgement was checked.
 #[test]
 fn message_whose_record_acknowledges_too_much_is_kept_whole() {
     let (mut pair, _kept) = Pair::of_files();
@@ -155,7 +155,7 @@ fn violation_before_leave_replaces_the_end() {
 }
 
 /// Rule: the connection ends with a violation even if the server reads the client's false
-/// acknowledgement only after LEAVE has come.
+/// acknowledgement only after LEAVE, the client's last frame, has come.
 #[test]
 fn ack_beyond_the_tail_found_after_leave_replaces_the_end() {
     let (mut pair, kept) = with_sent(1);
@@ -194,8 +194,9 @@ fn consumed_offset_of_another_stream_acknowledges_nothing() {
     assert!(pair.sides[SERVER].core.poll_acked());
 }
 
-/// Rule: the connection ends if the client forges the word `since` (bytes acknowledged after the
-/// consumed slot was written) so that it exceeds the sent bytes. In the table, `is_left` says so. A
+/// Rule: if the client forges the word `since` in its memory, which counts the bytes that it
+/// acknowledged after its last record of an acked offset, the server believes no such count. If the
+/// count exceeds the bytes that the server sent, the connection ends (`is_left` in the table). A
 /// word with an impossible value is ignored.
 #[test]
 fn false_word_ends_the_connection_or_is_ignored() {
@@ -220,9 +221,9 @@ fn false_word_ends_the_connection_or_is_ignored() {
     }
 }
 
-/// Forges the consumed slots in the client's `file` (its record of what it has acknowledged), so
-/// that they acknowledge `stream` up to the position `consumed`. Also changes the word `consumed`,
-/// so that the server reads the slots.
+/// Forges the client's acked offset, which its `file` has in two slots: `stream` is then
+/// acknowledged up to the position `consumed`. Also changes the word `consumed` in the file, so
+/// that the server reads the slots.
 fn claim(file: &File, stream: u64, consumed: u64) {
     let last = ConsumedRecord::new(1 << 40 | 1, stream, consumed, 7);
     let before = ConsumedRecord::new(1 << 40, stream, 0, 0);

@@ -46,8 +46,8 @@ fn echo_all_sizes(pair: &mut Pair) {
 }
 
 /// Rule: the sender knows a receiver's last acknowledgement even if the receiver leaves at once.
-/// The receiver stores it only in its own memory, where the sender reads it when the connection
-/// ends.
+/// The receiver stores the acknowledgement only in its own memory, where the sender reads it when
+/// the connection ends.
 #[test]
 fn acknowledgement_before_the_end_is_known_after_it() {
     for end in [End::Left, End::Broken("a test".to_owned())] {

@@ -72,7 +72,7 @@ impl Disk {
     }
 
     /// Opens the link file with `policy`. Returns the numbers of the messages that a new peer
-    /// receives from this file, and the events of its owner.
+    /// receives from this file, and the events that the file's new owner gets.
     fn received(&self, policy: AfterReboot) -> Result<(Vec<u64>, Vec<Event>), StorageError> {
         let mut pair = Pair::of([self.open(policy)?, TestStore::new(2).open()]);
         pair.attach(false);
@@ -218,8 +218,8 @@ fn torn_state_is_refused_whatever_the_policy() {
 }
 
 /// Rule: a closed file is refused after a power loss if its page with the consumed position is
-/// older than the rest. If the file is adopted, its owner gets the event that messages may come
-/// again.
+/// older than its other pages. If the file is adopted, its owner gets the event that messages may
+/// come again.
 #[test]
 fn receiver_with_an_older_position_says_that_messages_come_again() {
     let disk = Disk::new();
@@ -245,7 +245,7 @@ fn receiver_with_an_older_position_says_that_messages_come_again() {
     let mut image = whole;
     image[page..page + 4096].copy_from_slice(&older[page..page + 4096]);
     // The state page also contains the consumed position, as it was when the file was closed. So
-    // the test replaces this page, too.
+    // the test replaces the state page, too.
     let state = usize::try_from(STATE_OFFSET).unwrap();
     image[state..state + 4096].copy_from_slice(&older[state..state + 4096]);
     disk.put(&image);
@@ -289,8 +289,8 @@ fn events_of(link: &mut LinkState) -> Vec<Event> {
 fn adopted_file_is_announced_until_an_owner_that_knows_has_left() {
     let (disk, image) = kept(Ended::Dropped);
     disk.put(&image);
-    // Input: the first owner is killed before its application takes the events. The second leaves
-    // without taking them, the third takes them and is killed.
+    // Input: the first owner is killed before its application takes the events. The second owner
+    // gives the file up without taking the events. The third owner takes them and is killed.
     let killed = disk.link(AfterReboot::AdoptProven).unwrap();
     let contents = disk.contents();
     drop(killed);
@@ -301,14 +301,14 @@ fn adopted_file_is_announced_until_an_owner_that_knows_has_left() {
     let contents = disk.contents();
     drop(link);
     fs::write(disk.path(), &contents).unwrap();
-    // Input: the next owner takes the events, but closes the file with the mark that its
-    // application has not received them.
+    // Input: the next owner takes the events that the file was adopted, but closes the file with
+    // the mark that its application has not received them.
     let mut link = disk.link(AfterReboot::Refuse).unwrap();
     assert!(is_announced(&events_of(&mut link)));
     link.set_notified(false);
     LinkState::close_all(vec![link]).unwrap();
     // A closed file is trusted after another boot, and still records that it was adopted. So the
-    // next owner gets the events.
+    // next owner gets the events about the adoption.
     disk.put(&disk.contents());
     let mut link = disk.link(AfterReboot::Refuse).unwrap();
     assert!(is_announced(&events_of(&mut link)));
@@ -345,8 +345,9 @@ fn record_of_a_dropped_batch_is_not_adopted() {
     for is_killed in [false, true] {
         let disk = Disk::new();
         let mut link = disk.link(AfterReboot::Refuse).unwrap();
-        // The record of a message of eight bytes takes a slot of 64. So the batch's second record
-        // begins at the next page of the ring.
+        // The record of a message of eight bytes takes one slot of 64 bytes of the ring. So after
+        // 63 messages and the batch's first record, the batch's second record begins at the next
+        // page.
         for number in 0..63_u64 {
             link.send(&[&number.to_le_bytes()]).unwrap();
         }

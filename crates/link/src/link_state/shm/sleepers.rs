@@ -67,8 +67,8 @@ fn sleeper_for_records_is_not_notified_of_room() {
     assert!(!pair.sides[SERVER].core.is_doorbell_due());
 }
 
-/// Rule: two threads exchange messages, each through one of the two ends. Neither thread ever reads
-/// a record that is only partly written.
+/// Rule: no end ever reads a record that is only partly written. Two threads exchange messages,
+/// each through one of the two ends.
 #[test]
 fn two_threads_pass_messages_at_full_speed() {
     const COUNT: usize = 30_000;

@@ -84,14 +84,14 @@ fn stream_that_ends_under_its_reader_is_no_violation() {
         let [client, server] = &mut pair.sides;
         client.core.begin_epoch(partywall_reconcile::Epoch(1)).unwrap();
         for number in 0..sent_since {
-            // Once the ring is full, sending fails, because no message is acknowledged. The test
-            // expects that error.
+            // Once the client's ring is full, sending fails, because no message is acknowledged.
+            // The test expects this error, and ignores it.
             let _ = client.core.send(&[&message(number, 20)]);
         }
         assert!(server.core.next_short().is_none());
         let pulled = server.core.pull(server.conn.as_mut().unwrap());
         // Rule: the server never takes a record of the client's new stream for one of the former
-        // stream. If the slot that the server reads is still empty, it finds nothing.
+        // stream. If the slot that the server reads is still empty, the server finds nothing.
         assert!(matches!(pulled, Ok(false) | Err(End::Moved)), "{pulled:?}");
     }
 }

@@ -26,12 +26,12 @@ use world::{CLIENT, SERVER, World};
 struct Messages {
     /// Number of messages that were received from shared memory.
     pulled: u64,
-    /// Number of the messages in `pulled` that `offer_short` delivered, without the queue of the
-    /// inbox.
+    /// Number of messages received from shared memory that `offer_short` delivered straight,
+    /// without the queue of the inbox.
     at_once: u64,
-    /// Number of messages that were sent on the fast path.
+    /// Number of messages that were sent on the fast path, the short code path for one message.
     sent_fast: u64,
-    /// Number of messages that were received on the fast path.
+    /// Number of messages that were received on the fast path, the short code path for one message.
     received_fast: u64,
 }
 
@@ -82,8 +82,8 @@ fn each_owner_that_delivered_counts_as_one_attempt() {
     // Rule: if a message is delivered to the same owner again, its delivery count stays the same.
     assert_eq!(world.hand_out(SERVER, 1), [1]);
     world.reopen(SERVER);
-    // Rule: an owner to which no message was delivered before it ended does not count as an
-    // attempt.
+    // Rule: an owner that ended before a message was delivered to it does not raise the delivery
+    // count of the message.
     world.reopen(SERVER);
     assert_eq!(world.hand_out(SERVER, 2), [2, 2]);
     world.reopen(SERVER);

@@ -30,8 +30,8 @@ pub(super) struct World {
     pub(super) pulled: u64,
     /// Number of messages that `offer_short` delivered straight from shared memory.
     pub(super) at_once: u64,
-    /// The number of messages that were sent on the fast path, and the number of messages that were
-    /// received on it.
+    /// The numbers of messages that were sent and that were received on the fast path, the short
+    /// code path for one message.
     pub(super) streamed: [u64; 2],
     /// For each end, the messages that it sent and that its peer consumed.
     ledgers: [Ledger; 2],
@@ -50,7 +50,7 @@ struct Wire {
     under_way: [Vec<u8>; 2],
     input: [BytesMut; 2],
     is_cut: bool,
-    /// Whether the server has read the client's ATTACH on this connection.
+    /// Whether the server has read ATTACH, the client's first frame, on this connection.
     is_accepted: bool,
     /// Whether the client offers its memory on this connection.
     shares: bool,
@@ -135,8 +135,8 @@ impl World {
         attempts
     }
 
-    /// Makes the client receive, on one connection, the ATTACHED that answers another of its
-    /// connections. Returns the reason why the client ends the connection.
+    /// Makes the client receive, on one connection, the frame ATTACHED that the server sent as its
+    /// answer on another connection. Returns the reason why the client ends the connection.
     pub(super) fn receive_an_old_answer(&mut self) -> Result<(), End> {
         self.connect();
         self.deliver(0, SERVER, usize::MAX);
@@ -217,13 +217,14 @@ impl World {
             return true;
         }
         if let Some(second) = second {
-            // The test acknowledges the first of the two messages on its own only in one case of
-            // three. Otherwise the acknowledgement of the second includes it.
+            // The test takes two messages one after the other. In one case of three it acknowledges
+            // the first message on its own; otherwise the acknowledgement of the second message
+            // includes the first.
             let first = if how == 2 { core.ack_to(&delivery.token) } else { Ok(()) };
             let committed = first.and(core.ack_to(&second.token));
             // Taking the second message may have ended the connection and the epoch. In that case
             // the acknowledgement fails, and the ledger, the test's list of sent and consumed
-            // messages, counts neither as consumed.
+            // messages, counts neither of the two messages as consumed.
             if committed.is_ok() {
                 self.ledgers[1 - side].consumed(epoch, number);
                 self.ledgers[1 - side].consumed(epoch, number_of(&second.bytes));
@@ -247,8 +248,9 @@ impl World {
         true
     }
 
-    /// Opens the fast path of the end `side` if possible. Then sends and receives a few messages by
-    /// the functions of the fast path, some of them after it has closed.
+    /// Opens the fast path (the short code path for one message) of the end `side` if possible.
+    /// Then sends and receives a few messages by the functions of that path, some of them after it
+    /// has closed.
     fn stream(&mut self, side: usize) {
         let epoch = self.epoch(side);
         let opening = Opening {
@@ -288,8 +290,9 @@ impl World {
                 }
             } else if let Some(record) = FastPath::copy_next(core) {
                 assert!(is_open && opening.may_receive, "seed {}", self.seed);
-                // If `reads` is false, the test only copies the record, as if its reader had
-                // panicked. Expected: the same message is the next one again.
+                // If `reads` is false, the test only copies the record out of shared memory, as if
+                // the application's code had panicked while it read the message. Expected: the same
+                // message is the next one again.
                 if reads {
                     let (number, _) =
                         FastPath::read(core, record, |bytes, _| number_of(bytes)).unwrap();
@@ -307,8 +310,8 @@ impl World {
         assert!(!FastPath::is_in_use(core), "seed {}", self.seed);
     }
 
-    /// Takes the next message at the end `side`: at once from shared memory by `offer_short`, or
-    /// from the inbox after `pull`.
+    /// Takes the next message at the end `side`: straight from shared memory (`offer_short`), or
+    /// from the inbox, into which `pull` has moved it.
     fn next(&mut self, side: usize) -> Option<Delivery> {
         if self.below(4) > 0 {
             let delivery = self.sides[side].core.as_mut()?.next_short();
@@ -466,15 +469,15 @@ impl World {
         }
     }
 
-    /// Ends the connection `wire` at the end `side`, because `LinkState` has returned the reason
-    /// `end`.
+    /// Ends the connection `wire` at the end `side`, because the tested code has returned `end`,
+    /// the reason why the connection has to end.
     fn over(&mut self, wire: usize, side: usize, end: End) {
         match end {
             End::Violation(violation) => panic!("seed {}: {violation}", self.seed),
             End::Quarantined => panic!("seed {}: quarantined", self.seed),
             _ => {}
         }
-        // The remaining control frames are sent before the connection is closed.
+        // The control frames that the end has queued are sent before the connection is closed.
         self.transmit(wire, side, usize::MAX);
         self.wires[wire].conns[side] = None;
     }
@@ -491,15 +494,15 @@ impl World {
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        // This is one step of an xorshift64 generator of random numbers.
+        // The three shifts are one step of an xorshift64 generator of random numbers.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         usize::try_from((self.random >> 11) % bound as u64).unwrap()
     }
 
-    /// Makes the server read ATTACH, once it is complete, and answer it. Sometimes one of the ends
-    /// cannot map the other's file.
+    /// Makes the server read ATTACH, the client's first frame, once it is complete, and answer it.
+    /// Sometimes one of the ends cannot map the other's file.
     fn accept(&mut self, wire: usize) {
         let (server_maps, client_maps) = (self.below(8) > 0, self.below(8) > 0);
         let shares = self.wires[wire].shares;

@@ -189,8 +189,8 @@ fn two_alike_of_too_many_reports_are_merged() {
     durable.report(gap(5, 128, 192));
     assert_eq!((durable.reports().len(), durable.reports_dropped), (16, 0));
     assert_eq!(durable.reports()[4], gap(5, 64, 192));
-    // The two gaps are not adjacent: the merged range includes the positions between them, so its
-    // span is not exact.
+    // The two reported gaps are not adjacent. So the merged report includes the positions between
+    // them, and says that its range is not exact.
     durable.report(gap(6, 256, 320));
     assert!(!durable.reports()[5].span.exact && durable.reports()[5].covers(&gap(6, 256, 320)));
 }

@@ -17,7 +17,7 @@ fn in_force(control: &PeerMem) -> (u64, u64, u32) {
 
 proptest! {
     /// Rule: after any sequence of commits of acked offsets, a peer and the next owner read the
-    /// last one.
+    /// offset that was committed last.
     #[test]
     fn the_last_commit_is_in_force(
         commits in prop::collection::vec((1..3_u64, 0..3000_u64, any::<u32>()), 1..40)
@@ -103,7 +103,7 @@ fn digest(stream: u64, position: u64) -> u32 {
 }
 
 /// Input of the tests: successive acked offsets, in one stream and in others, at distances below
-/// and above `NEAR`.
+/// and above `NEAR`, the number of acknowledged bytes from which a commit writes a new slot record.
 const COMMITS: [(u64, u64); 14] = {
     let far = 2 * NEAR;
     [
@@ -124,8 +124,8 @@ const COMMITS: [(u64, u64); 14] = {
     ]
 };
 
-/// Expected result: the acked offsets that a reader may find after store number `state`: the last
-/// completed commit, and the commit in progress.
+/// Expected result: the acked offsets that a reader may find after store number `state` into the
+/// slots. They are those of the last completed commit and of the commit in progress.
 fn expected(begun: &[usize], state: usize) -> [(u64, u64); 2] {
     let count = begun.iter().filter(|first| **first <= state).count();
     let commit = |count: usize| count.checked_sub(1).map_or((0, 0), |last| COMMITS[last]);
@@ -159,8 +159,8 @@ fn slow_read_of_consumed_finds_a_commit() {
         for middle in first..states.len() {
             for last in middle..states.len() {
                 // The slow peer copies the records of both slots as they are after store `first`.
-                // The word of each slot is copied as it was then, or earlier. Then the peer reads
-                // the words and the seal again, as they are at later moments.
+                // The word of each slot is copied as it was at that moment, or earlier. Then the
+                // peer reads the words and the seal again, as they are at later moments.
                 let mut mixed = states[first];
                 for slot in [0, 1] {
                     let since = index(slot_offset(slot) + SINCE) / 8;
@@ -179,8 +179,8 @@ fn slow_read_of_consumed_finds_a_commit() {
                 };
                 let may_be: Vec<_> =
                     (first..=last).flat_map(|state| expected(&begun, state)).collect();
-                // If the peer missed the word that counts the bytes since a record, it finds an
-                // older position of the same stream, which is valid too.
+                // The peer may have missed the word that counts the bytes acknowledged since a slot
+                // record. Then it finds an older position of the same stream, which is valid too.
                 let compact = (seen.record.stream.get(), seen.record.consumed.get());
                 let is_compact = compact.1 == seen.position && COMMITS.contains(&compact);
                 assert!(

@@ -63,7 +63,8 @@ where
     builder.http1().timer(TokioTimer::new());
     builder.http2().timer(TokioTimer::new());
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), served);
-    // The error is ignored, because the client gets an error of its own for any failure.
+    // The error of a connection is ignored, because the client gets an error of its own for any
+    // failure.
     let _ = watcher.watch(connection).await;
 }
 

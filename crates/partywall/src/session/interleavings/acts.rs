@@ -43,8 +43,8 @@ pub(super) fn recv_one(half: &RecvHalf) -> Message {
     recv(half).unwrap().expect("the peer finished first")
 }
 
-/// Starts a thread that sends `count` messages, each of one ring slot. A message contains the
-/// stream's mark and its own number.
+/// Starts a thread that sends `count` messages, each of one ring slot. A message contains `mark`,
+/// which names the stream, and its own number.
 pub(super) fn send_many(mut half: SendHalf, mark: u8, count: u8) -> JoinHandle<()> {
     thread::spawn(move || {
         for number in 0..count {

@@ -40,8 +40,8 @@ fn open_into_the_end() {
         0 => ours.close(0, ""),
         1 => theirs.close(0, ""),
         2 => wires.sever(),
-        // In this variant, only the drop of both handles after this `match` ends the session. The
-        // peer then refuses a stream that is being opened, or the session is closed.
+        // In this variant of the test, only the drop of both handles after this `match` ends the
+        // session. The peer then refuses a stream that is being opened, or the session is closed.
         _ => {}
     }
     drop((ours, theirs));
@@ -165,7 +165,8 @@ fn all_wait_for_the_end() {
     waits(|session| assert!(wait(|context| session.poll_going_away(context)).is_err()));
     waits(|session| drop(wait(|context| session.poll_closed(context))));
     waits(|session| {
-        // The peer may answer the PING before the session ends.
+        // The peer may answer the PING before the session ends, so the thread that waits for the
+        // answer may also get it.
         let token = session.ask().unwrap();
         let _ = wait(|context| session.poll_answer(context, token));
     });
@@ -175,8 +176,8 @@ fn all_wait_for_the_end() {
         0 => ours.close(0, ""),
         1 => theirs.close(0, ""),
         2 => wires.sever(),
-        // In this variant, the session ends because both sides drop their handles, and the peer its
-        // streams.
+        // In this variant of the test, the session ends because both sides drop their session
+        // handles, and the peer drops its streams.
         _ => {}
     }
     drop((ours, theirs, halves));

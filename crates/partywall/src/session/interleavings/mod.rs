@@ -59,7 +59,7 @@ impl Chance {
         Self(shuttle::rand::thread_rng().next_u64())
     }
 
-    /// Returns the next number (splitmix64).
+    /// Returns the next random number, by the algorithm splitmix64.
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

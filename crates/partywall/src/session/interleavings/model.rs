@@ -17,7 +17,7 @@
 //! | streams | 0 to 3 in all, 1 or 2 at a time from each side |
 //! | messages | 0 to 4 in each direction, of 0 to 1,024 bytes |
 //! | windows | 0, 64, 128, 512 bytes and 1 MiB |
-//! | wire | 512 or 1,024 bytes of queue, 256 or 1,024 of memory in each direction |
+//! | connection | 512 or 1,024 bytes of queue, 256 or 1,024 of memory in each direction |
 
 use super::plan::{Direction, Finish, RecvEnd, SendEnd, World};
 use super::sides::{Sides, Wires, give_up_after, poll_once, wait};
@@ -102,7 +102,7 @@ impl Sender {
             }
             4 | 5 => {
                 // The sender reserves more bytes than the message has, if the limits permit, and
-                // truncates the reservation.
+                // truncates the reservation, so that truncation is tested too.
                 let more = (payload.len() + chance.below(9) as usize).min(200).max(payload.len());
                 wait(|context| half.poll_reserve(context, more))?;
                 half.truncate(payload.len());
@@ -196,8 +196,8 @@ impl Receiver {
         assert_eq!(count, after);
     }
 
-    /// Checks that the error is one with which this direction may end, according to the record of
-    /// the sender's actions.
+    /// Checks that the error is one with which this direction may end, according to the log of the
+    /// sender's actions.
     fn check(&self, count: u64, end: &StreamRecvError) {
         let is_cut = self.world.is_cut();
         let ended = self.model.record.lock().unwrap().ended;
@@ -362,8 +362,8 @@ fn cut(world: &World, handle: &Handle, wires: &Wires) {
     }
 }
 
-/// If the plan closes after all streams: checks that every ended stream has freed its resources,
-/// then closes.
+/// If the plan says that one side closes after all streams have ended: checks that every ended
+/// stream has freed its resources, then closes the session.
 fn finish(world: &World, handles: [Handle; 2]) {
     if world.finish == Finish::Closed {
         let token = handles[0].ask().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The random plan of one execution of the model, and the record of what its senders did. A seed
+//! The random plan of one execution of the model, and the log of what its senders did. A seed
 //! determines the whole plan before any thread starts.
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //!                                  └─ Sent: the messages really sent, and how the direction ended
 //! ```
 //!
-//! The record is behind locks of the standard library, which shuttle does not explore; each is held
+//! The log is behind locks of the standard library, which shuttle does not explore; each is held
 //! briefly.
 
 use super::Chance;
@@ -34,8 +34,8 @@ pub(super) enum RecvEnd {
     Drop(u64),
 }
 
-/// One direction of a stream: the plan of what its sender and receiver do, and the record of what
-/// the sender did.
+/// One direction of a stream: the plan of what its sender and receiver do, and the log of what the
+/// sender did.
 #[derive(Debug)]
 pub(super) struct Direction {
     pub messages: u64,
@@ -44,7 +44,7 @@ pub(super) struct Direction {
     pub record: Mutex<Sent>,
 }
 
-/// The record of one direction: the messages that its sender sent, and how the sender ended.
+/// The log of one direction: the messages that its sender sent, and how the sender ended.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
     /// Length and pattern seed of each message that was sent or is being sent.
@@ -96,8 +96,8 @@ pub(super) enum Finish {
     CutBySevering,
 }
 
-/// The plan of one execution of the model, and the record of what its senders did. All threads of
-/// the execution share it.
+/// The plan of one execution of the model, and the log of what its senders did. All threads of the
+/// execution share it.
 #[derive(Debug)]
 pub(super) struct World {
     pub seed: u64,
@@ -106,7 +106,7 @@ pub(super) struct World {
     pub size_max: u64,
     /// The planned directions of each stream: first the direction from the stream's opener, then
     /// the direction to the opener. The first byte of a stream's metadata is the side that opened
-    /// it, the second its index in the list.
+    /// it, the second byte its index among the streams of that side.
     pub streams: [Vec<[Arc<Direction>; 2]>; 2],
 }
 

@@ -212,8 +212,8 @@ fn answered_at_once() {
     let answering = thread::spawn(move || {
         for mark in 0..3 {
             let (mut sender, _receiver) = accept_one(&theirs);
-            // The error is ignored, because a receiver that has received its message may drop the
-            // stream immediately.
+            // An error of `send` is ignored, because a receiver that has received its message may
+            // drop the stream immediately.
             let _ = send(&mut sender, &[mark]);
         }
     });

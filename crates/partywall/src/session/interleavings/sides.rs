@@ -135,7 +135,8 @@ fn established(end: Ends, setup: Setup, is_acceptor: bool) -> Established {
     }
 }
 
-/// Runs a session's driver in the calling thread until the session is over, in the way of `front`.
+/// Runs a session's driver in the calling thread until the session is over, as the API does that
+/// `front` names: `partywall::tokio` or `partywall::blocking`.
 fn drive(mut driver: Driver, side: &Arc<Side>, front: Front) {
     let waker = Waker::from(Arc::new(Called(Arc::clone(side))));
     loop {
@@ -227,8 +228,8 @@ pub(super) fn wait<T>(mut poll: impl FnMut(&Context<'_>) -> Poll<T>) -> T {
     }
 }
 
-/// Polls again each time the thread is woken, at most `polls` times in all, and then gives up. If
-/// `polls` is 0, it never polls.
+/// Polls an operation now and each time the thread is woken, at most `polls` times in all, and then
+/// gives up. If `polls` is 0, the function never polls.
 pub(super) fn give_up_after<T>(
     polls: u64,
     mut poll: impl FnMut(&Context<'_>) -> Poll<T>,

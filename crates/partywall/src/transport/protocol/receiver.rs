@@ -18,13 +18,15 @@ use std::time::Instant;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
-/// The receiving end of a connection of another protocol, which the driver of a session polls.
+/// The receiving end of a connection of another protocol, which a session's driver (the task or
+/// thread that moves the session's records) polls.
 #[derive(Debug)]
 pub(crate) struct ProtocolReceiver {
     connection: Box<dyn ConnectionReceiver>,
     streams: Arc<Streams>,
     driver_waker: DriverWaker,
-    /// The epoll set that watches the connection's descriptor and the doorbell of the driver.
+    /// The epoll set that watches the connection's descriptor, and the doorbell that wakes the
+    /// session's driver.
     set: EpollSet,
     /// Whether `set` watches the connection's descriptor as well as the doorbell.
     is_listening: bool,
@@ -201,5 +203,5 @@ impl TransportReceiver for ProtocolReceiver {
 }
 
 /// Most events without a record, such as wake-ups, that one `find` handles. A peer that sends such
-/// events without end must not keep the driver from other work.
+/// events without end must not keep the session's driver from other work.
 const FRUITLESS_MAX: usize = 256;

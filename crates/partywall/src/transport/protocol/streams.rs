@@ -25,7 +25,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub(super) struct Streams {
     table: Mutex<Table>,
-    /// Whether `Table::made` may contain records for the session.
+    /// Whether `Table::made` may contain records, derived from events of the protocol, that the
+    /// session has not received yet.
     has_made: AtomicBool,
 }
 
@@ -45,7 +46,8 @@ pub(super) struct Table {
     is_acceptor: bool,
     own: Vec<Option<Entry>>,
     theirs: Vec<Option<Entry>>,
-    /// Free indices in `theirs`, for the next streams of the peer.
+    /// Free indices in `theirs`, the entries of the streams that the peer opened. Its next streams
+    /// take them.
     free: Vec<usize>,
     numbers: StreamIdMap<u32>,
     /// Records that were derived from events of the protocol and that the session has not received
@@ -78,11 +80,12 @@ impl Streams {
         Self { table: Mutex::new(table), has_made: AtomicBool::new(false) }
     }
 
-    /// Takes the next derived record, if there is any. The call may miss a record that another
-    /// thread adds at the same time. So a driver that is about to sleep reads the table itself.
+    /// Takes the next record that was derived from an event of the protocol, if there is any. The
+    /// call may miss a record that another thread adds at the same time. So a session's driver that
+    /// is about to sleep reads the table itself.
     pub(super) fn take_made(&self) -> Option<Made> {
-        // ORDER: Relaxed: the flag is only a hint; the table's lock orders the accesses to the
-        // table.
+        // ORDER: Relaxed: the flag `has_made` is only a hint whether locking the table is worth it;
+        // the table's lock orders the accesses to the table.
         if !self.has_made.load(Ordering::Relaxed) {
             return None;
         }
@@ -98,8 +101,8 @@ impl Streams {
     /// Notes that records for the session were added to the table. `take_made` locks the table only
     /// after such a note.
     pub(super) fn note_made(&self) {
-        // ORDER: Relaxed: the flag is only a hint, as in `take_made`; the table's lock orders the
-        // accesses to the table.
+        // ORDER: Relaxed: the flag `has_made` is only a hint for `take_made`; the table's lock
+        // orders the accesses to the table.
         self.has_made.store(true, Ordering::Relaxed);
     }
 

@@ -59,8 +59,8 @@ pub(super) struct BlobMemory {
     /// Number of large messages since `note_idle` last looked for idle segments, which it does not
     /// do for every message.
     unchecked: u32,
-    /// The argument `notified_at` of the call of `note_idle` that last looked for idle segments. A
-    /// call with another value means that the peer was notified since.
+    /// Time of the last notification of the peer, as known when `note_idle` last looked for idle
+    /// segments. If `note_idle` is called with another time, the peer was notified since.
     notified_at: Option<Instant>,
 }
 
@@ -136,8 +136,8 @@ impl BlobMemory {
             self.note_idle(notified_at);
             return Ok(block);
         }
-        // Blocks that the receiver has released are taken back first. At the limit of blocks, one
-        // of them may suffice.
+        // Blocks that the receiver has released are taken back first. If the limit of blocks is
+        // reached, one of the returned blocks may suffice.
         self.reclaim()?;
         self.take_back(shm);
         if let Some(block) = self.slab.allocate(len) {
@@ -242,8 +242,8 @@ impl BlobMemory {
     }
 
     /// Retires segments that were idle for the configured time, or every idle segment if `all` is
-    /// true. The number per call is limited by `PENDING_MAX`, the most announcements that may be
-    /// pending.
+    /// true. The number per call is limited by `PENDING_MAX`, the most SEGMENT and SEGMENT_RETIRE
+    /// records that may be pending.
     pub(super) fn retire_idle(&mut self, all: bool) {
         if !all && self.idle_since.is_none_or(|since| since.elapsed() < self.idle_timeout) {
             return;
@@ -361,9 +361,10 @@ impl BlobMemory {
             .or_else(|_| create_memory("partywall-segment", needed).map(|made| (needed, made)));
         let (bytes, (memory, descriptor)) = match created {
             Ok(made) => made,
-            // While blocks are in flight, the sender may wait for their release. Under `Overflow`,
-            // it sends the message in fragments instead. In any other case it would wait for ever,
-            // so the error is returned.
+            // The memory of a further segment could not be made. While blocks are in flight, the
+            // sender may wait for their release. Under `Overflow`, it sends the message in
+            // fragments instead. In any other case the sender would wait for ever, so the error is
+            // returned.
             Err(_) if self.has_foreign_blocks() || self.has_overflow => {
                 return Err(AllocError::Full);
             }
@@ -381,9 +382,9 @@ impl BlobMemory {
             shm.socket.send(&[IoSlice::new(frame.as_bytes())], &[descriptor.as_fd()], false, true);
         match sent {
             Ok(count) if count == size_of::<ControlSegment>() => {}
-            // Either the peer is gone, which the caller detects, or the peer does not read the
-            // control socket. The sender may wait only if blocks are in flight, whose release wakes
-            // it.
+            // The segment's descriptor could not be sent: either the peer is gone, which the caller
+            // detects, or the peer does not read the control socket. The sender may wait only if
+            // blocks are in flight, whose release wakes it.
             _ if shm.is_peer_gone() || self.has_foreign_blocks() => return Err(AllocError::Full),
             Ok(_) => return Err(AllocError::Full),
             Err(source) => {

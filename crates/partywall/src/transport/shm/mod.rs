@@ -64,9 +64,9 @@ use wait_point::{EventSources, WaitPoint, Woken};
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
     connection_state: ConnectionState,
-    /// The value of the fork guard's word in the process that may use the connection, or
-    /// [`VIOLATED`] once the peer broke a rule. The sender and the receiver compare it with that
-    /// word in every call.
+    /// The value that the word of the fork guard has in the process that may use the connection, or
+    /// [`VIOLATED`] once the peer broke a rule. In a forked child the kernel clears that word. The
+    /// sender and the receiver compare both values in every call.
     owner: AtomicU64,
     limits: Limits,
     socket: Arc<Socket>,
@@ -237,7 +237,7 @@ impl SharedMemory {
     }
 
     /// Fails in a forked child, or if the peer has broken a rule. Sender and receiver call it only
-    /// if `owner` and the fork guard's word differ.
+    /// if `owner` and the word that the kernel clears in a forked child differ.
     #[cold]
     fn check(&self) -> Result<(), Fault> {
         self.connection_state.check()
@@ -297,8 +297,8 @@ impl SharedMemory {
 
     /// Notifies the receiver or the sender of the peer, whichever `sleeping` names.
     fn notify(&self, sleeping: Sleeping) {
-        // An error is ignored: the peer is dead or was notified already, and other code detects
-        // each case.
+        // An error of the notification is ignored: the peer was notified already, or it is dead,
+        // which a later check of its process finds.
         let _ = match (&self.doorbells, sleeping) {
             (Doorbells::Eventfd { records, .. }, Sleeping::ForRecords) => records.notify(),
             (Doorbells::Eventfd { space, .. }, Sleeping::ForSpace) => space.notify(),
@@ -331,8 +331,9 @@ impl SharedMemory {
         self.reserved.fetch_add(change, Ordering::Relaxed);
     }
 
-    /// Releases the peer's block `block`, so that the peer may reuse its memory. `count` runs under
-    /// the releaser's lock, before the next block is released.
+    /// Releases the peer's block `block`, so that the peer may reuse its memory. `count`, which
+    /// counts the released block, runs under the lock of the release ring, before the next block is
+    /// released.
     #[inline]
     fn release(&self, block: u64, count: impl FnOnce()) {
         if self.connection_state.guard.is_child() {
@@ -352,18 +353,19 @@ impl SharedMemory {
     /// Sleeps until there may be records of the peer. Returns whether the peer is gone.
     fn sleep_for_records(&self, deadline: Option<Instant>) -> io::Result<bool> {
         let woken = self.records.sleep(deadline, self.sources())?;
-        // A receiver that is woken by a message often answers immediately, and sending reads this
-        // word of the peer's region.
+        // A receiver that is woken by a message often answers immediately. Sending the answer reads
+        // the word by which the peer's receiver says whether it sleeps, so that word is prefetched.
         self.peer_region.prefetch(word(ASLEEP_RECORDS));
         Ok(self.handle_events(woken, &self.space))
     }
 
-    /// Sleeps as a receiver does that has declared itself asleep, which other threads may use for
-    /// short calls meanwhile.
+    /// Sleeps for a receiver that has declared itself asleep. Meanwhile other threads may use the
+    /// receiver for short calls, such as one for its counters.
     pub(crate) fn park_receiver(&self, deadline: Option<Instant>) -> Result<(), Fault> {
         self.check()?;
         if self.sleep_for_records(deadline).map_err(waiting_failed)? {
-            // ORDER: Relaxed: the thread that parks reads it, or a later owner of the receiver.
+            // ORDER: Relaxed: only the thread that parks reads the flag, or a later owner of the
+            // receiver, to which another mechanism hands it over.
             self.may_have_ended.store(true, Ordering::Relaxed);
         }
         Ok(())
@@ -371,11 +373,13 @@ impl SharedMemory {
 
     /// Whether a thread that parked for the receiver has found that the peer is gone.
     fn may_have_ended(&self) -> bool {
-        // ORDER: Relaxed: as where it is stored.
+        // ORDER: Relaxed: this thread stored the flag itself, or another mechanism handed the
+        // receiver over to it since.
         self.may_have_ended.load(Ordering::Relaxed)
     }
 
-    /// Ends the sleep of this side's receiver, or its next one.
+    /// Ends the sleep of this side's receiver; if the receiver does not sleep, its next sleep ends
+    /// at once.
     pub(crate) fn wake_receiver(&self) {
         if !self.connection_state.guard.is_child() {
             self.records.notify_self();
@@ -398,9 +402,9 @@ impl SharedMemory {
             return woken.died;
         }
         if !matches!(self.doorbells, Doorbells::Byte) {
-            // With eventfds as doorbells, epoll reports the control socket only for a hang-up.
-            // Descriptors of segments that arrived before the hang-up stay in the socket until
-            // their SEGMENT records are read.
+            // With eventfds as doorbells, epoll reports the control socket only for a hang-up, so
+            // the peer is gone. Descriptors of segments that arrived before the hang-up stay in the
+            // socket until their SEGMENT records are read.
             return true;
         }
         match self.read_control(other) {
@@ -413,8 +417,8 @@ impl SharedMemory {
     }
 
     /// Reads the control socket. A doorbell byte does not say whether it is for the sender or the
-    /// receiver of this side. One of the two calls this method; the other one, whose wait point is
-    /// `other`, is notified too.
+    /// receiver of this side. Whichever of the two calls this method, the other one, which sleeps
+    /// on the wait point `other`, is notified too.
     fn read_control(&self, other: &WaitPoint) -> Result<ControlEvents, Violation> {
         let events = lock(&self.control_socket).read(&self.socket)?;
         if events.notified {
@@ -503,7 +507,8 @@ const fn word(offset: u64) -> usize {
     offset as usize
 }
 
-/// Value of [`SharedMemory::owner`] after a violation; the word of no fork guard has this value.
+/// Value of [`SharedMemory::owner`] after a violation; the word of no fork guard has this value, so
+/// the check of that word fails in every later call.
 const VIOLATED: u64 = u64::MAX;
 
 /// Lets shuttle, the scheduler of the model tests, run another thread. The function is called where

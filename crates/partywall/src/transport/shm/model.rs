@@ -27,7 +27,8 @@ use partywall_sys::{ForkGuard, Socket};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Sender and receiver of one side, and the object on which its driver sleeps.
+/// Sender and receiver of one side of a model test, and the object on which the driver of that
+/// side's session sleeps.
 #[derive(Debug)]
 pub(crate) struct Ends {
     pub sender: ShmSender,

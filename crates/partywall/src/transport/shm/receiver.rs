@@ -202,9 +202,9 @@ impl ShmReceiver {
         if self.held.is_some() {
             self.held = None;
         }
-        // ORDER: Relaxed for both loads: the fork guard's word and `SharedMemory::owner` guard no
-        // other memory. The check is needed because a forked child must not write the parent's
-        // memory.
+        // ORDER: Relaxed for both loads: neither the word of the fork guard (which the kernel
+        // clears in a forked child) nor `SharedMemory::owner` guards other memory. The check is
+        // needed because a forked child must not write the parent's memory.
         if self.fork_word.load(Ordering::Relaxed) != self.shm.owner.load(Ordering::Relaxed)
             && self.shm.is_inherited()
         {
@@ -222,8 +222,8 @@ impl ShmReceiver {
     fn check(&self) -> Result<(), Fault> {
         #[cfg(shuttle)]
         super::switch_point();
-        // ORDER: Relaxed for both loads: the fork guard's word and `SharedMemory::owner` guard no
-        // other memory.
+        // ORDER: Relaxed for both loads: neither the word of the fork guard (which the kernel
+        // clears in a forked child) nor `SharedMemory::owner` guards other memory.
         let is_owner =
             self.fork_word.load(Ordering::Relaxed) == self.shm.owner.load(Ordering::Relaxed);
         if is_owner { Ok(()) } else { self.shm.check() }

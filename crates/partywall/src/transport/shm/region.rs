@@ -131,7 +131,8 @@ impl BlankRegion {
         };
         memory.write(0, header.as_bytes());
         // The region may reach a peer that this side does not admit. Each side of a connection
-        // knows the listener's address, so the text reveals nothing new to such a peer.
+        // knows the listener's address, so the text of that address reveals nothing new to such a
+        // peer.
         memory.write(size(ADDRESS), IdentityText::new(purpose.address).as_bytes());
         let region = OwnRegion::cut(geometry, memory, descriptor).ok_or(FallbackReason::Memory)?;
         Ok((region, doorbells))
@@ -147,8 +148,8 @@ pub(crate) struct SpareRegion {
 
 #[derive(Default)]
 enum Spare {
-    /// None is made in advance, because no handshake has needed a region yet, or because the region
-    /// was freed at a limit.
+    /// No region is made in advance, because no handshake has needed a region yet, or because the
+    /// region was freed at a limit.
     #[default]
     Unused,
     Taken,
@@ -164,9 +165,9 @@ impl SpareRegion {
         }
     }
 
-    /// Frees the region that was made in advance, because a waiting peer needs its descriptors or
-    /// memory more. Until a handshake needs a region again, no other one is made. Returns whether
-    /// there was a region.
+    /// Frees the region that was made in advance, because a waiting connection needs its
+    /// descriptors or its memory more. Until a handshake needs a region again, no other region is
+    /// made in advance. Returns whether there was a region to free.
     pub(crate) fn give_up(&self) -> bool {
         matches!(std::mem::take(&mut *lock(&self.state)), Spare::Ready(_))
     }

@@ -106,9 +106,9 @@ impl ShmSender {
             has_pending: false,
             batch_has_memory: false,
             is_filling: false,
-            // A message longer than the peer accepts is never inline, so that its length is
-            // checked. One byte is always inline, because a message in fragments has at least two
-            // bytes.
+            // A message longer than the peer accepts is never inline, so the code for long messages
+            // checks its length. One byte is always inline, because a message in fragments has at
+            // least two bytes.
             inline_max: config.inline_max.min(peer_message).max(1),
             stream: 0,
             silent_commits: 0,
@@ -232,8 +232,8 @@ impl ShmSender {
     pub(super) fn check(&mut self) -> Result<(), NotSent> {
         #[cfg(shuttle)]
         super::switch_point();
-        // ORDER: Relaxed for both loads: the fork guard's word and `SharedMemory::owner` guard no
-        // other memory.
+        // ORDER: Relaxed for both loads: neither the word of the fork guard (which the kernel
+        // clears in a forked child) nor `SharedMemory::owner` guards other memory.
         let is_owner =
             self.fork_word.load(Ordering::Relaxed) == self.shm.owner.load(Ordering::Relaxed);
         if is_owner && !self.is_filling && self.end.is_none() {
@@ -346,7 +346,8 @@ struct EarlyNotify {
     /// Number of further notifications that the sender gives only after it has published the
     /// record. While the number is not 0, the sender gives no early notification.
     held_off: u32,
-    /// Value to which `held_off` was last set; 0 after an early notification that sufficed.
+    /// The number of late notifications (after the publication of a record) to which `held_off` was
+    /// last set; 0 after an early notification that sufficed.
     hold_off: u32,
 }
 
@@ -393,8 +394,9 @@ impl EarlyNotify {
 const SILENT_COMMITS_MAX: u32 = 256;
 /// After this time without a reaction to a notification, the sender checks whether the peer lives.
 const SILENT_TIME_MAX: Duration = Duration::from_millis(5);
-/// Number of notifications that come only after the publication of their record, once an early
-/// notification had to be repeated. Each further repetition doubles this number.
+/// Number of notifications to the receiver that the sender gives only after it has published their
+/// record, once a notification before the publication had to be repeated. Each further repetition
+/// doubles this number.
 const HOLD_OFF_FIRST: u32 = 16;
 const HOLD_OFF_MAX: u32 = 4096;
 const MESSAGES: usize = word(sending::MESSAGES * 8);

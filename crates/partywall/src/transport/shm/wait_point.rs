@@ -190,8 +190,8 @@ mod tests {
             let woken = point.sleep(soon(), sources).unwrap();
             assert!(!woken.socket && !woken.died);
             assert_eq!(point.set.get().is_some(), sleeps_before > 0);
-            // Expected: the sleep before has consumed the notification, so this sleep ends at its
-            // deadline.
+            // Expected: the previous sleep on this wait point has consumed the notification, so
+            // this sleep ends at its deadline.
             assert!(!point.sleep(Some(Instant::now()), sources).unwrap().socket);
             drop(peer);
             assert!(point.sleep(soon(), sources).unwrap().socket);

@@ -52,8 +52,9 @@ impl WaitPoint {
         Self { side: Arc::clone(side), sleeping }
     }
 
-    /// Consumes the events of one end. The call never blocks: the driver of a session sleeps on the
-    /// `Side`, which covers the sender and the receiver.
+    /// Consumes the events for the sender or for the receiver, whichever has this wait point. The
+    /// call never blocks: the driver of a session sleeps on the `Side`, which covers the sender and
+    /// the receiver.
     pub(crate) fn sleep(
         &self,
         deadline: Option<Instant>,
@@ -88,7 +89,8 @@ impl WaitPoint {
     }
 }
 
-/// The object on which the driver of one side sleeps, for its sender and its receiver.
+/// In a model test under shuttle: the object on which the driver of one side's session sleeps, for
+/// the side's sender and receiver.
 #[derive(Debug, Default)]
 pub(crate) struct Side {
     events: Mutex<Events>,
@@ -100,7 +102,8 @@ pub(crate) struct Side {
 struct Events {
     records: bool,
     space: bool,
-    /// Whether a waker of this side was called since the driver last consumed the events.
+    /// Whether a waker of this side was called since the driver of the side's session last consumed
+    /// the events.
     woken: bool,
     /// Whether the peer hung up. This event is never consumed.
     hung_up: bool,

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Threads may wait on this object while another thread switches the sender. So the switch notifies
-//! the wait point of shared memory once: a waiting thread that has not announced its wait there
-//! wakes and tries again.
+//! the wait point of shared memory once: a waiting thread that has not announced its wait to the
+//! peer in shared memory wakes and tries again.
 //!
 //! The descriptor stays the same, because shared memory takes over the epoll set of the socket.
 

@@ -74,12 +74,12 @@ pub(crate) struct SocketShared {
     peer_message_max: u64,
     ends_open: Mutex<u8>,
     /// Set if the connection carries the streams of a session. A session's peer may write at any
-    /// time, so closing then reads to the end.
+    /// time, so closing the connection then reads until the peer closes.
     carries_streams: OnceLock<()>,
     /// Set if [`discard_step`](Self::discard_step) found bytes that the receiver had not read.
     found_unread: OnceLock<()>,
-    /// Set once closing need not wait for the peer's end: the peer's unread bytes were discarded,
-    /// or it has not closed in time.
+    /// Set once closing this connection need not wait until the peer closes: the peer's unread
+    /// bytes were discarded, or it has not closed in time.
     end_given_up: OnceLock<()>,
 }
 
@@ -213,7 +213,8 @@ impl SocketShared {
 impl SocketShared {
     /// Discards the peer's unread bytes as [`read_to_the_end`](Self::read_to_the_end) does, but
     /// never waits. Returns whether more may come: then the caller waits for bytes on the returned
-    /// socket, and calls again. It does nothing while the other end of this side is open.
+    /// socket, and calls again. Does nothing while both the sender and the receiver of this side
+    /// are open.
     fn discard_step(&self) -> Option<BorrowedFd<'_>> {
         let is_last = *self.ends_open.lock().unwrap_or_else(PoisonError::into_inner) == 1;
         if !is_last || self.socket.family() != Family::Tcp {

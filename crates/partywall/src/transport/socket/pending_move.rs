@@ -343,8 +343,9 @@ impl PendingMove {
                 state.unsent = Some(descriptor);
                 Ok(position)
             }
-            // Too many descriptors are in flight in the kernel, or the peer is gone. The next write
-            // reports a peer that is gone.
+            // MOVE could not be sent: too many descriptors are in flight in the kernel, or the peer
+            // is gone. The move is given up. If the peer is gone, the next write on the socket
+            // reports it.
             Err(_) => {
                 let failed = MoveFailed::Stays(FallbackReason::Descriptors);
                 self.fail(state, failed).map(|()| position)
@@ -440,8 +441,8 @@ fn check_empty(record: &RecordHeader) -> Result<(), Violation> {
 }
 
 /// Number of messages in each direction after which a move to shared memory pays. So many messages
-/// in both directions mean that the two sides answer each other. A move costs as much time as 8
-/// round trips over a socket take longer than over shared memory.
+/// in both directions mean that the two sides answer each other. A move costs about the time that
+/// shared memory saves in 8 round trips, compared with a socket.
 const EXCHANGES_BEFORE: u32 = 8;
 
 /// Number of messages, in both directions together, after which a move to shared memory pays. The

@@ -272,8 +272,8 @@ impl SocketReceiver {
             Ok(record) if self.has_streams || matches!(record.kind, Kind::Data | Kind::Blob) => {
                 after.len() >= record.len as usize
             }
-            // `find` returns without blocking for any other record: CLOSE_WRITE of a channel, or a
-            // record that breaks a rule.
+            // The record is no message of the channel, such as CLOSE_WRITE, or it breaks a rule of
+            // the protocol: `find` returns without blocking in both cases.
             _ => true,
         }
     }
@@ -493,7 +493,8 @@ impl TransportReceiver for SocketReceiver {
 
     fn enable_streams(&mut self) {
         self.has_streams = true;
-        // An error only means that `carries_streams` was set before.
+        // The flag says that the connection carries the streams of a session. The ignored error
+        // only means that the flag was set before.
         let _ = self.shared.carries_streams.set(());
     }
 

@@ -56,7 +56,8 @@ pub(crate) struct SocketSender {
     death_checked: Option<Instant>,
     stats: SenderStats,
     end: Option<Closed>,
-    /// Whether the record that ends this direction is written, or is the last one in `rest`.
+    /// Whether the record that ends this direction is written, or is the last record in `rest`, the
+    /// bytes that the kernel has not accepted yet.
     is_closing: bool,
     /// The connection's pending move to shared memory. The field is `None` once this direction has
     /// switched, or if the connection does not move.
@@ -64,7 +65,8 @@ pub(crate) struct SocketSender {
     /// Whether the sender has stored the position of its next record in `pending_move`. The sender
     /// takes the position back before it writes anything.
     is_at_boundary: bool,
-    /// Whether SWITCH, the last record of this direction on the socket, is written or is in `rest`.
+    /// Whether SWITCH, the last record of this direction on the socket, is written, or is in
+    /// `rest`, the bytes that the kernel has not accepted yet.
     is_switching: bool,
     /// Whether the connection carries the streams of a session.
     has_streams: bool,
@@ -127,8 +129,9 @@ impl SocketSender {
         }
         if !self.is_switching {
             if self.has_unsent() {
-                // MOVE is written directly to the socket, not through `rest`. So it must wait until
-                // the kernel has accepted all bytes of `rest`.
+                // `rest` contains bytes that the kernel has not accepted yet. MOVE is written
+                // directly to the socket, so it must wait until the kernel has accepted these
+                // bytes.
                 return Ok(None);
             }
             let advanced = pending.advance_sender(&self.shared.socket, self.position, len);
@@ -213,8 +216,9 @@ impl SocketSender {
         Ok(())
     }
 
-    /// Frees the sent bytes of `rest` once they are more than half of it. Otherwise the buffer of a
-    /// socket that is never empty would grow without bound.
+    /// Frees the bytes of the buffer `rest` that the kernel has accepted, once they are more than
+    /// half of the buffer. Otherwise `rest` would grow without bound if the kernel never accepted
+    /// all of it.
     fn forget_sent(&mut self) {
         if self.rest_sent > self.rest.len() / 2 {
             self.rest.drain(..self.rest_sent);
@@ -436,7 +440,8 @@ impl TransportSender for SocketSender {
         if self.batch.is_empty() {
             return Ok(());
         }
-        // `rest` is empty at this point, so the bytes of the batch become the new `rest`.
+        // `rest`, the buffer for bytes that the kernel has not accepted yet, is empty at this
+        // point, so the bytes of the batch become the new `rest`.
         self.rest.clear();
         self.rest_sent = 0;
         std::mem::swap(&mut self.rest, &mut self.batch);

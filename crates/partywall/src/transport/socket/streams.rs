@@ -19,8 +19,8 @@ use zerocopy::IntoBytes;
 /// Length in bytes of one fragment of a long message. A fragment and its prefix fit the longest
 /// DATA record.
 const PIECE_BYTES: usize = 32 << 10;
-/// Most bytes that may be kept before another control record. Above this number, the kernel must
-/// accept the kept bytes first.
+/// Most bytes not yet accepted by the kernel that the sender may keep when it writes another
+/// control record. Above this number, the kernel must accept kept bytes first.
 pub(super) const KEPT_BYTES_MAX: usize = 64 << 10;
 
 const _: () = assert!(PIECE_BYTES as u64 + FRAGMENT_PREFIX_BYTES <= DATA_BYTES_MAX as u64);

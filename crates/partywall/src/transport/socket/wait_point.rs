@@ -157,8 +157,8 @@ impl WaitPoint {
     }
 }
 
-// These tokens equal those of a wait point of shared memory. The wait point takes over the epoll
-// set while a thread may sleep on the set.
+// The epoll tokens of this file equal those of a wait point of shared memory. That wait point takes
+// over the epoll set when the connection moves, while a thread may sleep on the set.
 const SOCKET: u64 = 1;
 const PROCESS: u64 = 2;
 

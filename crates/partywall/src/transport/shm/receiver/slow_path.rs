@@ -29,8 +29,8 @@ impl ShmReceiver {
     }
 
     /// Prepares for a sleep in [`SharedMemory::park_receiver`]. Returns `true` if a record, or the
-    /// end, may have come already. A notification from before is not consumed, unlike in `arm`: it
-    /// ends the sleep early, once.
+    /// end, may have come already. Unlike `arm`, the call does not consume a notification that came
+    /// earlier. Such a notification ends the sleep early, once.
     pub(crate) fn arm_parker(&mut self) -> Result<bool, Fault> {
         self.check()?;
         if self.shm.may_have_ended() {
@@ -97,7 +97,7 @@ impl ShmReceiver {
     #[inline]
     pub(super) fn hold(&mut self, record: &RecordHeader) -> Result<(), Fault> {
         // A caller may have leaked a `MessageRef`, so that the record of an old message is still
-        // the current one. The new message replaces it.
+        // the current one. The message of this BLOB replaces that message.
         self.current = None;
         let mut body = [0; BODY_MAX];
         let mut body = self.small_body(record, &mut body)?;
@@ -120,7 +120,7 @@ impl ShmReceiver {
     #[cold]
     pub(super) fn act_on(&mut self, record: RecordHeader) -> Result<Option<Found>, Fault> {
         // A caller may have leaked a `MessageRef`, so that the record of an old message is still
-        // the current one. It is not valid any more.
+        // the current one. That message is no longer valid, so no record is current.
         self.current = None;
         if self.assembly.is_some() && !may_interrupt(record.kind) {
             let (position, what) = (record.position.0, "is missing: another record came");

@@ -450,7 +450,7 @@ impl TransportSender for ShmSender {
         let needed = footprint(body.len() as u64) + BlobMemory::PENDING_BYTES_MAX;
         if self.producer.open_bytes() + needed > self.producer.size().batch_max() {
             // The open batch is published first: together with the record of this call and the
-            // pending announcements, it would exceed the longest batch.
+            // pending SEGMENT and SEGMENT_RETIRE records, it would exceed the longest batch.
             self.publish()?;
         }
         self.append_pending()?;

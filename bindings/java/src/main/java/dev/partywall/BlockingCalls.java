@@ -9,13 +9,15 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 
 /**
- * Native calls that block, such as a handshake. A virtual thread would hold its carrier meanwhile,
- * so a platform thread makes the call for it.
+ * Native calls that block, such as a handshake. A virtual thread in such a call would hold its
+ * carrier thread, so a platform thread makes the call for it.
  */
 final class BlockingCalls {
     private BlockingCalls() {}
 
-    /** Makes a call, and returns its result. An interrupt is noticed once the call is done. */
+    /**
+     * Makes a blocking call, and returns its result. An interrupt is noticed once the call is done.
+     */
     static <T> T run(Callable<T> call) throws IOException {
         try {
             return Thread.currentThread().isVirtual() ? await(Threads.EXECUTOR.submit(call)) : call.call();
@@ -33,7 +35,8 @@ final class BlockingCalls {
                 try {
                     return future.get();
                 } catch (InterruptedException interrupt) {
-                    // The result may be an object that has to be freed, so it is not left behind.
+                    // The result may be an object that has to be freed, so an interrupt does not
+                    // end the wait for it.
                     isInterrupted = true;
                 } catch (ExecutionException failure) {
                     throw rethrown(failure.getCause());

@@ -14,17 +14,19 @@ import java.util.Objects;
  *
  * <pre>
  *   message ─┬─ its first bytes ─▶ the array of the caller
- *            └─ the others ──────▶ rest ─▶ later reads
+ *            └─ its other bytes ─▶ rest ─▶ later reads
  * </pre>
  *
- * <p>A read takes at most one message. A write is sent as messages of at most 32 KiB. Neither
- * allocates anything in steady state.
+ * <p>A read takes at most one message. A write is sent as messages of at most 32 KiB. Once the
+ * arrays are long enough, neither allocates anything.
  */
 public final class ByteStream implements ByteChannel {
     private final Stream stream;
     private final InputStream input = new Input();
     private final OutputStream output = new Output();
-    /** The bytes from {@code position} to {@code limit} were received, but not read yet. */
+    /**
+     * Bytes of a received message. Those from {@code position} to {@code limit} were not read yet.
+     */
     private byte[] rest = new byte[0];
     private int position;
     private int limit;
@@ -33,12 +35,16 @@ public final class ByteStream implements ByteChannel {
         this.stream = stream;
     }
 
-    /** Returns the receiving direction. Closing it closes the stream. */
+    /**
+     * Returns the receiving direction as a stream of the JDK. Closing it closes both directions.
+     */
     public InputStream inputStream() {
         return input;
     }
 
-    /** Returns the sending direction. Closing it finishes that direction alone. */
+    /**
+     * Returns the sending direction as a stream of the JDK. Closing it ends that direction alone.
+     */
     public OutputStream outputStream() {
         return output;
     }
@@ -93,7 +99,7 @@ public final class ByteStream implements ByteChannel {
         return count;
     }
 
-    /** Finishes the sending direction: the peer reads every byte, then the end. */
+    /** Ends the sending direction: the peer reads every byte, then the end. */
     public void shutdownOutput() throws IOException {
         stream.finish();
     }
@@ -103,21 +109,23 @@ public final class ByteStream implements ByteChannel {
         return !stream.isClosed();
     }
 
-    /** Closes both directions. */
+    /** Closes both directions of the stream. */
     @Override
     public void close() {
         stream.close();
     }
 
-    /** Makes {@code rest} have a byte. Returns false at the end. */
+    /**
+     * Receives a message unless {@code rest} has unread bytes. Returns false at the stream's end.
+     */
     private boolean fill() throws IOException {
         return position < limit || receive(rest, 0, 0) >= 0;
     }
 
     /**
      * Receives the next message that is not empty: its first bytes, at most {@code length}, into
-     * {@code target}, and the others into {@code rest}. Returns how many are in {@code target}, or
-     * -1 at the end.
+     * {@code target}, and the others into {@code rest}. Returns the number of bytes in
+     * {@code target}, or -1 at the stream's end.
      */
     private int receive(byte[] target, int offset, int length) throws IOException {
         while (true) {
@@ -143,7 +151,10 @@ public final class ByteStream implements ByteChannel {
         }
     }
 
-    /** Makes {@code rest} long enough. A very long one is not kept for later messages. */
+    /**
+     * Makes the array {@code rest} long enough for a message. A very long array is not kept for
+     * later messages.
+     */
     private void makeRoom(int length) {
         if (rest.length < length || (rest.length > REST_BYTES_MAX && length <= REST_BYTES_MAX)) {
             rest = new byte[length];
@@ -201,6 +212,6 @@ public final class ByteStream implements ByteChannel {
     }
 
     private static final int MESSAGE_BYTES_MAX = 32 << 10;
-    /** Longest array that is kept for the rest of a message. */
+    /** Longest array that is kept for unread bytes of later messages. */
     private static final int REST_BYTES_MAX = 64 << 10;
 }

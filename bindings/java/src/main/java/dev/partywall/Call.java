@@ -13,8 +13,9 @@ import java.util.Objects;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * A call of a native function off the path of messages, by the function's name. It has memory for
- * results and for the error, which is freed at the end.
+ * A call of a native function by its name. Functions that carry messages are called by
+ * {@link Native} instead, without an allocation. The object has memory for the results and for the
+ * error of the call, which is freed when it is closed.
  *
  * <pre>
  *   try (Call call = new Call()) {
@@ -25,12 +26,12 @@ import java.util.concurrent.ConcurrentHashMap;
  */
 final class Call implements AutoCloseable {
     private final Arena arena = Arena.ofConfined();
-    /** An error handle, and two results of eight bytes each. */
+    /** Memory for the handle of an error object, and for two results of eight bytes each. */
     private final MemorySegment place = arena.allocate(ValueLayout.JAVA_LONG, 3);
 
     /**
-     * Returns the address of a text for the library. A text that the library would see as another
-     * one is refused: it ends there at a zero, and is UTF-8.
+     * Returns the address of a UTF-8 copy of a text for the library. For the library a text ends at
+     * a zero, so a text that contains one is refused.
      */
     long text(String text) {
         if (text == null) {
@@ -78,14 +79,20 @@ final class Call implements AutoCloseable {
         return place.getAtIndex(ValueLayout.JAVA_LONG, 2);
     }
 
-    /** Calls a function whose last argument is the place for an error, and returns its status. */
+    /**
+     * Calls a native function whose last argument is the place for an error, and returns its
+     * status.
+     */
     int status(String name, long... arguments) {
         long[] all = Arrays.copyOf(arguments, arguments.length + 1);
         all[arguments.length] = place.address();
         return invoke(name, all);
     }
 
-    /** Calls a function again while another call, which does not wait for long, uses the object. */
+    /**
+     * Calls a function as {@link #status} does, again while another call uses the object; that call
+     * does not wait for long.
+     */
     int statusAlone(String name, long... arguments) {
         int status = status(name, arguments);
         while (status == Native.BUSY) {
@@ -95,7 +102,7 @@ final class Call implements AutoCloseable {
         return status;
     }
 
-    /** Calls a function as {@link #status} does, and throws unless it succeeds. */
+    /** Calls a native function as {@link #status} does, and throws unless it succeeds. */
     void check(String name, long... arguments) throws PartywallException {
         int status = status(name, arguments);
         if (status != Native.OK) {
@@ -103,12 +110,12 @@ final class Call implements AutoCloseable {
         }
     }
 
-    /** Returns the exception for the status of the last call. */
+    /** Returns the exception for the status of this object's last call. */
     PartywallException failure(int status) {
         return PartywallException.of(status, place.address());
     }
 
-    /** Calls a function that reports no error object, and returns its status. */
+    /** Calls a native function that reports no error object, and returns its status. */
     static int invoke(String name, long... arguments) {
         MethodHandle function = FUNCTIONS.computeIfAbsent(name, Call::find);
         try {
@@ -118,7 +125,10 @@ final class Call implements AutoCloseable {
         }
     }
 
-    /** Calls a function again while another call, which does not wait for long, uses the object. */
+    /**
+     * Calls a function as {@link #invoke} does, again while another call uses the object; that call
+     * does not wait for long.
+     */
     static int invokeAlone(String name, long... arguments) {
         int status = invoke(name, arguments);
         while (status == Native.BUSY) {
@@ -128,7 +138,10 @@ final class Call implements AutoCloseable {
         return status;
     }
 
-    /** Frees an object that no call uses but for short ones, such as those for its transport. */
+    /**
+     * Frees an object by {@code function}. Only short calls, such as those for the transport, may
+     * use the object at the same time; they are waited for.
+     */
     static void free(String function, long handle) {
         invokeAlone(function, handle);
     }
@@ -152,7 +165,7 @@ final class Call implements AutoCloseable {
 
     private static final Map<String, MethodHandle> FUNCTIONS = new ConcurrentHashMap<>();
 
-    /** The arguments of each function: J for 64 bits, I for 32. */
+    /** The argument types of each function: J for 64 bits, I for 32 bits. */
     private static final Map<String, String> SIGNATURES = Map.ofEntries(
             Map.entry("partywall_config_new", "JJ"),
             Map.entry("partywall_config_set", "JJJJ"),

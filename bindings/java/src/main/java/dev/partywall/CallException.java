@@ -2,8 +2,8 @@
 package dev.partywall;
 
 /**
- * The failure of a call: its handler has failed ({@link PartywallException#CALL_FAILED}), or the
- * server has refused it or given it up.
+ * The failure of a call: its handler at the server has failed
+ * ({@link PartywallException#CALL_FAILED}), or the server has refused the call or given it up.
  */
 public final class CallException extends PartywallException {
     private static final long serialVersionUID = 1L;
@@ -15,7 +15,7 @@ public final class CallException extends PartywallException {
         this.detail = detail;
     }
 
-    /** Returns what the handler has added to its code, or a text of the server. */
+    /** Returns the detail that the handler has added to its code, or the server's text. */
     public byte[] detail() {
         return detail.clone();
     }

@@ -11,8 +11,8 @@ import java.nio.ByteOrder;
  *   byte 0  kind │ 1  three zeros │ 4  word │ 8  id │ 16  payload
  * </pre>
  *
- * @param kind one of the constants
- * @param word the time left in µs, or the code of an error
+ * @param kind one of the constants of this class, such as {@code CALL} or {@code ANSWER}
+ * @param word the time left to the call's deadline in µs, or the code of an error
  * @param id the number of the call, without a sign
  * @param payload the rest of the message
  */
@@ -22,7 +22,10 @@ record CallFrame(int kind, int word, long id, byte[] payload) {
                 .putInt(kind).putInt(word).putLong(id).put(payload).array();
     }
 
-    /** Decodes a message; a violation of CALLS 1 or 2 is an exception. */
+    /**
+     * Decodes a message. If it violates CALLS 1 or 2, throws an exception with the number of the
+     * violation.
+     */
     static CallFrame decode(byte[] message) throws PartywallException {
         if (message.length < HEADER_BYTES) {
             throw new PartywallException(TOO_SHORT, "a message of a stream of calls has "
@@ -42,7 +45,10 @@ record CallFrame(int kind, int word, long id, byte[] payload) {
         return new CallFrame(kind, word, id, payload);
     }
 
-    /** Returns the exception for a frame that only the own side may send. */
+    /**
+     * Returns the exception for a frame that the peer may not send: only a side of the own role
+     * may, such as a server an answer.
+     */
     static PartywallException ofOtherRole() {
         return new PartywallException(ROLE, "the frame is one of this side: are both clients, or servers?");
     }
@@ -56,7 +62,9 @@ record CallFrame(int kind, int word, long id, byte[] payload) {
     static final int BUSY = 0xffffff01;
     static final int DEADLINE = 0xffffff02;
     static final int ABORTED = 0xffffff03;
-    /** Codes from here on, without a sign, are not the application's. */
+    /**
+     * The first code, without a sign, that an application may not use for the failure of a call.
+     */
     static final int RESERVED = 0xffffff00;
     /** The code with which a side that receives a violation resets the stream (CALLS 5). */
     static final int VIOLATION = 0xca110001;

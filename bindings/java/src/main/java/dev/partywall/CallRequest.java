@@ -19,22 +19,28 @@ public final class CallRequest implements AutoCloseable {
         deadline = micros == 0 ? Deadline.NEVER : Deadline.after(Duration.ofNanos(micros * 1000));
     }
 
-    /** Returns a copy of the payload. */
+    /** Returns a copy of the call's payload. */
     public byte[] bytes() {
         return frame.payload().clone();
     }
 
-    /** Returns the time until the client's timeout; null if it has none. */
+    /**
+     * Returns the time left until the client's timeout for the call; null if the call has no
+     * timeout.
+     */
     public Duration timeLeft() {
         return deadline == Deadline.NEVER ? null : Duration.ofNanos(Deadline.left(deadline));
     }
 
-    /** Returns whether the client expects no answer. */
+    /** Returns whether the client expects no answer to the call. */
     public boolean isOneWay() {
         return frame.kind() == CallFrame.ONE_WAY;
     }
 
-    /** Returns whether nobody waits for the answer: it was given up, late, or the client is gone. */
+    /**
+     * Returns whether nobody waits for the answer: the call was given up, its timeout has passed,
+     * or the client is gone.
+     */
     public boolean isCancelled() {
         return isCancelled || isLate();
     }
@@ -52,8 +58,8 @@ public final class CallRequest implements AutoCloseable {
     }
 
     /**
-     * Sends the answer. Waits for room without a limit. Nothing is sent to a client that does not
-     * wait any more.
+     * Sends the answer of the call. Waits for room without a limit. Nothing is sent if the client
+     * does not wait any more.
      */
     public void answer(byte[] payload) throws IOException {
         finish(CallFrame.ANSWER, 0, payload);
@@ -74,7 +80,7 @@ public final class CallRequest implements AutoCloseable {
         server.finish(this, new CallFrame(kind, word, frame.id(), payload));
     }
 
-    /** Aborts the call, unless it was answered. */
+    /** Aborts the call at the client, unless it was answered. */
     @Override
     public void close() throws IOException {
         if (claim()) {

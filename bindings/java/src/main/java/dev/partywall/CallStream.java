@@ -7,26 +7,34 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * A stream of calls, of either side: one virtual thread receives its frames, and any number of
- * threads send some, one after the other.
+ * A stream that carries the frames of calls, of a client or a server. One virtual thread receives
+ * frames, and any number of threads send frames, one after the other.
  */
 final class CallStream {
     private final Stream stream;
     private final ReentrantLock sending = new ReentrantLock();
-    /** Why no more frames are received; null while they are, and if the peer has finished. */
+    /**
+     * The reason why no more frames are received; null while frames can come, and after the peer
+     * has finished.
+     */
     private volatile IOException cause;
     private volatile boolean isOver;
 
-    /** The side of the stream. */
+    /** The client or the server of calls that uses this stream. */
     interface Side {
-        /** Handles a frame of the peer; a violation is an exception. */
+        /** Handles a frame of the peer. Throws an exception if the frame is a violation. */
         void receive(CallFrame frame) throws IOException;
 
-        /** Learns that no more frames come: the peer has finished, if {@code cause} is null. */
+        /**
+         * Called when no more frames come. {@code cause} is null if the peer has finished, else the
+         * failure.
+         */
         void end(IOException cause);
     }
 
-    /** A frame that has its number only when it is its turn, because numbers rise (CALLS 3.1). */
+    /**
+     * A frame that gets its id only when it is sent, because the ids on a stream rise (CALLS 3.1).
+     */
     interface Numbered {
         CallFrame get() throws IOException;
     }
@@ -54,12 +62,13 @@ final class CallStream {
                 resetForViolation();
             }
         }
-        // Whoever closes the stream because of the cause does that after the reset.
+        // The stream is over for the waiting threads only after the reset, because they may close
+        // it at once.
         isOver = true;
         side.end(failed);
     }
 
-    /** Receives the next frame; returns null once the peer has finished. */
+    /** Receives the next frame of the stream; returns null once the peer has finished. */
     private CallFrame receive() throws IOException {
         try (View message = stream.recv()) {
             return message == null ? null : CallFrame.decode(message.toArray());
@@ -71,7 +80,8 @@ final class CallStream {
             stream.stop(CallFrame.VIOLATION);
             stream.reset(CallFrame.VIOLATION);
         } catch (IOException ended) {
-            // The stream is closed, or its session is over: the peer learns of that instead.
+            // The stream is closed, or its session is over. The peer learns of that instead of the
+            // reset.
         }
     }
 
@@ -79,7 +89,7 @@ final class CallStream {
         send(() -> frame, deadline);
     }
 
-    /** Sends a frame when it is its turn, and there is room. */
+    /** Sends a frame once no other thread is sending, and there is room. */
     void send(Numbered frame, long deadline) throws IOException {
         try {
             if (!sending.tryLock() && !sending.tryLock(Deadline.left(deadline), TimeUnit.NANOSECONDS)) {
@@ -92,7 +102,8 @@ final class CallStream {
         try {
             stream.send(frame.get().encode(), deadline);
         } catch (PartywallException failure) {
-            // The cause says more than that the stream was reset for it.
+            // A violation resets the stream, and then sending fails. Its cause, the violation, says
+            // more than the reset.
             throw failure.code() == PartywallException.MESSAGE_TOO_LONG || cause == null
                     ? failure : copied(awaitCause());
         } finally {
@@ -107,12 +118,15 @@ final class CallStream {
         return cause;
     }
 
-    /** Returns whether the stream has ended otherwise than by its peer's finish. */
+    /** Returns whether the stream has ended for another reason than that the peer has finished. */
     boolean hasFailed() {
         return cause != null;
     }
 
-    /** Returns an exception of this thread's own: others may get the same. */
+    /**
+     * Returns a copy of an exception for the calling thread, because other threads throw the same
+     * one.
+     */
     static IOException copied(Throwable cause) {
         return switch (cause) {
             case CallException it -> new CallException(
@@ -124,7 +138,7 @@ final class CallStream {
         };
     }
 
-    /** Ends the sending direction. */
+    /** Ends the sending direction of the stream, once no thread is sending. */
     void finish() throws IOException {
         sending.lock();
         try {

@@ -10,23 +10,25 @@ import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The client of calls over a stream, which is its own from then on: many calls in flight, answered
- * in any order. Any number of threads may call it.
+ * The client of calls over a stream, which belongs to the client from then on: many calls in
+ * flight, answered in any order. Any number of threads may call it.
  *
  * <pre>
  *   begin ─▶ a slot ─▶ its turn: the next id ─▶ sent ─┬─▶ ANSWER, ERROR ─▶ await
  *                                                     └─▶ given up ─▶ CANCEL
  * </pre>
  *
- * A virtual thread receives the answers, and another sends each CANCEL.
+ * One virtual thread receives the answers, and a virtual thread of its own sends each CANCEL.
  */
 public final class CallsClient implements AutoCloseable {
     private final CallStream stream;
     private final Semaphore slots;
     private final Map<Long, PendingCall> waiting = new ConcurrentHashMap<>();
-    /** The highest id that was used. Only the thread whose turn to send it is changes it. */
+    /**
+     * The highest call id that was used. Only the thread that holds the right to send changes it.
+     */
     private volatile long last;
-    /** Why no more calls can be made; null while they can. */
+    /** The reason why no more calls can be made; null while calls can be made. */
     private volatile IOException lost;
 
     /** Makes a client with at most 1024 calls in flight. */
@@ -34,7 +36,10 @@ public final class CallsClient implements AutoCloseable {
         this(stream, IN_FLIGHT_MAX);
     }
 
-    /** Makes a client with at most {@code inFlightMax} calls without an answer; others wait. */
+    /**
+     * Makes a client with at most {@code inFlightMax} calls without an answer. A further call waits
+     * until one of them has its answer.
+     */
     public CallsClient(Stream stream, int inFlightMax) {
         if (inFlightMax < 1) {
             throw new IllegalArgumentException("no call may be in flight: " + inFlightMax);
@@ -50,8 +55,8 @@ public final class CallsClient implements AutoCloseable {
     }
 
     /**
-     * Makes a call, and waits for its answer. The server learns of the timeout. After a
-     * {@link TimedOutException}, and after an interrupt, the call is given up. A
+     * Makes a call, and waits for its answer. The timeout is sent to the server with the call.
+     * After a {@link TimedOutException}, and after an interrupt, the client gives the call up. A
      * {@link CallException} says how the call has failed.
      */
     public byte[] call(byte[] payload, Duration timeout) throws IOException {
@@ -64,12 +69,15 @@ public final class CallsClient implements AutoCloseable {
         }
     }
 
-    /** Sends a call, and does not wait for its answer. */
+    /** Sends a call without waiting for its answer. */
     public PendingCall begin(byte[] payload) throws IOException {
         return begin(payload, Deadline.NEVER);
     }
 
-    /** Sends a call. The timeout is that of the whole call, of which the server learns. */
+    /**
+     * Sends a call without waiting for its answer. The timeout is that of the whole call, with its
+     * answer, and is sent to the server.
+     */
     public PendingCall begin(byte[] payload, Duration timeout) throws IOException {
         return begin(payload, Deadline.after(timeout));
     }
@@ -100,19 +108,25 @@ public final class CallsClient implements AutoCloseable {
             }
         }
         if (lost != null && waiting.remove(made[0].id()) != null) {
-            // The end came after the check above, and before the call was among those that it fails.
+            // The stream ended after checkOpen and before the call was put into `waiting`, so the
+            // end of the stream has not failed this call.
             slots.release();
             made[0].fail(lost);
         }
         return made[0];
     }
 
-    /** Makes a call without an answer. Returns once the stream has taken it. */
+    /**
+     * Makes a call to which the server sends no answer. Returns once the stream has taken the call.
+     */
     public void callOneWay(byte[] payload) throws IOException {
         callOneWay(payload, Deadline.NEVER);
     }
 
-    /** Makes a call without an answer. Throws {@link TimedOutException} if there is no room in time. */
+    /**
+     * Makes a call to which the server sends no answer. Throws {@link TimedOutException} if there
+     * is no room in time.
+     */
     public void callOneWay(byte[] payload, Duration timeout) throws IOException {
         callOneWay(payload, Deadline.after(timeout));
     }
@@ -124,7 +138,7 @@ public final class CallsClient implements AutoCloseable {
         }, deadline);
     }
 
-    /** Returns why no more calls can be made; null while they can. */
+    /** Returns the reason why no more calls can be made; null while calls can be made. */
     IOException lost() {
         return lost;
     }
@@ -136,14 +150,17 @@ public final class CallsClient implements AutoCloseable {
         }
     }
 
-    /** Returns the next id. Whoever calls it has the turn to send. */
+    /** Returns the next call id. Only the thread that holds the right to send calls this. */
     private long next() {
         long id = last + 1;
         last = id;
         return id;
     }
 
-    /** Returns the time left in µs, rounded up; 0 for none, and for a time that does not fit. */
+    /**
+     * Returns the time left until the deadline in µs, rounded up; 0 if there is no deadline, or if
+     * the time has more than 32 bits.
+     */
     private static int timeLeft(long deadline) {
         if (deadline == Deadline.NEVER) {
             return 0;
@@ -161,7 +178,7 @@ public final class CallsClient implements AutoCloseable {
             try {
                 stream.send(new CallFrame(CallFrame.CANCEL, 0, call.id(), new byte[0]), Deadline.NEVER);
             } catch (IOException ended) {
-                // The stream has ended, and every call with it.
+                // The stream has ended, and with it every call, so the server needs no CANCEL.
             } finally {
                 slots.release();
             }
@@ -174,12 +191,13 @@ public final class CallsClient implements AutoCloseable {
         try {
             stream.finish();
         } catch (IOException ended) {
-            // The stream is closed or over: its end is known.
+            // The stream is closed or its session is over, so the server knows that the client has
+            // finished.
         }
         stream.close();
     }
 
-    /** What the client receives. */
+    /** Handles the frames that the client receives: answers and errors. */
     private final class Answers implements CallStream.Side {
         @Override
         public void receive(CallFrame frame) throws IOException {

@@ -12,15 +12,16 @@ import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * The server of calls over a stream, which is its own from then on. Any number of threads may
- * receive and answer calls.
+ * The server of calls over a stream, which belongs to the server from then on. Any number of
+ * threads may receive and answer calls.
  *
  * <pre>
  *   CALL ──▶ arrived, at most so many ──▶ recv ──▶ open until its answer
  *     └ beyond: ERROR busy    CANCEL ─▶ the request is cancelled, or forgotten if it only arrived
  * </pre>
  *
- * A virtual thread receives, also while no other does, so that a CANCEL gets through (CALLS 4.1).
+ * A virtual thread receives frames even while no thread waits for a call, so that a CANCEL is
+ * noticed (CALLS 4.1).
  */
 public final class CallsServer implements AutoCloseable {
     private final CallStream stream;
@@ -33,12 +34,15 @@ public final class CallsServer implements AutoCloseable {
     private boolean isFinished;
     private IOException lost;
 
-    /** Makes a server with at most 1024 calls that wait. */
+    /** Makes a server in which at most 1024 calls wait to be received. */
     public CallsServer(Stream stream) {
         this(stream, WAITING_MAX);
     }
 
-    /** Makes a server with at most {@code waitingMax} calls that wait; further ones are refused. */
+    /**
+     * Makes a server in which at most {@code waitingMax} calls wait to be received. The server
+     * refuses further calls.
+     */
     public CallsServer(Stream stream, int waitingMax) {
         if (waitingMax < 1) {
             throw new IllegalArgumentException("no call may wait: " + waitingMax);
@@ -49,14 +53,17 @@ public final class CallsServer implements AutoCloseable {
     }
 
     /**
-     * Waits for the next call; returns null once the client has finished. The stream ends when every
-     * call is answered as well.
+     * Waits for the next call; returns null once the client has finished. The stream ends after
+     * that, when every received call is answered.
      */
     public CallRequest recv() throws IOException {
         return recv(Deadline.NEVER);
     }
 
-    /** Receives as {@link #recv()}. Throws {@link TimedOutException} if no call comes in time. */
+    /**
+     * Receives a call as {@link #recv()} does. Throws {@link TimedOutException} if no call comes in
+     * time.
+     */
     public CallRequest recv(Duration timeout) throws IOException {
         return recv(Deadline.after(timeout));
     }
@@ -67,7 +74,8 @@ public final class CallsServer implements AutoCloseable {
             if (next == null || !next.isLate()) {
                 return next;
             }
-            // The client does not wait any more (CALLS 4.4).
+            // The call's timeout has passed, so the client does not wait for its answer any more
+            // (CALLS 4.4).
             next.close();
         }
     }
@@ -97,7 +105,7 @@ public final class CallsServer implements AutoCloseable {
         }
     }
 
-    /** Sends the result of a call, unless nobody waits for it. */
+    /** Sends the result of a call, unless the client does not wait for it any more. */
     void finish(CallRequest request, CallFrame result) throws IOException {
         try {
             if (!request.isOneWay() && !isGone(request)) {
@@ -107,7 +115,8 @@ public final class CallsServer implements AutoCloseable {
         } catch (IOException failure) {
             boolean isTooLong = failure instanceof PartywallException it
                     && it.code() == PartywallException.MESSAGE_TOO_LONG;
-            // Without a stream nobody waits for the answer; whoever receives learns why.
+            // The stream has ended, so nobody waits for the answer. A thread that receives calls
+            // gets the reason.
             if (isTooLong || !stream.hasFailed()) {
                 throw failure;
             }
@@ -151,7 +160,10 @@ public final class CallsServer implements AutoCloseable {
         finishIfDone();
     }
 
-    /** Ends the sending direction once the client has, and every call is answered (CALLS 4.5). */
+    /**
+     * Ends the server's sending direction once the client has finished and every call is answered
+     * (CALLS 4.5).
+     */
     private void finishIfDone() {
         lock.lock();
         try {
@@ -159,19 +171,19 @@ public final class CallsServer implements AutoCloseable {
                 stream.finish();
             }
         } catch (IOException ended) {
-            // The stream is closed or over: its end is known.
+            // The stream is closed or its session is over, so the client knows of the end.
         } finally {
             lock.unlock();
         }
     }
 
-    /** Closes the stream. Calls without an answer are cancelled. */
+    /** Closes the stream. Calls that have no answer yet are cancelled. */
     @Override
     public void close() {
         stream.close();
     }
 
-    /** What the server receives. */
+    /** Handles the frames that the server receives: calls and cancels. */
     private final class Calls implements CallStream.Side {
         @Override
         public void receive(CallFrame frame) throws IOException {
@@ -186,7 +198,10 @@ public final class CallsServer implements AutoCloseable {
             }
         }
 
-        /** Returns whether there is room for the call. */
+        /**
+         * Adds a call to those that wait to be received. Returns false if as many calls wait as
+         * may.
+         */
         private boolean arrive(CallFrame frame) throws IOException {
             lock.lock();
             try {

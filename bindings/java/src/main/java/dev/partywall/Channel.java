@@ -6,7 +6,7 @@ import java.io.InterruptedIOException;
 import java.time.Duration;
 
 /**
- * One pipe of messages in each direction, with another process.
+ * A channel: one pipe of messages in each direction, to and from one other process.
  *
  * <pre>{@code
  *   try (Channel channel = Channel.connect("unix:/run/app.sock")) {
@@ -18,7 +18,11 @@ import java.time.Duration;
 public final class Channel extends MessageChannel {
     private final Connection connection;
     private final boolean beginsOnSocket;
-    /** The system call that writes to a socket takes much longer than a copy to shared memory. */
+    /**
+     * Most bytes that one native call sends straight from an array; the garbage collector waits for
+     * such a call. It is 0 over a socket: the system call that writes to a socket takes much longer
+     * than a copy to shared memory.
+     */
     private final int arrayBytesMax;
     private final boolean failsWhenFull;
     private final boolean parksAtOnce;
@@ -61,12 +65,15 @@ public final class Channel extends MessageChannel {
         }
     }
 
-    /** Returns what is known of the peer. Any thread may call it, as all that return properties. */
+    /**
+     * Returns what is known of the peer process. Any thread may call this method, and the others
+     * that return properties, at any time.
+     */
     public Peer peer() throws IOException {
         return connection.peer();
     }
 
-    /** Returns the transport as it is now. */
+    /** Returns the transport that the channel has now. */
     public Transport transport() throws IOException {
         return connection.transport();
     }
@@ -82,8 +89,8 @@ public final class Channel extends MessageChannel {
     }
 
     /**
-     * Waits until the kernel has accepted the bytes of all sent messages, at most for {@code
-     * timeout}. Shared memory has none.
+     * Waits until the kernel has accepted the bytes of all sent messages, at most for
+     * {@code timeout}. Over shared memory the kernel gets no bytes, so the call returns at once.
      */
     public void flush(Duration timeout) throws IOException {
         beginSending();
@@ -97,9 +104,10 @@ public final class Channel extends MessageChannel {
     }
 
     /**
-     * A socket may take a part of a message. The caller waits until it has taken the rest, because
-     * no later call may come. The message is sent already, so it counts as sent if the deadline
-     * passes, and if the thread is interrupted, whose interrupt status stays.
+     * Writes the rest of a message of which a socket has taken only a part. The sending thread
+     * waits for this, because no later call may write the rest. The message counts as sent already,
+     * also if the deadline passes or the thread is interrupted. The interrupt status of the thread
+     * stays set.
      */
     @Override
     void settle(long deadline) throws IOException {
@@ -107,12 +115,16 @@ public final class Channel extends MessageChannel {
             try {
                 write(deadline);
             } catch (InterruptedIOException interrupt) {
-                // The next call of this thread that waits throws it.
+                // The thread's interrupt status stays set, so its next call that waits throws the
+                // exception.
             }
         }
     }
 
-    /** Writes what the kernel has not accepted yet. Returns false if the deadline came first. */
+    /**
+     * Writes the bytes of sent messages that the kernel has not accepted yet. Returns false if the
+     * deadline came first.
+     */
     private boolean write(long deadline) throws IOException {
         while (true) {
             sender.begin();
@@ -133,7 +145,7 @@ public final class Channel extends MessageChannel {
         }
     }
 
-    /** Ends the sending direction. Answers of the peer are still received. */
+    /** Ends the sending direction. The channel still receives the peer's messages. */
     public void closeWrite() throws IOException {
         beginSending();
         try (Call call = new Call()) {
@@ -168,8 +180,9 @@ public final class Channel extends MessageChannel {
     }
 
     /**
-     * A platform thread first waits in the library, which polls as its strategy says: most answers
-     * come in that time. A virtual thread would hold its carrier.
+     * How long a platform thread first waits in the library, which polls as its strategy says: most
+     * answers come in that time. A virtual thread does not wait there, because it would hold its
+     * carrier thread.
      */
     @Override
     long briefWait() {
@@ -184,8 +197,9 @@ public final class Channel extends MessageChannel {
     @Override
     boolean await(boolean isSending, long deadline) throws IOException {
         Waiter waiter = isSending ? sender : receiver;
-        // A virtual thread that polled would keep others, which came later, from its carrier; also
-        // if it yielded, because a carrier prefers the threads that it has run before.
+        // A virtual thread never polls: it would keep virtual threads that became ready later from
+        // its carrier thread. Yielding would not help, because a carrier prefers the threads that
+        // it has run before.
         boolean isVirtual = Thread.currentThread().isVirtual();
         if (spins && !isVirtual) {
             return waiter.spin(deadline);
@@ -233,6 +247,9 @@ public final class Channel extends MessageChannel {
         receiver.free();
     }
 
-    /** Four times the default spin budget: an interrupt or close is noticed after this time. */
+    /**
+     * How long a platform thread waits in the library, in nanoseconds: four times the default spin
+     * budget. An interrupt or a close is noticed only after this time.
+     */
     private static final long BRIEF_WAIT_NS = 200_000;
 }

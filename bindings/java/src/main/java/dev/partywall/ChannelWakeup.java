@@ -5,21 +5,28 @@ import java.io.IOException;
 import java.nio.channels.Selector;
 
 /**
- * A wait in the library for a message of a channel, in shared memory. It takes one system call,
- * where a poll of the channel's descriptor takes two: that one does not consume what it reports.
+ * A thread's wait in the library for a message of a channel over shared memory. It takes one system
+ * call. A poll of the channel's descriptor takes two, because a poll does not consume the
+ * notification that it reports.
  */
 final class ChannelWakeup extends Wakeup {
     private final long channel;
     private final long error;
     private boolean isPossible = true;
 
-    /** {@code error} is the place for an error of the channel's receiving direction. */
+    /**
+     * {@code error} is the address at which the library writes an error of the channel's receiving
+     * direction.
+     */
     ChannelWakeup(long channel, long error) {
         this.channel = channel;
         this.error = error;
     }
 
-    /** Returns false once the library has refused to wait: the channel began on a socket. */
+    /**
+     * Returns whether the library can wait for this channel. It cannot if the channel began on a
+     * socket, which the first wait finds out.
+     */
     boolean isPossible() {
         return isPossible;
     }
@@ -41,7 +48,10 @@ final class ChannelWakeup extends Wakeup {
         return true;
     }
 
-    /** Ends the wait, or the next one. The library knows a handle that was freed. */
+    /**
+     * Ends the wait of the thread, or its next wait. If the channel was freed already, the library
+     * finds that its handle names no object, and does nothing.
+     */
     @Override
     public Selector wakeup() {
         Native.channelWake(channel);

@@ -8,17 +8,17 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * Settings of channels and sessions. Each method changes this object and returns it; a call that
- * takes it copies it. A value that is impossible is refused when the configuration is used.
+ * Settings of channels and sessions. Each method changes this object and returns it. A method that
+ * takes a configuration copies it. An impossible value is refused when the configuration is used.
  */
 public final class Config {
     private final Map<String, Long> settings = new LinkedHashMap<>();
     private final List<Integer> users = new ArrayList<>();
     private final List<Integer> groups = new ArrayList<>();
 
-    /** Which transports are allowed. */
+    /** Which transports a connection may use. */
     public enum Transport {
-        /** Shared memory where possible, otherwise the socket. */
+        /** Shared memory where possible, otherwise a socket. */
         AUTO,
         /** Shared memory alone. */
         SHARED_MEMORY,
@@ -26,41 +26,41 @@ public final class Config {
         SOCKET
     }
 
-    /** Where a connection begins. */
+    /** On which transport a connection begins. */
     public enum Begin {
         /** In shared memory. */
         SHARED_MEMORY,
-        /** On the socket; it moves to shared memory once that pays. */
+        /** On the socket; the connection moves to shared memory once that pays. */
         SOCKET,
-        /** Sessions on the socket, channels in shared memory. */
+        /** Sessions begin on the socket, channels in shared memory. */
         AUTO
     }
 
-    /** What happens to a message without room. */
+    /** What happens to a message for which the ring or the memory has no room. */
     public enum BackPressure {
         /** The sender waits. */
         BLOCK,
         /** Sending fails with {@link PartywallException#FULL}. */
         ERROR,
-        /** A long message goes through the ring, in fragments. */
+        /** A long message without room elsewhere goes through the ring, in fragments. */
         OVERFLOW
     }
 
-    /** Which peers are trusted. */
+    /** Which peers are trusted not to change the bytes of messages that they have sent. */
     public enum Trust {
         /** As the system allows to judge. */
         AUTO,
-        /** Processes of this user. */
+        /** Processes of this process's user are trusted. */
         OWN_USER,
-        /** Every admitted process. */
+        /** Every admitted process is trusted. */
         TRUSTED,
         /** None. */
         UNTRUSTED
     }
 
-    /** How a platform thread waits on a channel. */
+    /** How a platform thread waits for a message or for room on a channel. */
     public enum Wait {
-        /** It polls for the spin budget while that pays, then it parks. */
+        /** The thread polls for the spin budget while that pays, then it parks. */
         ADAPTIVE,
         /** It polls. */
         SPIN,
@@ -71,7 +71,7 @@ public final class Config {
     /** Makes a configuration with the default settings. */
     public Config() {}
 
-    /** Returns a configuration with the same settings, which no longer change with these. */
+    /** Returns a copy of the configuration, which later changes of this object do not change. */
     Config copy() {
         Config copy = new Config();
         copy.settings.putAll(settings);
@@ -80,17 +80,20 @@ public final class Config {
         return copy;
     }
 
-    /** Sets the allowed transports; the default is {@link Transport#AUTO}. */
+    /** Sets the transports that a connection may use; the default is {@link Transport#AUTO}. */
     public Config transport(Transport transport) {
         return set("transport", transport.ordinal());
     }
 
-    /** Sets where a connection begins; the default is {@link Begin#AUTO}. */
+    /** Sets the transport on which a connection begins; the default is {@link Begin#AUTO}. */
     public Config begin(Begin begin) {
         return set("begin", begin.ordinal());
     }
 
-    /** Sets what happens without room; the default is {@link BackPressure#BLOCK}. */
+    /**
+     * Sets what happens to a message for which there is no room; the default is
+     * {@link BackPressure#BLOCK}.
+     */
     public Config backPressure(BackPressure policy) {
         return set("back_pressure", policy.ordinal());
     }
@@ -105,7 +108,7 @@ public final class Config {
         return set("wait", wait.ordinal());
     }
 
-    /** Sets for how long waiting polls at most; the default is 50 µs. */
+    /** Sets for how long a waiting thread polls at most before it parks; the default is 50 µs. */
     public Config spinBudget(Duration budget) {
         return set("spin_budget_ns", nanos(budget));
     }
@@ -120,7 +123,10 @@ public final class Config {
         return set("handshakes_max", count);
     }
 
-    /** Sets how many connections may wait for a listener; the default is 128. */
+    /**
+     * Sets how many connections may wait in the kernel until a listener accepts them; the default
+     * is 128.
+     */
     public Config backlog(int count) {
         return set("backlog", count);
     }
@@ -130,22 +136,25 @@ public final class Config {
         return set("ring_bytes", bytes);
     }
 
-    /** Sets the memory for messages that this side sends; the default is 64 MiB. */
+    /** Sets the most memory for messages that this side sends; the default is 64 MiB. */
     public Config memoryMax(long bytes) {
         return set("memory_max", bytes);
     }
 
-    /** Sets the longest message; the default is that of {@link #memoryMax}. */
+    /** Sets the length of the longest message; the default is the value of {@link #memoryMax}. */
     public Config messageMax(long bytes) {
         return set("message_max", bytes);
     }
 
-    /** Sets up to which length a message travels in the ring; the default is 1024 bytes. */
+    /**
+     * Sets the longest message that is copied into the ring; the default is 1024 bytes. Longer
+     * messages lie in other shared memory.
+     */
     public Config inlineMax(int bytes) {
         return set("inline_max", bytes);
     }
 
-    /** Sets how many unread bytes a stream may have; the default is 256 KiB. */
+    /** Sets how many unread bytes a stream's receiver may have; the default is 256 KiB. */
     public Config streamWindow(long bytes) {
         return set("stream_window", bytes);
     }
@@ -174,13 +183,19 @@ public final class Config {
         return this;
     }
 
-    /** Admits processes of a user, and refuses all that no such call admits. */
+    /**
+     * Makes a listener admit processes of a user, and refuse all processes that no such call
+     * admits.
+     */
     public Config admitUser(int uid) {
         users.add(uid);
         return this;
     }
 
-    /** Admits processes of a primary group, and refuses all that no such call admits. */
+    /**
+     * Makes a listener admit processes of a primary group, and refuse all processes that no such
+     * call admits.
+     */
     public Config admitGroup(int gid) {
         groups.add(gid);
         return this;

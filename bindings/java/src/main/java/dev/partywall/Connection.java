@@ -8,7 +8,8 @@ import java.nio.channels.ClosedChannelException;
  * The properties of a channel or session: its peer, transport and counters. Any thread may ask for
  * them at any time.
  *
- * @param kind the word of the object in the names of functions
+ * @param kind the word for the object in names of native functions: {@code channel} or
+ *     {@code session}
  * @param handle the handle of the object
  */
 record Connection(String kind, long handle) {

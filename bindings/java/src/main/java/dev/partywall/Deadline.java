@@ -4,8 +4,8 @@ package dev.partywall;
 import java.time.Duration;
 
 /**
- * The time at which a call gives up, as a number: nanoseconds of {@link System#nanoTime}, or one of
- * two constants. A number needs no allocation.
+ * The time at which a call gives up, as a {@code long}: nanoseconds of {@link System#nanoTime}, or
+ * one of the constants NEVER and NOW. A {@code long} needs no allocation.
  */
 final class Deadline {
     /** The deadline of a call that waits without a limit. */
@@ -26,7 +26,7 @@ final class Deadline {
         return Math.max(System.nanoTime() + timeout.toNanos(), NOW + 1);
     }
 
-    /** Returns the nanoseconds that are left, 0 if the deadline has passed. */
+    /** Returns the nanoseconds until the deadline, or 0 if the deadline has passed. */
     static long left(long deadline) {
         if (deadline == NEVER) {
             return Long.MAX_VALUE;

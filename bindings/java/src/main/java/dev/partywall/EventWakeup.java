@@ -4,7 +4,10 @@ package dev.partywall;
 import java.io.IOException;
 import java.nio.channels.Selector;
 
-/** A wait for a descriptor, which an eventfd ends. */
+/**
+ * A thread's wait for a descriptor. Another thread ends the wait by an eventfd, which is polled
+ * together with the descriptor.
+ */
 final class EventWakeup extends Wakeup {
     private final int fd;
     private int descriptor;
@@ -19,8 +22,8 @@ final class EventWakeup extends Wakeup {
     }
 
     /**
-     * Makes the next wait one for a descriptor. {@code places} is the address of two {@code struct
-     * pollfd}.
+     * Sets the descriptor of the thread's next wait. {@code places} is the address of memory for
+     * two {@code struct pollfd}: the descriptor and the eventfd.
      */
     EventWakeup watching(int descriptor, long places) {
         this.descriptor = descriptor;
@@ -28,7 +31,10 @@ final class EventWakeup extends Wakeup {
         return this;
     }
 
-    /** Returns whether the descriptor is readable. */
+    /**
+     * Polls the descriptor and the eventfd for at most {@code left} nanoseconds. Returns whether
+     * the descriptor is readable.
+     */
     @Override
     boolean block(long left) {
         Native.setPoll(places, descriptor);
@@ -41,7 +47,7 @@ final class EventWakeup extends Wakeup {
         return isReadable;
     }
 
-    /** Ends the wait, or the next one. */
+    /** Ends the wait of the thread, or its next wait. */
     @Override
     public synchronized Selector wakeup() {
         if (!isFreed) {
@@ -50,7 +56,7 @@ final class EventWakeup extends Wakeup {
         return this;
     }
 
-    /** Closes the eventfd. No thread polls it any more. */
+    /** Closes the eventfd. The caller makes sure that no thread polls it any more. */
     @Override
     protected synchronized void implCloseSelector() {
         isFreed = true;

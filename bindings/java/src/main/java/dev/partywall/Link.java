@@ -10,21 +10,23 @@ import java.util.concurrent.locks.ReentrantReadWriteLock;
 import java.util.function.LongToIntFunction;
 
 /**
- * A connection that outlives its processes: each end keeps a message that it sent until the other
- * has acknowledged it. Any thread may call it.
+ * A link: a connection that outlives its processes. Each end keeps a message that it sent until the
+ * other end has acknowledged it. Any thread may call it.
  *
- * <p>One daemon thread of the process drives all links. A platform thread that waits first drives
- * its link itself for a moment; then it parks, as a virtual thread does at once. So
+ * <p>One daemon thread of the process drives all links. A platform thread that waits for a link
+ * first drives the link itself for a moment, then it parks. A virtual thread parks at once. So
  * {@link Thread#interrupt} ends a wait with an {@link java.io.InterruptedIOException}, and
- * {@link #close} by another thread with an
- * {@link java.nio.channels.AsynchronousCloseException}.
+ * {@link #close} by another thread with an {@link java.nio.channels.AsynchronousCloseException}.
  */
 public final class Link implements AutoCloseable {
     private final LinkDriver driver;
     private final long handle;
     private final WaitList waiters = new WaitList(BRIEF_WAIT_NS);
     private final AtomicBoolean isClosed = new AtomicBoolean();
-    /** Native calls share it, but the one that ends the link: it needs to be the only one. */
+    /**
+     * The lock of the native link. Native calls share it, except for the call that closes the link:
+     * no other call may use the link then.
+     */
     private final ReadWriteLock calls = new ReentrantReadWriteLock();
 
     /** The state of a link. */
@@ -33,15 +35,15 @@ public final class Link implements AutoCloseable {
         DETACHED,
         /** A connection is being attached. */
         ATTACHING,
-        /** A connection is attached. */
+        /** A connection is attached, and messages flow. */
         ATTACHED,
-        /** A later owner of this end has attached. */
+        /** A later owner of this end has attached, so this owner attaches no more. */
         FENCED,
-        /** The two ends contradict each other. */
+        /** The files of the two ends contradict each other. */
         QUARANTINED,
-        /** The link was closed. */
+        /** This end of the link was closed. */
         CLOSED,
-        /** A state of a later version. */
+        /** A state of a later version of the library, which this version does not know. */
         UNKNOWN
     }
 
@@ -52,14 +54,16 @@ public final class Link implements AutoCloseable {
     }
 
     /**
-     * Sends a copy of {@code payload}, which is kept from here on. Waits for room without a limit.
+     * Sends a copy of {@code payload}, which the link keeps until the peer has acknowledged it.
+     * Waits for room without a limit.
      */
     public void send(byte[] payload) throws IOException {
         send(payload, Deadline.NEVER);
     }
 
     /**
-     * Sends as {@link #send(byte[])}. Throws {@link TimedOutException} if there is no room in time.
+     * Sends a message as {@link #send(byte[])} does. Throws {@link TimedOutException} if there is
+     * no room in time.
      */
     public void send(byte[] payload, Duration timeout) throws IOException {
         send(payload, Deadline.after(timeout));
@@ -79,7 +83,8 @@ public final class Link implements AutoCloseable {
     }
 
     /**
-     * Receives as {@link #recv()}. Throws {@link TimedOutException} if no message comes in time.
+     * Receives a message as {@link #recv()} does. Throws {@link TimedOutException} if no message
+     * comes in time.
      */
     public LinkMessage recv(Duration timeout) throws IOException {
         return recv(Deadline.after(timeout));
@@ -94,11 +99,12 @@ public final class Link implements AutoCloseable {
     }
 
     /**
-     * Takes the oldest event of the link; waits for one without a limit. Calls that send and receive
-     * do not fail when a connection ends: its events say so. The link keeps the first 1024 of them.
+     * Takes the oldest event of the link; waits for one without a limit. Calls that send and
+     * receive do not fail when a connection ends: an event says so. The link keeps the first 1024
+     * events that were not taken.
      *
      * @throws PartywallException once a later owner has fenced this end, or the link is in
-     *     quarantine; events from before come first
+     *     quarantine; events from before that are returned first
      */
     public LinkEvent nextEvent() throws IOException {
         return nextEvent(Deadline.NEVER);
@@ -142,7 +148,7 @@ public final class Link implements AutoCloseable {
         }
     }
 
-    /** Waits until a connection is attached. */
+    /** Waits until a connection is attached to the link, at most for {@code timeout}. */
     public void awaitAttached(Duration timeout) throws IOException {
         await("partywall_link_wait_attached", timeout);
     }
@@ -171,14 +177,16 @@ public final class Link implements AutoCloseable {
         });
     }
 
-    /** Delivers every message again that was not acknowledged. */
+    /** Makes the link deliver every received message again that was not acknowledged. */
     public void rewind() throws IOException {
         try (Call call = new Call()) {
             check(call, "partywall_link_rewind", handle);
         }
     }
 
-    /** Returns how many bytes of messages the peer has not acknowledged. */
+    /**
+     * Returns how many bytes of messages the link keeps because the peer has not acknowledged them.
+     */
     public long unackedBytes() throws IOException {
         try (Call call = new Call()) {
             check(call, "partywall_link_unacked_bytes", handle, call.result());
@@ -215,8 +223,8 @@ public final class Link implements AutoCloseable {
     }
 
     /**
-     * Ends the link in good order: the peer receives its end. Waits at most for {@code timeout}
-     * until the peer knows. The link is closed, whatever happens.
+     * Closes this end in good order: the peer receives its end. Waits until the peer knows, at most
+     * for {@code timeout}. The link is closed even if this fails.
      */
     public void shutdown(Duration timeout) throws IOException {
         long nanos = Math.max(1, Deadline.left(Deadline.after(timeout)));
@@ -234,7 +242,10 @@ public final class Link implements AutoCloseable {
         });
     }
 
-    /** Gives the link up without ending it: both ends go on when they are opened again. */
+    /**
+     * Gives the link up without telling the peer that it has ended: both ends go on when they are
+     * opened again.
+     */
     @Override
     public void close() {
         if (end()) {
@@ -242,7 +253,9 @@ public final class Link implements AutoCloseable {
         }
     }
 
-    /** Ends every wait. Returns false if the link was closed before. */
+    /**
+     * Ends every wait for the link by other threads. Returns false if the link was closed before.
+     */
     private boolean end() {
         boolean isFirst = isClosed.compareAndSet(false, true);
         if (isFirst) {
@@ -253,6 +266,8 @@ public final class Link implements AutoCloseable {
     }
 
     private static final String NEXT_EVENT = "partywall_link_next_event";
-    /** A platform thread drives its link for this time before it parks. */
+    /**
+     * How long a platform thread that waits drives its link itself before it parks, in nanoseconds.
+     */
     static final long BRIEF_WAIT_NS = 200_000;
 }

@@ -12,8 +12,8 @@ public final class LinkClient implements AutoCloseable {
     private final AtomicBoolean isClosed = new AtomicBoolean();
 
     /**
-     * Makes a client called {@code name}. {@code directory} belongs to this user alone; null keeps
-     * the links in memory.
+     * Makes a client called {@code name}, which keeps its links in files of {@code directory}. The
+     * directory must belong to this user alone. If it is null, links are kept in memory.
      */
     public LinkClient(Path directory, String name, LinkConfig config) throws IOException {
         try (Call call = new Call(); NativeConfig settings = config.toNative(driver)) {
@@ -29,7 +29,7 @@ public final class LinkClient implements AutoCloseable {
 
     /**
      * Opens the link called {@code name} to the server called {@code server} at {@code address}.
-     * Does not wait for the server: messages are kept until it is there.
+     * Does not wait for the server: the link keeps messages until the server is there.
      */
     public Link connect(String address, String server, String name) throws IOException {
         try (Call call = new Call()) {
@@ -39,7 +39,7 @@ public final class LinkClient implements AutoCloseable {
         }
     }
 
-    /** Frees the client. Its links stay. */
+    /** Frees the client. Links that it has opened stay open. */
     @Override
     public void close() {
         if (isClosed.compareAndSet(false, true)) {

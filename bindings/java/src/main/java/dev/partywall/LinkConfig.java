@@ -14,17 +14,17 @@ public final class LinkConfig {
 
     /** How often a message may be delivered after a crash. */
     public enum Delivery {
-        /** A message that was not acknowledged comes again. */
+        /** A message that was not acknowledged is delivered again. */
         AT_LEAST_ONCE,
-        /** A message that was delivered never comes again. */
+        /** A message that was delivered is never delivered again. */
         AT_MOST_ONCE
     }
 
-    /** What happens to a link's file of an earlier boot. */
+    /** What happens to the file that a link had before the machine was rebooted. */
     public enum AfterReboot {
-        /** It is refused unless the link was closed and the file is whole. */
+        /** The file is refused unless the link was closed and the file is whole. */
         REFUSE,
-        /** The link goes on with what is provable. */
+        /** The link goes on with those messages and positions of the file that are provable. */
         ADOPT_PROVEN
     }
 
@@ -46,22 +46,27 @@ public final class LinkConfig {
         return set("transport", transport.ordinal());
     }
 
-    /** Sets how often a message may come; the default is {@link Delivery#AT_LEAST_ONCE}. */
+    /**
+     * Sets how often a message may be delivered after a crash; the default is
+     * {@link Delivery#AT_LEAST_ONCE}.
+     */
     public LinkConfig delivery(Delivery delivery) {
         return set("delivery", delivery.ordinal());
     }
 
-    /** Sets what happens after a reboot; the default is {@link AfterReboot#REFUSE}. */
+    /**
+     * Sets what happens to a link's file after a reboot; the default is {@link AfterReboot#REFUSE}.
+     */
     public LinkConfig afterReboot(AfterReboot choice) {
         return set("after_reboot", choice.ordinal());
     }
 
-    /** Sets after how many attempts a message counts as poison. */
+    /** Sets after how many deliveries without an acknowledgement a message counts as poison. */
     public LinkConfig attemptsMax(int count) {
         return set("attempts_max", count);
     }
 
-    /** Sets after which time without a sign of life a TCP connection counts as dead. */
+    /** Sets the time after which a TCP connection counts as dead if the peer sends nothing. */
     public LinkConfig deadAfter(Duration time) {
         return set("dead_after_ns", Config.nanos(time));
     }
@@ -75,7 +80,10 @@ public final class LinkConfig {
         return this;
     }
 
-    /** Returns the settings for links of the group that the process's one driver drives. */
+    /**
+     * Returns the settings as an object of the native library, with the group of links that the
+     * process's driver thread drives.
+     */
     NativeConfig toNative(LinkDriver driver) throws PartywallException {
         NativeConfig config = NativeConfig.of("link_config", settings);
         boolean isSet = false;

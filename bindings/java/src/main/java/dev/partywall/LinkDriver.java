@@ -5,15 +5,17 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * The group of all links of the process, and the daemon thread that drives it: their connections,
- * bytes, acknowledgements and timers. After each turn it signals the threads that wait for a link.
+ * The daemon thread that drives all links of the process: their connections, bytes,
+ * acknowledgements and timers. The links are in one group. After each poll of the group the thread
+ * signals the threads that wait for a link.
  *
  * <pre>
  *   descriptor of the group, next timer ─▶ poll ─▶ partywall_link_group_poll ─▶ waiters of links
  * </pre>
  *
- * The descriptor is quiet while messages have merely not been received, so those keep the thread
- * not busy. It becomes readable, too, when a call of another thread leaves something to be done.
+ * The group's descriptor is not readable merely because messages were not received, so such
+ * messages do not keep the thread busy. The descriptor also becomes readable when a call of another
+ * thread leaves work for the driver.
  */
 final class LinkDriver {
     private static volatile LinkDriver shared;
@@ -34,8 +36,8 @@ final class LinkDriver {
     }
 
     /**
-     * Returns the driver of the process, and starts its thread at the first call. A later call tries
-     * again if one fails.
+     * Returns the driver of the process, and starts its thread at the first call. If a call fails,
+     * a later call tries again.
      */
     static LinkDriver get() throws PartywallException {
         LinkDriver driver = shared;
@@ -76,7 +78,10 @@ final class LinkDriver {
         }
     }
 
-    /** Returns the milliseconds until the next timer, rounded up; -1 if none is set. */
+    /**
+     * Returns the milliseconds until the next timer of the group, rounded up; -1 if no timer is
+     * set.
+     */
     private int untilTimer(long place) {
         Native.linkGroupNextTimer(group, place);
         long nanos = Native.getLong(place);

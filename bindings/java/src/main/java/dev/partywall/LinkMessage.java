@@ -5,8 +5,8 @@ import java.io.IOException;
 import java.time.Duration;
 
 /**
- * A received message of a link, to be acknowledged: by {@link #ack} or {@link #reply}, in any
- * thread. One that is closed instead comes again.
+ * A received message of a link. Any thread may acknowledge it, by {@link #ack} or {@link #reply}.
+ * If it is closed without that, the link delivers it again.
  */
 public final class LinkMessage implements AutoCloseable {
     private final long handle;
@@ -16,7 +16,7 @@ public final class LinkMessage implements AutoCloseable {
     LinkMessage(long handle) {
         this.handle = handle;
         try (Call call = new Call()) {
-            // A handle that the library has just made is valid.
+            // The library has just made the handle, so the call cannot fail.
             Call.invoke("partywall_link_message_data", handle, call.result(), call.secondResult());
             bytes = Native.bytes(call.resultLong(), call.secondResultLong());
         }
@@ -40,7 +40,7 @@ public final class LinkMessage implements AutoCloseable {
         return number("partywall_link_message_position");
     }
 
-    /** Acknowledges the message with all before it. */
+    /** Acknowledges this message and all messages before it. */
     public synchronized void ack() throws IOException {
         check();
         isDone = true;
@@ -50,16 +50,16 @@ public final class LinkMessage implements AutoCloseable {
     }
 
     /**
-     * Sends an answer and acknowledges the message, both or neither. Waits for room without a
-     * limit, and notices an interrupt only then.
+     * Sends an answer and acknowledges the message: both or neither. Waits for room without a
+     * limit. An interrupt is noticed only once the call is done.
      */
     public void reply(byte[] payload) throws IOException {
         reply(payload, -1);
     }
 
     /**
-     * Replies as {@link #reply(byte[])}. Throws {@link TimedOutException} if there is no room in
-     * time; the message then comes again.
+     * Replies as {@link #reply(byte[])} does. Throws {@link TimedOutException} if there is no room
+     * in time; the link then delivers the message again.
      */
     public void reply(byte[] payload, Duration timeout) throws IOException {
         reply(payload, Deadline.left(Deadline.after(timeout)));
@@ -77,7 +77,7 @@ public final class LinkMessage implements AutoCloseable {
         });
     }
 
-    /** Frees the message. One that was not acknowledged comes again. */
+    /** Frees the message. If it was not acknowledged, the link delivers it again. */
     @Override
     public synchronized void close() {
         if (!isDone) {

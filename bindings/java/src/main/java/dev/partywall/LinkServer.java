@@ -6,7 +6,9 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.concurrent.atomic.AtomicBoolean;
 
-/** The server of links: clients attach links to it. Any thread may accept. */
+/**
+ * A server of links: accepts the links that clients attach at an address. Any thread may accept.
+ */
 public final class LinkServer implements AutoCloseable {
     private final LinkDriver driver = LinkDriver.get();
     private final WaitList waiters = new WaitList(Link.BRIEF_WAIT_NS);
@@ -14,8 +16,9 @@ public final class LinkServer implements AutoCloseable {
     private final long handle;
 
     /**
-     * Listens for links of the end called {@code name} at {@code address}. {@code directory}
-     * belongs to this user alone; null keeps the links in memory.
+     * Listens for links of the end called {@code name} at {@code address}, and keeps them in files
+     * of {@code directory}. The directory must belong to this user alone. If it is null, links are
+     * kept in memory.
      */
     public LinkServer(String address, Path directory, String name, LinkConfig config)
             throws IOException {
@@ -33,7 +36,10 @@ public final class LinkServer implements AutoCloseable {
         return accept(Deadline.NEVER);
     }
 
-    /** Waits for the next link. Throws {@link TimedOutException} if none is attached in time. */
+    /**
+     * Waits for the next link that a client attaches. Throws {@link TimedOutException} if none is
+     * attached in time.
+     */
     public Link accept(Duration timeout) throws IOException {
         return accept(Deadline.after(timeout));
     }
@@ -45,7 +51,7 @@ public final class LinkServer implements AutoCloseable {
         }
     }
 
-    /** Stops listening. Ends calls of other threads that wait. */
+    /** Stops listening for links. Ends calls of other threads that wait for a link. */
     @Override
     public void close() {
         if (isClosed.compareAndSet(false, true)) {

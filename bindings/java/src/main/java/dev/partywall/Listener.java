@@ -9,7 +9,9 @@ import java.time.Duration;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
-/** A listener for channels. Any thread may accept; they take turns. */
+/**
+ * A listener for channels. Any thread may accept; threads that accept at the same time take turns.
+ */
 public final class Listener implements AutoCloseable {
     private final long handle;
     private final Config config;
@@ -26,13 +28,17 @@ public final class Listener implements AutoCloseable {
     }
 
     /**
-     * Listens at {@code address}: {@code unix:/path}, {@code unix:@name} or {@code tcp:host:port}.
+     * Listens for channels at {@code address}: {@code unix:/path}, {@code unix:@name} or
+     * {@code tcp:host:port}.
      */
     public static Listener bind(String address) throws IOException {
         return bind(address, new Config());
     }
 
-    /** Listens with the settings of {@code config}, which apply to every accepted channel. */
+    /**
+     * Listens for channels with the settings of {@code config}, which apply to every accepted
+     * channel.
+     */
     public static Listener bind(String address, Config config) throws IOException {
         try (Call call = new Call(); NativeConfig settings = config.toNative()) {
             call.check("partywall_listener_bind", call.text(address), settings.handle(), call.result());
@@ -48,7 +54,7 @@ public final class Listener implements AutoCloseable {
         }
     }
 
-    /** Returns the bound address, with the port that the system chose. */
+    /** Returns the address that the listener is bound to, with the port that the system chose. */
     public String address() {
         return address;
     }
@@ -91,7 +97,10 @@ public final class Listener implements AutoCloseable {
         }
     }
 
-    /** Waits for the threads that accept before this one. */
+    /**
+     * Waits until the threads that began to accept before this thread are done, at most until the
+     * deadline.
+     */
     private void lock(long deadline) throws IOException {
         try {
             if (deadline == Deadline.NEVER) {
@@ -122,7 +131,10 @@ public final class Listener implements AutoCloseable {
         }
     }
 
-    /** Stops listening, and removes the socket file. Ends calls of other threads that wait. */
+    /**
+     * Stops listening, and removes the socket file. Ends calls of other threads that wait to
+     * accept.
+     */
     @Override
     public void close() {
         isClosed = true;

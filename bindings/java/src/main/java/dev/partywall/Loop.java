@@ -16,31 +16,32 @@ import java.time.Duration;
  *         └──────────── the next event, or a timer ◀── attempts until one finds nothing
  * </pre>
  *
- * An observer learns of each kind of event once: again only after an attempt found nothing. Methods
- * that wait may not be called by the thread that polls, which would wait for itself.
+ * The loop calls an observer once for each kind of event, and again only after an attempt to
+ * receive or send found nothing. The thread that polls must not call methods that wait, because it
+ * would wait for itself.
  */
 public final class Loop implements AutoCloseable {
-    /** There may be a message to receive. */
+    /** Kind of event: there may be a message to receive. */
     public static final int READABLE = Native.READABLE;
-    /** There may be room to send. */
+    /** Kind of event: there may be room to send. */
     public static final int WRITABLE = Native.WRITABLE;
-    /** There may be a stream or a session to accept. */
+    /** Kind of event: there may be a stream or a session to accept. */
     public static final int OPENED = Native.OPENED;
-    /** The peer has ended its direction, or the session is over. */
+    /** Kind of event: the peer has ended its sending direction, or the session is over. */
     public static final int ENDED = Native.ENDED;
 
     private final SessionLoop sessions;
     private final MemorySegment memory = Arena.ofAuto().allocate(SessionLoop.TURN_BYTES, 16);
     private boolean isClosed;
 
-    /** Makes a loop without sessions. A loop takes three descriptors. */
+    /** Makes a loop without sessions. A loop takes three file descriptors. */
     public Loop() throws IOException {
         sessions = new SessionLoop();
     }
 
     /**
-     * Returns the descriptor that is readable while {@link #poll} may find events or a timer is
-     * due. Never read from it, and never close it.
+     * Returns the loop's descriptor, which is readable while {@link #poll} may find events or a
+     * timer is due. Never read from it, and never close it.
      */
     public int fd() {
         try (Call call = new Call()) {
@@ -50,26 +51,26 @@ public final class Loop implements AutoCloseable {
     }
 
     /**
-     * Lets the sessions advance without waiting, and calls the observers of what has events.
-     * Returns the number of events. Only one thread at a time may poll. An exception of an observer
-     * is thrown once all of them were called.
+     * Lets the sessions advance without waiting, and calls the observers of the objects that have
+     * events. Returns the number of events. Only one thread at a time may poll. If observers throw,
+     * an exception is thrown once all observers were called.
      */
     public int poll() throws IOException {
         return isClosed ? 0 : sessions.turn(memory.address(), 0);
     }
 
     /**
-     * Polls as {@link #poll} does, for a thread that polls again before it waits: peers do not notify
-     * the loop meanwhile, and its descriptor may stay quiet. Before the thread waits for the
-     * descriptor, which it watches level-triggered, it calls {@code poll} until that returns 0.
+     * Polls as {@link #poll} does, for a thread that polls again before it waits. Meanwhile peers
+     * do not notify the loop, and its descriptor may stay quiet. Before the thread waits for the
+     * descriptor, level-triggered, it calls {@code poll} until that returns 0.
      */
     public int pollAwake() throws IOException {
         return isClosed ? 0 : sessions.turnAwake(memory.address());
     }
 
     /**
-     * Polls, for at most {@code timeout}, until every session that has ended is over: until its
-     * last bytes are written, or it has given them up.
+     * Polls, at most for {@code timeout}, until every session that is ending is over: its last
+     * bytes are written, or were given up.
      */
     public void drain(Duration timeout) throws IOException {
         long deadline = Deadline.after(timeout);
@@ -78,7 +79,7 @@ public final class Loop implements AutoCloseable {
         }
     }
 
-    /** Returns whether a session has a timer: only one that ends has. */
+    /** Returns whether a session of the loop is still ending. Only such a session has a timer. */
     private boolean isEnding() {
         try (Call call = new Call()) {
             Call.invoke("partywall_loop_next_timer", sessions.handle(), call.result());
@@ -86,14 +87,17 @@ public final class Loop implements AutoCloseable {
         }
     }
 
-    /** Listens for sessions, as {@link SessionListener#bind} does. This loop drives them. */
+    /**
+     * Listens for sessions, as {@link SessionListener#bind} does. This loop drives the listener and
+     * its sessions.
+     */
     public SessionListener bind(String address, Config config) throws IOException {
         return SessionListener.bind(address, config, sessions);
     }
 
     /**
-     * Opens a session, as {@link Session#connect} does. This loop drives it. The call waits for the
-     * handshake, so another thread makes it.
+     * Opens a session, as {@link Session#connect} does. This loop drives the session. The call
+     * waits for the handshake, so another thread than the one that polls makes it.
      */
     public Session connect(String address, Config config) throws IOException {
         return Session.connect(address, config, sessions);
@@ -101,7 +105,7 @@ public final class Loop implements AutoCloseable {
 
     /**
      * Ends the sessions, and frees the loop. Every observer is called once more. Only the thread
-     * that polls may close.
+     * that polls may close the loop.
      */
     @Override
     public void close() {
@@ -112,6 +116,6 @@ public final class Loop implements AutoCloseable {
         }
     }
 
-    /** Longest time of one wait while sessions end. */
+    /** Longest time of one wait while sessions are ending, in nanoseconds. */
     private static final long DRAIN_SLICE_NS = 50_000_000;
 }

@@ -20,14 +20,14 @@ public final class LossyReceiver {
     private volatile long lost;
 
     /**
-     * A received record.
+     * A record that was received.
      *
-     * @param bytes its bytes
+     * @param bytes the bytes of the record
      * @param lostBefore how many records were lost before it
      */
     public record Received(byte[] bytes, long lostBefore) {}
 
-    /** Makes a receiver over a channel, which stays the caller's. */
+    /** Makes a receiver of records over a channel. The caller keeps the channel and closes it. */
     public LossyReceiver(Channel channel) {
         this.channel = channel;
     }
@@ -38,9 +38,10 @@ public final class LossyReceiver {
     }
 
     /**
-     * Receives as {@link #recv()}. Throws {@link TimedOutException} if no record comes in time. A
-     * {@link PartywallException} with the code {@link PartywallException#NOT_A_RECORD} says that the
-     * sender has sent something else; the next record can be received.
+     * Receives a record as {@link #recv()} does. Throws {@link TimedOutException} if no record
+     * comes in time. A {@link PartywallException} with the code
+     * {@link PartywallException#NOT_A_RECORD} says that the sender has sent a message that is no
+     * record; the next call receives what follows.
      */
     public Received recv(Duration timeout) throws IOException {
         return recv(Deadline.after(timeout));
@@ -80,18 +81,21 @@ public final class LossyReceiver {
         return kind;
     }
 
-    /** Adds counts without a sign; the sum stays the greatest number if it exceeds that. */
+    /**
+     * Adds two counts without a sign. If the sum exceeds the greatest number, returns the greatest
+     * number.
+     */
     private static long sum(long one, long other) {
         long sum = one + other;
         return Long.compareUnsigned(sum, one) < 0 ? -1 : sum;
     }
 
-    /** Returns how many records were received so far. */
+    /** Returns how many records this receiver has received so far. */
     public long received() {
         return received;
     }
 
-    /** Returns how many records the sender has reported lost, as a number without a sign. */
+    /** Returns how many records the sender has reported as lost, as a number without a sign. */
     public long lost() {
         return lost;
     }

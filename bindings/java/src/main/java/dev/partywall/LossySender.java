@@ -7,27 +7,27 @@ import java.time.Duration;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * A sender of records that may be lost, such as logs and samples, which never waits for its
- * receiver unless it is told to. Any number of threads may call it.
+ * A sender of records that may be lost, such as logs and samples. It never waits for its receiver
+ * unless its settings or its caller say so. Any number of threads may call it.
  *
- * <p>It takes the sending direction of its channel, whose own calls of that direction fail from
- * then on. The channel is closed after the sender.
+ * <p>The sender takes the sending direction of its channel, whose own sending methods fail from
+ * then on. Close the sender before the channel.
  */
 public final class LossySender implements AutoCloseable {
     private final long handle;
     private final AtomicBoolean isFreed = new AtomicBoolean();
 
-    /** What became of a record. */
+    /** What became of a record that was logged. */
     public enum Outcome {
         /** It is sent. */
         SENT,
-        /** It waits in the queue of the sender. */
+        /** The record waits in the queue of the sender. */
         QUEUED,
-        /** It is lost, because there was no room. */
+        /** The record is lost, because there was no room. */
         DROPPED_FULL,
-        /** It is lost, because it is too long for this channel. */
+        /** The record is lost, because it is too long for this channel. */
         DROPPED_TOO_LONG,
-        /** It is lost, because the receiver is gone. */
+        /** The record is lost, because the receiver is gone. */
         DROPPED_CLOSED
     }
 
@@ -35,23 +35,23 @@ public final class LossySender implements AutoCloseable {
      * Counters of a sender: their sum is the number of records that were logged.
      *
      * @param sent records that were sent
-     * @param queued records that wait
-     * @param droppedFull records without room
-     * @param droppedTooLong records that were too long
-     * @param droppedClosed records without a receiver
+     * @param queued records that wait in the sender's queue
+     * @param droppedFull records that were lost because there was no room
+     * @param droppedTooLong records that were lost because they were too long
+     * @param droppedClosed records that were lost because the receiver is gone
      */
     public record Stats(
             long sent, long queued, long droppedFull, long droppedTooLong, long droppedClosed) {}
 
-    /** Makes a sender that drops the newest record without room. */
+    /** Makes a sender that drops a record for which there is no room. */
     public LossySender(Channel channel) throws IOException {
         this(channel, new Config());
     }
 
     /**
-     * Makes a sender with the settings {@code on_full}, {@code on_full_block_ns},
-     * {@code queue_records}, {@code queue_bytes} and {@code flush_on_drop_ns} of {@code config}, which
-     * {@link Config#set} sets.
+     * Makes a sender with those settings of {@code config} that concern records: {@code on_full},
+     * {@code on_full_block_ns}, {@code queue_records}, {@code queue_bytes} and
+     * {@code flush_on_drop_ns}. {@link Config#set} sets them.
      */
     public LossySender(Channel channel, Config config) throws IOException {
         channel.beginSending();
@@ -72,7 +72,7 @@ public final class LossySender implements AutoCloseable {
         return log(bytes, 0, bytes.length);
     }
 
-    /** Logs {@code length} bytes from an offset, and returns what became of them. */
+    /** Logs {@code length} bytes of an array as a record, and returns what became of it. */
     public Outcome log(byte[] bytes, int offset, int length) throws IOException {
         try (Call call = new Call()) {
             long data = call.bytes(bytes, offset, length);
@@ -82,8 +82,9 @@ public final class LossySender implements AutoCloseable {
     }
 
     /**
-     * Logs an important record: waits for room whatever the policy, at most for {@code timeout}, and
-     * sends it after the queued ones. An interrupt is noticed once the call is done.
+     * Logs an important record: waits for room whatever the sender's policy, at most for
+     * {@code timeout}, and sends the record after those in the queue. An interrupt is noticed once
+     * the call is done.
      */
     public Outcome logAndWait(byte[] bytes, Duration timeout) throws IOException {
         long nanos = Deadline.left(Deadline.after(timeout));
@@ -97,7 +98,10 @@ public final class LossySender implements AutoCloseable {
         });
     }
 
-    /** Sends the queued records and the count of losses, if there is room now. */
+    /**
+     * Sends the records in the queue and the count of lost records, if there is room now. Returns
+     * whether the queue is empty.
+     */
     public boolean tryFlush() throws IOException {
         try (Call call = new Call()) {
             int status = call.statusAlone("partywall_lossy_flush", handle, 0);
@@ -108,7 +112,7 @@ public final class LossySender implements AutoCloseable {
         }
     }
 
-    /** Returns the counters. */
+    /** Returns the counters of the sender. */
     public Stats stats() throws IOException {
         try (Call call = new Call()) {
             long place = call.buffer(STATS_BYTES);
@@ -118,7 +122,7 @@ public final class LossySender implements AutoCloseable {
         }
     }
 
-    /** Returns whether the receiver is gone, so that every record is dropped: connect anew. */
+    /** Returns whether the receiver is gone, so that every record is dropped. Then connect anew. */
     public boolean isClosed() {
         try (Call call = new Call()) {
             int status = Call.invokeAlone("partywall_lossy_sender_is_closed", handle, call.result());
@@ -132,7 +136,10 @@ public final class LossySender implements AutoCloseable {
         }
     }
 
-    /** Sends what is queued, and waits for that at most {@code flush_on_drop_ns}, by default 100 ms. */
+    /**
+     * Sends the records in the queue, waits for that at most {@code flush_on_drop_ns}, by default
+     * 100 ms, and frees the sender.
+     */
     @Override
     public void close() {
         if (isFreed.compareAndSet(false, true)) {

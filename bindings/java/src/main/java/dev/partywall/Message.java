@@ -5,11 +5,11 @@ import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 
 /**
- * A received message of its own. Any thread may use and close it, also after its channel was
- * closed. Until then a long message holds memory of its sender.
+ * A received message that the program owns. Any thread may use and close it, also after its channel
+ * was closed. Until it is closed, a long message holds memory of its sender.
  *
- * <p>Closing one takes some microseconds, because other threads may be reading it. {@link View} has
- * no such cost.
+ * <p>Closing a message takes some microseconds, because other threads may be reading it. Closing a
+ * {@link View} has no such cost.
  */
 public final class Message implements AutoCloseable {
     private final Arena arena = Arena.ofShared();
@@ -18,7 +18,7 @@ public final class Message implements AutoCloseable {
 
     Message(long handle) {
         try (Call call = new Call()) {
-            // A handle that the library has just made is valid.
+            // The library has just made the handle, so the call cannot fail.
             Call.invoke("partywall_message_data", handle, call.result(), call.secondResult());
             segment = MemorySegment.ofAddress(call.resultLong())
                     .reinterpret(call.secondResultLong(), arena,
@@ -42,7 +42,7 @@ public final class Message implements AutoCloseable {
         return segment.byteSize();
     }
 
-    /** Returns whether the bytes lie in memory of their sender. */
+    /** Returns whether the bytes lie in shared memory of their sender. */
     public boolean isZeroCopy() {
         return isZeroCopy;
     }

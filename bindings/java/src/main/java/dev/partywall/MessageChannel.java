@@ -19,7 +19,7 @@ import java.util.Objects;
  *
  * <p>One thread may send while another receives; a second thread in the same direction gets a
  * {@link PartywallException} with the code {@link PartywallException#BUSY}. A virtual thread that
- * waits gives its carrier back. {@link Thread#interrupt} ends a wait with an
+ * waits leaves its carrier thread free. {@link Thread#interrupt} ends a wait with an
  * {@link java.io.InterruptedIOException} and leaves the interrupt status set; {@link #close} by
  * another thread ends it with an {@link AsynchronousCloseException}. The channel stays usable after
  * an interrupt.
@@ -31,17 +31,23 @@ import java.util.Objects;
  * </pre>
  */
 public abstract sealed class MessageChannel implements AutoCloseable permits Channel, Stream {
-    /** The handle of the native object. */
+    /** The handle of the channel or stream in the native library. */
     final long handle;
     final Waiter sender = new Waiter();
     final Waiter receiver = new Waiter();
-    /** The places for results of native calls, and a buffer for short messages. */
+    /** Memory for the results of native calls, followed by a buffer for short messages. */
     private final MemorySegment memory = Arena.ofAuto().allocate(PLACES_BYTES + STAGING_BYTES, 16);
     private final long places = memory.address();
     private final View view = new View(this);
-    /** The buffer for short messages, for direct buffers of the caller; null until it has one. */
+    /**
+     * A view of the buffer for short messages, into which sending copies a direct buffer of the
+     * caller. It is null until sending first needs it.
+     */
     private ByteBuffer sendBuffer;
-    /** The same of the receiving direction, which may be in use at the same time. */
+    /**
+     * The receiving direction's buffer for short messages. It is apart from the sending
+     * direction's, because both may be in use at the same time.
+     */
     private MemorySegment recvMemory;
     private ByteBuffer recvBuffer;
     private final Object freeing = new Object();
@@ -49,7 +55,10 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     private volatile int receiving;
     private volatile boolean isClosed;
     private volatile boolean isFinished;
-    /** Whether the last message was not copied to the caller's buffer, and is received again. */
+    /**
+     * Whether the next receive returns the last message again, because it was not copied to the
+     * caller's buffer.
+     */
     private boolean isReturned;
 
     MessageChannel(long handle) {
@@ -101,20 +110,25 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         return send(payload, Deadline.NOW);
     }
 
-    /** Sends a copy of the remaining bytes of {@code payload}, which then has none. */
+    /**
+     * Sends a copy of the remaining bytes of {@code payload}, which then has no remaining bytes.
+     */
     public final void send(ByteBuffer payload) throws IOException {
         send(payload, Deadline.NEVER);
     }
 
     /**
-     * Sends as {@link #send(ByteBuffer)}. Throws {@link TimedOutException} if there is no room in
-     * time.
+     * Sends a buffer as {@link #send(ByteBuffer)} does. Throws {@link TimedOutException} if there
+     * is no room in time.
      */
     public final void send(ByteBuffer payload, Duration timeout) throws IOException {
         send(payload, Deadline.after(timeout));
     }
 
-    /** Sends as {@link #send(ByteBuffer)} if there is room now, and returns whether there was. */
+    /**
+     * Sends a buffer as {@link #send(ByteBuffer)} does if there is room now, and returns whether
+     * there was.
+     */
     public final boolean trySend(ByteBuffer payload) throws IOException {
         return send(payload, Deadline.NOW);
     }
@@ -165,14 +179,17 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         return reserve(length, Deadline.NEVER);
     }
 
-    /** Reserves memory. Throws {@link TimedOutException} if there is no room in time. */
+    /**
+     * Reserves memory for a message of {@code length} bytes. Throws {@link TimedOutException} if
+     * there is no room in time.
+     */
     public final Reservation reserve(long length, Duration timeout) throws IOException {
         return reserve(length, Deadline.after(timeout));
     }
 
     /**
-     * Receives the next message where it lies. Waits without a limit; returns null once the peer
-     * has finished and every message was received. The view must be closed before the next message
+     * Receives the next message as a view, without a copy. Waits without a limit; returns null once
+     * the peer has finished and every message was received. Close the view before the next message
      * is received.
      */
     public final View recv() throws IOException {
@@ -180,25 +197,28 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Receives as {@link #recv()}. Throws {@link TimedOutException} if no message comes in time.
+     * Receives a message as {@link #recv()} does. Throws {@link TimedOutException} if no message
+     * comes in time.
      */
     public final View recv(Duration timeout) throws IOException {
         return recvView(Deadline.after(timeout));
     }
 
-    /** Receives a message if one is there; returns null if not, or if the peer has finished. */
+    /**
+     * Receives a message if one has come; returns null if none has, or if the peer has finished.
+     */
     public final View tryRecv() throws IOException {
         return recvView(Deadline.NOW);
     }
 
-    /** Has {@code handler} handle the next message; returns false once the peer has finished. */
+    /** Calls {@code handler} with the next message; returns false once the peer has finished. */
     public final boolean recv(MessageHandler handler) throws IOException {
         return handle(handler, Deadline.NEVER);
     }
 
     /**
-     * Handles as {@link #recv(MessageHandler)}. Throws {@link TimedOutException} if none comes in
-     * time.
+     * Calls {@code handler} as {@link #recv(MessageHandler)} does. Throws {@link TimedOutException}
+     * if no message comes in time.
      */
     public final boolean recv(MessageHandler handler, Duration timeout) throws IOException {
         return handle(handler, Deadline.after(timeout));
@@ -206,31 +226,33 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
 
     /**
      * Receives a copy of the next message, and returns its length, or -1 once the peer has
-     * finished. If the array is too short it throws {@link IndexOutOfBoundsException}, and the next
-     * call receives the same message. So it does after every failure to write into the target.
+     * finished. If the array is too short, throws {@link IndexOutOfBoundsException}. After that,
+     * and after every other failure to write into the target, the next call receives the same
+     * message again.
      */
     public final int recv(byte[] target) throws IOException {
         return recv(target, Deadline.NEVER);
     }
 
     /**
-     * Receives as {@link #recv(byte[])}. Throws {@link TimedOutException} if no message comes in
-     * time.
+     * Receives a message as {@link #recv(byte[])} does. Throws {@link TimedOutException} if no
+     * message comes in time.
      */
     public final int recv(byte[] target, Duration timeout) throws IOException {
         return recv(target, Deadline.after(timeout));
     }
 
     /**
-     * Receives a copy of the next message into the remaining space, as {@link #recv(byte[])} does.
+     * Receives a copy of the next message into the remaining space of a buffer, as
+     * {@link #recv(byte[])} does.
      */
     public final int recv(ByteBuffer target) throws IOException {
         return recv(target, Deadline.NEVER);
     }
 
     /**
-     * Receives as {@link #recv(ByteBuffer)}. Throws {@link TimedOutException} if no message comes
-     * in time.
+     * Receives a message as {@link #recv(ByteBuffer)} does. Throws {@link TimedOutException} if no
+     * message comes in time.
      */
     public final int recv(ByteBuffer target, Duration timeout) throws IOException {
         return recv(target, Deadline.after(timeout));
@@ -242,19 +264,19 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Receives as {@link #recv(MemorySegment)}. Throws {@link TimedOutException} if no message
-     * comes in time.
+     * Receives a message as {@link #recv(MemorySegment)} does. Throws {@link TimedOutException} if
+     * no message comes in time.
      */
     public final long recv(MemorySegment target, Duration timeout) throws IOException {
         return recv(target, Deadline.after(timeout));
     }
 
-    /** Returns whether the peer has finished, and every message was received. */
+    /** Returns whether the peer has finished and every message of the peer was received. */
     public final boolean isFinished() {
         return isFinished;
     }
 
-    /** Returns whether {@link #close} was called. */
+    /** Returns whether {@link #close} was called on this object. */
     public final boolean isClosed() {
         return isClosed;
     }
@@ -273,28 +295,38 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         freeUnlessUsed();
     }
 
-    /** Makes one attempt, or one brief wait: {@code timeout} is in nanoseconds. */
+    /**
+     * Makes one native call for {@code operation}, which waits at most {@code timeout} nanoseconds.
+     * {@code first} and {@code second} are the operation's arguments. Returns the status.
+     */
     abstract int attempt(int operation, long first, long second, long timeout);
 
     /**
-     * Attempts to send the begin of an array, which the library copies. Returns {@link Native#FULL}
-     * also if the channel does not send so many bytes that way.
+     * Attempts to send the first {@code length} bytes of an array, which the library copies.
+     * Returns {@link Native#FULL} if there is no room, and also if the channel does not send that
+     * many bytes in this way.
      */
     abstract int attemptArray(byte[] payload, int length);
 
     /** Returns for how many nanoseconds a native call may wait before this thread parks. */
     abstract long briefWait();
 
-    /** Returns whether sending without room fails instead of waiting. */
+    /** Returns whether sending fails, instead of waiting, when there is no room. */
     abstract boolean failsWhenFull();
 
-    /** Parks after an attempt that found nothing. Returns false at the deadline. */
+    /**
+     * Parks the thread after an attempt that found no message or no room. Returns false at the
+     * deadline.
+     */
     abstract boolean await(boolean isSending, long deadline) throws IOException;
 
-    /** Makes the message of the view an object of its own. */
+    /** Makes the message of the view an object that the program owns. */
     abstract Message keepMessage() throws IOException;
 
-    /** Does what is left after a message was sent. */
+    /**
+     * Called after a message was sent: does the rest of the work, such as writing what a socket has
+     * not taken.
+     */
     abstract void settle(long deadline) throws IOException;
 
     abstract void free();
@@ -311,7 +343,7 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         return errorPlace(operation) + 16;
     }
 
-    /** Returns the address of two {@code struct pollfd}. */
+    /** Returns the address of memory for two {@code struct pollfd} of the operation's direction. */
     final long pollPlaces(int operation) {
         return places + (operation == RECV ? POLL_PLACES : POLL_PLACES + 2 * Native.POLL_BYTES);
     }
@@ -388,8 +420,9 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * The segment is copied here, and the library never gets its address: only the JDK's own copy
-     * fails, instead of reading memory that is gone, if the segment has ended or ends meanwhile.
+     * Sends a segment by a copy of the JDK; the library never gets the segment's address. If the
+     * segment's arena is closed before or during the copy, the copy throws. The library would read
+     * memory that is gone.
      */
     private boolean send(MemorySegment payload, long deadline) throws IOException {
         long length = payload.byteSize();
@@ -434,7 +467,10 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         return isSent;
     }
 
-    /** Sends a short buffer without an array; a segment of it would have to be allocated. */
+    /**
+     * Sends a short direct buffer through the buffer for short messages. A segment of the direct
+     * buffer would have to be allocated.
+     */
     private boolean sendStaged(ByteBuffer payload, long deadline) throws IOException {
         beginSending();
         try {
@@ -453,7 +489,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         long reservation = Native.getLong(lengthPlace(RESERVE));
         int status = perform(COMMIT, reservation, 0, deadline);
         if (status != Native.OK) {
-            // The library has freed it already after most failures.
+            // After most failures the library has freed the reservation already; this call then
+            // does nothing.
             Call.invoke("partywall_reservation_abort", reservation);
         }
         return sent(status, deadline);
@@ -473,7 +510,10 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         }
     }
 
-    /** Returns whether a message was sent; throws unless it was, or there is no room now. */
+    /**
+     * Returns true if the status says that a message was sent, false if the call does not wait and
+     * there is no room now. Throws on any other status.
+     */
     private boolean sent(int status, long deadline) throws IOException {
         boolean isSent = reserved(status, deadline);
         if (isSent) {
@@ -482,7 +522,10 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         return isSent;
     }
 
-    /** Returns whether memory was reserved; throws unless it was, or there is no room now. */
+    /**
+     * Returns true if the status says that memory was reserved, false if the call does not wait and
+     * there is no room now. Throws on any other status.
+     */
     private boolean reserved(int status, long deadline) throws IOException {
         if (status == Native.OK) {
             return true;
@@ -502,7 +545,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         if (status != Native.FULL || deadline == Deadline.NOW || failsWhenFull()) {
             return status;
         }
-        // A commit that times out in the library has used up its reservation.
+        // A commit does not wait in the library: if it timed out there, its reservation would be
+        // used up.
         long brief = operation == COMMIT ? 0 : Math.min(briefWait(), Deadline.left(deadline));
         if (brief > 0) {
             status = attemptAlone(operation, first, second, brief);
@@ -519,8 +563,9 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Attempts again while a call that never waits, such as one for counters, has the direction:
-     * no other call of this class is in it.
+     * Attempts an operation again while the library reports that another call uses the direction.
+     * That can only be a call which never waits, such as one for counters, because this class lets
+     * one thread at a time into a direction.
      */
     private int attemptAlone(int operation, long first, long second, long timeout) {
         int status = attempt(operation, first, second, timeout);
@@ -630,8 +675,9 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Receives the next message into the places. Returns false, and ends receiving, if there is
-     * none: the peer has finished, or the call does not wait.
+     * Receives the next message, and leaves its address and length in the memory for results.
+     * Returns false if there is no message: the peer has finished, or the call does not wait. The
+     * receiving direction is then free for other threads.
      */
     private boolean receive(long deadline) throws IOException {
         beginReceiving();
@@ -681,7 +727,9 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         }
     }
 
-    /** Frees the native object if the channel is closed, and no direction is in use. */
+    /**
+     * Frees the native channel or stream if this object is closed and neither direction is in use.
+     */
     private void freeUnlessUsed() {
         synchronized (freeing) {
             if (!SENDING.compareAndSet(this, 0, 1)) {
@@ -691,16 +739,17 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
                 SENDING.setVolatile(this, 0);
                 return;
             }
-            // Both directions stay in use, so this happens once.
+            // SENDING and RECEIVING stay 1, as if both directions were in use, so the object is
+            // freed only once.
             free();
         }
     }
 
-    /** Sends the bytes at an address, with their length. */
+    /** Operation: sends the bytes at an address, with their length. */
     static final int SEND = 0;
-    /** Reserves memory of a length. */
+    /** Operation: reserves memory of a length. */
     static final int RESERVE = 1;
-    /** Sends a reservation. */
+    /** Operation: sends a reservation. */
     static final int COMMIT = 2;
     /** Receives a view. */
     static final int RECV = 3;
@@ -708,7 +757,10 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     private static final long SEND_PLACES = 24;
     private static final long POLL_PLACES = 48;
     private static final long PLACES_BYTES = POLL_PLACES + 4 * Native.POLL_BYTES;
-    /** Longest message that is copied on its way out of the heap. Longer ones are reserved. */
+    /**
+     * Longest message that is copied through the buffer for short messages, in bytes. For a longer
+     * message, shared memory is reserved.
+     */
     private static final int STAGING_BYTES = 4096;
     private static final VarHandle SENDING;
     private static final VarHandle RECEIVING;

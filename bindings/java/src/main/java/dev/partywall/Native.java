@@ -16,11 +16,12 @@ import java.lang.invoke.MethodHandle;
 import java.nio.charset.StandardCharsets;
 
 /**
- * The functions of {@code partywall.h} on the path of messages, and those of the C library that
- * {@link Poller} calls. All others are called by {@link Call}.
+ * The functions of {@code partywall.h} that carry messages, and those of the C library that
+ * {@link Poller} calls. {@link Call} calls all other functions.
  *
- * <p>Handles and addresses are numbers of 64 bits here, so that no call allocates. Calls that never
- * wait and copy little are critical: the thread stays in its Java state for a few nanoseconds less.
+ * <p>Handles and addresses are {@code long} values, so that no call allocates. Functions that never
+ * wait and copy little are linked as critical (see {@code Linker.Option.critical}): the thread does
+ * not leave its Java state, which saves a few nanoseconds.
  */
 final class Native {
     static final int OK = 0;
@@ -40,24 +41,30 @@ final class Native {
     static final int EPOLL_CLOEXEC = 0x80000;
     static final int EPOLL_CTL_ADD = 1;
     static final int EPOLL_CTL_MOD = 3;
-    /** Size of {@code struct epoll_event}, which is packed on x86-64 alone. */
+    /**
+     * Size of {@code struct epoll_event}, which is packed on x86-64 and on no other architecture.
+     */
     static final int EPOLL_EVENT_BYTES = System.getProperty("os.arch").equals("amd64") ? 12 : 16;
     /** Size of {@code partywall_event}. */
     static final int EVENT_BYTES = 16;
-    /** Longest message that a critical call copies, except for an array. */
+    /**
+     * Longest message that a critical native call copies, in bytes; for an array,
+     * {@code ARRAY_BYTES_MAX} holds.
+     */
     static final long CRITICAL_BYTES_MAX = 4096;
     /**
-     * Longest part of an array that a critical call copies to shared memory. A collection of garbage
-     * waits until the call returns: as a rule for the copy alone, and the JDK itself copies up to
-     * sixteen times as much without a pause for it. A call that finds no memory also waits until the
-     * system has allocated a segment.
+     * Longest part of an array that a critical native call copies to shared memory, in bytes. The
+     * garbage collector waits until the call returns. As a rule that is the time of the copy, and
+     * the JDK itself copies up to sixteen times as much without a pause for the collector. If the
+     * call finds no memory, the collector also waits until the system has allocated a segment.
      */
     static final int ARRAY_BYTES_MAX = 65_536;
 
     private static final Linker LINKER = Linker.nativeLinker();
     private static final SymbolLookup LIBRARY = compatible(NativeLibrary.load());
     /**
-     * All memory of the process. Only addresses from the library are read and written through it.
+     * A segment of all memory of the process. The package reads and writes it only at addresses
+     * that the library returned.
      */
     static final MemorySegment MEMORY = MemorySegment.NULL.reinterpret(Long.MAX_VALUE);
 
@@ -143,9 +150,9 @@ final class Native {
     }
 
     /**
-     * Sends the begin of an array if there is room now. The library copies from the array itself,
-     * which the JVM leaves where it is until the call ends. The compiler makes no object of the
-     * segment, as it does of a slice.
+     * Sends the first {@code length} bytes of an array if there is room now. The library copies
+     * from the array itself, which the JVM does not move until the call ends. The segment is of the
+     * whole array, because the compiler makes no object for it; a slice of it would be allocated.
      */
     static int channelTrySend(long channel, byte[] data, int length, long error) {
         try {
@@ -245,7 +252,7 @@ final class Native {
         }
     }
 
-    /** Collects events without waiting, for a thread that polls again before it waits. */
+    /** Collects events of a loop without waiting, for a thread that polls again before it waits. */
     static int loopPollAwake(long loop, long events, long capacity, long count, long error) {
         try {
             return (int) LOOP_POLL_AWAKE.invokeExact(loop, events, capacity, count, error);
@@ -263,7 +270,10 @@ final class Native {
         }
     }
 
-    /** Writes after how many nanoseconds the next timer of a group is due; -1 for none. */
+    /**
+     * Writes after how many nanoseconds the next timer of a group of links is due; -1 if no timer
+     * is set.
+     */
     static void linkGroupNextTimer(long group, long place) {
         try {
             int ignored = (int) LINK_GROUP_NEXT_TIMER.invokeExact(group, place);
@@ -272,7 +282,7 @@ final class Native {
         }
     }
 
-    /** Arms a direction of a channel: the descriptor to wait for is written to {@code fd}. */
+    /** Arms a direction of a channel, and writes the descriptor to wait for to {@code fd}. */
     static int channelArm(long channel, boolean isSending, long fd, long error) {
         try {
             if (isSending) {
@@ -284,7 +294,10 @@ final class Native {
         }
     }
 
-    /** Waits for a message, at most for {@code left} nanoseconds, or until {@link #channelWake}. */
+    /**
+     * Waits for a message of a channel, at most for {@code left} nanoseconds, or until another
+     * thread calls {@link #channelWake}.
+     */
     static int channelWaitRecv(long channel, long left, long error) {
         try {
             long timeout = left == Long.MAX_VALUE ? -1 : left;
@@ -294,7 +307,10 @@ final class Native {
         }
     }
 
-    /** Ends {@link #channelWaitRecv} of another thread, or the next such call. */
+    /**
+     * Ends a wait of another thread in {@link #channelWaitRecv}; if no thread waits, the next such
+     * wait.
+     */
     static void channelWake(long channel) {
         try {
             int ignored = (int) CHANNEL_WAKE.invokeExact(channel, 0L);
@@ -303,7 +319,7 @@ final class Native {
         }
     }
 
-    /** Makes an eventfd, or returns a negative number. */
+    /** Makes an eventfd and returns its descriptor, or returns a negative number on failure. */
     static int eventfd() {
         try {
             return (int) EVENTFD.invokeExact(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -312,7 +328,10 @@ final class Native {
         }
     }
 
-    /** Makes an eventfd not readable. The memory at {@code place} is overwritten. */
+    /**
+     * Reads an eventfd, so that it is not readable any more. The 8 bytes at {@code place} are
+     * overwritten.
+     */
     static void readEvent(int fd, long place) {
         try {
             long ignored = (long) READ.invokeExact(fd, place, 8L);
@@ -321,7 +340,7 @@ final class Native {
         }
     }
 
-    /** Makes an eventfd readable. */
+    /** Writes to an eventfd, so that it becomes readable. */
     static void writeEvent(int fd) {
         try {
             long ignored = (long) WRITE.invokeExact(fd, ONE, 8L);
@@ -338,12 +357,17 @@ final class Native {
         }
     }
 
-    /** Makes a {@code struct pollfd} wait for readability. */
+    /**
+     * Fills in the {@code struct pollfd} at {@code place}, so that a poll waits until {@code fd} is
+     * readable.
+     */
     static void setPoll(long place, int fd) {
         MEMORY.set(JAVA_LONG_UNALIGNED, place, (long) POLLIN << 32 | Integer.toUnsignedLong(fd));
     }
 
-    /** Returns whether a {@code struct pollfd} has an event. */
+    /**
+     * Returns whether a poll has reported an event in the {@code struct pollfd} at {@code place}.
+     */
     static boolean isPolled(long place) {
         return getInt(place + 4) >>> 16 != 0;
     }
@@ -364,7 +388,7 @@ final class Native {
         }
     }
 
-    /** Adds a descriptor to an epoll set, or changes it, for one event of readability. */
+    /** Adds a descriptor to an epoll set or arms it again, for one event that it is readable. */
     static int epollControl(int epoll, int operation, int fd) {
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment event = arena.allocate(EPOLL_EVENT_BYTES, 8);
@@ -396,12 +420,12 @@ final class Native {
         return MEMORY.get(JAVA_INT_UNALIGNED, address);
     }
 
-    /** Returns the text at an address, which ends with a zero byte. */
+    /** Returns the text at an address of the library's memory. The text ends with a zero byte. */
     static String string(long address) {
         return MEMORY.asSlice(address).getString(0);
     }
 
-    /** Returns a copy of bytes of the library. */
+    /** Returns a copy of bytes that the library owns. */
     static byte[] bytes(long address, long length) {
         if (length > Integer.MAX_VALUE) {
             throw new IllegalStateException("an array has no room for " + length + " bytes");
@@ -420,7 +444,10 @@ final class Native {
         return Arena.global().allocate(bytes, 16).address();
     }
 
-    /** Returns the library if its functions are those that this class calls. */
+    /**
+     * Returns the library if its binary interface has the number that this class is written for;
+     * throws if not.
+     */
     private static SymbolLookup compatible(SymbolLookup library) {
         MemorySegment symbol = library.find("partywall_abi").orElseThrow(() -> new UnsatisfiedLinkError(
                 "the native library has no partywall_abi: it is another library"));
@@ -438,8 +465,8 @@ final class Native {
     }
 
     /**
-     * Returns a function of the library; {@code result} and {@code arguments} are of J and I, and A
-     * for the address of a segment.
+     * Returns a function of the library. {@code result} and {@code arguments} have a letter for
+     * each type: J for 64 bits, I for 32 bits, A for the address of a segment.
      */
     static MethodHandle value(String name, String result, String arguments, Linker.Option... options) {
         MemorySegment symbol = LIBRARY.find(name).orElseThrow(() -> new UnsatisfiedLinkError(
@@ -479,7 +506,10 @@ final class Native {
         return place;
     }
 
-    /** Native calls throw nothing; what comes nevertheless is an error of the virtual machine. */
+    /**
+     * Native functions throw nothing. If a call throws all the same, it is an error of the virtual
+     * machine.
+     */
     static Error unexpected(Throwable failure) {
         if (failure instanceof Error error) {
             return error;

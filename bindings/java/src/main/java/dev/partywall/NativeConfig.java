@@ -3,9 +3,12 @@ package dev.partywall;
 
 import java.util.Map;
 
-/** A configuration of the library, for the time of one call. */
+/** A configuration object of the native library. It exists for the time of one call. */
 record NativeConfig(String kind, long handle) implements AutoCloseable {
-    /** Makes a configuration of channels and sessions ({@code config}), or of links. */
+    /**
+     * Makes a configuration of {@code kind}, the word in the names of its native functions, with
+     * the given settings: {@code config} for channels and sessions, or that of links.
+     */
     static NativeConfig of(String kind, Map<String, Long> settings) throws PartywallException {
         try (Call call = new Call()) {
             call.check("partywall_" + kind + "_new", call.result());

@@ -11,8 +11,8 @@ import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
 
 /**
- * The shared library: that of the property {@code partywall.library}, or the one in the jar, which
- * is copied to a directory of this user alone, loaded, and deleted again.
+ * Loads the shared library: the file that the property {@code partywall.library} names, or the one
+ * in the jar. The latter is copied to a directory of this user alone, loaded, and deleted again.
  */
 final class NativeLibrary {
     private NativeLibrary() {}
@@ -45,7 +45,7 @@ final class NativeLibrary {
             return opened(file, ": if its file system forbids to execute files, set -Djava.io.tmpdir, or -D"
                     + PROPERTY);
         } finally {
-            // The mapping stays valid without the file.
+            // The library stays mapped after its file is deleted.
             Files.deleteIfExists(file);
             Files.deleteIfExists(directory);
         }

@@ -3,32 +3,32 @@ package dev.partywall;
 
 import java.io.IOException;
 
-/** A failure, with the stable number of its cause. */
+/** A failure of the library, with the stable number of its cause. */
 public class PartywallException extends IOException {
-    /** The number of the state that there is no room for a message now. */
+    /** Status: there is no room for a message now. */
     public static final int FULL = 5;
-    /** The number of the state that another thread uses the same direction. */
+    /** Status: another thread uses the same direction. */
     public static final int BUSY = 8;
-    /** The number of the failure that the peer has finished, and receives no more. */
+    /** Status: the peer has finished, and receives no more. */
     public static final int FINISHED = 9;
-    /** The number of the failure that the peer died or hung up. */
+    /** Status: the peer died or hung up. */
     public static final int DISCONNECTED = 10;
-    /** The number of the failure that a message can never be sent, because it is too long. */
+    /** Status: a message can never be sent, because it is too long. */
     public static final int MESSAGE_TOO_LONG = 11;
-    /** The number of the failure that a setting is impossible. */
+    /** Status: a setting is impossible. */
     public static final int SETTING = 13;
-    /** The number of the failure that the peer receives no more on a stream. */
+    /** Status: the peer receives no more on a stream. */
     public static final int STREAM_STOPPED = 406;
-    /** The number of the failure that the peer has reset a stream. */
+    /** Status: the peer has reset a stream. */
     public static final int STREAM_RESET = 407;
 
-    /** The number of the failure that a message is no record, where records were expected. */
+    /** Status: a message is no record, where records were expected. */
     public static final int NOT_A_RECORD = 701;
-    /** The number of the failure that the handler of a call has failed. */
+    /** Status: the handler of a call has failed. */
     public static final int CALL_FAILED = 711;
-    /** The number of the failure that the server has too many calls. */
+    /** Status: the server has too many calls, and has refused one. */
     public static final int CALL_REFUSED = 712;
-    /** The number of the failure that the server has given up a call. */
+    /** Status: the server has given up a call. */
     public static final int CALL_ABORTED = 713;
 
     private static final long serialVersionUID = 1L;

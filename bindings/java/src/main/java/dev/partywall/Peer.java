@@ -2,15 +2,15 @@
 package dev.partywall;
 
 /**
- * The process at the other end, as the kernel attests it.
+ * The peer: the process at the other end of a connection, as the kernel attests it.
  *
- * @param credentials who it is; null without credentials, as over TCP
- * @param distrust why it is not trusted; null if it is
- * @param description a text for logs
+ * @param credentials the process and its user; null if the kernel attests none, as over TCP
+ * @param distrust why the peer is not trusted; null if it is trusted
+ * @param description a text about the peer for logs
  */
 public record Peer(Credentials credentials, Distrust distrust, String description) {
     /**
-     * The process and its user.
+     * The peer process and its user.
      *
      * @param pid the process, as this process sees it
      * @param uid the user, of 32 bits without a sign
@@ -18,27 +18,27 @@ public record Peer(Credentials credentials, Distrust distrust, String descriptio
      */
     public record Credentials(int pid, int uid, int gid) {}
 
-    /** Why a peer is not trusted. */
+    /** The reason why a peer is not trusted. */
     public enum Distrust {
-        /** The configuration trusts nobody, or not this user. */
+        /** The configuration trusts no peer, or no peer of this user. */
         POLICY,
-        /** The kernel attests no credentials. */
+        /** The kernel attests no process and user for the connection, as over TCP. */
         NO_CREDENTIALS,
         /** The peer belongs to another user. */
         OTHER_USER,
-        /** The peer is in another namespace of processes. */
+        /** The peer is in another pid namespace. */
         OTHER_PID_NAMESPACE,
-        /** The peer is in another namespace of users. */
+        /** The peer is in another user namespace. */
         OTHER_USER_NAMESPACE,
         /** The namespaces of the peer cannot be read. */
         UNKNOWN_NAMESPACES,
-        /** The kernel knows no such process. */
+        /** The kernel knows no process with the pid of the peer. */
         NO_PROCESS,
-        /** A reason of a later version. */
+        /** A reason of a later version of the library, which this version does not know. */
         UNKNOWN
     }
 
-    /** Returns whether the peer is trusted not to change what it has sent. */
+    /** Returns whether the peer is trusted not to change the bytes of messages that it has sent. */
     public boolean isTrusted() {
         return distrust == null;
     }

@@ -9,7 +9,10 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/** A call that was sent. Any thread may wait for its answer. Closing it gives the call up. */
+/**
+ * A call that was sent. Any thread may wait for its answer. Closing it before its answer gives the
+ * call up.
+ */
 public final class PendingCall implements AutoCloseable {
     private final CallsClient client;
     private final long id;
@@ -32,7 +35,7 @@ public final class PendingCall implements AutoCloseable {
         answer.completeExceptionally(cause);
     }
 
-    /** Waits for the answer, without a limit. */
+    /** Waits for the answer of the call, without a limit. */
     public byte[] await() throws IOException {
         return await(Deadline.NEVER);
     }
@@ -59,7 +62,7 @@ public final class PendingCall implements AutoCloseable {
         }
     }
 
-    /** Gives the call up, unless it has its answer: the server is told. */
+    /** Gives the call up, unless its answer has come: the server gets a CANCEL. */
     @Override
     public void close() {
         client.cancel(this);

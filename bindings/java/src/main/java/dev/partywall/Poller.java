@@ -9,12 +9,13 @@ import java.util.Map;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * The daemon thread that waits for the descriptors of channels and listeners, and signals their
- * waiters. Threads that wait park, so a virtual thread gives its carrier back.
+ * The daemon thread that waits for the descriptors of channels and listeners, and signals the
+ * threads that wait for them. Those threads park, so a virtual thread leaves its carrier thread
+ * free.
  *
- * <p>A descriptor is watched for one event at a time ({@code EPOLLONESHOT}), as the poller of the
- * JDK does it. A descriptor that was closed leaves the epoll set by itself; one that is used again
- * is only signalled needlessly.
+ * <p>The epoll set watches a descriptor for one event at a time ({@code EPOLLONESHOT}), as the
+ * poller of the JDK does. A closed descriptor leaves the epoll set by itself. If its number is used
+ * again, its old waiters are at most signalled needlessly.
  */
 final class Poller {
     private final ReentrantLock lock = new ReentrantLock();
@@ -31,8 +32,8 @@ final class Poller {
     }
 
     /**
-     * Returns the poller of the process, and starts its thread at the first call. A later call tries
-     * again if one fails.
+     * Returns the poller of the process, and starts its thread at the first call. If a call fails,
+     * a later call tries again.
      */
     static Poller get() throws IOException {
         Poller poller = shared;
@@ -61,7 +62,7 @@ final class Poller {
         }
     }
 
-    /** Forgets a waiter that waits no longer. */
+    /** Removes a waiter that waits for {@code fd} no longer. */
     void unregister(int fd, Waiter waiter) {
         lock.lock();
         try {
@@ -81,7 +82,8 @@ final class Poller {
     private void run() {
         long events = Native.allocateForever((long) EVENTS_MAX * Native.EPOLL_EVENT_BYTES);
         while (true) {
-            // Only a signal handler of the process ends the call with a negative number.
+            // The call returns a negative number only if a signal handler of the process has
+            // interrupted it.
             int count = Native.epollWait(epoll, events, EVENTS_MAX);
             for (int index = 0; index < count; index++) {
                 signal(Native.epollFd(events, index));

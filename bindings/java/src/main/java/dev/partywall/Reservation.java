@@ -14,7 +14,7 @@ import java.time.Duration;
  *                                  └─ close ──▶ freed, nothing is sent
  * </pre>
  *
- * Only the thread that reserved it may use it.
+ * Only the thread that reserved the memory may use it.
  */
 public final class Reservation implements AutoCloseable {
     private final Arena arena = Arena.ofConfined();
@@ -30,8 +30,9 @@ public final class Reservation implements AutoCloseable {
     }
 
     /**
-     * Returns the memory to be written. After {@link #commit} or {@link #close} the segment throws
-     * {@link IllegalStateException}, so nothing can change a message that was sent.
+     * Returns the reserved memory as a segment, to be written. After {@link #commit} or
+     * {@link #close} the segment throws {@link IllegalStateException}, so nothing can change a
+     * message that was sent.
      */
     public MemorySegment segment() {
         return segment;
@@ -46,14 +47,14 @@ public final class Reservation implements AutoCloseable {
         Call.invoke("partywall_reservation_truncate", handle, length);
     }
 
-    /** Sends the message. Waits for room in the ring without a limit. */
+    /** Sends the message in the reserved memory. Waits for room in the ring without a limit. */
     public void commit() throws IOException {
         commit(Deadline.NEVER);
     }
 
     /**
-     * Sends the message. Waits at most for {@code timeout}; after a {@link TimedOutException} the
-     * message can be committed no more.
+     * Sends the message. Waits for room at most for {@code timeout}. After a
+     * {@link TimedOutException} the message cannot be committed any more.
      */
     public void commit(Duration timeout) throws IOException {
         commit(Deadline.after(timeout));
@@ -61,7 +62,7 @@ public final class Reservation implements AutoCloseable {
 
     private void commit(long deadline) throws IOException {
         check();
-        // Another thread fails here, and changes nothing.
+        // Closing the arena throws in any thread but the owner, before anything is changed.
         arena.close();
         isDone = true;
         boolean isSent = false;
@@ -70,13 +71,14 @@ public final class Reservation implements AutoCloseable {
             isSent = true;
         } finally {
             if (!isSent) {
-                // The library has freed it already after most failures.
+                // After most failures the library has freed the reservation already; this call then
+                // does nothing.
                 Call.invoke("partywall_reservation_abort", handle);
             }
         }
     }
 
-    /** Frees the memory without sending the message, unless it was committed. */
+    /** Frees the reserved memory without sending the message, unless the message was committed. */
     @Override
     public void close() {
         if (!isDone) {

@@ -9,10 +9,11 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.IntConsumer;
 
 /**
- * A connection that carries many streams, which either side opens. Any thread may call it.
+ * A session: a connection that carries many streams, which either side opens. Any thread may call
+ * it.
  *
- * <p>One daemon thread of the process receives for all sessions, except for those of a {@link
- * Loop}. Threads that wait park, so any number of virtual threads may wait.
+ * <p>One daemon thread of the process receives for all sessions, except for those of a
+ * {@link Loop}. Threads that wait park, so any number of virtual threads may wait.
  */
 public final class Session implements AutoCloseable {
     private final SessionLoop loop;
@@ -55,26 +56,31 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * Has the thread of the session's loop call {@code observer} with a set of the kinds of {@link
-     * Loop}. Attempt once after this call: events before it are not reported again.
+     * Sets the observer of the session: the thread of its loop calls {@code observer} with a set of
+     * kinds, such as {@link Loop#OPENED}. After this call attempt once to accept a stream, because
+     * events from before are not reported again.
      */
     public void onEvents(IntConsumer observer) {
         this.observer = Objects.requireNonNull(observer);
     }
 
-    /** Opens a stream without metadata. Waits while as many are open as the peer allows. */
+    /** Opens a stream without metadata. Waits while as many streams are open as the peer allows. */
     public Stream open() throws IOException {
         return open(new byte[0], Deadline.NEVER);
     }
 
     /**
-     * Opens a stream with metadata for the peer. Waits while as many are open as the peer allows.
+     * Opens a stream with metadata for the peer. Waits while as many streams are open as the peer
+     * allows.
      */
     public Stream open(byte[] metadata) throws IOException {
         return open(metadata, Deadline.NEVER);
     }
 
-    /** Opens a stream. Throws {@link TimedOutException} if that is not possible in time. */
+    /**
+     * Opens a stream with metadata for the peer. Throws {@link TimedOutException} if that is not
+     * possible in time.
+     */
     public Stream open(byte[] metadata, Duration timeout) throws IOException {
         return open(metadata, Deadline.after(timeout));
     }
@@ -93,7 +99,7 @@ public final class Session implements AutoCloseable {
         }
     }
 
-    /** Opens a stream if that is possible now; returns null if not. */
+    /** Opens a stream if that is possible now; returns null if it is not. */
     public Stream tryOpen(byte[] metadata) throws IOException {
         long streamTag = loop.nextTag();
         try (Call call = new Call()) {
@@ -103,7 +109,10 @@ public final class Session implements AutoCloseable {
         }
     }
 
-    /** Accepts a stream if the peer has opened one; returns null if not, or after the end. */
+    /**
+     * Accepts a stream if the peer has opened one; returns null if it has not, or once the session
+     * was closed.
+     */
     public Stream tryAccept() throws IOException {
         long streamTag = loop.nextTag();
         try (Call call = new Call()) {
@@ -128,7 +137,8 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * Accepts as {@link #accept()}. Throws {@link TimedOutException} if no stream comes in time.
+     * Accepts a stream as {@link #accept()} does. Throws {@link TimedOutException} if no stream
+     * comes in time.
      */
     public Stream accept(Duration timeout) throws IOException {
         return accept(Deadline.after(timeout));
@@ -143,21 +153,21 @@ public final class Session implements AutoCloseable {
         }
     }
 
-    /** Asks the peer to open no more streams, and gives it the code. */
+    /** Asks the peer to open no more streams, and sends it the application's code. */
     public void goAway(int code) throws IOException {
         check("partywall_session_go_away", new Call(), handle, code);
     }
 
     /**
-     * Ends the session with all its streams. The peer gets the code, which is below 0xffffff00, and
-     * the reason.
+     * Ends the session with all its streams. The peer receives the code, which is below 0xffffff00,
+     * and the text of the reason.
      */
     public void shutdown(int code, String reason) throws IOException {
         Call call = new Call();
         check("partywall_session_close", call, handle, code, call.text(reason));
     }
 
-    /** Makes a call that never waits. */
+    /** Makes a native call that never waits, and throws unless it succeeds. */
     private void check(String function, Call made, long... arguments) throws IOException {
         try (Call call = made) {
             int status = isClosed.get() ? Native.HANDLE : call.status(function, arguments);
@@ -169,7 +179,7 @@ public final class Session implements AutoCloseable {
 
     /**
      * Waits until the session is over and everything that it sent is written or given up, so that
-     * the process may exit. Throws {@link TimedOutException} if it is not in time.
+     * the process may exit. Throws {@link TimedOutException} if the session is not over in time.
      */
     public void awaitFinished(Duration timeout) throws IOException {
         try (Call call = new Call()) {
@@ -178,12 +188,12 @@ public final class Session implements AutoCloseable {
         }
     }
 
-    /** Returns what is known of the peer. */
+    /** Returns what is known of the peer process. */
     public Peer peer() throws IOException {
         return connection.peer();
     }
 
-    /** Returns the transport as it is now. */
+    /** Returns the transport that the session has now. */
     public Transport transport() throws IOException {
         return connection.transport();
     }
@@ -193,7 +203,7 @@ public final class Session implements AutoCloseable {
         return connection.senderStats();
     }
 
-    /** Returns the number of streams that have not ended. */
+    /** Returns the number of streams of the session that have not ended. */
     public long streams() throws IOException {
         try (Call call = new Call()) {
             int status = Call.invokeAlone("partywall_session_streams", handle, call.result());
@@ -218,8 +228,8 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * Gives the session up: it lives on while it has streams, then it ends in good order. Ends
-     * calls of other threads that wait for it.
+     * Closes this object: the session lives on while it has streams, then it ends in good order.
+     * Ends calls of other threads that wait for the session.
      */
     @Override
     public void close() {

@@ -33,13 +33,17 @@ public final class SessionListener implements AutoCloseable {
     }
 
     /**
-     * Listens at {@code address}: {@code unix:/path}, {@code unix:@name} or {@code tcp:host:port}.
+     * Listens for sessions at {@code address}: {@code unix:/path}, {@code unix:@name} or
+     * {@code tcp:host:port}.
      */
     public static SessionListener bind(String address) throws IOException {
         return bind(address, new Config());
     }
 
-    /** Listens with the settings of {@code config}, which apply to every accepted session. */
+    /**
+     * Listens for sessions with the settings of {@code config}, which apply to every accepted
+     * session.
+     */
     public static SessionListener bind(String address, Config config) throws IOException {
         return bind(address, config, SessionLoop.get());
     }
@@ -54,21 +58,22 @@ public final class SessionListener implements AutoCloseable {
     }
 
     /**
-     * Has the thread of the listener's loop call {@code observer} with a set of the kinds of {@link
-     * Loop}. Attempt once after this call: events before it are not reported again.
+     * Sets the observer of the listener: the thread of its loop calls {@code observer} with a set
+     * of kinds, such as {@link Loop#OPENED}. After this call attempt once to accept a session,
+     * because events from before are not reported again.
      */
     public void onEvents(IntConsumer observer) {
         this.observer = Objects.requireNonNull(observer);
     }
 
-    /** Returns the bound address, with the port that the system chose. */
+    /** Returns the address that the listener is bound to, with the port that the system chose. */
     public String address() {
         return address;
     }
 
     /**
-     * Serves clients of the protocol, too. Clients of our own are served as before. Returns this
-     * listener.
+     * Makes the listener serve clients of shmipc, too. Clients of Partywall's own protocol are
+     * served as before. Returns this listener.
      */
     public SessionListener addShmipc(Shmipc protocol) throws IOException {
         try (Call call = new Call()) {
@@ -102,7 +107,7 @@ public final class SessionListener implements AutoCloseable {
         }
     }
 
-    /** Accepts a session if one is established; returns null if not. */
+    /** Accepts a session if one is established; returns null if none is. */
     public Session tryAccept() throws IOException {
         long sessionTag = loop.nextTag();
         try (Call call = new Call()) {
@@ -118,7 +123,10 @@ public final class SessionListener implements AutoCloseable {
         }
     }
 
-    /** Stops listening, and removes the socket file. Ends calls of other threads that wait. */
+    /**
+     * Stops listening, and removes the socket file. Ends calls of other threads that wait for a
+     * session.
+     */
     @Override
     public void close() {
         if (isClosed.compareAndSet(false, true)) {

@@ -6,30 +6,30 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * An event loop of sessions: its thread receives for every session, and signals the waiters of
- * listeners, sessions and streams. One loop of the process has a daemon thread of its own; the
- * others are those of {@link Loop}.
+ * An event loop of sessions: its thread receives for every session, and signals the threads that
+ * wait for a listener, session or stream. One such loop of the process has a daemon thread of its
+ * own; the others belong to a {@link Loop}, which the application polls.
  *
  * <pre>
  *   peer ─▶ partywall_loop_wait ─▶ event with a tag ─▶ Source ─▶ waiters of a stream or session
  * </pre>
  *
- * The loop reports each kind once, until an attempt finds nothing. So what the application does not
- * receive yet does not keep the thread busy. Every caller attempts before it waits, so an event of
- * a tag that is not registered yet is not missed.
+ * The loop reports each kind of event once, until an attempt finds nothing. So messages that the
+ * application has not received yet do not keep the thread busy. Every caller attempts before it
+ * waits, so it misses no event that came before its tag was registered.
  */
 final class SessionLoop {
     private final Map<Long, Source> sources = new ConcurrentHashMap<>();
     private final AtomicLong lastTag = new AtomicLong();
     private final long handle;
 
-    /** An object that has a tag in the loop. */
+    /** A listener, session or stream, whose events carry its tag in the loop. */
     interface Source {
-        /** Signals those that wait for one of these kinds of events. */
+        /** Signals the threads that wait for one of these kinds of events. */
         void signal(int kinds);
     }
 
-    /** Makes a loop without a thread. */
+    /** Makes a loop without a thread; the application polls it. */
     SessionLoop() throws PartywallException {
         try (Call call = new Call()) {
             call.check("partywall_loop_new_once", call.result());
@@ -38,8 +38,8 @@ final class SessionLoop {
     }
 
     /**
-     * Returns the loop of the process, and starts its thread at the first call. A later call tries
-     * again if one fails.
+     * Returns the loop of the process, and starts its thread at the first call. If a call fails, a
+     * later call tries again.
      */
     static SessionLoop get() throws PartywallException {
         SessionLoop loop = shared;
@@ -60,7 +60,7 @@ final class SessionLoop {
         return handle;
     }
 
-    /** Returns a tag for an object that is about to be made. */
+    /** Returns an unused tag for a listener, session or stream that is about to be made. */
     long nextTag() {
         return lastTag.incrementAndGet();
     }
@@ -73,7 +73,7 @@ final class SessionLoop {
         sources.remove(tag);
     }
 
-    /** Signals every source, because the loop is about to be freed. */
+    /** Signals every listener, session and stream, because the loop is about to be freed. */
     void signalAll() {
         sources.values().forEach(source -> source.signal(
                 Native.READABLE | Native.WRITABLE | Native.OPENED | Native.ENDED));
@@ -81,25 +81,29 @@ final class SessionLoop {
 
     /**
      * Lets the sessions advance, waits for events at most for {@code timeout} nanoseconds, and
-     * signals their sources. Returns the number of events. {@code memory} has {@link #TURN_BYTES}.
+     * signals the objects that have events. Returns the number of events. {@code memory} has
+     * {@link #TURN_BYTES}.
      */
     int turn(long memory, long timeout) throws PartywallException {
         return signal(memory,
                 Native.loopWait(handle, memory + 16, EVENTS_MAX, memory + 8, timeout, memory));
     }
 
-    /** Does a turn without waiting, for a thread that does another one before it waits. */
+    /**
+     * Lets the sessions advance as {@link #turn} does but without waiting, for a thread that calls
+     * again before it waits.
+     */
     int turnAwake(long memory) throws PartywallException {
         return signal(memory,
                 Native.loopPollAwake(handle, memory + 16, EVENTS_MAX, memory + 8, memory));
     }
 
     /**
-     * Signals the sources of the events in {@code memory}, unless the call that collected them has
-     * failed. Returns the number of events.
+     * Signals the objects whose events are in {@code memory}. Throws if {@code status} says that
+     * the call which collected the events has failed. Returns the number of events.
      *
-     * <p>No event comes a second time, so an observer that throws keeps no other source from being
-     * signalled. What it has thrown is thrown in the end.
+     * <p>No event is reported a second time. So if an observer throws, all other objects are still
+     * signalled, and its exception is thrown at the end.
      */
     private int signal(long memory, int status) throws PartywallException {
         if (status != Native.OK) {
@@ -136,7 +140,10 @@ final class SessionLoop {
         }
     }
 
-    /** Hands what an observer has thrown to the handler of the thread, which goes on. */
+    /**
+     * Waits for events and signals. If an observer throws, gives its exception to the thread's
+     * handler of uncaught exceptions, and the thread goes on.
+     */
     private void turnOrReport(long memory) throws PartywallException {
         try {
             turn(memory, -1);
@@ -148,6 +155,6 @@ final class SessionLoop {
 
     private static volatile SessionLoop shared;
     private static final int EVENTS_MAX = 256;
-    /** Size of the memory for an error, a count and the events of one turn. */
+    /** Size of the memory for an error, a count and the events of one call of {@link #turn}. */
     static final long TURN_BYTES = 16 + (long) EVENTS_MAX * Native.EVENT_BYTES;
 }

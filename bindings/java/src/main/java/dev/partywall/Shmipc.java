@@ -6,12 +6,14 @@ import java.nio.channels.ClosedChannelException;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * The protocol of shmipc-go and of the crate shmipc, in either role. Its streams are streams as
- * ours, without metadata. Its client sessions share one region of memory.
+ * The protocol of shmipc-go and of the crate shmipc, as client and as server. Its streams are those
+ * of a {@link Session}, but have no metadata. All sessions that it opens as a client share one
+ * region of memory.
  *
  * <p>A peer can truncate memory that it has made. Therefore the first mapping of such memory
- * installs a handler of SIGBUS: the session ends then, and the process goes on. Faults in other
- * memory go to the handler of the JVM, whichever of the two was installed first.
+ * installs a handler of SIGBUS: when a session reads truncated memory, that session ends, and the
+ * process goes on. Faults in other memory go to the handler of the JVM, whichever of the two
+ * handlers was installed first.
  */
 public final class Shmipc implements AutoCloseable {
     private final long handle;
@@ -23,13 +25,13 @@ public final class Shmipc implements AutoCloseable {
         NEVER,
         /** It is under way. */
         PENDING,
-        /** Every client goes on with the other process. */
+        /** Every client goes on with the new process. */
         DONE,
-        /** Some clients have not answered in time. */
+        /** Some clients have not answered the hot restart in time. */
         TIMED_OUT
     }
 
-    /** Makes the protocol with the settings of {@code config}. */
+    /** Makes the protocol shmipc with the settings of {@code config}. */
     public Shmipc(ShmipcConfig config) throws IOException {
         try (Call call = new Call(); NativeConfig settings = config.toNative()) {
             call.check("partywall_shmipc_new", settings.handle(), call.result());
@@ -55,8 +57,9 @@ public final class Shmipc implements AutoCloseable {
     }
 
     /**
-     * Sends the clients of all accepted sessions to the process that listens at the address now.
-     * {@code epoch} is at least 1, and another than before. Streams in use go on.
+     * Begins a hot restart: sends the clients of all accepted sessions to the process that now
+     * listens at the address. {@code epoch} is at least 1, and differs from that of an earlier
+     * restart. Streams in use go on.
      */
     public void hotRestart(long epoch) throws IOException {
         try (Call call = new Call()) {
@@ -81,7 +84,7 @@ public final class Shmipc implements AutoCloseable {
         }
     }
 
-    /** Frees the protocol. Its sessions and listeners go on. */
+    /** Frees the protocol shmipc. Its sessions and listeners go on. */
     @Override
     public void close() {
         if (isClosed.compareAndSet(false, true)) {

@@ -20,7 +20,7 @@ public final class ShmipcConfig {
 
     /** How a client makes the memory that it shares with its server. */
     public enum MemoryType {
-        /** Memory without a name. */
+        /** Memory without a name in the file system, a memfd. */
         MEMFD,
         /** Files, which servers open by their names. */
         FILE
@@ -29,17 +29,22 @@ public final class ShmipcConfig {
     /** Makes a configuration with the default settings. */
     public ShmipcConfig() {}
 
-    /** Sets how a client makes its memory; the default is {@link MemoryType#MEMFD}. */
+    /**
+     * Sets how a client makes the memory that it shares with its server; the default is
+     * {@link MemoryType#MEMFD}.
+     */
     public ShmipcConfig memoryType(MemoryType type) {
         return set("mem_map_type", type.ordinal());
     }
 
-    /** Sets the size of a client's region; the default is 32 MiB. */
+    /** Sets the size of a client's buffer region; the default is 32 MiB. */
     public ShmipcConfig shareMemoryBufferCap(long bytes) {
         return set("share_memory_buffer_cap", bytes);
     }
 
-    /** Sets the beginning of the names of regions; the default is {@code /dev/shm/shmipc}. */
+    /**
+     * Sets the beginning of the names of buffer regions; the default is {@code /dev/shm/shmipc}.
+     */
     public ShmipcConfig shareMemoryPathPrefix(Path prefix) {
         return set("share_memory_path_prefix", prefix.toString());
     }
@@ -50,21 +55,22 @@ public final class ShmipcConfig {
     }
 
     /**
-     * Adds a class of slices of {@code size} bytes, which get {@code percent} of the region. The
-     * first one replaces the default classes. Together they must get 100.
+     * Adds a class of slices of {@code size} bytes, which get {@code percent} of the buffer region.
+     * The first class that is added replaces the default classes. Together all added classes must
+     * get 100 percent.
      */
     public ShmipcConfig addSlices(int size, int percent) {
         slices.add(new Slices(size, percent));
         return this;
     }
 
-    /** Sets any setting by the key that {@code partywall.h} lists. */
+    /** Sets any setting of shmipc that is a number, by the key that {@code partywall.h} lists. */
     public ShmipcConfig set(String key, long value) {
         settings.put(key, value);
         return this;
     }
 
-    /** Sets any setting that is a text by the key that {@code partywall.h} lists. */
+    /** Sets any setting of shmipc that is a text, by the key that {@code partywall.h} lists. */
     public ShmipcConfig set(String key, String value) {
         texts.put(key, value);
         return this;

@@ -25,8 +25,9 @@ public final class Stream extends MessageChannel {
     }
 
     /**
-     * Has the thread of the session's loop call {@code observer} with a set of the kinds of {@link
-     * Loop}. Attempt once after this call: events before it are not reported again.
+     * Sets the observer of the stream: the thread of its session's loop calls {@code observer} with
+     * a set of kinds, such as {@link Loop#READABLE}. After this call attempt once to receive,
+     * because events from before are not reported again.
      */
     public void onEvents(IntConsumer observer) {
         this.observer = Objects.requireNonNull(observer);
@@ -50,8 +51,8 @@ public final class Stream extends MessageChannel {
     }
 
     /**
-     * Ends the sending direction at once: the peer's receiving fails with the code. A thread that
-     * sends gets an exception.
+     * Ends the sending direction at once: the peer's receiving fails with {@code code}. A thread of
+     * this process that is sending gets an exception.
      */
     public void reset(int code) throws IOException {
         end("partywall_stream_reset", code);
@@ -59,15 +60,18 @@ public final class Stream extends MessageChannel {
     }
 
     /**
-     * Ends the receiving direction: the peer's sending fails with the code. A thread that receives
-     * gets an exception.
+     * Ends the receiving direction: the peer's sending fails with {@code code}. A thread of this
+     * process that is receiving gets an exception.
      */
     public void stop(int code) throws IOException {
         end("partywall_stream_stop", code);
         receiver.signal();
     }
 
-    /** Ends a direction that another thread may use, in attempts that never wait. */
+    /**
+     * Ends a direction by a native call, which is repeated while another thread uses the direction;
+     * the attempts of that thread never wait.
+     */
     private void end(String function, int code) throws IOException {
         try (Call call = new Call()) {
             int status = call.statusAlone(function, handle, code);
@@ -78,8 +82,8 @@ public final class Stream extends MessageChannel {
     }
 
     /**
-     * Returns the stream as a stream of bytes, without the boundaries of messages. The other side
-     * uses a stream of bytes as well.
+     * Returns the stream as a stream of bytes, in which the boundaries of messages are lost. The
+     * peer has to use a stream of bytes as well.
      */
     public ByteStream bytes() {
         return new ByteStream(this);
@@ -107,7 +111,10 @@ public final class Stream extends MessageChannel {
         };
     }
 
-    /** A stream's messages go through its session, which may have to wait for others. */
+    /**
+     * Never sends straight from an array: a stream's message goes through its session, which may
+     * have to wait for another thread, and the garbage collector would have to wait as well.
+     */
     @Override
     int attemptArray(byte[] payload, int length) {
         return Native.FULL;
@@ -128,7 +135,10 @@ public final class Stream extends MessageChannel {
         return (isSending ? sender : receiver).await(deadline);
     }
 
-    /** The driver of the session writes what a socket has not taken. */
+    /**
+     * Does nothing after a message was sent: the thread that drives the session writes what a
+     * socket has not taken.
+     */
     @Override
     void settle(long deadline) {}
 

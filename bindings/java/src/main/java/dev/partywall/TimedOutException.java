@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package dev.partywall;
 
-/** The time of a call was over before the operation was done. Nothing of it was done. */
+/**
+ * The timeout of a call passed before its operation was done. No part of the operation was done.
+ */
 public final class TimedOutException extends PartywallException {
     private static final long serialVersionUID = 1L;
 

@@ -2,15 +2,15 @@
 package dev.partywall;
 
 /**
- * How messages travel now.
+ * How the messages of a connection travel now.
  *
  * @param kind what carries them
  * @param reason the number of the reason why memory is not shared, of {@code partywall.h}; 0 unless
  *     the kind is {@link Kind#SOCKET}
- * @param description a text for logs, with the reason
+ * @param description a text about the transport for logs, with the reason
  */
 public record Transport(Kind kind, int reason, String description) {
-    /** What carries messages. */
+    /** What carries the messages of a connection. */
     public enum Kind {
         /** Shared memory. */
         SHARED_MEMORY,

@@ -8,16 +8,19 @@ import java.lang.foreign.ValueLayout;
 import java.nio.ByteBuffer;
 
 /**
- * A received message where it lies, without a copy. It ends with {@link #close}, which gives the
- * memory back to the sender; the next receiving call needs that first.
+ * A received message in the memory in which it arrived, without a copy. {@link #close} ends the
+ * view and gives the memory back to the sender. Close the view before the next message is received.
  *
- * <p>A channel or stream has one view, which each of its messages uses again, so a message
- * allocates nothing. After {@code close} every method throws {@link IllegalStateException}, until
- * the next message is received. Only the thread that received the message may use it.
+ * <p>A channel or stream has one view, which it uses again for each message, so a message allocates
+ * nothing. After {@code close} every method throws {@link IllegalStateException}, until the next
+ * message is received. Only the thread that received the message may use the view.
  */
 public final class View implements AutoCloseable {
     private final MessageChannel channel;
-    /** Null unless the view is open. Only its owner finds itself in it, so no order is needed. */
+    /**
+     * The thread that received the message; null unless the view is open. A thread compares the
+     * field only with itself, so it needs no memory order.
+     */
     private Thread owner;
     private long address;
     private long length;
@@ -40,17 +43,17 @@ public final class View implements AutoCloseable {
         return length;
     }
 
-    /** Returns the byte at an offset. */
+    /** Returns the byte at an offset of the message. */
     public byte get(long offset) {
         return Native.MEMORY.get(ValueLayout.JAVA_BYTE, at(offset, 1));
     }
 
-    /** Returns the {@code int} at an offset, in the byte order of the machine. */
+    /** Returns the {@code int} at an offset of the message, in the byte order of the machine. */
     public int getInt(long offset) {
         return Native.MEMORY.get(ValueLayout.JAVA_INT_UNALIGNED, at(offset, Integer.BYTES));
     }
 
-    /** Returns the {@code long} at an offset, in the byte order of the machine. */
+    /** Returns the {@code long} at an offset of the message, in the byte order of the machine. */
     public long getLong(long offset) {
         return Native.MEMORY.get(ValueLayout.JAVA_LONG_UNALIGNED, at(offset, Long.BYTES));
     }
@@ -75,8 +78,9 @@ public final class View implements AutoCloseable {
     }
 
     /**
-     * Returns the message as a read-only segment, whose arena is closed with the view: the segment
-     * then throws {@link IllegalStateException}. This method allocates the segment and its arena.
+     * Returns the message as a read-only segment. Closing the view closes the segment's arena,
+     * after which the segment throws {@link IllegalStateException}. This method allocates the
+     * segment and its arena.
      */
     public MemorySegment segment() {
         check();
@@ -88,8 +92,8 @@ public final class View implements AutoCloseable {
     }
 
     /**
-     * Makes the message an object of its own, and ends the view. A long message is not copied, and
-     * stays in the memory of its sender.
+     * Makes the message an object that the program owns, and ends the view. A long message is not
+     * copied, and stays in the memory of its sender.
      */
     public Message keep() throws IOException {
         check();
@@ -121,7 +125,7 @@ public final class View implements AutoCloseable {
         }
     }
 
-    /** Throws if this thread has not closed the view. */
+    /** Throws an exception if this thread has not closed the view. */
     void checkClosed() {
         if (owner == Thread.currentThread()) {
             throw new IllegalStateException("close the view of the last message first");

@@ -9,28 +9,31 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.LongToIntFunction;
 
 /**
- * The threads that wait for the same event of a listener, session or link: each is signalled, and
- * attempts again.
+ * The threads that wait for the same event of a listener, session or link. The event signals every
+ * thread of the list, and each attempts its call again.
  */
 final class WaitList {
     private final Set<Waiter> waiters = ConcurrentHashMap.newKeySet();
     private final long briefWait;
     private volatile boolean isClosed;
 
-    /** Makes a list whose threads park at once. */
+    /** Makes a list of waiting threads that park at once. */
     WaitList() {
         this(0);
     }
 
-    /** Makes a list whose platform threads first wait in the library, for so many nanoseconds. */
+    /**
+     * Makes a list of waiting threads. Before a platform thread parks, it waits in the library for
+     * {@code briefWait} nanoseconds.
+     */
     WaitList(long briefWait) {
         this.briefWait = briefWait;
     }
 
     /**
-     * Attempts until the status is not {@code nothing}, at most until the deadline, and returns the
-     * first result of the call. An attempt waits at most for the nanoseconds that it gets; its
-     * status is one of {@link Native}.
+     * Calls {@code attempt} until its status is not {@code nothing}, at most until the deadline,
+     * and returns the first result of {@code call}. The argument of an attempt is the nanoseconds
+     * that it may wait; its status is one of {@link Native}.
      */
     long await(Call call, int nothing, long deadline, LongToIntFunction attempt) throws IOException {
         if (isClosed) {
@@ -60,8 +63,9 @@ final class WaitList {
                     throw new AsynchronousCloseException();
                 }
                 if (status == Native.BUSY) {
-                    // Another thread is within its attempt. This one makes its own, because that
-                    // other may take one of two events, of which the loop has reported the first.
+                    // Another thread is making its attempt. This thread makes its own attempt
+                    // afterwards: there may be two events, of which the loop has reported the first
+                    // alone, and the other thread takes only one.
                     Thread.yield();
                 } else if (status != nothing) {
                     throw call.failure(status);

@@ -13,30 +13,33 @@ import java.util.concurrent.locks.LockSupport;
  *                                   └─▶ poll ──▶ in the kernel ◀── what it waits for, or signal
  * </pre>
  *
- * A signal between {@code begin} and the wait ends the wait at once, so none is lost. Only a
- * platform thread polls, because a virtual one would hold its carrier.
+ * A signal between {@code begin} and the wait ends the wait at once, so no signal is lost. Only a
+ * platform thread uses {@code poll}, because a virtual thread would hold its carrier thread.
  */
 final class Waiter {
     private volatile Thread thread;
     private volatile boolean isSignalled;
-    /** Not null while the thread polls. */
+    /** The wait in native code that the thread is in; null while it is in none. */
     private volatile Wakeup polling;
     private EventWakeup wakeup;
 
-    /** Prepares for waiting: signals from now on count. */
+    /** Prepares the thread for waiting: a signal from now on ends its next wait. */
     void begin() {
         isSignalled = false;
         thread = Thread.currentThread();
     }
 
-    /** Returns at once, for a caller that polls. Returns false if the deadline has come. */
+    /**
+     * Pauses the processor for a moment, for a thread that polls instead of waiting. Returns false
+     * if the deadline has come.
+     */
     boolean spin(long deadline) throws InterruptedIOException {
         checkInterrupt();
         Thread.onSpinWait();
         return Deadline.left(deadline) > 0;
     }
 
-    /** Parks until a signal. Returns false if the deadline came first. */
+    /** Parks the thread until a signal. Returns false if the deadline came first. */
     boolean await(long deadline) throws InterruptedIOException {
         while (!isSignalled) {
             checkInterrupt();
@@ -60,8 +63,8 @@ final class Waiter {
     }
 
     /**
-     * Waits until a descriptor is readable, or a signal. Returns false if the deadline came first.
-     * {@code places} is memory for {@link EventWakeup#watching}.
+     * Waits until a descriptor is readable, or until a signal. Returns false if the deadline came
+     * first. {@code places} is the memory that {@link EventWakeup#watching} needs.
      */
     boolean poll(int fd, long places, long deadline) throws IOException {
         if (wakeup == null) {
@@ -71,8 +74,8 @@ final class Waiter {
     }
 
     /**
-     * Waits until {@code wait} has what it waits for, or a signal. Returns false if the deadline
-     * came first.
+     * Waits in native code until the event of {@code wait} has come, or until a signal. Returns
+     * false if the deadline came first.
      */
     boolean poll(Wakeup wait, long deadline) throws IOException {
         polling = wait;
@@ -93,7 +96,7 @@ final class Waiter {
         }
     }
 
-    /** Ends the wait of the thread, or the one that it prepares for. */
+    /** Ends the wait of the thread; if the thread only prepares for waiting, its next wait. */
     void signal() {
         isSignalled = true;
         Wakeup ends = polling;
@@ -103,7 +106,7 @@ final class Waiter {
         LockSupport.unpark(thread);
     }
 
-    /** Frees what waiting needed. The thread waits no more. */
+    /** Closes the eventfd of the thread's waits. The thread must not wait any more. */
     void free() {
         try {
             if (wakeup != null) {

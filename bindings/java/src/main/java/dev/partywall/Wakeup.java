@@ -8,16 +8,16 @@ import java.nio.channels.spi.AbstractSelector;
 import java.util.Set;
 
 /**
- * A wait of a platform thread in native code, which {@link #wakeup} of another thread ends, and so
- * does an interrupt.
+ * A wait of a platform thread in native code. {@link #wakeup} by another thread ends the wait, and
+ * so does an interrupt.
  *
  * <pre>
  *   EventWakeup    waits for a descriptor, and has an eventfd that is polled with it
  *   ChannelWakeup  waits in the library for a message of a channel
  * </pre>
  *
- * <p>The JDK tells only its own channels and selectors that their thread was interrupted. So this
- * is a selector for that purpose, to which nothing can be registered.
+ * <p>The JDK notifies only its own channels and selectors of an interrupt of their thread. So this
+ * class is a selector, to which nothing can be registered.
  */
 abstract sealed class Wakeup extends AbstractSelector permits ChannelWakeup, EventWakeup {
     Wakeup() {
@@ -25,7 +25,8 @@ abstract sealed class Wakeup extends AbstractSelector permits ChannelWakeup, Eve
     }
 
     /**
-     * Waits at most for {@code left} nanoseconds. Returns whether the caller should attempt again.
+     * Waits in native code for at most {@code left} nanoseconds. Returns whether the caller should
+     * attempt its operation again.
      */
     final boolean await(long left) throws IOException {
         begin();
@@ -36,7 +37,7 @@ abstract sealed class Wakeup extends AbstractSelector permits ChannelWakeup, Eve
         }
     }
 
-    /** Waits in native code, until {@link #wakeup} at the latest. */
+    /** Waits in native code, until another thread calls {@link #wakeup} at the latest. */
     abstract boolean block(long left) throws IOException;
 
     @Override

@@ -10,12 +10,12 @@ import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.util.concurrent.FutureTask;
 
-/** In steady state messages allocate nothing on the heap. */
+/** Tests that messages allocate nothing on the heap, once the first messages have been carried. */
 final class AllocationTest {
     private static final int WARM_UP = 20_000;
     private static final int MESSAGES = 10_000;
 
-    /** One message there and back. */
+    /** Sends one message and receives its answer. */
     private interface Exchange {
         void run() throws Exception;
     }
@@ -143,7 +143,8 @@ final class AllocationTest {
         for (int count = 0; count < WARM_UP; count++) {
             exchange.run();
         }
-        // Reading the counter allocates, and the compiler may end in one round: one must be clean.
+        // Reading the counter allocates, and the compiler may allocate in a round. So the round
+        // with the fewest allocated bytes counts.
         long allocated = Long.MAX_VALUE;
         for (int round = 0; round < 5 && allocated >= MESSAGES; round++) {
             long before = threads.getCurrentThreadAllocatedBytes();
@@ -152,7 +153,8 @@ final class AllocationTest {
             }
             allocated = threads.getCurrentThreadAllocatedBytes() - before;
         }
-        // The smallest object has 16 bytes: fewer than one message in 16 may have made one.
+        // The smallest object has 16 bytes. Fewer bytes than messages mean that fewer than one
+        // message in 16 has made an object.
         Check.that(allocated < MESSAGES, allocated + " bytes for " + MESSAGES + " messages");
     }
 }

@@ -8,7 +8,7 @@ import java.security.MessageDigest;
 import java.util.Random;
 import java.util.concurrent.FutureTask;
 
-/** Byte streams are exact, whatever the sizes of reads and writes. */
+/** Tests that byte streams carry every byte in order, whatever the sizes of reads and writes. */
 final class ByteStreamTest {
     private static final int BYTES = 8 << 20;
 

@@ -13,11 +13,14 @@ import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.FutureTask;
 
-/** Calls over a stream: between two of these classes, with the library's, and by the table of vectors. */
+/**
+ * Tests calls over a stream: between a client and a server of this package, with those of the
+ * native library, and with the test vectors of {@code spec/calls.tsv}.
+ */
 final class CallsTest {
     private static final int VECTORS = 56;
 
-    /** Both ends of a stream for calls. */
+    /** A client's and a server's end of one stream, in this process. */
     private record Ends(Sessions sessions, Stream client, Stream server) implements AutoCloseable {
         static Ends open() throws Exception {
             Sessions sessions = Sessions.open(Pair.address(), new Config());
@@ -127,7 +130,8 @@ final class CallsTest {
             });
             CallRequest interrupted;
             do {
-                // The late call may have been cancelled before it came, or be late here.
+                // The server may receive the call that timed out before, whose payload is empty; it
+                // skips that call.
                 interrupted = server.recv(Pair.SOON);
             } while (interrupted.bytes().length == 0);
             caller.interrupt();
@@ -184,7 +188,9 @@ final class CallsTest {
         Check.equal(count, VECTORS);
     }
 
-    /** Has a server read the messages, and returns the number of the violation, or 0. */
+    /**
+     * Sends the messages to a server, and returns the number of the violation that it finds, or 0.
+     */
     private static int serve(Stream stream, Stream peer, List<byte[]> messages) throws Exception {
         sendAll(peer, messages);
         int outcome = 0;
@@ -197,7 +203,10 @@ final class CallsTest {
         return outcome;
     }
 
-    /** Has a client read the messages, after it has made its calls. */
+    /**
+     * Makes {@code made} calls of a client, sends it the messages, and returns the number of the
+     * violation that it finds, or 0.
+     */
     private static int call(Stream stream, Stream peer, List<byte[]> messages, int made) throws Exception {
         CallsClient client = new CallsClient(stream);
         for (int count = 0; count < made; count++) {
@@ -205,7 +214,8 @@ final class CallsTest {
             peer.recv(new byte[16], Pair.SOON);
         }
         sendAll(peer, messages);
-        // A call before the end would have one of the ids that the messages name.
+        // The next call is made after the client knows of the end. An earlier call would get an id
+        // that the messages name.
         while (client.lost() == null) {
             Thread.yield();
         }
@@ -224,7 +234,10 @@ final class CallsTest {
         peer.finish();
     }
 
-    /** The reader ends its direction with a reset after a violation, otherwise in good order. */
+    /**
+     * Checks that the side under test has reset its direction after a violation, and otherwise has
+     * ended it in good order.
+     */
     private static void checkEnd(Stream peer, int outcome) throws IOException {
         byte[] target = new byte[1000];
         try {
@@ -238,7 +251,10 @@ final class CallsTest {
         }
     }
 
-    /** The library's own calls, which need a session with a thread. */
+    /**
+     * Tests the client and the server of calls of the native library, which need a session with a
+     * thread, against those of this package.
+     */
     void callsOfTheLibraryAreUnderstoodInBothRoles() throws Exception {
         try (SessionListener listener = SessionListener.bind(Pair.address()); Call call = new Call()) {
             FutureTask<Long> connecting = Pair.start(() -> {
@@ -286,7 +302,7 @@ final class CallsTest {
         }
     }
 
-    /** Calls a function whose arguments all have 64 bits. */
+    /** Calls a native function whose arguments all have 64 bits, and checks that it succeeds. */
     private static void ok(String name, long... arguments) {
         MethodHandle function = Native.value(name, "I", "J".repeat(arguments.length));
         int status;

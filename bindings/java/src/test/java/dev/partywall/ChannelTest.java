@@ -10,7 +10,9 @@ import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.FutureTask;
 
-/** Channels carry every kind of message over every transport, and report every failure. */
+/**
+ * Tests that channels carry every kind of message over every transport, and report every failure.
+ */
 final class ChannelTest {
     private static final List<Integer> SIZES =
             List.of(0, 1, 48, 104, 1024, 1025, 4096, 4097, 1 << 16, (1 << 16) + 1, 8 << 20);
@@ -166,7 +168,7 @@ final class ChannelTest {
                     Pair.start(() -> Channel.connect(pair.listener().address()));
             try (Channel server = pair.listener().accept(Pair.SOON); Channel client = connecting.get()) {
                 while (server.trySend(new byte[1000])) {
-                    // Until there is no room.
+                    // Sends messages until the ring has no room.
                 }
                 Check.thrown(TimedOutException.class, () -> server.send(new byte[1000], Duration.ofMillis(5)));
                 Check.equal(client.recv(new byte[1000], Pair.SOON), 1000);

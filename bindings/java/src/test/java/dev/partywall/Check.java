@@ -8,7 +8,7 @@ import java.util.Objects;
 final class Check {
     private Check() {}
 
-    /** A call that may throw. */
+    /** A call that may throw an exception. */
     interface Body {
         void run() throws Throwable;
     }
@@ -28,7 +28,7 @@ final class Check {
                 "found " + found.length + " bytes that are not the " + expected.length + " expected");
     }
 
-    /** Returns the exception that a call throws, which must be of the type. */
+    /** Returns the exception that {@code body} throws; it must be of the type. */
     static <E extends Throwable> E thrown(Class<E> type, Body body) {
         try {
             body.run();
@@ -41,7 +41,9 @@ final class Check {
         throw new AssertionError("no " + type.getSimpleName() + " was thrown");
     }
 
-    /** Returns bytes that tell one message from another. */
+    /**
+     * Returns {@code length} bytes that depend on {@code seed}, to tell one message from another.
+     */
     static byte[] pattern(int length, int seed) {
         byte[] bytes = new byte[length];
         for (int index = 0; index < length; index++) {

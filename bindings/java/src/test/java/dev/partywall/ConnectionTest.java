@@ -5,7 +5,10 @@ import java.nio.channels.ClosedChannelException;
 import java.util.List;
 import java.util.concurrent.FutureTask;
 
-/** Peers, transports and counters, also while other threads use the channel. */
+/**
+ * Tests what a connection reports of its peer, transport and counters, also while other threads use
+ * it.
+ */
 final class ConnectionTest {
     void peerAndTransportAreThoseOfThisProcess() throws Exception {
         try (Pair pair = Pair.open(); Sessions sessions = Sessions.open(Pair.address(), new Config())) {
@@ -55,7 +58,8 @@ final class ConnectionTest {
                 try (Call call = new Call()) {
                     long place = call.buffer(SenderStats.BYTES);
                     while (pair.server().receiverStats().messages() < 2000) {
-                        // Many calls, which have the directions for a moment each.
+                        // Calls for properties use the directions for a moment each. The threads
+                        // that send and receive must not fail because of that.
                         for (int count = 0; count < 1000; count++) {
                             Call.invoke("partywall_channel_receiver_stats", pair.server().handle, place,
                                     ReceiverStats.BYTES);

@@ -16,7 +16,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
 
-/** Links keep messages over the end of either side. */
+/** Tests that links keep messages when the process of either end ends. */
 final class LinkTest {
     void messagesAreKeptUntilTheyAreAcknowledged() throws Exception {
         Path root = Files.createTempDirectory("partywall-link-");
@@ -52,7 +52,10 @@ final class LinkTest {
         }
     }
 
-    /** Serves once, and acknowledges one message. A second one is received, and comes again. */
+    /**
+     * Serves a link once, and acknowledges one message. If {@code attempt} is 1, a second message
+     * is received but not acknowledged, so it comes again.
+     */
     private static void receive(String address, Path directory, String expected, int attempt)
             throws Exception {
         try (LinkServer server = new LinkServer(address, directory, "bob", new LinkConfig());
@@ -102,7 +105,10 @@ final class LinkTest {
         }
     }
 
-    /** Each kind of wait parks its thread, without slices, and ends by what it waits for. */
+    /**
+     * Each kind of wait for a link parks its thread, instead of waiting in the library for short
+     * times, and ends when its event comes.
+     */
     void everyWaitParksUntilItsEvent() throws Exception {
         for (Thread.Builder threads : THREADS) {
             for (Config.Transport transport : List.of(Config.Transport.AUTO, Config.Transport.SOCKET)) {
@@ -141,7 +147,10 @@ final class LinkTest {
         }
     }
 
-    /** A client that is not served, that comes, goes, comes again with its file, and ends. */
+    /**
+     * The events of a link say when its peer does not answer, attaches, goes, attaches again with
+     * its file, and ends.
+     */
     void eventsSayWhatHappensToTheConnection() throws Exception {
         for (Thread.Builder threads : THREADS) {
             Path directory = Files.createTempDirectory("partywall-events-", ownerOnly());
@@ -307,7 +316,10 @@ final class LinkTest {
         return task;
     }
 
-    /** A thread that waited in the library, in slices, would never look as if it waited. */
+    /**
+     * Waits until a thread is parked. A thread that waited in the library would never have the
+     * state of a waiting thread.
+     */
     private static void untilParked(Thread thread, FutureTask<?> task) {
         while (!task.isDone() && thread.getState() != Thread.State.WAITING
                 && thread.getState() != Thread.State.TIMED_WAITING) {

@@ -9,14 +9,14 @@ import java.util.Set;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** A loop that the thread of another event loop polls. */
+/** Tests a loop of sessions that the thread of another event loop polls. */
 final class LoopTest {
-    /** What an observer of a session does with its streams. */
+    /** What a test does with a stream that an observer of a session has accepted. */
     private interface Accepted {
         void accept(Stream stream) throws IOException;
     }
 
-    /** What a test waits for. */
+    /** A condition that a test waits for. */
     private interface Condition {
         boolean holds() throws Exception;
     }
@@ -50,7 +50,9 @@ final class LoopTest {
         }
     }
 
-    /** Sends back every message that has arrived; returns whether the peer has finished. */
+    /**
+     * Sends back every message of a stream that has arrived; returns whether the peer has finished.
+     */
     private static boolean echo(Stream stream) throws IOException {
         View view;
         while ((view = stream.tryRecv()) != null) {
@@ -87,7 +89,10 @@ final class LoopTest {
         }
     }
 
-    /** Serves every stream in the loop of the listener. Returns how many have been served. */
+    /**
+     * Serves every stream of the listener's sessions, in the thread that polls its loop. Returns a
+     * count of the streams that were served.
+     */
     private static AtomicInteger serveAll(SessionListener listener) {
         AtomicInteger finished = new AtomicInteger();
         listener.onEvents(kinds -> {
@@ -103,7 +108,10 @@ final class LoopTest {
         return finished;
     }
 
-    /** Uses streams of one session with the listener in turn, in a thread of its own. */
+    /**
+     * Connects to the listener in a thread of its own, and uses {@code streams} streams of one
+     * session, one after the other.
+     */
     private static FutureTask<Void> exchanges(SessionListener listener, int streams) {
         return Pair.start(() -> {
             try (Session session = Session.connect(listener.address())) {
@@ -127,7 +135,10 @@ final class LoopTest {
         stream.close();
     }
 
-    /** Waits for the descriptor of a loop as an event loop does that polls awake before. */
+    /**
+     * Waits for the descriptor of a loop, in the way of an event loop that calls {@code pollAwake}
+     * while it has work and {@code poll} before it waits.
+     */
     private static void turn(Loop loop, long places) throws IOException {
         if (loop.pollAwake() > 0 || loop.poll() > 0) {
             return;
@@ -176,7 +187,7 @@ final class LoopTest {
         connecting.get().close();
     }
 
-    /** Waits until a stream has ended, in whichever way. */
+    /** Waits until a stream has ended, in good order or not. */
     private static void endOf(Stream stream) throws IOException {
         try {
             Check.equal(stream.recv(Pair.SOON), null);

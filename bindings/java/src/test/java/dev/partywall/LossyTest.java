@@ -10,7 +10,7 @@ import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.FutureTask;
 
-/** Records that may be lost: each is received, or counted by both sides. */
+/** Tests records that may be lost: each record is received, or both sides count it as lost. */
 final class LossyTest {
     private static final Config SMALL = new Config().ringBytes(8192).memoryMax(64 << 10);
 
@@ -53,7 +53,7 @@ final class LossyTest {
         try (Pair pair = Pair.open(Pair.address(), SMALL);
                 LossySender sender = new LossySender(pair.client())) {
             while (sender.log(new byte[1000]) == LossySender.Outcome.SENT) {
-                // Until there is no room.
+                // Logs records until the ring has no room.
             }
             FutureTask<LossySender.Outcome> waiting =
                     Pair.start(() -> sender.logAndWait(new byte[] {7}, Pair.SOON));

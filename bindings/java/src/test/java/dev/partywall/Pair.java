@@ -9,7 +9,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 
 /** Both ends of a channel in this process. */
 record Pair(Listener listener, Channel client, Channel server) implements AutoCloseable {
-    /** Longest wait for what has to come. */
+    /** Longest wait for an event that has to come. */
     static final Duration SOON = Duration.ofSeconds(30);
     private static final AtomicInteger COUNT = new AtomicInteger();
 
@@ -29,7 +29,7 @@ record Pair(Listener listener, Channel client, Channel server) implements AutoCl
         return new Pair(listener, connecting.get(), server);
     }
 
-    /** Starts a call in a thread of its own. */
+    /** Starts a call in a thread of its own, and returns its future result. */
     static <T> FutureTask<T> start(Callable<T> call) {
         FutureTask<T> task = new FutureTask<>(call);
         Thread.ofPlatform().daemon().start(task);

@@ -8,9 +8,9 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 
-/** A second process: one that is killed, and the command {@code partywall}. */
+/** Tests with a second process: a peer that is killed, and the command {@code partywall}. */
 final class ProcessTest {
-    /** The program of {@link #killedPeerIsNoticedOnceItsMessagesWereReceived}. */
+    /** The peer process of {@link #killedPeerIsNoticedOnceItsMessagesWereReceived}. */
     static final class Peer {
         private Peer() {}
 
@@ -44,7 +44,7 @@ final class ProcessTest {
         }
     }
 
-    /** The program of {@link #libraryOfAnotherVersionIsRefused}. */
+    /** The process of {@link #libraryOfAnotherVersionIsRefused} that loads a native library. */
     static final class Loader {
         private Loader() {}
 
@@ -86,7 +86,7 @@ final class ProcessTest {
         return output;
     }
 
-    /** Returns the beginning of a command that runs a class of the tests. */
+    /** Returns the beginning of a command that starts a JVM and runs a class of the tests in it. */
     static List<String> java() {
         String library = System.getProperty("partywall.library");
         List<String> command = new ArrayList<>(List.of(
@@ -119,7 +119,7 @@ final class ProcessTest {
             }
             server.toHandle().destroy(); // unlike Process.destroy, it leaves the streams open
             while (output.readLine() != null) {
-                // The server says what it did.
+                // Reads the lines that the server prints, up to their end.
             }
             Check.equal(server.waitFor(), 128 + 15);
         } finally {

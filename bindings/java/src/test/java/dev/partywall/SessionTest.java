@@ -11,7 +11,9 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** Sessions carry streams, which thousands of virtual threads wait on. */
+/**
+ * Tests sessions and their streams, also with thousands of virtual threads that wait for streams.
+ */
 final class SessionTest {
     void streamsCarryMessagesBothWaysOverEveryTransport() throws Exception {
         Config sockets = new Config().transport(Config.Transport.SOCKET);
@@ -122,7 +124,8 @@ final class SessionTest {
                             server.recv(new byte[100], Pair.SOON);
                         }
                     }));
-            // The receiver is within its attempts again and again while this thread stops it.
+            // Repeated, because the receiving thread must be within an attempt at the moment at
+            // which this thread stops the stream.
             for (int count = 0; count < 1000; count++) {
                 client.send(new byte[100], Pair.SOON);
             }
@@ -253,7 +256,7 @@ final class SessionTest {
         }
     }
 
-    /** The number of the failure that this side has ended the receiving direction. */
+    /** The status that this side has ended the receiving direction of a stream. */
     private static final int STOPPED_HERE = 409;
     private static final int STREAMS = 10_000;
     private static final int ROUNDS = 3;

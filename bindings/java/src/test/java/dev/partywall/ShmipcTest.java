@@ -14,8 +14,8 @@ import java.util.List;
 import java.util.concurrent.FutureTask;
 
 /**
- * The protocol shmipc in both roles, and faults of mapped memory: each goes to the handler that it
- * concerns, ours or that of the JVM.
+ * Tests the protocol shmipc as client and as server, and faults of mapped memory: each fault goes
+ * to the handler that it concerns, that of Partywall or that of the JVM.
  */
 final class ShmipcTest {
     void streamsCarryMessagesInBothRoles() throws Exception {
@@ -70,7 +70,10 @@ final class ShmipcTest {
         truncateTheMemoryOf(new ProcessBuilder(serverCommand()));
     }
 
-    /** With libjsig the JVM's handler is the first that is called, as if it had been installed last. */
+    /**
+     * With the JDK's library libjsig, the JVM's handler of SIGBUS is called first, as if it had
+     * been installed after Partywall's.
+     */
     void faultsGoToTheHandlerThatTheyConcernWhenTheJvmInstalledItsLast() throws Exception {
         Path library = Path.of(System.getProperty("java.home"), "lib", "libjsig.so");
         if (!Files.exists(library)) {
@@ -88,7 +91,7 @@ final class ShmipcTest {
         return command;
     }
 
-    /** The server maps files of this client, which truncates them. */
+    /** Starts a server that maps files of this process, its client, and truncates the files. */
     private static void truncateTheMemoryOf(ProcessBuilder builder) throws Exception {
         Path directory = Files.createTempDirectory("partywall-sigbus-");
         String address = Pair.address();
@@ -134,7 +137,10 @@ final class ShmipcTest {
         });
     }
 
-    /** A buffer of the JDK whose file is truncated gives an error that the JVM makes of the fault. */
+    /**
+     * Checks that reading a mapped buffer of the JDK whose file was truncated throws the JVM's
+     * error for the fault.
+     */
     private static void mappedBufferFaults(Path directory) throws IOException {
         Path path = Files.createTempFile(directory, "mapped-", "");
         try (FileChannel file = FileChannel.open(path, StandardOpenOption.READ, StandardOpenOption.WRITE)) {
@@ -142,7 +148,8 @@ final class ShmipcTest {
             file.truncate(0);
             Check.thrown(InternalError.class, () -> {
                 int sum = 0;
-                // The JVM may throw it a little later than the access, so there are many.
+                // The JVM may throw the error a little later than at the access that faults, so the
+                // loop makes many accesses.
                 for (int index = 0; index < 100_000; index++) {
                     sum += buffer.get(index % (16 << 10));
                 }
@@ -151,7 +158,7 @@ final class ShmipcTest {
         }
     }
 
-    /** The program whose memory is truncated. */
+    /** The server process of shmipc, whose mapped memory the test truncates. */
     static final class Server {
         private Server() {}
 

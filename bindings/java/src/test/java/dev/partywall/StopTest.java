@@ -9,7 +9,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 
-/** A JVM that is stopped for 10 s is not dead, and goes on afterwards. */
+/** Tests that a JVM that is stopped for 10 s does not count as dead, and goes on afterwards. */
 final class StopTest {
     private static final Duration STOPPED = Duration.ofSeconds(10);
 
@@ -55,12 +55,16 @@ final class StopTest {
         Check.equal(kill.waitFor(), 0);
     }
 
-    /** Returns whether each thread of a process is stopped: a signal takes a moment to reach all. */
+    /**
+     * Returns whether each thread of a process is stopped. The stop signal takes a moment to reach
+     * all of them.
+     */
     private static boolean isStopped(Process peer) throws IOException {
         try (var threads = Files.newDirectoryStream(Path.of("/proc/" + peer.pid() + "/task"))) {
             for (Path thread : threads) {
                 String status = Files.readString(thread.resolve("stat"));
-                // The state follows the name, which is in parentheses.
+                // In the line of {@code /proc}, the thread's state follows its name, which is in
+                // parentheses.
                 if (status.charAt(status.lastIndexOf(')') + 2) != 'T') {
                     return false;
                 }
@@ -69,7 +73,7 @@ final class StopTest {
         return true;
     }
 
-    /** One connection whose peer sends every message back. */
+    /** A connection of the test, whose peer sends every message back. */
     private interface Echoed {
         void send(int number) throws Exception;
 
@@ -109,7 +113,10 @@ final class StopTest {
         }
     }
 
-    /** The program that is stopped: it waits in a platform thread, a virtual one, and for a link. */
+    /**
+     * The process that is stopped: it waits in a platform thread, in a virtual thread, and for a
+     * link.
+     */
     static final class Echo {
         private Echo() {}
 
@@ -121,7 +128,7 @@ final class StopTest {
             Thread.ofVirtual().start(() -> uncaught(() -> {
                 Stream stream = sessions.accept(Pair.SOON).accept(Pair.SOON);
                 while (stream.recv(message -> stream.send(message))) {
-                    // The handler has sent it back.
+                    // The handler, which recv has called, has sent the message back.
                 }
             }));
             Thread.ofPlatform().daemon().start(() -> uncaught(() -> {
@@ -134,7 +141,7 @@ final class StopTest {
             }));
             Channel channel = channels.accept(Pair.SOON);
             while (channel.recv(message -> channel.send(message))) {
-                // The handler has sent it back.
+                // The handler, which recv has called, has sent the message back.
             }
         }
 

@@ -11,7 +11,10 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.atomic.AtomicReference;
 
-/** Views and messages used late, or by the wrong thread, throw; nothing crashes. */
+/**
+ * Tests that views and messages throw an exception when they are used late or by the wrong thread;
+ * nothing crashes.
+ */
 final class ViewTest {
     void viewUsedAfterCloseThrows() throws Exception {
         for (int size : new int[] {10, 100_000}) {
@@ -83,7 +86,10 @@ final class ViewTest {
         }
     }
 
-    /** Arenas are closed while their segments are sent: each is sent whole, or not at all. */
+    /**
+     * Closes the arena of a segment while the segment is sent: the message is sent whole, or not at
+     * all.
+     */
     void arenasClosedWhileTheirSegmentsAreSent() throws Exception {
         try (Pair pair = Pair.open()) {
             FutureTask<Integer> receiving = Pair.start(() -> {
@@ -112,9 +118,11 @@ final class ViewTest {
                     pair.client().send(segment);
                     sent++;
                 } catch (IllegalStateException late) {
-                    // The arena was closed before, or meanwhile.
+                    // The arena was closed before or while the segment was copied, so sending has
+                    // thrown.
                 }
-                // The JDK interrupts a thread whose access to the arena it ends.
+                // Closing the arena may have interrupted the thread that was copying; the test
+                // clears its interrupt status.
                 Thread.interrupted();
                 try {
                     closing.get();

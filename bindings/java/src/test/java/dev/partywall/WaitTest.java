@@ -14,7 +14,10 @@ import java.util.concurrent.FutureTask;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Function;
 
-/** Waits end by a message, by an interrupt, and by close, in platform and virtual threads. */
+/**
+ * Tests that waits end by a message, by an interrupt, and by close, in platform and virtual
+ * threads.
+ */
 final class WaitTest {
     private static final List<Thread.Builder> THREADS =
             List.of(Thread.ofPlatform().daemon(), Thread.ofVirtual());
@@ -34,7 +37,10 @@ final class WaitTest {
         }
     }
 
-    /** There are more of them than carriers. */
+    /**
+     * Virtual threads with the strategy SPIN let other virtual threads run, although there are more
+     * of them than carrier threads.
+     */
     void virtualThreadsWithTheStrategyOfSpinningLetOthersRun() throws Exception {
         Config config = new Config().waiting(Config.Wait.SPIN);
         List<Pair> pairs = new ArrayList<>();
@@ -96,7 +102,8 @@ final class WaitTest {
                     Waiting<?> waiting = waits.get(index);
                     ExecutionException failure =
                             Check.thrown(ExecutionException.class, () -> waiting.task.get());
-                    // A thread that was not parked may have begun its call only after the close.
+                    // A thread that was not parked yet may have begun its call only after the
+                    // close, so it gets another exception.
                     Class<?> expected = areParked.get(index)
                             ? AsynchronousCloseException.class : ClosedChannelException.class;
                     Check.that(expected.isInstance(failure.getCause()), "" + failure.getCause());
@@ -143,7 +150,8 @@ final class WaitTest {
             try (Pair pair = Pair.open(Pair.address(), config)) {
                 Waiting<Void> sending = new Waiting<>(threads, () -> {
                     Thread.currentThread().interrupt();
-                    // The kernel takes a part of it. The interrupt does not call it unsent.
+                    // The kernel takes a part of the message. The interrupt must not make the call
+                    // fail as if nothing were sent.
                     pair.client().send(new byte[8 << 20]);
                     Check.that(Thread.interrupted(), "the interrupt status stays");
                     pair.client().flush(Pair.SOON);
@@ -157,7 +165,10 @@ final class WaitTest {
         }
     }
 
-    /** Otherwise its peer never learns of the end. */
+    /**
+     * A channel that is closed is freed although other threads ask for its transport. Otherwise its
+     * peer would never learn of the end.
+     */
     void channelIsFreedAlthoughOthersAskForItsTransport() throws Exception {
         for (int round = 0; round < 30; round++) {
             try (Pair pair = Pair.open()) {
@@ -225,7 +236,7 @@ final class WaitTest {
         }
     }
 
-    /** A call in a thread of its own. */
+    /** A call of a test that waits, in a thread of its own. */
     private static final class Waiting<T> {
         final FutureTask<T> task;
         final Thread thread;
@@ -236,8 +247,8 @@ final class WaitTest {
         }
 
         /**
-         * Waits some time until the thread is parked, and returns whether it is. One that polls, also
-         * in the kernel, looks as if it ran.
+         * Waits some time until the thread is parked, and returns whether it is. A thread that
+         * polls, also in the kernel, has the state of a running thread.
          */
         boolean untilItWaits() {
             for (int attempt = 0; attempt < 200 && !task.isDone(); attempt++) {

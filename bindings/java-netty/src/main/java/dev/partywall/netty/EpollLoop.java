@@ -31,19 +31,19 @@ import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The loop of the library in one epoll event loop of Netty, which watches its descriptor.
+ * The library's event loop within one epoll event loop of Netty, which watches its descriptor.
  *
  * <pre>
- *   descriptor is readable ─▶ turn: poll ─▶ observers: channels read, write, accept
+ *   descriptor is readable ─▶ poll ───────▶ observers: channels read, write, accept
  *            ▲                  ▲                              │ a channel has sent
  *            └─ nothing came ─ spin: polls, at most for the spin budget ◀┘
  * </pre>
  *
- * Whoever has sent something expects an answer, so the event loop spins for it. What only receives
- * leaves the processor to others. Each poll of a spin is a task of the event loop, so that other tasks
- * run in between; and it ends after a millisecond, so that the event loop looks at its other
- * descriptors. A spin in vain makes the next ones rarer. Every method is called by the thread of the
- * event loop.
+ * When a channel has sent something, an answer is expected, so the event loop spins: it polls again
+ * and again. When channels only receive, it does not spin, and leaves the processor to others. Each
+ * poll of a spin is a task of the event loop, so other tasks run in between. A spin ends after a
+ * millisecond, so that the event loop looks at its other descriptors. If a spin gets no answer, the
+ * next spins are rarer. Every method is called by the thread of the event loop.
  */
 final class EpollLoop implements EpollIoHandle {
     private static final InternalLogger LOGGER = InternalLoggerFactory.getInstance(EpollLoop.class);
@@ -55,14 +55,23 @@ final class EpollLoop implements EpollIoHandle {
     private final Set<Channel> channels = new LinkedHashSet<>();
     private final Runnable spin = this::spin;
     private boolean isSpinning;
-    /** When the spin began, and when it is in vain if nothing comes, in the JVM's nanoseconds. */
+    /**
+     * When the spin began and when it ends unless something comes, in nanoseconds of
+     * {@link System#nanoTime}.
+     */
     private long spinStart;
     private long spinUntil;
-    /** Whether a spin has lasted so long that the event loop first looks at its other sources. */
+    /**
+     * Whether the last spin lasted so long that the event loop looks at its other descriptors
+     * before the next spin.
+     */
     private boolean isResting;
-    /** Whether a channel has sent something since the last poll of the spin began. */
+    /** Whether a channel has sent something since the spin's last poll began. */
     private boolean hasSent;
-    /** How many sends go by without a spin, and how many are left of them. */
+    /**
+     * How many sends are followed by no spin because the last spins got no answer, and how many of
+     * those sends are left.
+     */
     private int skips;
     private int skipsLeft;
 
@@ -70,12 +79,15 @@ final class EpollLoop implements EpollIoHandle {
         this.eventLoop = eventLoop;
     }
 
-    /** What is called with a session, or with the reason why there is none. */
+    /** Is called with the session that was opened, or with the reason why none was. */
     interface Connected {
         void done(Session session, IOException failure);
     }
 
-    /** Returns the loop in an event loop of Netty, whose thread calls. */
+    /**
+     * Returns the library's loop within an event loop of Netty, and makes it at the first call. The
+     * event loop's thread calls this.
+     */
     static EpollLoop of(EventLoop eventLoop) throws IOException {
         IoEventLoop key = (IoEventLoop) eventLoop;
         EpollLoop found = LOOPS.get(key);
@@ -94,14 +106,14 @@ final class EpollLoop implements EpollIoHandle {
         return made;
     }
 
-    /** Returns whether an event loop is one of epoll. */
+    /** Returns whether an event loop of Netty uses epoll. */
     static boolean isCompatible(EventLoop eventLoop) {
         return eventLoop instanceof IoEventLoop it && it.isCompatible(EpollLoop.class);
     }
 
     /**
-     * Adds a channel, which is closed together with the event loop, completes its registration, and
-     * then runs {@code first} as a task of the event loop.
+     * Adds a channel to the event loop, which will close the channel when it ends. Completes the
+     * channel's registration, then runs {@code first} as a task of the event loop.
      */
     static void register(Channel channel, ChannelPromise promise, Runnable first) {
         try {
@@ -126,8 +138,8 @@ final class EpollLoop implements EpollIoHandle {
     }
 
     /**
-     * Opens a session, and calls {@code connected} in the event loop. Another thread waits for the
-     * handshake.
+     * Opens a session, and calls {@code connected} in the event loop. A thread of its own waits for
+     * the handshake.
      */
     void connect(PartywallAddress address, Config config, Connected connected) {
         HANDSHAKES.execute(() -> {
@@ -163,15 +175,18 @@ final class EpollLoop implements EpollIoHandle {
             return; // the spin polls
         }
         isResting = false;
-        // A poll that arms, and then finds events, makes the descriptor readable again. So the first
-        // poll, which is likely to find some, does not arm.
+        // A poll that arms the loop and then finds events makes the descriptor readable again. The
+        // first poll is likely to find events, so it does not arm.
         poll(true);
         if (!isSpinning) {
             poll(false);
         }
     }
 
-    /** Notes that a channel of the event loop has sent something, whose answer is worth a spin. */
+    /**
+     * Notes that a channel of the event loop has sent something, so that the event loop spins for
+     * the answer.
+     */
     static void sent(EventLoop eventLoop) {
         EpollLoop found = LOOPS.get((IoEventLoop) eventLoop);
         if (found != null) {
@@ -209,8 +224,8 @@ final class EpollLoop implements EpollIoHandle {
     }
 
     /**
-     * Frees the loop if the event loop has not closed it: without a quiet period, one that is shut
-     * down may end at once, and leaves its channels as they are.
+     * Frees the loop if the event loop has not called {@link #close}. An event loop of Netty that
+     * is shut down without a quiet period may end at once, and leaves its channels as they are.
      */
     private void end() {
         if (LOOPS.remove(eventLoop, this)) {
@@ -218,7 +233,10 @@ final class EpollLoop implements EpollIoHandle {
         }
     }
 
-    /** Polls; {@code isAwake} says that another poll follows before the event loop waits. */
+    /**
+     * Polls the sessions of the loop. {@code isAwake} says that another poll follows before the
+     * event loop waits.
+     */
     private int poll(boolean isAwake) {
         try {
             return isAwake ? loop.pollAwake() : loop.poll();
@@ -231,7 +249,7 @@ final class EpollLoop implements EpollIoHandle {
         }
     }
 
-    /** Polls once, and does so again in a further task as long as that is worth it. */
+    /** Polls once, and submits itself as a further task while another poll is worth it. */
     private void spin() {
         boolean goesOn = false;
         try {
@@ -240,7 +258,7 @@ final class EpollLoop implements EpollIoHandle {
                 goesOn = true;
             }
         } finally {
-            // Also after an error, because nothing else polls during a spin.
+            // Also after an error: while isSpinning is set, nothing but the spin polls.
             isSpinning = goesOn;
             if (!goesOn) {
                 poll(false);
@@ -248,19 +266,20 @@ final class EpollLoop implements EpollIoHandle {
         }
     }
 
-    /** Polls once, and returns whether a further poll is worth it. */
+    /** Polls once during a spin, and returns whether another poll is worth it. */
     private boolean pollInSpin() {
         long now = System.nanoTime();
         boolean isInTime = now - spinUntil < 0;
         hasSent = false;
         boolean hasCome = poll(true) > 0;
         if (hasCome || !isInTime) {
-            // Spinning is in vain, too, if others needed the processor meanwhile.
+            // Events that come after the time of the spin do not count: other threads needed the
+            // processor meanwhile, so spinning did not help.
             skips = hasCome && isInTime ? 0 : Math.min(2 * skips + 1, SKIPS_MAX);
             skipsLeft = skips;
         }
-        // Messages that follow each other for so long must not keep the event loop from its other
-        // sources, so it looks at these before it spins again.
+        // After a millisecond of messages in a row, the event loop looks at its other descriptors
+        // before it spins again.
         isResting = now - spinStart >= SPIN_MAX_NS;
         return !isResting && (hasCome ? hasSent && skips == 0 : isInTime);
     }
@@ -274,14 +293,19 @@ final class EpollLoop implements EpollIoHandle {
     }
 
     private static final int PROCESSORS = Runtime.getRuntime().availableProcessors();
-    /** Longest time of spinning after something was sent. */
+    /**
+     * Longest time in nanoseconds for which the event loop spins after a channel has sent
+     * something.
+     */
     private static final long SPIN_BUDGET_NS = 50_000;
-    /** Longest time of spinning, however many messages come. */
+    /** Longest time of one spin in nanoseconds, however many messages come. */
     private static final long SPIN_MAX_NS = 1_000_000;
     private static final int SKIPS_MAX = 63;
-    /** Number of handshakes of clients at the same time; others wait. */
+    /** Most handshakes of clients at the same time; further handshakes wait. */
     private static final int HANDSHAKES_MAX = 64;
     private static final Executor HANDSHAKES = handshakes();
-    /** Longest time for which an event loop that ends waits for peers that do not read. */
+    /**
+     * Longest time for which an event loop that ends waits until peers have read the last bytes.
+     */
     private static final Duration DRAIN_MAX = Duration.ofSeconds(1);
 }

@@ -12,22 +12,21 @@ import java.util.Objects;
 public final class PartywallAddress extends SocketAddress {
     private static final long serialVersionUID = 1L;
 
-    /** The end of a channel that has connected, and so has no address. */
+    /** The local address of a channel that has connected: its end has no address of its own. */
     static final PartywallAddress UNNAMED = new PartywallAddress("unnamed");
 
     private final String text;
 
     /**
-     * Makes an address of {@code unix:/path}, {@code unix:@name} or {@code tcp:host:port}. A text
-     * that is none of them is refused when a channel binds or connects.
+     * Makes an address of {@code unix:/path}, {@code unix:@name} or {@code tcp:host:port}. Any
+     * other text is refused when a channel binds or connects.
      */
     public PartywallAddress(String text) {
         this.text = Objects.requireNonNull(text);
     }
 
     /**
-     * Returns the address for one of another type: the path of a Unix socket, or a host and port
-     * for TCP.
+     * Converts an address of another type: the path of a Unix socket, or a host and port for TCP.
      */
     public static PartywallAddress of(SocketAddress address) {
         return switch (address) {

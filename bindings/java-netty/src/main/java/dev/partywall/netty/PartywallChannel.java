@@ -42,11 +42,11 @@ import java.util.concurrent.atomic.AtomicInteger;
  * </pre>
  *
  * A client channel has a session of its own; the channels of a server may share one. Without credit
- * the outbound buffer grows, so the channel is not writable at its high-water mark, until the
- * stream is writable again. Bytes are copied once in each direction.
+ * the outbound buffer grows. From its high-water mark on the channel is not writable, until the
+ * stream has credit again. Bytes are copied once in each direction.
  *
  * <p>Only the thread of the channel's event loop uses the stream. If another event loop drives the
- * session, its events come as tasks.
+ * session, events of the stream come as tasks.
  */
 public final class PartywallChannel extends AbstractChannel implements DuplexChannel {
     private static final ChannelMetadata METADATA = new ChannelMetadata(false, 16);
@@ -56,28 +56,37 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
     private final PartywallChannelConfig config = new PartywallChannelConfig(this);
     private final Runnable readTask = this::readTask;
     private final Runnable flushTask = () -> unsafe0().flushAgain();
-    /** Kinds of events that another thread has reported, or that came before the registration. */
+    /**
+     * Kinds of events of the stream that another thread has reported, or that came before the
+     * channel was registered.
+     */
     private final AtomicInteger reportedKinds = new AtomicInteger();
     private volatile State state = State.OPEN;
     private volatile boolean isInputShutdown;
     private volatile boolean isOutputShutdown;
     private PartywallAddress local = PartywallAddress.UNNAMED;
     private PartywallAddress remote;
-    /** The session of a client channel. */
+    /**
+     * The session of a client channel; null in a channel of a server, whose session others may
+     * share.
+     */
     private Session session;
-    /** Null before a client has connected, and after the channel was closed. */
+    /**
+     * The stream that carries the channel's bytes; null before a client has connected, and after
+     * the channel was closed.
+     */
     private Stream stream;
     private ChannelPromise connecting;
     private Future<?> connectTimeout;
     private boolean isReadPending;
     private boolean isReadScheduled;
-    /** Whether a message may have come since the last attempt to receive found none. */
+    /** Whether a message may have come since the last attempt to receive, which found none. */
     private boolean mayHaveInput = true;
-    /** Whether the last attempt to send found no room: the loop reports when there is some. */
+    /** Whether the last attempt to send found no room. The loop reports when there is room. */
     private boolean isWriteBlocked;
     private int messageBytesMax = MESSAGE_BYTES_MAX;
 
-    /** Makes a channel that has to be connected. */
+    /** Makes a client channel, which has to be connected. */
     public PartywallChannel() {
         super(null);
     }
@@ -186,7 +195,7 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
         }
     }
 
-    /** Ends the sending direction, unless the session is over. */
+    /** Ends the stream's sending direction, unless the session is over. */
     private void finish() {
         if (isOutputShutdown) {
             return;
@@ -195,7 +204,7 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
         try {
             stream.finish();
         } catch (IOException over) {
-            // The peer knows the end of the session already.
+            // The session is over, so the peer knows of the end already.
         }
     }
 
@@ -208,7 +217,10 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
 
     // ---- Events ---------------------------------------------------------------------------------
 
-    /** Handles kinds of events, in the thread of the loop that drives the session. */
+    /**
+     * Handles kinds of events of the stream. The thread of the event loop that drives the session
+     * calls this.
+     */
     private void report(int kinds) {
         if (isRegistered() && eventLoop().inEventLoop()) {
             handle(kinds);
@@ -219,7 +231,8 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
             try {
                 eventLoop().execute(this::takeReported);
             } catch (RejectedExecutionException isShutDown) {
-                // The event loop has closed the channel, or leaves it as it is.
+                // The channel's event loop is shut down: it has closed the channel, or leaves it as
+                // it is.
             }
         }
     }
@@ -267,7 +280,10 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
         return isReadPending || config.isAutoRead();
     }
 
-    /** Receives until no message is there, or as many were received as the configuration says. */
+    /**
+     * Receives messages until none is there, or until as many were received as the channel's
+     * configuration says.
+     */
     @SuppressWarnings("deprecation") // Netty 4.2 has no other type for it
     private void read0() {
         if (stream == null || isInputShutdown) {
@@ -363,7 +379,10 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
         }
     }
 
-    /** Sends as much as there is room for. Returns whether something was sent. */
+    /**
+     * Sends as much of the outbound buffer as there is room for. Returns whether something was
+     * sent.
+     */
     private boolean writeAll(ChannelOutboundBuffer in) throws Exception {
         boolean hasSent = false;
         for (int left = config.getWriteSpinCount(); left > 0; left--) {
@@ -384,7 +403,10 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
         return hasSent;
     }
 
-    /** Sends what one message holds of the first buffers. Returns whether there was room. */
+    /**
+     * Sends one message with the first bytes of the outbound buffer. Returns whether there was
+     * room.
+     */
     private boolean writeBuffers(ChannelOutboundBuffer in) throws IOException {
         ByteBuffer[] parts = in.nioBuffers(PARTS_MAX, messageBytesMax);
         int count = in.nioBufferCount();
@@ -416,7 +438,10 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
         return true;
     }
 
-    /** Sends as many bytes as one message holds. Returns their number, 0 if there was no room. */
+    /**
+     * Sends one message with as many bytes of the buffer as it may have. Returns their number, 0 if
+     * there was no room.
+     */
     private int send(ByteBuffer buffer) throws IOException {
         int limit = buffer.limit();
         int count = Math.min(buffer.remaining(), messageBytesMax);
@@ -428,7 +453,7 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
         }
     }
 
-    /** Sends a part of a file. Returns whether there was room. */
+    /** Sends a part of a file in one message. Returns whether there was room. */
     private boolean writeRegion(ChannelOutboundBuffer in, FileRegion region) throws IOException {
         RegionTarget target = new RegionTarget();
         if (region.transferred() < region.count()) {
@@ -582,7 +607,7 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
         unsafe().close(unsafe().voidPromise());
     }
 
-    /** Returns the exception that programs expect of a failed connect. */
+    /** Returns the type of exception that programs for Netty expect of a failed connect. */
     private static ConnectException wrapped(IOException cause) {
         ConnectException failure = new ConnectException(cause.getMessage());
         failure.initCause(cause);
@@ -638,7 +663,10 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
             }
         }
 
-        /** Without room, only the report of room makes another attempt. */
+        /**
+         * Writes the outbound buffer, unless the last attempt found no room. Then only the loop's
+         * report of room makes the next attempt.
+         */
         @Override
         protected void flush0() {
             if (!isWriteBlocked) {
@@ -651,7 +679,7 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
         }
     }
 
-    /** Where a {@link FileRegion} writes its bytes. */
+    /** The target of {@link FileRegion#transferTo}: sends the region's bytes on the stream. */
     private final class RegionTarget implements java.nio.channels.WritableByteChannel {
         private boolean isFull;
 
@@ -672,10 +700,16 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
     }
 
     private static final byte[] NO_METADATA = new byte[0];
-    /** Four messages of this size and their headers fit the default window of a stream. */
+    /**
+     * Most bytes of a message. Four messages of this size and their headers fit the default window
+     * of a stream.
+     */
     private static final int MESSAGE_BYTES_MAX = (64 << 10) - 64;
-    /** What a session with little memory carries, too. */
+    /**
+     * Most bytes of a message, once a longer message was refused as too long for the session. A
+     * session with little memory carries messages of this size, too.
+     */
     private static final int MESSAGE_BYTES_SMALL = 4 << 10;
-    /** Most buffers that one message is made of. */
+    /** Most buffers of which one message is made. */
     private static final int PARTS_MAX = 1024;
 }

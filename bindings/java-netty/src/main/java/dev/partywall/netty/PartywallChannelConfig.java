@@ -18,9 +18,9 @@ import java.util.Set;
 /**
  * Settings of a channel or a server channel.
  *
- * <p>{@code SO_BACKLOG} is the setting of the listener. {@code SO_KEEPALIVE}, {@code TCP_NODELAY}
- * and {@code SO_REUSEADDR} are accepted and mean nothing: a peer that is gone is noticed without
- * probes, no bytes wait for others, and a socket file that nobody uses is replaced.
+ * <p>{@code SO_BACKLOG} is the setting {@code backlog} of the listener. {@code SO_KEEPALIVE},
+ * {@code TCP_NODELAY} and {@code SO_REUSEADDR} are accepted and have no effect: a dead peer is
+ * noticed without probes, no bytes wait for others, and a socket file that nobody uses is replaced.
  */
 public final class PartywallChannelConfig extends DefaultChannelConfig implements DuplexChannelConfig {
     private static final Set<ChannelOption<?>> MEANINGLESS =
@@ -33,12 +33,12 @@ public final class PartywallChannelConfig extends DefaultChannelConfig implement
         super(channel);
     }
 
-    /** Returns the settings of the session. */
+    /** Returns the settings of the channel's session. */
     public Config getConfig() {
         return config;
     }
 
-    /** Sets the settings of the session, for {@code bind} and {@code connect}. */
+    /** Sets the settings of the channel's session, before {@code bind} or {@code connect}. */
     public PartywallChannelConfig setConfig(Config config) {
         this.config = Objects.requireNonNull(config);
         return this;

@@ -6,7 +6,7 @@ import io.netty.channel.ChannelOption;
 
 /** Options of channels over streams, besides those of Netty. */
 public final class PartywallChannelOption {
-    /** The settings of the session, for {@code bind} and {@code connect}. */
+    /** The settings of the channel's session, which {@code bind} and {@code connect} use. */
     public static final ChannelOption<Config> CONFIG =
             ChannelOption.valueOf(PartywallChannelOption.class, "CONFIG");
 

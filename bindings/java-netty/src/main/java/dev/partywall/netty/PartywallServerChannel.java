@@ -19,14 +19,15 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentLinkedQueue;
 
 /**
- * A listener for sessions as a server channel of Netty: each stream that a peer opens is a child.
+ * A listener for sessions as a server channel of Netty. Each stream that a peer opens becomes a
+ * child channel.
  *
  * <pre>
  *   listener ─▶ session ─▶ stream ─▶ channelRead(PartywallChannel)
  * </pre>
  *
- * The event loop of this channel drives the sessions. A child in the same event loop costs no
- * switch of threads.
+ * The event loop of this channel drives the sessions. A child channel in the same event loop needs
+ * no switch of threads.
  */
 public final class PartywallServerChannel extends AbstractServerChannel {
     private static final InternalLogger LOGGER =
@@ -34,7 +35,7 @@ public final class PartywallServerChannel extends AbstractServerChannel {
 
     private final PartywallChannelConfig config = new PartywallChannelConfig(this);
     private final Set<Accepted> sessions = new HashSet<>();
-    /** Sessions that may have streams to accept, or that have ended. */
+    /** Accepted sessions that may have a stream to accept, or that have ended. */
     private final Queue<Accepted> reported = new ConcurrentLinkedQueue<>();
     private volatile boolean isListenerReported = true;
     private volatile boolean isClosed;
@@ -42,7 +43,7 @@ public final class PartywallServerChannel extends AbstractServerChannel {
     private SessionListener listener;
     private boolean isReadPending;
 
-    /** A session that was accepted. */
+    /** A session that this server channel has accepted. */
     private final class Accepted {
         private final Session session;
         private final PartywallAddress peer;
@@ -60,7 +61,7 @@ public final class PartywallServerChannel extends AbstractServerChannel {
         }
     }
 
-    /** Makes a server channel that has to be bound. */
+    /** Makes a server channel, which has to be bound. */
     public PartywallServerChannel() {}
 
     @Override
@@ -113,7 +114,7 @@ public final class PartywallServerChannel extends AbstractServerChannel {
         local = new PartywallAddress(listener.address());
     }
 
-    /** Stops listening. The children stay open; their sessions get no further streams. */
+    /** Stops listening. The child channels stay open; their sessions accept no further streams. */
     @Override
     protected void doClose() {
         isClosed = true;
@@ -125,7 +126,7 @@ public final class PartywallServerChannel extends AbstractServerChannel {
             try {
                 accepted.session.goAway(0);
             } catch (IOException over) {
-                // A session that is over gets no streams.
+                // The session is over, so it accepts no further streams anyway.
             }
             accepted.session.close();
         }
@@ -175,7 +176,10 @@ public final class PartywallServerChannel extends AbstractServerChannel {
         }
     }
 
-    /** Accepts sessions until none is there. Throws if this process lacks descriptors or memory. */
+    /**
+     * Accepts sessions until no session is there. Throws if this process lacks descriptors or
+     * memory.
+     */
     private void acceptSessions() throws IOException {
         if (!isListenerReported) {
             return;
@@ -203,7 +207,10 @@ public final class PartywallServerChannel extends AbstractServerChannel {
         eventLoop().execute(this::accept);
     }
 
-    /** Fires a child for each stream of a session. Returns whether there was one. */
+    /**
+     * Fires {@code channelRead} with a child channel for each new stream of a session. Returns
+     * whether there was a stream.
+     */
     private boolean acceptStreams(Accepted accepted) {
         boolean hasRead = false;
         boolean isOver = accepted.hasEnded;
@@ -229,7 +236,7 @@ public final class PartywallServerChannel extends AbstractServerChannel {
         };
     }
 
-    /** Most sessions that are accepted, or have failed, before other tasks run. */
+    /** Most attempts to accept a session before other tasks of the event loop run. */
     private static final int ATTEMPTS_MAX = 64;
     private static final int ENOMEM = 12;
     private static final int ENFILE = 23;

@@ -29,8 +29,9 @@ import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 
 /**
- * Round trips of two processes, over streams and over Netty's own domain sockets: an echo of Netty,
- * and unary calls of grpc-java. The rounds of both take turns; what counts is their ratio.
+ * Measures round trips of two processes, over streams of Partywall and over Netty's own domain
+ * sockets: an echo of Netty, and unary calls of grpc-java. The rounds of both transports take
+ * turns, and the ratio of their times is the result.
  *
  * <pre>
  *   mvn … test -Dtest=Benchmark -DargLine=--enable-native-access=ALL-UNNAMED
@@ -40,15 +41,15 @@ final class Benchmark {
     private static final int ROUNDS = Integer.getInteger("partywall.rounds", 15);
     private static final long ROUND_NS = 300_000_000;
 
-    /** Which of the two transports. */
+    /** The transport that is measured: streams of Partywall, or Netty's domain sockets. */
     private enum Kind { OURS, UNIX }
 
-    /** A client, and one operation that it does many times. */
+    /** A client that makes one round trip in each call of its operation. */
     private interface Client extends AutoCloseable {
         void run(int count) throws Exception;
     }
 
-    /** The program of the servers: an echo and a service over each transport. */
+    /** The second process, with the servers: an echo and a gRPC service over each transport. */
     static final class Servers {
         private Servers() {}
 
@@ -77,7 +78,7 @@ final class Benchmark {
         }
     }
 
-    /** Sends a message, and the next one once it has come back. */
+    /** Sends a message, and the next message once the echo of the last has come. */
     private static final class PingPong extends ChannelInboundHandlerAdapter {
         private final byte[] message;
         private int missing;
@@ -167,7 +168,9 @@ final class Benchmark {
         };
     }
 
-    /** Returns microseconds for one operation. */
+    /**
+     * Returns the microseconds that one operation of the client takes, as a mean of {@code count}.
+     */
     private static double time(Client client, int count) throws Exception {
         long start = System.nanoTime();
         client.run(count);
@@ -193,7 +196,7 @@ final class Benchmark {
         unix.close();
     }
 
-    /** Returns the median, the least and the greatest. */
+    /** Returns the median, the least and the greatest of the values, as text. */
     private static String spread(double[] values) {
         double[] sorted = values.clone();
         Arrays.sort(sorted);

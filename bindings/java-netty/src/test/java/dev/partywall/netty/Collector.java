@@ -9,11 +9,11 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
-/** Keeps what a channel receives. */
+/** Keeps the bytes, events and exceptions that a channel receives. */
 final class Collector extends ChannelInboundHandlerAdapter {
-    /** User events and exceptions, in their order. */
+    /** User events and exceptions of the channel, in their order. */
     final LinkedBlockingQueue<Object> events = new LinkedBlockingQueue<>();
-    /** Completed at the end of the channel. */
+    /** A future that completes when the channel ends. */
     final CompletableFuture<Void> inactive = new CompletableFuture<>();
     private byte[] bytes = new byte[1024];
     private int length;
@@ -47,7 +47,9 @@ final class Collector extends ChannelInboundHandlerAdapter {
         notifyAll();
     }
 
-    /** Waits until as many bytes have come, or the channel has ended, and returns the bytes. */
+    /**
+     * Waits until {@code count} bytes have come, or the channel has ended, and returns the bytes.
+     */
     synchronized byte[] await(int count) throws InterruptedException {
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(Ends.SOON_SECONDS);
         while (length < count && !inactive.isDone()) {
@@ -64,7 +66,7 @@ final class Collector extends ChannelInboundHandlerAdapter {
         return events.poll(Ends.SOON_SECONDS, TimeUnit.SECONDS);
     }
 
-    /** Returns bytes that tell one place from another. */
+    /** Returns {@code length} bytes that depend on their index and on {@code seed}. */
     static byte[] pattern(int length, int seed) {
         byte[] pattern = new byte[length];
         for (int index = 0; index < length; index++) {

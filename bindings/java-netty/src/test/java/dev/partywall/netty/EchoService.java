@@ -17,23 +17,23 @@ import java.io.UncheckedIOException;
 import java.net.SocketAddress;
 import java.util.concurrent.CountDownLatch;
 
-/** A service of gRPC whose messages are bytes, so nothing is generated. */
+/** A gRPC service whose messages are plain bytes, so it needs no generated code. */
 final class EchoService implements BindableService {
     static final MethodDescriptor<byte[], byte[]> UNARY =
             method("Unary", MethodDescriptor.MethodType.UNARY);
-    /** The answer is each byte of the request, in a message of its own. */
+    /** Method of the service: answers with each byte of the request in a message of its own. */
     static final MethodDescriptor<byte[], byte[]> SPLIT =
             method("Split", MethodDescriptor.MethodType.SERVER_STREAMING);
-    /** The answer is the number of bytes in all requests. */
+    /** Method of the service: answers with the number of bytes in all requests. */
     static final MethodDescriptor<byte[], byte[]> COUNT =
             method("Count", MethodDescriptor.MethodType.CLIENT_STREAMING);
     static final MethodDescriptor<byte[], byte[]> ECHO =
             method("Echo", MethodDescriptor.MethodType.BIDI_STREAMING);
-    /** Nothing is ever answered. */
+    /** Method of the service that never answers. */
     static final MethodDescriptor<byte[], byte[]> SILENT =
             method("Silent", MethodDescriptor.MethodType.UNARY);
 
-    /** How many silent calls have begun, and been cancelled. */
+    /** Counted down when a call of the silent method has begun, and when it was cancelled. */
     final CountDownLatch begun = new CountDownLatch(1);
     final CountDownLatch cancelled = new CountDownLatch(1);
 
@@ -44,7 +44,7 @@ final class EchoService implements BindableService {
                 .setResponseMarshaller(new Bytes()).build();
     }
 
-    /** Starts a server at an address, in event loops of the caller. */
+    /** Starts a gRPC server with the service at an address, in event loops of the caller. */
     static Server serve(EventLoopGroup group, SocketAddress address, BindableService service)
             throws IOException {
         return NettyServerBuilder.forAddress(address).bossEventLoopGroup(group)
@@ -116,7 +116,7 @@ final class EchoService implements BindableService {
         begun.countDown();
     }
 
-    /** A message is its bytes. */
+    /** Converts a message of gRPC to and from its bytes. */
     private static final class Bytes implements MethodDescriptor.Marshaller<byte[]> {
         @Override
         public InputStream stream(byte[] message) {

@@ -46,10 +46,10 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Bytes over channels: sent, received, ended, and held back. */
+/** Tests the bytes of channels: sent, received, ended, and held back without credit. */
 @Timeout(120)
 final class EchoTest {
-    /** Sends back what it receives. */
+    /** A handler that sends back the bytes which its channel receives. */
     static final class Echo extends ChannelInboundHandlerAdapter {
         @Override
         public void channelRead(ChannelHandlerContext context, Object message) {
@@ -241,7 +241,10 @@ final class EchoTest {
         }
     }
 
-    /** A channel in shared memory takes ten descriptors at each end, so there are fewer of them. */
+    /**
+     * A channel in shared memory takes ten descriptors at each end, so the test has fewer channels
+     * over memory than over a socket.
+     */
     @ParameterizedTest
     @CsvSource({"socket, 500", "memory, 100"})
     void manyChannelsOverSeveralEventLoopsAreServed(String transport, int count) throws Exception {

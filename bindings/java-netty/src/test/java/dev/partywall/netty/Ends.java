@@ -26,18 +26,21 @@ final class Ends implements AutoCloseable {
     final EventLoopGroup boss;
     final EventLoopGroup workers;
     final EventLoopGroup clients;
-    /** The children, in the order in which their pipelines were made. */
+    /** The server's child channels, in the order in which their pipelines were made. */
     final BlockingQueue<Channel> children = new LinkedBlockingQueue<>();
     Channel server;
 
-    /** Makes event loops: 0 boss threads mean that the workers accept. */
+    /**
+     * Makes event loops of a server and of its clients. With {@code bossThreads} 0 the worker
+     * threads also accept.
+     */
     Ends(int bossThreads, int workerThreads, int clientThreads) {
         workers = group(workerThreads);
         boss = bossThreads == 0 ? workers : group(bossThreads);
         clients = group(clientThreads);
     }
 
-    /** Makes one event loop for a server, and one for clients. */
+    /** Makes one event loop for the server, and one for its clients. */
     Ends() {
         this(0, 1, 1);
     }
@@ -51,7 +54,10 @@ final class Ends implements AutoCloseable {
         return "unix:@partywall-netty-" + ProcessHandle.current().pid() + "-" + COUNT.incrementAndGet();
     }
 
-    /** Returns the settings with which a test runs: over memory at once, over each socket. */
+    /**
+     * Returns the settings for a transport: shared memory from the beginning, or one of the
+     * sockets.
+     */
     static Config config(String transport) {
         return switch (transport) {
             case "memory" -> new Config().begin(Config.Begin.SHARED_MEMORY);
@@ -65,7 +71,7 @@ final class Ends implements AutoCloseable {
         return new ServerBootstrap().group(boss, workers).channel(PartywallServerChannel.class);
     }
 
-    /** Binds a bootstrap whose children get the handlers that a supplier makes. */
+    /** Binds a bootstrap whose child channels get the handlers that a supplier makes. */
     Ends bind(ServerBootstrap bootstrap, String address, Supplier<ChannelHandler[]> handlers)
             throws Exception {
         bootstrap.childHandler(new ChannelInitializer<>() {
@@ -106,7 +112,7 @@ final class Ends implements AutoCloseable {
         return child;
     }
 
-    /** Returns a future once it has succeeded. */
+    /** Waits for a future, and returns it if it has succeeded; throws if not. */
     static <V, F extends Future<V>> F done(F future) throws Exception {
         if (!future.await(SOON_SECONDS, TimeUnit.SECONDS)) {
             throw new AssertionError("not done in time");
@@ -117,7 +123,10 @@ final class Ends implements AutoCloseable {
         return future;
     }
 
-    /** Closes the channels of event loops, and ends these. Without a quiet period some would stay. */
+    /**
+     * Shuts event loops down and waits for their end, with a quiet period: without it, some
+     * channels would stay open.
+     */
     static void shutDown(EventLoopGroup... groups) throws Exception {
         for (EventLoopGroup group : groups) {
             group.shutdownGracefully(QUIET_MILLIS, 1000 * SOON_SECONDS, TimeUnit.MILLISECONDS);

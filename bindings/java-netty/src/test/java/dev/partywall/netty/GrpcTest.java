@@ -28,10 +28,12 @@ import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** grpc-java, unmodified, with the channel types and event loops of its builders. */
+/**
+ * Tests grpc-java, unmodified, with Partywall's channel types and event loops set in its builders.
+ */
 @Timeout(120)
 final class GrpcTest {
-    /** A server in this process, and a channel to it. */
+    /** A gRPC server in this process, and a gRPC channel to it. */
     private static final class Pair implements AutoCloseable {
         private final EventLoopGroup servers = Ends.group(1);
         private final EventLoopGroup clients = Ends.group(1);
@@ -54,7 +56,7 @@ final class GrpcTest {
         }
     }
 
-    /** The program of a server that is killed. */
+    /** The process with the server that the test kills. */
     static final class Peer {
         private Peer() {}
 
@@ -89,7 +91,7 @@ final class GrpcTest {
         return assertThrows(StatusRuntimeException.class, call::run).getStatus().getCode();
     }
 
-    /** An observer that keeps answers, and completes at their end. */
+    /** An observer of a call that keeps the answers, and completes at their end. */
     private static final class Answers implements StreamObserver<byte[]> {
         private final BlockingQueue<byte[]> messages = new LinkedBlockingQueue<>();
         private final CompletableFuture<Void> end = new CompletableFuture<>();

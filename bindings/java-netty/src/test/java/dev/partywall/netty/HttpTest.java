@@ -44,12 +44,12 @@ import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** Netty's codecs of HTTP/1.1 and HTTP/2, unmodified. */
+/** Tests Netty's codecs of HTTP/1.1 and HTTP/2, unmodified, over Partywall's channels. */
 @Timeout(120)
 final class HttpTest {
     private static final int BODY_BYTES_MAX = 1 << 20;
 
-    /** Answers with the body of the request. */
+    /** A server handler that answers a request with the body of the request. */
     private static final class Answer extends SimpleChannelInboundHandler<FullHttpRequest> {
         @Override
         protected void channelRead0(ChannelHandlerContext context, FullHttpRequest request) {
@@ -91,7 +91,7 @@ final class HttpTest {
         }
     }
 
-    /** Sends back the frames of a stream of HTTP/2. */
+    /** A handler that sends back the frames of a stream of HTTP/2. */
     private static final class FrameEcho extends ChannelInboundHandlerAdapter {
         @Override
         public void channelRead(ChannelHandlerContext context, Object frame) {
@@ -110,7 +110,7 @@ final class HttpTest {
         }
     }
 
-    /** Keeps the bytes of the answer of one stream of HTTP/2. */
+    /** A handler that keeps the bytes of the answer of one stream of HTTP/2. */
     private static final class FrameReader extends ChannelInboundHandlerAdapter {
         private final ByteBuf bytes = Unpooled.buffer();
         private final BlockingQueue<byte[]> answers = new LinkedBlockingQueue<>();

@@ -38,7 +38,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-/** How channels begin and end. */
+/** Tests how channels begin and end. */
 @Timeout(120)
 final class LifeTest {
     private static ChannelHandler[] echo() {
@@ -173,13 +173,17 @@ final class LifeTest {
     @Test
     void peersLearnThatAnEventLoopIsShutDown() throws Exception {
         for (String transport : new String[] {"memory", "socket"}) {
-            // Netty ends an event loop that was quiet for long enough without closing its channels.
+            // Netty may end an event loop that was quiet for long enough without closing its
+            // channels. So the test repeats the shutdown until it has closed them.
             while (!shutDownClosesChannels(Ends.config(transport))) {
             }
         }
     }
 
-    /** Shuts an event loop down, and returns whether it has closed its channels before. */
+    /**
+     * Shuts an event loop of a server down. Returns whether the event loop closed its channels
+     * before it ended.
+     */
     private static boolean shutDownClosesChannels(Config config) throws Exception {
         try (Ends ends = new Ends()) {
             ends.bind(ends.server().option(PartywallChannelOption.CONFIG, config), Ends.address(),
@@ -215,7 +219,7 @@ final class LifeTest {
         }
     }
 
-    /** Sends, and closes once everything was written. */
+    /** Sends bytes, and closes the channel once everything was written. */
     private static final class SendAndClose extends io.netty.channel.ChannelInboundHandlerAdapter {
         @Override
         public void channelActive(io.netty.channel.ChannelHandlerContext context) {

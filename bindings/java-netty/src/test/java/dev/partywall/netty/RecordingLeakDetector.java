@@ -8,18 +8,18 @@ import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
 
-/** Keeps Netty's reports of buffers that were never released. */
+/** A leak detector for Netty that keeps its reports of buffers that were never released. */
 public final class RecordingLeakDetector<T> extends ResourceLeakDetector<T> {
     private static final List<String> LEAKS = new CopyOnWriteArrayList<>();
     private static final String CANARY = "a buffer that is leaked on purpose ";
     private static int canaries;
 
-    /** Netty calls this constructor. */
+    /** The constructor with which Netty makes its leak detector. */
     public RecordingLeakDetector(Class<?> type, int interval) {
         super(type, interval);
     }
 
-    /** Netty complains if this constructor of earlier versions is missing. */
+    /** A constructor of earlier versions of Netty. Netty logs a warning if it is missing. */
     public RecordingLeakDetector(Class<?> type, int interval, long ignored) {
         super(type, interval);
     }
@@ -40,8 +40,8 @@ public final class RecordingLeakDetector<T> extends ResourceLeakDetector<T> {
     }
 
     /**
-     * Throws if a buffer has leaked. It leaks one itself, and collects garbage until that one is
-     * reported: then every earlier one has been.
+     * Throws if a buffer has leaked. To know that all leaks were reported, this method leaks
+     * a buffer itself, and collects garbage until that buffer is reported.
      */
     static void check() {
         String name = CANARY + ++canaries;

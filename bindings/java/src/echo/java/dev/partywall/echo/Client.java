@@ -20,7 +20,7 @@ final class Client {
         for (int index = 0; index < size; index++) {
             payload[index] = (byte) ('a' + index % 26);
         }
-        // A plain message ends with a newline.
+        // On a plain socket, a message ends with a newline.
         echo = new byte[size + 1];
         times = new long[count];
     }
@@ -80,7 +80,9 @@ final class Client {
         }
     }
 
-    /** Writes the number of a message over its first bytes, as 16 hexadecimal digits. */
+    /**
+     * Writes the number of a message as 16 hexadecimal digits over the first bytes of the message.
+     */
     private void number(int index) {
         int width = Math.min(payload.length, 16);
         for (int place = 0; place < width; place++) {

@@ -6,7 +6,8 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * An echo server and its client, which understand those of the command {@code partywall echo}.
+ * An echo server and its client, which can also talk to those of the command {@code partywall
+ * echo}.
  *
  * <pre>
  *   serve --listen ADDRESS...                        sends every message back
@@ -18,7 +19,7 @@ import java.util.List;
 public final class Main {
     private Main() {}
 
-    /** Runs the command of the arguments. */
+    /** Runs the command, serve or run, that the arguments name. */
     public static void main(String[] arguments) throws Exception {
         try {
             run(List.of(arguments));
@@ -55,7 +56,7 @@ public final class Main {
         }
     }
 
-    /** The arguments of the command line. */
+    /** The arguments of the command line, parsed. */
     private record Options(String command, List<Endpoint> endpoints, int count, int size) {
         static Options parse(List<String> arguments) {
             String command = arguments.isEmpty() ? "" : arguments.getFirst();

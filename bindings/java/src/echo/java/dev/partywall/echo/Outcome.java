@@ -6,7 +6,7 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.Locale;
 
-/** What was measured with one endpoint. The times of round trips are in nanoseconds. */
+/** The measurement of one endpoint of the echo. The times of round trips are in nanoseconds. */
 record Outcome(Endpoint endpoint, String transport, int size, long nanos, long[] roundTrips) {
     Outcome {
         roundTrips = roundTrips.clone();
@@ -25,7 +25,10 @@ record Outcome(Endpoint endpoint, String transport, int size, long nanos, long[]
                 time(quantile(0.5)), time(quantile(0.99)));
     }
 
-    /** Returns a table, the fastest first, with the ratio of each time to that of the fastest. */
+    /**
+     * Returns a table of the endpoints, the fastest first, with the ratio of each time to that of
+     * the fastest.
+     */
     static String table(List<Outcome> outcomes) {
         List<Outcome> order = outcomes.stream().sorted(Comparator.comparingLong(Outcome::nanos)).toList();
         int width = order.stream().mapToInt(it -> it.endpoint.toString().length()).max().orElse(0);

@@ -9,11 +9,13 @@ import java.nio.channels.ClosedChannelException;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 
-/** The echo server of one endpoint: a thread that accepts, and one for each client. */
+/**
+ * The echo server of one endpoint: one thread accepts clients, and one thread serves each client.
+ */
 final class Server {
     private Server() {}
 
-    /** Listens, says so, and starts the thread that accepts. */
+    /** Listens on the endpoint, prints its address, and starts the thread that accepts clients. */
     static Thread start(Endpoint endpoint) throws IOException {
         if (endpoint.isPlain()) {
             ServerSocketChannel listener = endpoint.listen();
@@ -36,12 +38,12 @@ final class Server {
         }));
     }
 
-    /** A step that may fail. */
+    /** A step of the end of the process that may fail. */
     private interface Step {
         void run() throws IOException;
     }
 
-    /** Removes a socket file when the process is asked to end. */
+    /** Removes a socket file by {@code step} when the process is asked to end. */
     private static void atExit(Step step) {
         Runtime.getRuntime().addShutdownHook(Thread.ofPlatform().unstarted(() -> {
             try {
@@ -77,7 +79,7 @@ final class Server {
     private static void echo(Channel client) throws IOException {
         try (client) {
             while (client.recv(message -> client.send(message))) {
-                // The handler has sent the message back.
+                // The handler, which recv has called, has sent the message back.
             }
         }
     }
