@@ -433,7 +433,7 @@ impl Round {
         self.serve(shared)
     }
 
-    /// Runs tasks as [`poll`](Self::poll) does, without a look at the epoll set.
+    /// Runs each task that needs a turn once, without a look at the epoll set.
     fn advance(&mut self, shared: &Shared) -> io::Result<()> {
         self.run_unarmed(shared)?;
         self.ready.clear();

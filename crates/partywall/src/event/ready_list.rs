@@ -270,8 +270,8 @@ impl<B: LoopWaker> ReadyList<B> {
         (state.is_waiting, state.is_notified) = (false, false);
     }
 
-    /// Ends a turn of a loop that an external event loop may watch, in which the thread may wait
-    /// now. `is_due` says that the external event loop has to run another turn in any case. Returns
+    /// Ends a turn of the loop, after which an external event loop that watches the loop's
+    /// descriptor may wait. `is_due` says that the loop needs another turn in any case. Returns
     /// whether such an external event loop exists.
     pub(super) fn end_turn(&self, is_due: bool) -> bool {
         let mut state = self.lock();

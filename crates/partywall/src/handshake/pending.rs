@@ -368,8 +368,9 @@ impl Pending {
     fn on_hello(&mut self, hello: Hello) -> Result<Option<Established>, HandshakeError> {
         let has_move =
             hello.features.get() & FEATURE_MOVE != 0 && (self.is_acceptor || self.begins_on_socket);
-        // An acceptor whose HELLO contains the feature MOVE may already use the connection. So the
-        // connector sends no REJECT frame, and refuses the acceptor by hanging up.
+        // By the feature MOVE in its HELLO, the acceptor agrees to begin on the socket, and may
+        // already send records there. So the connector sends no REJECT frame, and refuses the
+        // acceptor by hanging up.
         self.is_ready_sent |= has_move && !self.is_acceptor;
         if hello.nonce == self.own_hello.nonce {
             let (peer, found) = (self.peer_name(), "our own words, sent back".to_owned());

@@ -559,7 +559,8 @@ impl RecvHalf {
         self.take(self.stream.lock())
     }
 
-    /// Takes the next message from the queue, if it has one.
+    /// Takes the next message from the queue of messages that have arrived on the stream, if there
+    /// is one.
     #[inline]
     fn take(&self, mut state: MutexGuard<'_, StreamState>) -> Option<Message> {
         let message = state.queue.pop_front()?;

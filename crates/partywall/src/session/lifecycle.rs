@@ -66,7 +66,8 @@ pub(crate) enum PendingControl {
     End,
 }
 
-/// One side's state of a stream. Fields that every message reads come first, in one cache line.
+/// One side's state of a stream. The fields that are read for every message come first, in one
+/// cache line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub(crate) struct Lifecycle {

@@ -200,7 +200,8 @@ impl SessionShared {
                 self.wake_driver();
                 return self.end.get().cloned().unwrap_or_else(|| self.ended_by_peer(closed));
             }
-            // `Full` and `TooLarge` end no session, and every caller handles them itself.
+            // The errors `Full` (no room now) and `TooLarge` do not end the session. Every caller
+            // handles them itself.
             NotSent::Full | NotSent::TooLarge(_) => {}
         }
         self.end.get().cloned().unwrap_or(SessionError::Closed(Closed::Disconnected))

@@ -401,7 +401,8 @@ impl<'a> Guard<'a> {
     #[inline]
     fn new(stream: &'a mut SendStream) -> Self {
         let half = &mut stream.half;
-        // The caller may have leaked the previous reservation, so its resources are freed first.
+        // The caller may have leaked the previous reservation. Its memory and credit are freed
+        // before the new message is reserved.
         half.give_back();
         Self { half }
     }

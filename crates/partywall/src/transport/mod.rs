@@ -125,8 +125,8 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// Allocates memory for a message of `len` bytes.
     fn reserve(&mut self, len: usize) -> Result<Memory, NotSent>;
 
-    /// As [`reserve`](Self::reserve), but writes the result to `place`, which is faster for
-    /// repeated calls.
+    /// Allocates memory for a message of `len` bytes, and stores it in `place`. For repeated calls,
+    /// that is faster than to return the memory as [`reserve`](Self::reserve) does.
     fn reserve_into(&mut self, place: &mut Option<Memory>, len: usize) -> Result<(), NotSent> {
         *place = Some(self.reserve(len)?);
         Ok(())

@@ -97,8 +97,8 @@ impl Large {
         }
     }
 
-    /// Returns the memory for further bytes, and the number of received bytes to update. The memory
-    /// is empty if no byte is missing.
+    /// Returns the memory for the next bytes of the large message, empty if no byte is missing.
+    /// Also returns the count of received bytes, which the caller raises after reading.
     fn room(&mut self) -> (&mut [u8], &mut usize) {
         if self.filled == self.bytes.len() {
             let step = self.filled.max(LARGE_STEP).min(self.len - self.filled);
