@@ -72,8 +72,8 @@ struct Round {
     ready: Vec<Ready>,
     arrivals: Vec<Arrival>,
     idle: IdlePolicy,
-    /// Whether the thread polls instead of sleeping. Then tasks stay unarmed, so that their peers
-    /// need not notify them.
+    /// Whether the loop's thread polls instead of sleeping. Then tasks stay unarmed, so that their
+    /// peers need not notify the loop.
     is_spinning: bool,
     /// What the last call of the loop has found, if that call was `poll_awake`.
     awake: Awake,
@@ -655,6 +655,7 @@ const SPIN_BUDGET: Duration = Duration::from_micros(50);
 /// Most times that one call of `poll_spinning` polls. The limit ends the call if a peer keeps a
 /// task busy without causing an event.
 const SPINNING_POLLS_MAX: u32 = 10_000;
-/// A task that has nothing to do in this many turns in a row is armed, although the thread does not
-/// wait. Otherwise a busy loop would run all its idle sessions in each turn.
+/// A task that has nothing to do in this many turns in a row is armed, although the loop's thread
+/// does not wait. Otherwise a busy loop would run the drivers of all its idle sessions in each
+/// turn.
 const IDLE_TURNS_MAX: u32 = 8;

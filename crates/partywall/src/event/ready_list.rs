@@ -480,8 +480,9 @@ mod model {
         Inside,
         Level,
         Edge,
-        /// Edge-triggered, and the thread waits only after two turns that found nothing. The first
-        /// of the two turns does not tell the ready list that the thread may wait.
+        /// The thread waits until the descriptor is notified (an edge), and only after two turns
+        /// that found nothing. The first of these turns does not tell the ready list that the
+        /// thread may wait.
         Awake,
     }
 
@@ -591,7 +592,8 @@ mod model {
             events
         }
 
-        /// Runs the turns that are due, and collects the events.
+        /// Runs the turns of drivers that are due, and returns the events that the ready list
+        /// reports.
         fn collect(&self, done: &mut u32) -> Vec<Event> {
             let mut events = Vec::new();
             for _ in 0..self.list.turns_due() {

@@ -374,8 +374,8 @@ mod tests {
                 continue;
             }
             // Rule: once both sides have ended both directions, writing and receiving of records
-            // alone must free the number. No record of the stream may then be on its way to the
-            // opener.
+            // alone must free the stream's number. No record of the stream may then be on its way
+            // to the opener.
             let is_over = |side: &Lifecycle| {
                 side.sending() != Sending::Open && side.receiving() != Receiving::Open
             };

@@ -345,8 +345,8 @@ impl RecvStream {
         within_budget(context, |context| self.poll_next(context))
     }
 
-    /// Polls for the next message, like [`poll_recv`](Self::poll_recv), without using the task's
-    /// budget.
+    /// Polls for the next message without charging tokio's task budget, unlike
+    /// [`poll_recv`](Self::poll_recv).
     pub(super) fn poll_next(
         &mut self,
         context: &Context<'_>,

@@ -431,7 +431,8 @@ impl BlobMemory {
         self.pending.push_back((kind, body));
     }
 
-    /// Notes since when a segment has been idle, and retires it after the configured time.
+    /// Checks for idle segments: notes since when there is one, and retires it after the configured
+    /// time.
     #[inline]
     fn note_idle(&mut self, notified_at: Option<Instant>) {
         if self.segments.is_empty() {

@@ -50,7 +50,7 @@ pub(crate) struct SocketSender {
     /// The record header, and for a BLOB the body, of the message that is being sent in pieces.
     framing: Framing,
     /// Whether the caller has sent only some bytes of a message. The caller must still pass the
-    /// other bytes, which are not in `rest`.
+    /// other bytes, because the sender keeps none of them.
     in_pieces: bool,
     /// When the sender last checked whether the peer lives, after the socket had no space.
     death_checked: Option<Instant>,
