@@ -162,8 +162,8 @@ impl ConnectionDriver<'_> {
         if received.activated {
             self.activated(state, token);
         }
-        // The messages and acknowledgements in `received` need no notification of their own: the
-        // end of the connection wakes all waiting threads, which then find them.
+        // The messages and acknowledgements that were read last need no notification of their own:
+        // the end of the connection wakes all waiting threads, which then find them.
         state
             .connections
             .index(token)

@@ -372,7 +372,8 @@ impl DialDriver<'_> {
     }
 }
 
-/// Ends a connection whose socket could not be registered or written: no byte was sent on it.
+/// Ends a connection on which no byte was sent, because its socket could not be registered or
+/// written.
 fn drop_conn(core: &mut LinkState, mut conn: Conn) {
     core.ended(&mut conn, End::Broken("no connection".to_owned()));
 }

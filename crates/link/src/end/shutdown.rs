@@ -135,8 +135,8 @@ impl Shutdown<'_> {
         drop(self.take(Farewell::Said));
     }
 
-    /// Ends all connections, and takes the state out of the link. The link file stays owned until
-    /// the returned state is dropped.
+    /// Ends all connections of this end, and takes out and returns the state of the link, so that
+    /// the link is closed. The link file stays owned until the returned state is dropped.
     fn take(&self, farewell: Farewell) -> Option<Box<LinkState>> {
         if self.end.guard.is_child() {
             return None;

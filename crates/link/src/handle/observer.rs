@@ -95,13 +95,13 @@ impl Observer {
         self.end.shutdown().close(deadline)
     }
 
-    /// Closes the link like [`Link::detach`]: does not send LEAVE, the frame that ends this end's
-    /// stream of messages.
+    /// Closes the link without LEAVE, the frame that ends this end's stream of messages, as
+    /// [`Link::detach`] does: the peer waits for this end to return.
     pub(crate) fn detach(&self) -> Result<(), Stopped> {
         self.end.shutdown().detach()
     }
 
-    /// Closes the link like [`close`](Self::close), but writes nothing to the disk.
+    /// Sends all messages and closes the link, but does not write its file to the disk.
     pub(crate) fn close_unsynced(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         self.end.shutdown().close_unsynced(deadline)
     }

@@ -405,11 +405,11 @@ impl Inbox {
         Ok(())
     }
 
-    /// Adds a message to the queue like [`keep`](Self::keep); its bytes are in the log of short
-    /// messages.
+    /// Adds a message, whose bytes are in the log of short messages, to the queue. The caller has
+    /// counted the message's record as received.
     ///
     /// # Errors
-    /// The errors of [`keep`](Self::keep).
+    /// [`End`] lists the reasons.
     #[inline(always)]
     pub(super) fn keep_logged(
         &mut self,

@@ -258,9 +258,9 @@ impl Retained {
         Ok(self.append_placed(place, len, |room| join(parts, room), ack))
     }
 
-    /// Appends a message like [`append`](Self::append), but as a compact record without `ack` where
-    /// possible. The caller must have stored `ack` in the control page of this end's memory, where
-    /// the peer reads it, before the call.
+    /// Appends a message, given in parts, to the open batch: where possible as a compact record,
+    /// which carries no acknowledgement. The caller must have stored `ack` in the control page of
+    /// this end's memory, where the peer reads it, before the call.
     ///
     /// # Errors
     ///
@@ -275,9 +275,10 @@ impl Retained {
         Ok(self.append_placed(place, len, |room| join(parts, room), ack))
     }
 
-    /// Appends a short message at the place that [`place_short_compact`](Self::place_short_compact)
-    /// returned. `fill` writes every byte of the message. While two processes exchange short
-    /// messages in turn, nearly all messages take this path.
+    /// Appends a short message as a compact record, at the place that
+    /// [`place_short_compact`](Self::place_short_compact) has found for it. `fill` writes every
+    /// byte of the message. While two processes exchange short messages in turn, nearly all
+    /// messages take this path.
     #[inline(always)]
     pub fn append_short_compact(
         &mut self,

@@ -251,7 +251,7 @@ pub fn missing_files(directory: &Path) -> Result<Vec<PathBuf>, StorageError> {
 ///
 /// # Errors
 ///
-/// The errors of [`inspect`].
+/// [`StorageError`] lists the reasons.
 pub fn inspect_link(directory: &Path, key: &Key) -> Result<Option<Found>, StorageError> {
     let directory = Directory::open(directory)?;
     Ok(inspect_named(&directory, &key.file_name(), Some(key)))

@@ -196,14 +196,14 @@ impl ConsumedSlots {
 /// The memory of the slots for the acked offset. Tests implement this trait with a memory that
 /// keeps a copy of its contents after each store.
 pub trait Words {
-    /// Loads the word at `offset`, like the method `load` of [`OwnMem`].
+    /// Loads the word at `offset` of the memory of the slots, as this process last stored it.
     fn load(&self, offset: usize) -> u64;
     /// Stores consecutive words in the memory of the slots for the acked offset, from `offset` on.
     fn store_all(&mut self, offset: usize, words: impl ExactSizeIterator<Item = u64>);
     /// Stores a word in the memory of the slots with Release: earlier stores become visible before
     /// this word.
     fn publish(&mut self, offset: usize, value: u64);
-    /// Orders all later stores after all earlier ones.
+    /// Orders all later stores into the memory of the slots after all earlier ones.
     fn order_stores(&self);
 }
 
@@ -245,9 +245,8 @@ pub fn consumed_of(control: &PeerMem) -> Option<Consumed> {
     })
 }
 
-/// Does the work of [`consumed_of`], which reads the acked offset from its two slots: `records`
-/// copies the 128 bytes of both slots once, and `word` loads single words of these bytes
-/// afterwards.
+/// Reads the acked offset from its two slots: `records` copies the 128 bytes of both slots once,
+/// and `word` loads single words of these bytes afterwards.
 fn consumed_by(
     records: impl FnOnce(&mut [u8]),
     mut word: impl FnMut(usize) -> u64,

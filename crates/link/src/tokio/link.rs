@@ -86,7 +86,7 @@ impl Link {
     /// contains.
     ///
     /// # Errors
-    /// The errors of [`send`](Self::send); `fill` was then not called.
+    /// [`SendError`] lists the reasons; `fill` was then not called.
     ///
     /// # Panics
     /// If `fill` panics, or uses or drops a link.
@@ -502,7 +502,8 @@ impl Handle {
         Ok(value)
     }
 
-    /// Waits until `receive` returns a message, the end of the peer's stream, or an error.
+    /// Calls `receive` each time that messages may have arrived, until it returns a message, the
+    /// end of the peer's stream, or an error.
     async fn wait_for<R>(
         &self,
         mut receive: impl FnMut() -> Result<Option<R>, TryRecvError>,
