@@ -83,7 +83,8 @@ func (r *reader) ReleasePreviousRead() {
 	}
 }
 
-// readInto returns unread bytes of the buffer, or reads from the stream if the buffer has none.
+// readInto copies unread bytes of the buffer to b. If the buffer has none, it reads from the
+// stream into b.
 func (r *reader) readInto(b []byte) (int, error) {
 	if r.Len() == 0 {
 		n, err := r.stream.Read(b)

@@ -431,8 +431,8 @@ const _: () = {
     assert!(core::mem::offset_of!(BlobBody, length) == 24);
 };
 
-/// The credit of the stream's other direction, which may follow a [`BlobBody`] in a session (SPEC
-/// 5.2).
+/// A credit that may follow a [`BlobBody`] in a session: how much the sender of the BLOB accepts in
+/// the other direction of the same stream (SPEC 5.2).
 pub type BlobCredit = U64;
 
 /// The body of SEGMENT and SEGMENT_RETIRE records, which add and remove a segment: slab memory

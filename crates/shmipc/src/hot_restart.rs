@@ -53,8 +53,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub struct Handover {
     state: HandoverState,
-    /// Sessions that were notified and have not moved. After a time-out of the handover they stay
-    /// in this set.
+    /// Sessions whose clients were notified of the handover, and have not moved to the new process.
+    /// After a time-out of the handover they stay in this set.
     pending: BTreeSet<u64>,
     deadline: Option<Instant>,
 }
@@ -240,9 +240,10 @@ impl Handover {
 #[derive(Debug, Default)]
 pub struct Migrator {
     epoch: u64,
-    /// Sessions that the pool has to replace, by number.
+    /// Sessions that the pool has to replace by sessions to the new server process, by number.
     moves: BTreeMap<u64, Move>,
-    /// Numbers of replaced sessions, which stay open for their streams in use.
+    /// Numbers of sessions that were replaced by sessions to the new server process. They stay open
+    /// for their streams in use.
     replaced: BTreeSet<u64>,
 }
 

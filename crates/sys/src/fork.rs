@@ -71,8 +71,8 @@ impl ForkGuard {
         ForkGuard { word, value }
     }
 
-    /// True in a process that was forked, directly or not, from the process that took this fork
-    /// guard.
+    /// Whether the calling process was forked, directly or through other children, from the process
+    /// that took this fork guard.
     #[inline]
     pub fn is_child(&self) -> bool {
         // ORDER: Relaxed: the word of the fork guards protects no other memory; across fork() the
@@ -80,7 +80,7 @@ impl ForkGuard {
         self.word.load(Ordering::Relaxed) != self.value && self.is_child_slow()
     }
 
-    /// True in the process that took this fork guard.
+    /// Whether the calling process is the one that took this fork guard.
     #[inline]
     pub fn is_owner(&self) -> bool {
         !self.is_child()

@@ -87,7 +87,7 @@ impl Socket {
         Ok((Socket::new(a, Family::Unix), Socket::new(b, Family::Unix)))
     }
 
-    /// Takes over a descriptor that a peer sent as one end of a socket pair.
+    /// Makes a socket from a descriptor that a peer sent as one end of a pair of connected sockets.
     ///
     /// # Errors
     ///

@@ -56,7 +56,8 @@ enum Condition {
 }
 
 impl Condition {
-    /// Records that the caller sends a message on the stream.
+    /// Records that the caller sends a message on the stream. If an answer to an earlier message
+    /// may still arrive, the stream is never reused.
     fn send(&mut self) {
         if *self == Self::Expecting {
             *self = Self::Dirty;
@@ -210,8 +211,8 @@ pub struct PooledIo {
 }
 
 impl PooledIo {
-    /// Does what [`PooledStream::put_back`] does. The stream is also closed if a read is
-    /// incomplete, or a message was read in part.
+    /// Gives the stream back to the pool for later calls, as [`PooledStream::put_back`] does. The
+    /// stream is also closed if a read is incomplete, or a message was read in part.
     pub fn put_back(self) -> bool {
         let Self { io, use_ } = self;
         io.into_stream().is_ok_and(|stream| use_.put_back(stream))

@@ -272,8 +272,8 @@ impl List {
         self.violations.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Number of free slices found by following the links from head to tail; `None` if the chain is
-    /// cut.
+    /// Number of free slices found by following the links from the list's head to its tail; `None`
+    /// if a link is missing or invalid.
     pub(super) fn walk(&self) -> Option<u32> {
         let tail = self.map.load(self.word(LIST_TAIL));
         let mut at = self.map.load(self.word(LIST_HEAD));
