@@ -326,7 +326,8 @@ impl Lane {
         }
         // If no heavy barrier is available, the lane can still be taken from a thread that has
         // ended. A new thread that was given the number of the ended one since then does not enter:
-        // the lock of `has_ended` makes it see that the lane's favour is ending.
+        // it got the number under the same lock under which `has_ended` looks, and so sees that the
+        // lane's favour is ending.
         let has_passed = seeded_fault("no_heavy_barrier_of_lane")
             || process.heavy_barrier()
             || process.has_ended(number);

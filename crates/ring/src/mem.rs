@@ -313,7 +313,7 @@ impl PeerMem {
         self.len
     }
 
-    /// Whether the length of this part of the peer's memory is 0.
+    /// Whether this part of the peer's memory is empty (0 bytes long).
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

@@ -306,7 +306,7 @@ impl Producer {
 
     /// The memory of the next record's payload, if that payload has `len` bytes. The caller may
     /// write the bytes before [`append_with`](Self::append_with), which passes the same memory to
-    /// `fill`. A caller that then appends nothing has nothing to undo.
+    /// `fill`. The caller may also append no record afterwards: the bytes then have no effect.
     ///
     /// # Errors
     /// [`AppendError`] lists the reasons.

@@ -236,6 +236,6 @@ enum Farewell {
 
 /// Interval at which `wait_taken` asks the system whether the peer's system has all bytes.
 const ASKED_EVERY: Duration = Duration::from_millis(5);
-/// Maximum number of reads from the socket in one call of `discard`, so that a peer that sends
-/// without end does not keep the call from returning.
+/// Maximum number of reads from the socket in one call of `discard`, so that the call returns even
+/// if the peer sends without end.
 const DISCARDED_MAX: u32 = 64;

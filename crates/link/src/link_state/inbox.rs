@@ -85,8 +85,8 @@ struct Queued {
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     start: Position,
-    /// Position at which the message's record ends. No record ends at the start of a stream, so
-    /// position 0 means that there is no such message.
+    /// Position at which the message's record ends. Position 0 means that there is no such message:
+    /// only the start of a stream is there, and never the end of a record.
     end: Position,
     digest: RecordDigest,
     entry: Entry,
