@@ -288,11 +288,13 @@ impl RecordHeader {
         Self::check_in(size, position, first, second, false)
     }
 
-    /// Checks two header words as [`check`](Self::check) does, but in the ring of a link. Only
-    /// there kind 16 (compact record) exists.
+    /// Checks the two header words loaded from the place in a link's ring where the record at
+    /// `position` must begin. Unlike in other rings, the record may be compact (kind 16). Returns
+    /// `Ok(None)` if no record is published at `position` yet.
     ///
     /// # Errors
-    /// The errors of [`check`](Self::check).
+    /// A [`Violation`] if no record at `position` can have these words, as in
+    /// [`check`](Self::check).
     #[inline]
     pub fn check_of_link(
         position: Position,

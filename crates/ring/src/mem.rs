@@ -176,7 +176,8 @@ impl OwnMem {
     /// it.
     #[inline]
     pub fn publish(&mut self, offset: usize, value: u64) {
-        // ORDER: Release pairs with the acquire fence in `PeerMem::load`, which the peer executes.
+        // ORDER: Release pairs with the acquire fence that the peer executes after it has loaded
+        // this value (`PeerMem::load`): it then sees everything stored before.
         let is_faulty = seeded_fault("relaxed_publish");
         let order = if is_faulty { Ordering::Relaxed } else { Ordering::Release };
         self.word(offset).store(value.to_le(), order);
@@ -313,7 +314,7 @@ impl PeerMem {
         self.len
     }
 
-    /// Whether the length of this part of the peer's memory is 0.
+    /// Whether this part of the peer's memory is empty (0 bytes long).
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

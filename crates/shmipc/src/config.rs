@@ -95,9 +95,9 @@ pub struct SizePercentPair {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemMapType {
     /// Shares the regions as files, in version 2 of the protocol. The server opens the files by
-    /// path, and does not report whether it could open them. Either side removes them when its last
-    /// session with these files ends. If both processes are killed, the files remain until a client
-    /// of this crate with the same prefix creates its own files.
+    /// path, and does not tell the client whether it could open them. Either side removes them when
+    /// its last session with these files ends. If both processes are killed, the files remain until
+    /// a client of this crate with the same prefix creates its own files.
     DevShmFile,
     /// Shares the regions as descriptors of memfds, in version 3 of the protocol. Only a Unix
     /// socket carries descriptors.
@@ -551,7 +551,8 @@ const QUEUE_CAP_MULTIPLE: u32 = 16;
 /// Upper bound of a queue's capacity in elements. With this capacity, the queues of both directions
 /// take 384 MiB.
 const QUEUE_ENTRIES_MOST: u32 = 1 << 24;
-/// Size of the smallest region in bytes, as in the other implementations.
+/// Smallest allowed size of a region of buffers, in bytes; the other implementations have the same
+/// bound.
 const BUFFER_CAP_MIN: u32 = 1 << 20;
 /// Largest number of classes of slices in a region. The format of other implementations can express
 /// 65,535 classes; those implementations use three.

@@ -62,7 +62,7 @@ pub struct Handover {
 /// State of a listener's handover of its sessions to a new process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HandoverState {
-    /// There was no handover so far.
+    /// No handover has begun so far.
     #[default]
     Never,
     /// Some notified sessions have neither moved nor ended, and the time-out has not elapsed.
@@ -124,7 +124,8 @@ impl Handover {
     /// Begins a handover. The caller then sends `HotRestart` with this epoch to each session.
     ///
     /// # Errors
-    /// Fails for one of the reasons in [`HandoverError`], without changing the state.
+    /// Fails for one of the reasons in [`HandoverError`]; the state of the handover is then
+    /// unchanged.
     pub fn begin(
         &mut self,
         epoch: u64,
@@ -250,7 +251,8 @@ pub struct Migrator {
 #[derive(Clone, Copy, Debug)]
 struct Move {
     deadline: Instant,
-    /// The time of the next attempt to connect; `None` while an attempt is in progress.
+    /// The time of the next attempt to connect to the new server process; `None` while an attempt
+    /// is in progress.
     again: Option<Instant>,
 }
 

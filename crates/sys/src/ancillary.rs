@@ -135,7 +135,8 @@ fn unsigned(bytes: &[u8]) -> u32 {
     u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// A buffer aligned as a `cmsghdr`, so that rustix skips no byte at the buffer's start.
+/// A buffer for ancillary data. It is aligned as the kernel's `cmsghdr`, so that rustix skips no
+/// byte at the buffer's start.
 #[repr(C, align(8))]
 struct Space([MaybeUninit<u8>; SPACE_SIZE]);
 

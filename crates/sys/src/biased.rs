@@ -237,8 +237,8 @@ impl<T> Biased<T> {
         // SAFETY: the caller promises that it is a guard which `hold` made on this thread, and that
         // it calls this function once. So the mutex's guard is stored, and is taken out once.
         let mut habits = unsafe { self.take_held() };
-        // A thread favours only itself: if it favoured another thread, that thread could enter
-        // before this thread has left.
+        // A thread makes only itself favoured. If it favoured another thread, that thread could
+        // lock the value before this thread has unlocked it.
         let thread = thread_number();
         let is_habit = habits.last == thread && habits.in_a_row >= habits.needed;
         if is_habit && barrier::is_available() {
@@ -380,7 +380,8 @@ thread_local! {
     static NUMBER: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A nonzero number that no other thread of this process ever has.
+/// The number of the calling thread: not 0, and different from that of every other thread that this
+/// process ever has.
 #[inline]
 fn thread_number() -> u64 {
     static NUMBERS: AtomicU64 = AtomicU64::new(1);

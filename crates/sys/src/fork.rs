@@ -144,8 +144,8 @@ fn wiped_page() -> Option<&'static AtomicU64> {
 /// clock`.
 ///
 /// An ancestor with the same pid lives in another pid namespace, or is dead and its pid was reused.
-/// For equal words, the ancestor must also have taken its first guard a multiple of 71 minutes
-/// earlier, to the microsecond.
+/// The words of both are equal only if the ancestor also took its first guard a multiple of 71
+/// minutes earlier, to the microsecond.
 fn generation() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let micros = now.as_secs().wrapping_mul(1_000_000) + u64::from(now.subsec_micros());

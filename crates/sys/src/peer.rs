@@ -69,8 +69,8 @@ impl PidFd {
     ///
     /// # Errors
     ///
-    /// The errors of [`PidFd::of_self`]; `ESRCH` if there is no such process, `EINVAL` if `pid` is
-    /// not positive.
+    /// `ENOSYS` before Linux 5.3, `EPERM` in some sandboxes, `EMFILE` or `ENFILE` if no descriptor
+    /// is left; `ESRCH` if there is no such process, `EINVAL` if `pid` is not positive.
     pub fn of_pid(pid: i32) -> io::Result<PidFd> {
         Ok(PidFd { fd: pidfd_open(one_process(pid)?, PidfdFlags::empty())? })
     }

@@ -154,7 +154,8 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// The errors of [`Socket::read`].
+    /// `WouldBlock` if `nonblocking` and no byte has arrived; `ECONNRESET` and other errors of the
+    /// network, as in [`read`](Self::read).
     pub fn receive(&self, buf: &mut [u8], nonblocking: bool) -> io::Result<Received> {
         let flags = receive_flags(nonblocking) | RecvFlags::CMSG_CLOEXEC;
         let (message, control) =
@@ -195,8 +196,8 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// The errors of [`Socket::write`]; `ETOOMANYREFS` if too many sent descriptors are not
-    /// received yet.
+    /// `WouldBlock` if `nonblocking` and the send buffer has no room; `BrokenPipe` if the peer has
+    /// gone; `ETOOMANYREFS` if too many sent descriptors are not received yet.
     ///
     /// # Panics
     ///

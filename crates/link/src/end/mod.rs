@@ -350,8 +350,8 @@ impl Endpoint {
         self.fork_word.load(Ordering::Relaxed) != self.fork_value
     }
 
-    /// Closes the fast path (the short code path for one message), and turns the guard of the lock
-    /// into the guard of the monitor, without releasing the lock.
+    /// Closes the fast path (the short code path for one message). The link stays locked; the
+    /// returned guard is one of its monitor, by which waiting threads can be woken.
     #[inline(never)]
     fn leave_fast_path<'a>(&'a self, locked: FastLocked<'a>) -> Locked<'a> {
         let mut state = self.monitor.guard(locked);

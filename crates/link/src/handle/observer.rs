@@ -9,8 +9,8 @@
 //! # Invariants
 //!
 //! - If two snapshots of a link are equal, nothing happened between them for which a future could
-//!   wait, except messages and events. A field that has changed never returns to a former value
-//!   unless `connections` has risen.
+//!   wait, except messages and events. A field of a snapshot may take a former value again only
+//!   after `connections` has risen.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -47,8 +47,8 @@ pub(crate) struct Observation {
     pub(crate) tail: u64,
     /// Whether a message has arrived that was not delivered to the application.
     pub(crate) has_next: bool,
-    /// Whether the peer closed its end in good order, and no call of `recv` has reported that (by
-    /// `None`) yet.
+    /// Whether the peer closed its end in good order, and the next call of `recv` has to report
+    /// that by `None`.
     pub(crate) has_finished: bool,
 }
 

@@ -336,8 +336,8 @@ impl LinkState {
             return Err(End::EpochAdopted);
         }
         // An honest client may have freed records of its ring, or begun an epoch, since it made its
-        // view. So a decision that does not match that view is no violation, and both ends attach
-        // again.
+        // view. So a decision that fails to match that view counts as outdated instead of a
+        // violation, and both ends attach again.
         if theirs.check(&attach.sending, &given).is_err() {
             return Err(End::Moved);
         }

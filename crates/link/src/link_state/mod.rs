@@ -52,8 +52,8 @@
 //! Several threads may sleep for the link at a time. Together they form one sleeper for records,
 //! and one for room or acknowledgements; each thread that is woken polls for all of them. A sleeper
 //! stays armed until it is notified, which happens once for each time it is armed. If descriptors
-//! do not arrive, or [`PeerMapping::map`] refuses them, nothing fails: the connection uses the
-//! socket. A notification of the doorbell only means that the driver has to poll again.
+//! do not arrive, or [`PeerMapping::map`] refuses them, the connection simply uses the socket. A
+//! notification of the doorbell only means that the driver has to poll again.
 //!
 //! # Invariants
 //!

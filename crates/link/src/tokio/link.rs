@@ -397,8 +397,9 @@ impl Link {
 
     /// Closes this end in good order: waits until all messages have gone out, and reports the end
     /// to the peer. Messages that the peer has not acknowledged stay in the file for the next
-    /// owner. Without a file they are lost, so await [`wait_acked`](Self::wait_acked) first.
-    /// Without a connection, `close` waits for one, unless everything is acknowledged.
+    /// owner. Without a file they are lost, so await [`wait_acked`](Self::wait_acked) first. If the
+    /// link has no connection and some sent messages are unacknowledged, `close` waits for a
+    /// connection.
     ///
     /// One of the runtime's blocking threads waits until the last bytes have gone out.
     ///

@@ -181,7 +181,8 @@ impl ServerHandshake {
         Ok(())
     }
 
-    /// Awaits the body of the message with this header, whose length has been checked.
+    /// Begins to await the body of the message with this `header`. The length that the header
+    /// states has been checked.
     fn expect_body(&mut self, header: Header) {
         self.state = State::Body { kind: header.kind, version: header.version };
         self.intake.expect(header.length as usize - HEADER_BYTES);

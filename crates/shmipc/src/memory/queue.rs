@@ -47,11 +47,11 @@ pub struct QueueLayout {
 }
 
 impl QueueLayout {
-    /// The layout on x86-64, where the counters are not aligned.
+    /// Layout of a ring's header on x86-64, where the counters are not aligned.
     pub const LEGACY: Self = Self { head: 4, tail: 12, flag: 20 };
-    /// The layout on arm64, where the counters are aligned.
+    /// Layout of a ring's header on arm64, where the counters are aligned.
     pub const ALIGNED: Self = Self { head: 8, tail: 16, flag: 4 };
-    /// The layout on this processor, which versions 2 and 3 of the protocol use.
+    /// Layout of a ring's header on this processor, which versions 2 and 3 of the protocol use.
     pub const NATIVE: Self =
         if cfg!(target_arch = "x86_64") { Self::LEGACY } else { Self::ALIGNED };
 }

@@ -125,7 +125,7 @@ impl PooledStream {
     /// Sends a message; see [`SendStream::send`].
     ///
     /// # Errors
-    /// The errors of `SendStream::send`.
+    /// A [`StreamSendError`]: why the message was not sent.
     pub async fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.use_.condition.send();
         let before = self.use_.condition.begin();
@@ -137,8 +137,8 @@ impl PooledStream {
     /// Sends a message if there is room; see [`SendStream::try_send`].
     ///
     /// # Errors
-    /// The errors of `SendStream::try_send`. After [`StreamSendError::Full`] the stream can still
-    /// be reused.
+    /// A [`StreamSendError`]: why the message was not sent. After [`StreamSendError::Full`] the
+    /// stream can still be reused.
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.use_.condition.send();
         self.stream.try_send(payload)
@@ -147,7 +147,7 @@ impl PooledStream {
     /// Reserves memory for a message, which the commit then sends; see [`SendStream::reserve`].
     ///
     /// # Errors
-    /// The errors of `SendStream::reserve`.
+    /// A [`StreamSendError`]: why no memory was reserved.
     pub async fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
         self.use_.condition.send();
         self.stream.reserve(len).await
@@ -156,7 +156,7 @@ impl PooledStream {
     /// Receives the next message; see [`RecvStream::recv`].
     ///
     /// # Errors
-    /// The errors of `RecvStream::recv`.
+    /// A [`StreamRecvError`]: why no message was received.
     pub async fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         let before = self.use_.condition.begin();
         let received = self.stream.recv().await;
@@ -171,7 +171,7 @@ impl PooledStream {
     /// Receives the next message if it has arrived; see [`RecvStream::try_recv`].
     ///
     /// # Errors
-    /// The errors of `RecvStream::try_recv`.
+    /// A [`StreamRecvError`]: why no message was received.
     pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         let received = self.stream.try_recv();
         self.use_.condition.looked(matches!(received, Ok(Some(_))));

@@ -48,8 +48,9 @@ pub(super) struct List {
     /// process has allocated minus those it has freed.
     counter: usize,
     pieces: Pieces,
-    /// This lock lets one thread of this process allocate from the list at a time. Without it, two
-    /// threads could set the list's head to a slice that is no longer free, as a peer can.
+    /// This lock lets one thread of this process allocate from the list at a time. Without it, a
+    /// delayed thread could set the list's head to a slice that is no longer free. (A delayed
+    /// thread of the peer can do so all the same.)
     taking: Mutex<()>,
     is_stopped: AtomicBool,
     violations: AtomicU64,
@@ -115,7 +116,8 @@ impl List {
         None
     }
 
-    /// Advances the head of the list; returns the index of the slice that was the head.
+    /// Removes the first slice from the list, by advancing the list's head to the next slice.
+    /// Returns the index of the removed slice.
     fn take_head(&self) -> Option<u32> {
         let at = self.word(LIST_HEAD);
         let mut head = self.map.load(at);

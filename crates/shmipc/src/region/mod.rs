@@ -201,7 +201,8 @@ impl BufferRegion {
         next
     }
 
-    /// Does what [`send`](Self::send) does, for a message that lies in one slice.
+    /// Makes a message of one slice and gives up the slice's ownership. Returns the message's
+    /// offset, for an element of the queue. If the slice is empty, frees it and returns `None`.
     ///
     /// # Panics
     ///
