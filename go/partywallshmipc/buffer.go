@@ -126,7 +126,8 @@ func (r *reader) ReleasePreviousRead() {
 	r.borrowed.releaseMessages(count)
 }
 
-// readInto returns unread bytes of the buffer, or reads from the stream if the buffer has none.
+// readInto copies unread bytes of the buffer to b. If the buffer has none, it reads from the
+// stream into b.
 func (r *reader) readInto(b []byte) (int, error) {
 	if r.Len() == 0 {
 		n, err := r.stream.Read(b)

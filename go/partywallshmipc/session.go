@@ -236,7 +236,7 @@ func (s *Session) Peer() (partywall.Peer, bool) {
 	return native.Session.Peer(), true
 }
 
-// nativeSession is a session of package partywall as a sessionCarrier.
+// nativeSession lets a session of package partywall do the work of a [Session] of this package.
 type nativeSession struct{ *partywall.Session }
 
 func (s nativeSession) open() (carrier, error) {
@@ -264,7 +264,7 @@ func (s nativeSession) IsHealthy() bool            { return s.Err() == nil }
 func (s nativeSession) CloseChan() <-chan struct{} { return s.Done() }
 func (s nativeSession) GetActiveStreamCount() int  { return s.StreamCount() }
 
-// shmipcSession is a session of shmipc-go as a sessionCarrier.
+// shmipcSession lets a session of shmipc-go do the work of a [Session] of this package.
 type shmipcSession struct{ *shmipc.Session }
 
 func (s shmipcSession) open() (carrier, error) {

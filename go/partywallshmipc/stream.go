@@ -114,8 +114,8 @@ func (s *Stream) finish() error {
 	return err
 }
 
-// nativeStream is a stream of package partywall with a receiving and a sending buffer, as a
-// carrier.
+// nativeStream lets a stream of package partywall, with a receiving and a sending buffer, do the
+// work of a [Stream] of this package.
 type nativeStream struct {
 	*partywall.Stream
 	in       reader
@@ -215,7 +215,8 @@ func (p *streamPool) get() (*Stream, error) {
 	return stream, nil
 }
 
-// put keeps a stream that is as good as new, and closes any other.
+// put keeps a stream for its next use if it is open and has neither callbacks nor unread or unsent
+// bytes. It closes any other stream.
 func (p *streamPool) put(stream *Stream) {
 	stream.ReleaseReadAndReuse()
 	isNew := stream.IsOpen() && !stream.hasCallbacks.Load() && stream.BufferReader().Len() == 0 &&

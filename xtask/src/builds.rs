@@ -37,8 +37,9 @@ pub fn tests() -> Step {
 }
 
 /// The build of programs, with the profile and the features of [`tests`], so that the stage `test`
-/// has built them already. The caller adds the targets. An example activates the same development
-/// dependencies as the tests; without one, cargo would build dependencies again.
+/// has built them already. The caller adds the targets, at least one of them an example: an example
+/// needs the same development dependencies as the tests, so cargo does not build the dependencies
+/// once more with other features.
 pub fn programs() -> Step {
     Step::cargo("build --profile test --workspace --all-features")
 }

@@ -86,8 +86,8 @@ impl Step {
     /// printed. Its standard error is that of this process.
     ///
     /// # Errors
-    /// The errors of [`run`](Self::run), if the output is not text, and the first error of `each`,
-    /// after which `each` is not called again.
+    /// The errors of [`run`](Self::run), an error if the output is not text, and the first error of
+    /// `each`, after which `each` is not called again.
     pub fn lines(&self, mut each: impl FnMut(&str) -> Result<(), String>) -> Result<(), String> {
         let cannot = |error| format!("cannot start `{}`: {error}", self.program);
         let mut command = self.command();

@@ -143,8 +143,8 @@ impl Executable {
         }
     }
 
-    /// Whether the executable's package has a program, which its tests may start. Cargo may build a
-    /// test executable before the program.
+    /// Whether the executable's package has a program, which its tests may start. Cargo may build
+    /// such an executable before the program, so it is run only once the whole build has ended.
     fn has_program(&self) -> bool {
         ["src/main.rs", "src/bin"].iter().any(|path| Path::new(&self.directory).join(path).exists())
     }

@@ -359,9 +359,9 @@ pub const REGISTRY: &[Fault] = &[
     // that its stream is open. Effect: its message may follow the record END of its stream, and so
     // belong to the next stream with the same number.
     fault("no_check_behind_end", &[shuttle("races::nothing_follows_end_of_stream")]),
-    // Faults of the C interface: a panic leaves an exported function, a null pointer is taken for a
-    // place, or a handle is not compared with the generation of its slot. Effect: the C program
-    // dies, gets no result, or uses an object that has replaced another one.
+    // Faults of the C interface: a panic leaves an exported function, a null pointer is accepted as
+    // the place for a result, or a handle is not compared with the generation of its slot. Effect:
+    // the C program dies, gets no result, or uses an object that has replaced another one.
     fault("no_panic_boundary", &[unit("capi", "export::tests::panic_becomes_a_status")]),
     fault("no_null_check", &[unit("capi", "argument::tests::null_pointers_are_refused")]),
     fault(

@@ -104,8 +104,8 @@ impl Program {
     }
 }
 
-/// The state of a run. Its fields are dropped in the order of declaration, so the workspace
-/// outlives the child.
+/// The state of a run. Its fields are dropped in the order of declaration, so the child process has
+/// ended before the run's directories are removed.
 struct Run {
     pair: Pair,
     workspace: Workspace,

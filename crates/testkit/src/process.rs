@@ -50,8 +50,9 @@ impl Second {
 
     /// Kills the second process with SIGKILL, and waits for its end.
     pub fn kill(&mut self) {
-        // `kill` fails if the second process has ended. No other process can have the id of the
-        // second process, which was not waited for yet.
+        // An error is ignored: `kill` fails only if the second process has ended already. The
+        // signal cannot reach another process, because the system gives an id to no other process
+        // before the end of the first was waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -157,8 +157,9 @@ impl Monitor {
     }
 
     /// Waits, and drives the connections of the link meanwhile. Returns on events of the link, if
-    /// one of the descriptors `also` is ready, or if [`update`](Self::update) is due. The result
-    /// says whether one of `also` is ready.
+    /// one of the descriptors `also` is ready, or once a time limit of the monitor has passed, so
+    /// that [`update`](Self::update) must be called. The result says whether one of `also` is
+    /// ready.
     pub fn wait(&self, also: &[PollFd<'_>]) -> Result<bool, Ended> {
         // The link may have read the bytes of an event from its descriptor already. The descriptor
         // does not become readable for these bytes again, so `wait` must not block.

@@ -148,8 +148,8 @@ impl Queue {
     }
 }
 
-/// Upper bound of the lines that wait to be written. It bounds the memory of the log while stderr
-/// is not read; further lines are dropped and counted.
+/// Upper bound of the lines that wait to be written. This number bounds the memory of the log while
+/// stderr is not read; further lines are dropped and counted.
 const LINES_MAX: usize = 256;
 
 #[cfg(test)]
@@ -211,8 +211,8 @@ mod tests {
         // limit.
         log.finish("table", Duration::ZERO);
         let lines = all(&reader);
-        // Expected result: as many lines as the queue holds, plus one if the thread took a line
-        // from the queue before the first line was dropped.
+        // Expected result: as many lines as the queue holds, plus one if the log's thread had taken
+        // a line from the queue before the first line was dropped.
         let missing = 1000 - (lines.len() - 2);
         assert!((LINES_MAX..=LINES_MAX + 1).contains(&(lines.len() - 2)), "{}", lines.len());
         assert_eq!(lines[lines.len() - 1], "table");

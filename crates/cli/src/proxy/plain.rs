@@ -40,8 +40,9 @@ impl Plain {
         };
         loop {
             match UnixStream::connect(&path).await {
-                // No event reports that the listener's backlog has room, so the loop tries again
-                // after a pause. The caller of `connect` bounds the total time.
+                // The kernel reports no event when the backlog of a Unix listener has room again,
+                // so the loop tries again after a pause. The caller of `connect` bounds the total
+                // time.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     tokio::time::sleep(BACKLOG_PERIOD).await;
                 }

@@ -135,8 +135,8 @@ impl Shutdown<'_> {
         drop(self.take(Farewell::Said));
     }
 
-    /// Ends all connections, and takes the state out of the link. The link file stays owned until
-    /// the returned state is dropped.
+    /// Ends all connections of this end, and takes out and returns the state of the link, so that
+    /// the link is closed. The link file stays owned until the returned state is dropped.
     fn take(&self, farewell: Farewell) -> Option<Box<LinkState>> {
         if self.end.guard.is_child() {
             return None;
@@ -236,6 +236,6 @@ enum Farewell {
 
 /// Interval at which `wait_taken` asks the system whether the peer's system has all bytes.
 const ASKED_EVERY: Duration = Duration::from_millis(5);
-/// Maximum number of reads from the socket in one call of `discard`, so that a peer that sends
-/// without end does not keep the call from returning.
+/// Maximum number of reads from the socket in one call of `discard`, so that the call returns even
+/// if the peer sends without end.
 const DISCARDED_MAX: u32 = 64;

@@ -126,7 +126,7 @@ impl Link {
     /// Sends a message like [`send`](Self::send), but waits for room only until `deadline`.
     ///
     /// # Errors
-    /// The errors of [`send`](Self::send).
+    /// [`SendError`] lists the reasons.
     pub fn send_deadline(&self, message: &[u8], deadline: Instant) -> Result<(), SendError> {
         self.end().send_with(message.len(), |room| room.copy_from_slice(message), Some(deadline))
     }
@@ -186,7 +186,7 @@ impl Link {
     /// only until `deadline`.
     ///
     /// # Errors
-    /// The errors of [`send_with`](Self::send_with).
+    /// [`SendError`] lists the reasons.
     #[inline]
     pub fn send_with_deadline(
         &self,
@@ -200,7 +200,7 @@ impl Link {
     /// Sends one message whose bytes are the concatenation of `parts`.
     ///
     /// # Errors
-    /// The errors of [`send`](Self::send).
+    /// [`SendError`] lists the reasons.
     pub fn send_parts(&self, parts: &[&[u8]]) -> Result<(), SendError> {
         self.end().send_driver().send(Load::Message(parts), None)
     }
@@ -260,7 +260,7 @@ impl Link {
     /// Receives the next message like [`recv`](Self::recv), but waits only until `deadline`.
     ///
     /// # Errors
-    /// The errors of [`recv`](Self::recv), and [`RecvError::TimedOut`].
+    /// [`RecvError`] lists the reasons.
     pub fn recv_deadline(&self, deadline: Instant) -> Result<Option<Message>, RecvError> {
         self.handle.recv(Some(deadline))
     }
@@ -328,7 +328,7 @@ impl Link {
     /// `deadline`.
     ///
     /// # Errors
-    /// The errors of [`recv_with`](Self::recv_with), and [`RecvError::TimedOut`].
+    /// [`RecvError`] lists the reasons.
     pub fn recv_with_deadline<R>(
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,

@@ -85,8 +85,8 @@ struct Queued {
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     start: Position,
-    /// Position at which the message's record ends. No record ends at the start of a stream, so
-    /// position 0 means that there is no such message.
+    /// Position at which the message's record ends. Position 0 means that there is no such message:
+    /// only the start of a stream is there, and never the end of a record.
     end: Position,
     digest: RecordDigest,
     entry: Entry,
@@ -405,11 +405,11 @@ impl Inbox {
         Ok(())
     }
 
-    /// Adds a message to the queue like [`keep`](Self::keep); its bytes are in the log of short
-    /// messages.
+    /// Adds a message, whose bytes are in the log of short messages, to the queue. The caller has
+    /// counted the message's record as received.
     ///
     /// # Errors
-    /// The errors of [`keep`](Self::keep).
+    /// [`End`] lists the reasons.
     #[inline(always)]
     pub(super) fn keep_logged(
         &mut self,

@@ -298,8 +298,8 @@ fn report(fields: &ReportFields) -> Option<Report> {
     })
 }
 
-/// Encodes a report into the fields of a state image. A span (the report's range) without a known
-/// end is encoded as not exact.
+/// Encodes a report into the fields of a state image. A span (the range of positions that the
+/// report is about) whose end is unknown is encoded as inexact.
 fn report_fields(report: &Report) -> ReportFields {
     let span = &report.span;
     let mut flags = 0;

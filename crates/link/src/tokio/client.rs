@@ -27,10 +27,11 @@ impl Client {
         Self::new_in(&Group::new()?, place, name, config)
     }
 
-    /// Makes a client like [`new`](Self::new), but its links belong to the given `group`.
+    /// Makes a client called `name`. It keeps its links in `place`, and its links belong to the
+    /// given `group`.
     ///
     /// # Errors
-    /// The errors of [`new`](Self::new).
+    /// [`OpenError`] lists the reasons.
     pub fn new_in(
         group: &Group,
         place: Storage,

@@ -72,8 +72,8 @@ struct Round {
     ready: Vec<Ready>,
     arrivals: Vec<Arrival>,
     idle: IdlePolicy,
-    /// Whether the thread polls instead of sleeping. Then tasks stay unarmed, so that their peers
-    /// need not notify them.
+    /// Whether the loop's thread polls instead of sleeping. Then tasks stay unarmed, so that their
+    /// peers need not notify the loop.
     is_spinning: bool,
     /// What the last call of the loop has found, if that call was `poll_awake`.
     awake: Awake,
@@ -433,7 +433,7 @@ impl Round {
         self.serve(shared)
     }
 
-    /// Runs tasks as [`poll`](Self::poll) does, without a look at the epoll set.
+    /// Runs each task that needs a turn once, without a look at the epoll set.
     fn advance(&mut self, shared: &Shared) -> io::Result<()> {
         self.run_unarmed(shared)?;
         self.ready.clear();
@@ -655,6 +655,7 @@ const SPIN_BUDGET: Duration = Duration::from_micros(50);
 /// Most times that one call of `poll_spinning` polls. The limit ends the call if a peer keeps a
 /// task busy without causing an event.
 const SPINNING_POLLS_MAX: u32 = 10_000;
-/// A task that has nothing to do in this many turns in a row is armed, although the thread does not
-/// wait. Otherwise a busy loop would run all its idle sessions in each turn.
+/// A task that has nothing to do in this many turns in a row is armed, although the loop's thread
+/// does not wait. Otherwise a busy loop would run the drivers of all its idle sessions in each
+/// turn.
 const IDLE_TURNS_MAX: u32 = 8;

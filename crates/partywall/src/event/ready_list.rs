@@ -270,8 +270,8 @@ impl<B: LoopWaker> ReadyList<B> {
         (state.is_waiting, state.is_notified) = (false, false);
     }
 
-    /// Ends a turn of a loop that an external event loop may watch, in which the thread may wait
-    /// now. `is_due` says that the external event loop has to run another turn in any case. Returns
+    /// Ends a turn of the loop, after which an external event loop that watches the loop's
+    /// descriptor may wait. `is_due` says that the loop needs another turn in any case. Returns
     /// whether such an external event loop exists.
     pub(super) fn end_turn(&self, is_due: bool) -> bool {
         let mut state = self.lock();
@@ -480,8 +480,9 @@ mod model {
         Inside,
         Level,
         Edge,
-        /// Edge-triggered, and the thread waits only after two turns that found nothing. The first
-        /// of the two turns does not tell the ready list that the thread may wait.
+        /// The thread waits until the descriptor is notified (an edge), and only after two turns
+        /// that found nothing. The first of these turns does not tell the ready list that the
+        /// thread may wait.
         Awake,
     }
 
@@ -591,7 +592,8 @@ mod model {
             events
         }
 
-        /// Runs the turns that are due, and collects the events.
+        /// Runs the turns of drivers that are due, and returns the events that the ready list
+        /// reports.
         fn collect(&self, done: &mut u32) -> Vec<Event> {
             let mut events = Vec::new();
             for _ in 0..self.list.turns_due() {

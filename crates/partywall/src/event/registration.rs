@@ -137,7 +137,8 @@ impl Registration {
         self.shared.list.clear(self.key, kinds);
     }
 
-    /// Attempts to receive or accept on this source, as [`ReadyList::attempt`] does.
+    /// Calls `poll`, an attempt to receive or accept on this source. If `poll` finds nothing, the
+    /// source has no events of the kinds `kinds` any more.
     pub(super) fn attempt<T>(&self, kinds: Kinds, poll: impl FnMut() -> Poll<T>) -> Poll<T> {
         self.shared.list.attempt(self.key, kinds, poll)
     }

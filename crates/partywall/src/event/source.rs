@@ -28,7 +28,7 @@ pub trait Source: AsFd + Send {
     fn next_timer(&self) -> Option<Instant>;
 }
 
-/// A [`Source`] in a loop. Dropping this value removes the source from the loop.
+/// A [`Source`] in an event loop. Dropping this value removes the source from the loop.
 #[must_use = "dropping the value removes the source from the loop"]
 pub struct Attached {
     pub(super) registration: Arc<Registration>,

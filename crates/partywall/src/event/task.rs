@@ -125,9 +125,9 @@ impl SessionTask {
         tag: u64,
     ) -> io::Result<(Handle, Arc<Registration>)> {
         let registration = Registration::new(shared, tag);
-        // No call in a loop waits, so the policies `Block` and `Error` mean the same for its
-        // sessions. A session gets `Block`, because under `Error` it would register no waker for
-        // credit and room.
+        // No call of a session in an event loop waits, so the back-pressure policies `Block` and
+        // `Error` mean the same for it. The session gets `Block`, because under `Error` it would
+        // register no waker for credit and room.
         let mut config = config.clone();
         if config.back_pressure == BackPressure::Error {
             config.back_pressure = BackPressure::Block;

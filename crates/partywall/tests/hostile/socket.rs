@@ -12,7 +12,7 @@ use partywall_layout::{Position, RecordHeader};
 use partywall_sys::{Doorbell, OwnMap, Socket};
 use partywall_testkit::hostile::channel::{BOTH, Foe, blob, hello, small_geometry};
 use partywall_testkit::hostile::home::pipe;
-use partywall_testkit::{Directory, Footprint, Random, Watchdog, millis, within};
+use partywall_testkit::{Directory, Footprint, Random, Watchdog, millis, until, within};
 use std::io::{IoSlice, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
@@ -146,11 +146,14 @@ fn a_flood_of_doorbells_only_wakes() {
         let over = AtomicBool::new(false);
         let flooding = foe.wire.socket.try_clone().unwrap();
         // At its fifth sleep, the receiver makes an epoll set, which takes a descriptor, and all
-        // later sleeps use this set. So the descriptors are counted afterwards.
-        for _ in 0..5 {
+        // later sleeps use this set. So the descriptors are counted afterwards. A wait whose
+        // deadline passes before it sleeps counts as no sleep.
+        let without_set = Footprint::now().descriptors;
+        until("the receiver has an epoll set", || {
             let result = channel.recv_deadline(within(millis(1)));
             assert!(matches!(result, Err(RecvError::TimedOut)), "{trust:?} {result:?}");
-        }
+            Footprint::now().descriptors > without_set
+        });
         let before = Footprint::now();
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -90,8 +90,8 @@ impl Pair {
         self.socket_bytes = 0;
     }
 
-    /// Begins a connection like [`connect`](Self::connect), but stops as soon as the server has
-    /// answered with the frame ATTACHED, which the client has not read then.
+    /// Begins a new connection between the two ends, but stops as soon as the server has answered
+    /// with the frame ATTACHED, which the client has not read then.
     fn begin(&mut self, [of_client, of_server]: [Option<PeerMapping>; 2]) {
         let names = Names { client: "a".into(), server: "b".into(), link: "l".into() };
         let [client, server] = &mut self.sides;

@@ -40,8 +40,9 @@ fn open_into_the_end() {
         0 => ours.close(0, ""),
         1 => theirs.close(0, ""),
         2 => wires.sever(),
-        // In this variant of the test, only the drop of both handles after this `match` ends the
-        // session. The peer then refuses a stream that is being opened, or the session is closed.
+        // In this variant of the test, nothing ends the session here: it ends when both handles are
+        // dropped, after this `match`. A stream that is being opened is then refused by the peer,
+        // or `open` reports the closed session.
         _ => {}
     }
     drop((ours, theirs));

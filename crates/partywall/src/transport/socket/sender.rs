@@ -38,7 +38,7 @@ pub(crate) struct SocketSender {
     pub(super) rest: Vec<u8>,
     /// Number of bytes of `rest` that the kernel has accepted.
     pub(super) rest_sent: usize,
-    /// The framed messages of the open batch.
+    /// The bytes of the open batch: its messages, each after its record header.
     batch: Vec<u8>,
     /// The position at which the next record after the open batch begins. The two fields that
     /// follow count the messages of the batch, and their payload bytes.
@@ -47,10 +47,10 @@ pub(crate) struct SocketSender {
     batch_bytes: u64,
     batch_footprint_max: u64,
     batch_bytes_max: u64,
-    /// The framing of the message that is being sent in pieces.
+    /// The record header, and for a BLOB the body, of the message that is being sent in pieces.
     framing: Framing,
     /// Whether the caller has sent only some bytes of a message. The caller must still pass the
-    /// other bytes, which are not in `rest`.
+    /// other bytes, because the sender keeps none of them.
     in_pieces: bool,
     /// When the sender last checked whether the peer lives, after the socket had no space.
     death_checked: Option<Instant>,
@@ -574,7 +574,6 @@ impl TransportSender for SocketSender {
     }
 }
 
-/// Returns the framing of a message of `len` bytes at `position`.
 fn framing(position: Position, len: usize) -> Framing {
     let mut bytes = [0; FRAMING_MAX];
     let (record, rest) = bytes.split_at_mut(FRAMING_MAX - size_of::<BlobBody>());
