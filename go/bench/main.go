@@ -333,7 +333,7 @@ func startEcho(transport, path string, size, cpu int) (*exec.Cmd, error) {
 }
 
 // measure sends messages for the given time, and waits for each to come back. It returns the times
-// of the round trips in ascending order, and the processor time that this process has used for them.
+// of the round trips in ascending order, and the processor time that this process has used.
 func measure(end pipe, size int, length time.Duration) ([]time.Duration, time.Duration, error) {
 	message, into := make([]byte, size), make([]byte, size)
 	var times []time.Duration
