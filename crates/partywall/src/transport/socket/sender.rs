@@ -314,7 +314,7 @@ impl SocketSender {
         self.shared.discard_step()
     }
 
-    /// Makes `close` of this sender wait no longer for the peer.
+    /// Gives up waiting for the peer: `close` of this sender does not wait for it any more.
     pub(crate) fn give_up_end(&self) {
         let _ = self.shared.end_given_up.set(());
     }
