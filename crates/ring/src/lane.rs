@@ -165,8 +165,8 @@ impl Lane {
         // claims the lane.
         self.habit.store(0, Ordering::Relaxed);
         self.needed.store(NEEDED_MIN, Ordering::Relaxed);
-        // ORDER: Release pairs with the Acquire in `exchange`, by which `claim` claims the lane: a
-        // thread that claims the lane sees the value.
+        // ORDER: Release pairs with the Acquire exchange by which a thread claims the lane: that
+        // thread sees the object that the caller has just stored.
         self.word.store(word(generation, IDLE), Ordering::Release);
     }
 
@@ -227,8 +227,8 @@ impl Lane {
         // object) does not change.
         let generation = self.generation();
         let (from, to) = (thread.favoured(generation), word(generation, POISONED));
-        // ORDER: Release pairs with the Acquire in `exchange`: the call that later frees the value
-        // sees what this thread did to it.
+        // ORDER: Release pairs with the Acquire exchange by which a thread claims the poisoned lane
+        // to free its value: that thread sees what this thread did to the value.
         while self.word.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed).is_err() {
             // The word differs only because another thread tries to end the favour of this thread.
             // It will find this thread inside the lane and restore the word; this thread waits for
@@ -362,8 +362,8 @@ impl Lane {
     /// thread again.
     #[inline]
     pub fn release(&self, claim: &Claim) {
-        // ORDER: Release pairs with the Acquire in `exchange`: the thread that claims the lane next
-        // sees the lane's value as this call leaves it.
+        // ORDER: Release pairs with the Acquire exchange by which a thread claims the lane next:
+        // that thread sees the lane's value as the present call has left it.
         self.word.store(claim.after, Ordering::Release);
     }
 
@@ -389,8 +389,8 @@ impl Lane {
     #[cold]
     pub fn break_claimed(&self, claim: &Claim) {
         let generation = generation_of(claim.after);
-        // ORDER: Release pairs with the Acquire in `exchange`: the call that later frees the value
-        // sees what this thread did to it.
+        // ORDER: Release pairs with the Acquire exchange by which a thread claims the poisoned lane
+        // to free its value: that thread sees what this thread did to the value.
         self.word.store(word(generation, POISONED), Ordering::Release);
     }
 
@@ -425,7 +425,8 @@ const NUMBER_SHIFT: u32 = 3;
 const STATES: u64 = (1 << NUMBER_SHIFT) - 1;
 const HABIT_LEFT: u64 = (1 << GENERATION_SHIFT) - 1;
 
-/// Greatest number of a presence: the word of a lane has 29 bits for that number.
+/// Greatest number by which the word of a lane can name a thread (by its presence): the word has 29
+/// bits for the number.
 pub const NUMBER_MAX: u32 = (1 << 29) - 1;
 
 const VACANT: u64 = 0;

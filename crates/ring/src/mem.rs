@@ -176,7 +176,8 @@ impl OwnMem {
     /// it.
     #[inline]
     pub fn publish(&mut self, offset: usize, value: u64) {
-        // ORDER: Release pairs with the acquire fence in `PeerMem::load`, which the peer executes.
+        // ORDER: Release pairs with the acquire fence that the peer executes after it has loaded
+        // this value (`PeerMem::load`): it then sees everything stored before.
         let is_faulty = seeded_fault("relaxed_publish");
         let order = if is_faulty { Ordering::Relaxed } else { Ordering::Release };
         self.word(offset).store(value.to_le(), order);

@@ -148,9 +148,9 @@ impl Waker {
         if word == 0 { Wake::No } else { self.decide(word) }
     }
 
-    /// Returns whether to notify the peer, for a caller that is about to wait for the peer. In
-    /// contrast to [`check`](Self::check), a sleeping peer is notified even if it asked not to be
-    /// notified of each commit.
+    /// Returns whether to notify the peer, for a caller that is about to wait for the peer. A
+    /// sleeping peer is then notified even if it polls at intervals and asked not to be notified of
+    /// each commit.
     #[must_use]
     pub fn check_before_wait(&self) -> Wake {
         match self.check() {

@@ -509,7 +509,7 @@ impl Producer {
     }
 
     /// Writes a record header at position `at`. The first word of the first header of a batch is
-    /// not written, but held back for `publish`.
+    /// held back until the batch is published.
     #[inline]
     fn put(&mut self, at: Position, kind: Kind, stream: u32, len: u32) {
         let offset = self.offset(at);
@@ -526,9 +526,9 @@ impl Producer {
     }
 
     /// Stores `word` at `offset`: the first word of the header of a record that follows another
-    /// record in its batch. In a ring that outlives its process the word is held back for
-    /// `publish`, so that a dropped batch leaves no whole record. Most batches are one record, so
-    /// this function is not inlined.
+    /// record in its batch. In a ring that outlives its process the word is held back until the
+    /// batch is published, so that a dropped batch leaves no whole record. Most batches are one
+    /// record, so this function is not inlined.
     #[inline(never)]
     fn put_further(&mut self, offset: usize, word: u64) {
         if self.peer.is_some() || seeded_fault("early_batch_words") {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server in one thread over a [`Loop`], which sends back every message of its channels and
-//! streams. Its thread waits in the event loop itself, or in an epoll set that contains the
-//! descriptor of the loop.
+//! A server in one thread over an event loop ([`Loop`]), which sends back every message of its
+//! channels and streams. Its thread waits in the event loop itself, or in an epoll set that
+//! contains the descriptor of the loop.
 
 use crate::deadline::soon;
 use partywall::event::{Channel, ChannelListener, Event, Listener, Loop, Session, Stream};

@@ -42,7 +42,8 @@ impl Second {
         poll::wait(&mut descriptors, Some(Instant::now() + time)).unwrap() > 0
     }
 
-    /// Waits until the second process has ended; panics after [`TIMEOUT`].
+    /// Waits until the second process has ended; panics after the time limit of tests
+    /// ([`TIMEOUT`]).
     pub fn wait(&mut self) -> ExitStatus {
         assert!(self.ends_within(TIMEOUT), "the second process does not end");
         self.0.wait().unwrap()

@@ -71,7 +71,7 @@ pub struct SpinBudget {
     /// Value from which `skip` last counted down; it doubles with each failure of polling.
     skipped: u32,
     /// Whether it is still unknown if spinning keeps the peer from running, as on a single CPU. The
-    /// function `miss` finds it out.
+    /// first waits in vain find it out.
     is_unchecked: bool,
 }
 

@@ -20,7 +20,8 @@ use partywall_sys::poll::{self, PollFd, PollFlags};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
-/// SIGINT and SIGTERM, which this process catches until [`release`](Self::release).
+/// SIGINT and SIGTERM, which this process catches until their default effect is restored
+/// ([`release`](Self::release)).
 pub struct Caught {
     pipes: [UnixStream; SIGNALS.len()],
     is_released: Arc<AtomicBool>,

@@ -73,7 +73,7 @@ impl Memory {
     /// `target` is the file's name in `/proc`.
     fn is_written(&self, metadata: &fs::Metadata, target: &str) -> bool {
         // An overlay file system may show two inodes of one file, but only one path, so paths are
-        // compared as well.
+        // compared as well as inodes.
         self.written.contains_key(&metadata.ino())
             || (target.ends_with(LINK_FILE) && self.written.values().any(|name| name == target))
     }

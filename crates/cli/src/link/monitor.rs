@@ -46,8 +46,8 @@ pub struct Monitor {
     is_adopted: bool,
     /// Whether the link has reported messages that are lost.
     has_lost: bool,
-    /// A moment that the command sets, at which [`wait`](Self::wait) returns even if no deadline of
-    /// the monitor has passed.
+    /// A moment that the command sets, at which the wait for events ([`wait`](Self::wait)) ends
+    /// even if no deadline of the monitor has passed.
     wake_at: Option<Instant>,
 }
 
@@ -150,8 +150,8 @@ impl Monitor {
         }
     }
 
-    /// Sets a moment at which [`wait`](Self::wait) returns even if no deadline of the monitor has
-    /// passed; `None` removes that moment.
+    /// Sets a moment at which the wait for events ([`wait`](Self::wait)) ends even if no deadline
+    /// of the monitor has passed; `None` removes that moment.
     pub fn wake_at(&mut self, moment: Option<Instant>) {
         self.wake_at = moment;
     }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The proxy's log, which a thread of its own writes to stderr. A caller never waits for it,
-//! because a full pipe on stderr must not stop a connection.
+//! The proxy's log, which a thread of its own writes to stderr. A task that prints a line never
+//! waits for this thread, because a full pipe on stderr must not stop a connection.
 //!
 //! ```text
 //!   print ──▶ ┌─ up to LINES_MAX lines ─┐ ──▶ thread `log` writes and may block
 //!             └─────────────────────────┘
 //!   queue full: the line is dropped and counted ──▶ the log prints "… 17 lines are missing here"
 //! ```
-//! [`Log::finish`] bounds the wait for the last lines.
+//! At the end of the proxy, [`Log::finish`] waits for the last lines, but only for a limited time.
 //!
 //! # Invariants
 //!
 //! - Lines are written in the order of the calls. Lines dropped in a row are replaced by one line
 //!   that states how many are missing.
-//! - No thread holds the lock while it writes.
+//! - No thread holds the lock of the queue while it writes.
 
 use std::collections::VecDeque;
 use std::io::Write;

@@ -74,7 +74,8 @@ impl Plain {
     /// socket the call does nothing.
     pub fn reset_on_close(&self) {
         if let Self::Tcp(stream) = self {
-            // An error of setting `SO_LINGER` is ignored: the call fails only on a broken socket.
+            // The option `SO_LINGER` makes the close send a reset. An error of setting it is
+            // ignored: the call fails only on a broken socket.
             #[allow(
                 deprecated,
                 reason = "zero never blocks; set_zero_linger asks for a newer tokio"

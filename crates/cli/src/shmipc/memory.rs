@@ -185,8 +185,8 @@ mod tests {
                 "{size} in {mapping}"
             );
         }
-        // Expected result: `of_mapping` keeps all bytes if more than a page follows the region, or
-        // if no second queue begins in the middle.
+        // Expected result: the copy of a mapping (`of_mapping`) keeps all bytes if more than a page
+        // follows the region, or if no second queue begins in the middle.
         assert_eq!(mapped(432, 432 + 65_536, 16).bytes.len(), 432 + 65_536);
         assert_eq!(mapped(440, 4096, 16).bytes.len(), 4096);
     }

@@ -81,8 +81,8 @@ impl Shutdown<'_> {
         closed.map_err(|error| Stopped::System(Arc::new(error)))
     }
 
-    /// Closes the link like [`close`](Self::close), except that the link file is not written to the
-    /// disk.
+    /// Closes the link in good order, except that the link file is not written to the disk. An
+    /// error means that not all messages went out. The link is closed even then.
     #[cfg(feature = "tokio")]
     pub(crate) fn close_unsynced(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let (result, core) = self.leave_in_time(deadline);

@@ -123,7 +123,7 @@ impl Link {
         self.end().try_send_with(message.len(), |room| room.copy_from_slice(message))
     }
 
-    /// Sends a message like [`send`](Self::send), but waits for room only until `deadline`.
+    /// Sends a message; waits only until `deadline` for the link to have room for it.
     ///
     /// # Errors
     /// [`SendError`] lists the reasons.
@@ -257,7 +257,8 @@ impl Link {
         self.handle.try_recv()
     }
 
-    /// Receives the next message like [`recv`](Self::recv), but waits only until `deadline`.
+    /// Receives the next message, and waits for one only until `deadline`. `None` means the same as
+    /// for [`recv`](Self::recv): the peer closed its end in good order.
     ///
     /// # Errors
     /// [`RecvError`] lists the reasons.

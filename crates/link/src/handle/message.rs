@@ -122,8 +122,8 @@ impl Message {
         self.info.reply(&self.link, answer, None)
     }
 
-    /// Sends `answer` and acknowledges like [`reply`](Self::reply), but waits for room only until
-    /// `deadline`.
+    /// Sends `answer` and acknowledges this message and all before it: both or neither. Waits for
+    /// room only until `deadline`.
     ///
     /// # Errors
     /// [`ReplyError`] lists the reasons.

@@ -508,9 +508,9 @@ impl PeerMemory {
             (false, false) => return false,
             (true, false) => [self.records.check(), Wake::No],
             (false, true) => [Wake::No, self.room.check()],
-            // The method `check` makes a fence before it loads the peer's sleeper word for records.
-            // The load of the sleeper word for room comes after the same fence, so `check_early`
-            // makes no fence of its own.
+            // The check whether the peer sleeps for records has a fence before it loads the sleeper
+            // word. The check whether the peer sleeps for room comes after the same fence, so it
+            // needs no other one.
             (true, true) => [self.records.check(), self.room.check_early()],
         };
         records == Wake::Notify || room == Wake::Notify

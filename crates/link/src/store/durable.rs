@@ -214,7 +214,8 @@ impl DurableState {
         }
     }
 
-    /// Adds each of `reports`, as [`report`](Self::report) does for one.
+    /// Adds all `reports` of skipped or dropped messages; if there are too many, some are merged,
+    /// as [`report`](Self::report) describes.
     pub fn report_all(&mut self, reports: Reports) {
         reports.iter().for_each(|report| self.report(report));
     }

@@ -6,7 +6,8 @@ use super::link::Link;
 use crate::{Config, OpenError, Storage};
 use partywall::{Address, AddressError};
 
-/// Opens links to servers, like [`crate::Client`] for threads. [The module](super) has an example.
+/// Opens links to servers. The operations of these links are futures; for threads there is
+/// [`crate::Client`]. [The module](super) has an example.
 #[derive(Debug)]
 pub struct Client {
     client: crate::Client,

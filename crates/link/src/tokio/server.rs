@@ -11,8 +11,8 @@ use super::link::Link;
 use crate::{AcceptError, BindError, Config, OpenError, Storage, WaitError};
 use partywall::{Address, AddressError};
 
-/// Serves links at an address, like [`crate::Server`] for threads. [The module](super) has an
-/// example.
+/// Serves links at an address. The operations of the server and its links are futures; for threads
+/// there is [`crate::Server`]. [The module](super) has an example.
 ///
 /// The group's task accepts and answers connections, even while no `accept` is awaited.
 ///

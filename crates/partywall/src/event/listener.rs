@@ -50,7 +50,7 @@ impl ChannelListener {
     }
 
     /// Returns the next channel if one is established now. Also drives the handshakes under way.
-    /// [`Loop::add_channel`](super::Loop::add_channel) adds the channel to a loop.
+    /// [`Loop::add_channel`](super::Loop::add_channel) adds the channel to an event loop.
     ///
     /// # Errors
     /// [`AcceptError::TimedOut`] if no channel is established now: the loop reports the tag once

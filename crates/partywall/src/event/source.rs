@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sources of events in other crates, which a loop polls. A group of links is such a source.
+//! Sources of events in other crates, which an event loop polls. A group of links is such a source.
 
 use super::registration::Registration;
 use std::fmt;
@@ -8,8 +8,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A source of events of another crate, such as a group of links. A loop does the source's work in
-/// the loop's thread.
+/// A source of events of another crate, such as a group of links. An event loop does the source's
+/// work in the loop's thread.
 ///
 /// The loop watches the source's descriptor, which becomes readable when
 /// [`try_poll`](Self::try_poll) has work to do. The loop calls `try_poll` when the descriptor is

@@ -308,7 +308,8 @@ impl Driver {
         self.shared.settle(flushed);
     }
 
-    /// Finds the table entry of a stream number. A number that was never opened is a violation.
+    /// Finds the entry of a stream in the driver's tables, by the stream's number. A number that
+    /// was never opened is a violation.
     #[inline]
     fn locate(&mut self, number: u32) -> Result<(bool, usize), SessionError> {
         let Some((at, by_acceptor)) = index(number) else {

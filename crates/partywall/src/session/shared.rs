@@ -291,7 +291,7 @@ impl SessionShared {
         Poll::Pending
     }
 
-    /// Sends OPEN for a stream to which `poll_number` gave a number.
+    /// Sends OPEN, the record that opens a stream, for a stream that has got its number.
     pub(super) fn poll_open(
         &self,
         context: &Context<'_>,

@@ -281,7 +281,7 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
         false
     }
 
-    /// Makes `close` of this receiver wait no longer for the peer.
+    /// Gives up waiting for the peer: `close` of this receiver does not wait for it any more.
     fn give_up_end(&self) {}
 
     /// Announces to the peer's sender that this side receives no more messages.

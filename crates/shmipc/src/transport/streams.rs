@@ -76,8 +76,8 @@ impl Streams {
 
     /// Records that the data of the stream with id `name` uses the socket from now on.
     pub(super) fn fall_back(&self, name: u32) {
-        // ORDER: Relaxed: only one sender at a time writes the flag `has_fallen`, which says that the
-        // data of some stream uses the socket.
+        // ORDER: Relaxed: only one sender at a time writes the flag `has_fallen`, which says that
+        // the data of some stream uses the socket.
         self.has_fallen.store(true, Ordering::Relaxed);
         self.lock().fall_back(name);
     }

@@ -173,8 +173,9 @@ impl Pair {
             self.pump();
         }
         let side = &mut self.sides[at];
-        // A message can be taken out of shared memory by two calls, `offer_short` and `pull`. The
-        // received position decides which of the two the test tries first, so that both are used.
+        // The library has two ways to take a message from shared memory: a short one for short
+        // compact records, and one for all records. The received position decides which of them the
+        // test tries first, so that both are used.
         let tries_fast_path = side.core.inbox.received().0 / 64 % 2 == 0;
         let delivery = match tries_fast_path.then(|| side.core.next_short()).flatten() {
             Some(delivery) => delivery,

@@ -36,7 +36,7 @@ pub(crate) struct WaitPoint {
     doorbell: Doorbell,
     /// Whether the peer's doorbells come as bytes on the control socket.
     wakes_on_bytes: bool,
-    /// Number of sleeps so far, counted only until the epoll set is made.
+    /// Number of sleeps on this wait point, counted only until its epoll set is made.
     sleeps: Mutex<u32>,
     /// The epoll set for later sleeps. The inner `Option` is `None` if an event loop asked for the
     /// set and it could not be made.

@@ -185,8 +185,8 @@ impl SocketSender {
         }
     }
 
-    /// Takes the position of the next record back from `pending_move`, because this sender is about
-    /// to write.
+    /// Takes the position of the next record back from `pending_move`, so that the receiver does
+    /// not send MOVE there while this sender writes.
     fn leave_boundary(&mut self) {
         if std::mem::take(&mut self.is_at_boundary) && !seeded_fault("stale_boundary") {
             let taken = self.pending_move.as_ref().and_then(|pending| pending.take_boundary());
@@ -227,7 +227,7 @@ impl SocketSender {
     }
 
     /// Checks that this sender may write. Takes the position of its next record back from
-    /// `pending_move`.
+    /// `pending_move`, so that the receiver sends no MOVE meanwhile.
     pub(super) fn check(&mut self) -> Result<(), NotSent> {
         self.shared.check().map_err(NotSent::Fault)?;
         self.leave_boundary();
@@ -314,7 +314,7 @@ impl SocketSender {
         self.shared.discard_step()
     }
 
-    /// Makes `close` of this sender wait no longer for the peer.
+    /// Gives up waiting for the peer: `close` of this sender does not wait for it any more.
     pub(crate) fn give_up_end(&self) {
         let _ = self.shared.end_given_up.set(());
     }
