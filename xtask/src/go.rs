@@ -100,7 +100,7 @@ fn absolute(path: &str) -> Result<String, String> {
 /// The pattern of the names of the tests that `--full` runs, in their long form.
 const FULL: &str = "^(TestPairs|Test.*SurvivesRustHostilePeers|TestRustListenerSurvives.*)$";
 
-/// The headings of the table whose rows `TestPairs` writes. The column `end` shows the longest time
-/// from a kill of one process until the other process had ended.
+/// The headings of the table whose rows the Go test `TestPairs` writes. The column `end` shows the
+/// longest time from a kill of one process until the other process had ended.
 const HEADINGS: &str = "pair         over     sizes  messages  streams  kills  of streams          \
                         end  stops  connections";

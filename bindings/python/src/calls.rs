@@ -75,7 +75,8 @@ impl CallsClient {
         answered.map(Message::new).map_err(|error| exception(py, &error))
     }
 
-    /// Begins a call as `call` does, for `partywall.aio`. Cancelling the result cancels the call.
+    /// Begins a call, and calls `done` with its answer; for `partywall.aio`. Cancelling the result
+    /// cancels the call.
     fn start_call(
         &self,
         payload: &Bound<'_, PyAny>,

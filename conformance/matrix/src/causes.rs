@@ -7,8 +7,8 @@ use crate::plan::Job;
 use crate::process::Process;
 use crate::roster::Program;
 
-/// Makes a client cause each error of [`CAUSES`] in order. The cause of the last error is that the
-/// harness kills the client's server.
+/// Makes a client cause each error of the list [`CAUSES`], in order, and compares the numbers that
+/// the client prints. The cause of the last error is that the harness kills the client's server.
 ///
 /// # Errors
 /// If an end fails, or the client reports another number.

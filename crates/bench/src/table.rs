@@ -35,8 +35,8 @@ pub struct Row {
     /// The functions that measure `parallel` on the transport's asynchronous streams; `None` if the
     /// transport has no streams.
     pub streams: Option<Runner>,
-    /// The functions that measure `grpc` and `http` on the transport's byte streams; `None` if it
-    /// has none, or if this build has no frameworks.
+    /// The functions that measure `grpc` and `http` on the transport's byte streams; `None` if the
+    /// transport has no byte streams, or if this build has no frameworks.
     pub frameworks: Option<Runner>,
     /// Maximum message size of `duplex` in bytes. The kernel buffers do not hold a longer message,
     /// so both ends would block on sending.

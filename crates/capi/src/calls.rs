@@ -29,7 +29,8 @@ static CLIENTS: Table<CallsClientObject> = Table::new();
 impl Object for CallsClientObject {
     type First = ();
     type Second = ();
-    /// The client, which all threads use at the same time; each call copies the reference to it.
+    /// The client of calls. All threads use it at the same time, and each call copies the reference
+    /// to it.
     type Shared = Client;
     const KIND: u8 = 21;
     const NAME: &'static str = "partywall_calls_client";
@@ -65,7 +66,8 @@ static SERVERS: Table<CallsServerObject> = Table::new();
 impl Object for CallsServerObject {
     type First = ();
     type Second = ();
-    /// The server, which all threads use at the same time; each call copies the reference to it.
+    /// The server of calls. All threads use it at the same time, and each call copies the reference
+    /// to it.
     type Shared = Server;
     const KIND: u8 = 23;
     const NAME: &'static str = "partywall_calls_server";

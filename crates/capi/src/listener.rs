@@ -36,7 +36,7 @@ impl Object for ListenerObject {
 pub(crate) enum Accepting {
     Plain(Box<Listener>),
     InLoop(Box<ChannelListener>),
-    /// Neither, because the event loop could not take the listener and dropped it.
+    /// The listener is gone, because the event loop could not take it and dropped it.
     Closed,
 }
 

@@ -175,7 +175,7 @@ impl Object for SessionListenerObject {
 pub(crate) enum Accepting {
     Threaded(Box<blocking::Listener>),
     InLoop(Box<event::Listener>),
-    /// Neither, because a call that changed the listener has panicked.
+    /// The listener is gone, because a call that changed it has panicked.
     Closed,
 }
 

@@ -117,8 +117,8 @@ impl Sending {
         }
     }
 
-    /// Sends a reserved message. On an error, returns the reservation with the error if its memory
-    /// was not used.
+    /// Sends a reserved message. On an error after which the memory is still reserved, returns the
+    /// reservation with the error.
     fn commit(
         &mut self,
         reservation: OwnedReservation,

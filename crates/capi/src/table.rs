@@ -144,8 +144,10 @@ impl<O: Object> Handle<O> {
         Some(slot.first.use_inside(thread, act))
     }
 
-    /// Lets `act` use the second part of the object, as
-    /// [`if_favoured_first`](Self::if_favoured_first) does with the first part.
+    /// Lets `act` use the second part of the object if the part's lock favours the calling thread,
+    /// which then needs no atomic exchange. Otherwise returns `None`, and the caller has to use
+    /// [`with_second`](Self::with_second). A panic of `act` poisons the part, so that later calls
+    /// are refused.
     #[inline(always)]
     pub(crate) fn if_favoured_second<R>(self, act: impl FnOnce(&mut O::Second) -> R) -> Option<R> {
         let (slot, generation) = self.locate_soon()?;
@@ -279,8 +281,9 @@ impl<O: Object> Handle<O> {
         Ok((slot, (value >> 32) as u32))
     }
 
-    /// Does the same as [`locate`](Self::locate) for handles whose slot lies in the first chunk of
-    /// the table; returns `None` for others.
+    /// Returns the slot of the object, and the generation that the handle names, if the handle is
+    /// of this type and the slot lies in the first chunk of the table; else `None`. The slots of
+    /// other chunks are found by [`locate`](Self::locate).
     #[inline(always)]
     fn locate_soon(self) -> Option<(&'static Slot<O>, u32)> {
         let value = self.value.addr() as u64;
@@ -469,8 +472,8 @@ impl<T> Lane<T> {
     /// Whether the part has a value to guard: a type without bytes needs no lock.
     const IS_USED: bool = size_of::<T>() > 0;
 
-    /// Locks the part as [`lock_any`](Self::lock_any) does; returns `None` if the part's type has
-    /// no bytes.
+    /// Locks the part even if a panic has poisoned its lock. Returns `None` if the part's type has
+    /// no bytes, so that it needs no lock.
     #[inline]
     fn lock_part(&self, generation: u32) -> Result<Option<Guard<'_, T>>, Refusal> {
         if Self::IS_USED { self.lock_any(generation).map(Some) } else { Ok(None) }

@@ -146,6 +146,6 @@ pub const READY_MAX: usize = 64;
 /// reports the rest.
 const FEW: usize = 4;
 
-/// Initial content of each entry in the buffer to which the kernel writes events.
+/// Initial content of the entries of the buffer to which the kernel writes the ready descriptors.
 const NO_EVENT: epoll::Event =
     epoll::Event { flags: EventFlags::empty(), data: epoll::EventData::new_u64(0) };

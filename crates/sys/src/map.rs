@@ -214,7 +214,7 @@ pub enum MapError {
         /// The error that the kernel returned.
         source: io::Error,
     },
-    /// A system call failed on the peer's memory that cannot fail on a valid descriptor.
+    /// A system call on the peer's memory failed, although it cannot fail on a valid descriptor.
     #[error("{what} failed on the peer's memory: {source}")]
     Local {
         /// The name of the system call that failed.

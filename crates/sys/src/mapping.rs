@@ -49,8 +49,8 @@ impl Mapping {
 
     fn shared(fd: BorrowedFd<'_>, len: usize, access: ProtFlags) -> io::Result<Mapping> {
         // The flags never include MAP_NORESERVE: a lack of memory must make mmap fail, not the
-        // first access. SAFETY: the kernel chooses the address, so the new mapping overlaps
-        // nothing.
+        // first access. SAFETY: the kernel chooses the address of the new mapping, so the mapping
+        // replaces no memory of this process.
         let start = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, fd, 0) }?;
         let mapping = Mapping {
             // Without MAP_FIXED mmap never returns address 0.
@@ -68,8 +68,8 @@ impl Mapping {
     }
 
     fn advise(&self, advice: Advice) -> io::Result<()> {
-        // SAFETY: the range is mapped (invariant of this file), and none of the advice values used
-        // here changes its content.
+        // SAFETY: the range stays mapped as long as this value lives, and none of the advice values
+        // used here changes its content.
         unsafe { madvise(self.address(), self.len, advice) }
     }
 
@@ -85,9 +85,9 @@ impl Mapping {
     /// change them through the same cells.
     pub(crate) fn cells(&self) -> &[UnsafeCell<u8>] {
         assert!(!self.is_inherited(), "{INHERITED}");
-        // SAFETY: the range is mapped and readable for the borrow (invariant), and UnsafeCell<u8>
-        // promises nothing about its content. Writing through a cell needs an unsafe block of its
-        // own in the code that does so.
+        // SAFETY: the range stays mapped and readable as long as this value lives, so for the
+        // borrow; UnsafeCell<u8> promises nothing about its content. Writing through a cell needs
+        // an unsafe block of its own in the code that does so.
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.len) }
     }
 
@@ -111,9 +111,9 @@ impl Drop for Mapping {
         if self.is_inherited() {
             return;
         }
-        // SAFETY: this value alone owns the range, which is mapped (invariant), and every borrow of
-        // it has ended. munmap can only fail for a range that is not page-aligned, and mmap's
-        // result is page-aligned.
+        // SAFETY: this value alone owns the range, which has been mapped since the value was made,
+        // and every borrow of the value has ended. munmap can only fail for a range that is not
+        // page-aligned, and mmap's result is page-aligned.
         let _ = unsafe { munmap(self.address(), self.len) };
     }
 }

@@ -215,17 +215,18 @@ impl SharedMap {
     fn word(&self, offset: usize) -> &AtomicU32 {
         assert!(offset % 4 == 0, "the offset of a word is not a multiple of four");
         let word = self.at(offset, 4);
-        // SAFETY: the word is four bytes within the mapping (checked by `at`), which lives as long
-        // as the borrow; aligned, because the mapping begins at a page; accessed atomically by all
-        // code of this process (invariant).
+        // SAFETY: `at` has checked that the four bytes of the word are within the mapping, which
+        // lives as long as the borrow. The address is aligned, because the mapping begins at a page
+        // and this function checks the offset. All code of this process accesses words only
+        // atomically.
         unsafe { AtomicU32::from_ptr(word.cast::<u32>().as_ptr()) }
     }
 
     #[inline]
     fn byte(&self, offset: usize) -> &AtomicU8 {
         let byte = self.at(offset, 1);
-        // SAFETY: the byte is within the mapping (checked by `at`), which lives as long as the
-        // borrow, and accessed atomically by all code of this process (invariant).
+        // SAFETY: `at` has checked that the byte is within the mapping, which lives as long as the
+        // borrow. All code of this process accesses such bytes only atomically.
         unsafe { AtomicU8::from_ptr(byte.as_ptr()) }
     }
 }
@@ -271,8 +272,8 @@ pub struct Pieces {
 }
 
 /// One piece of an area, claimed for one user within this process. No other code of this process
-/// may use the piece until it is released. The claim does not bind the other process, which may
-/// access the same piece.
+/// may use the piece until it is released. The other process does not know of the claim; only its
+/// own rules keep it from the piece.
 #[derive(Debug)]
 #[must_use = "it stays claimed until it is released"]
 pub struct Piece {
@@ -350,10 +351,10 @@ impl Pieces {
     #[inline]
     pub fn bytes<'a>(&'a self, piece: &'a Piece, from: usize, len: usize) -> &'a [u8] {
         let start = self.start(piece, from, len);
-        // SAFETY: the bytes are within the mapping (`new`, `start`), which lives as long as the
-        // borrow. No code of this process writes the piece, since `piece` is unique and borrowed.
-        // The other process promises not to write it (module invariant), as for the peer's region
-        // in partywall-ring.
+        // SAFETY: `Pieces::new` and `start` have checked that the bytes are within the mapping,
+        // which lives as long as the borrow. No code of this process writes the piece, because
+        // `piece` is its only claim and is borrowed. The other process promises not to write a
+        // claimed piece.
         unsafe { core::slice::from_raw_parts(start.as_ptr(), len) }
     }
 
@@ -365,9 +366,10 @@ impl Pieces {
     #[inline]
     pub fn bytes_mut<'a>(&'a self, piece: &'a mut Piece) -> &'a mut [u8] {
         let start = self.start(piece, 0, self.area.size);
-        // SAFETY: the piece is within the mapping (`new`), which lives as long as the borrow. No
-        // other code of this process reads or writes the piece, since `piece` is unique and mutably
-        // borrowed. The other process promises not to access it (module invariant).
+        // SAFETY: `Pieces::new` has checked that the piece is within the mapping, which lives as
+        // long as the borrow. No other code of this process accesses the piece, because `piece` is
+        // its only claim and is mutably borrowed. The other process promises not to access a
+        // claimed piece.
         unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), self.area.size) }
     }
 
@@ -380,8 +382,8 @@ impl Pieces {
     #[inline]
     pub fn copy(&self, piece: &Piece, from: usize, into: &mut [u8]) {
         let start = self.start(piece, from, into.len());
-        // SAFETY: the source is within the mapping (`new`, `start`) and the destination is private,
-        // so they do not overlap; bytes have no invalid values.
+        // SAFETY: `Pieces::new` and `start` have checked that the source is within the mapping, the
+        // destination is private, so they do not overlap; bytes have no invalid values.
         unsafe { start.as_ptr().copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
     }
 

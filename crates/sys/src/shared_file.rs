@@ -336,8 +336,8 @@ pub enum SharedFileError {
     },
 }
 
-/// Flags for opening the peer's file. They also prevent blocking: opening a pipe for reading and
-/// writing never blocks, but opening a device may.
+/// Flags for opening the peer's file. They also keep the call from blocking, except on some
+/// devices: a pipe that is opened for reading and writing needs no process at its other end.
 const FILE: OFlags = OFlags::RDWR
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC)

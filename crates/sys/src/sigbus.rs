@@ -45,8 +45,9 @@ impl Guarded {
     pub(crate) fn register(start: usize, len: usize) -> Result<Guarded, TableFull> {
         install().map_err(|source| TableFull { source: Some(source) })?;
         for (index, entry) in TABLE.iter().enumerate() {
-            // ORDER: Acquire pairs with the Release in `drop`: this thread sees the table entry as
-            // the last user of the entry left it. The handler ignores an entry whose length is 0.
+            // ORDER: Acquire pairs with the Release by which an earlier guard of this table entry
+            // was dropped: this thread sees the entry as that guard left it. The handler ignores an
+            // entry whose length is 0.
             let (free, taken) = (Ordering::Acquire, Ordering::Relaxed);
             if entry.is_taken.compare_exchange(false, true, free, taken).is_ok() {
                 entry.is_damaged.store(false, Ordering::Relaxed);
@@ -95,7 +96,8 @@ impl Drop for Guarded {
     source.as_ref().map_or_else(|| format!("{RANGES_MAX} mappings are guarded already"), ToString::to_string)
 )]
 pub struct TableFull {
-    /// The error of installing the handler; `None` if the table is full.
+    /// The error that the system returned when the SIGBUS handler was installed; `None` if the
+    /// table of guarded mappings is full.
     source: Option<io::Error>,
 }
 
@@ -120,7 +122,8 @@ const FREE: Entry = Entry {
 
 static TABLE: [Entry; RANGES_MAX] = [FREE; RANGES_MAX];
 
-/// The flag that a mapping without a guard shows as its damage; no code sets it.
+/// The flag that says whether a mapping without a guard is damaged: always false, because no code
+/// sets it.
 pub(crate) static UNDAMAGED: AtomicBool = AtomicBool::new(false);
 
 /// The previous handler of SIGBUS; it is set before this file's handler can run for a registered
@@ -147,7 +150,8 @@ fn install() -> io::Result<()> {
         // the previous action.
         unsafe { libc::sigemptyset(&mut ours.sa_mask) };
         // SAFETY: the handler is an `extern "C"` function with the three arguments that SA_SIGINFO
-        // promises, and async-signal-safe (invariant).
+        // promises, and may run between any two instructions: it takes no lock, allocates nothing,
+        // and only uses atomics and system calls.
         let set = unsafe { libc::sigaction(libc::SIGBUS, &ours, ptr::null_mut()) };
         if set == 0 { Ok(()) } else { failed() }
     });
@@ -156,7 +160,8 @@ fn install() -> io::Result<()> {
 
 fn current() -> Option<libc::sigaction> {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: the call passes no new action, and `action` has room for the current one.
+    // SAFETY: the call installs no handler, because it passes no new action; `action` has room for
+    // the present one, which the kernel writes.
     let asked = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), action.as_mut_ptr()) };
     // SAFETY: the kernel filled in `action` if it returned 0. Otherwise `action` is all zeros,
     // which is a valid value, too.
@@ -183,7 +188,8 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
 ///
 /// `info` must be the kernel's argument to a handler that is still running.
 unsafe fn fault(info: *mut libc::siginfo_t) -> (c_int, usize) {
-    // SAFETY: the caller promises that the kernel's argument is still valid.
+    // SAFETY: the caller promises that `info` is what the kernel gave to a handler that is still
+    // running, so it is valid.
     let info = unsafe { &*info };
     // SAFETY: for a SIGBUS fault the union holds an address; for a signal that a process sent, the
     // union holds a number, which the caller then ignores.

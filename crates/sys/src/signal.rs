@@ -44,7 +44,8 @@ pub fn kill(pid: i32, signal: Signal) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// The errors of [`kill`]; `NotFound` if the process ends meanwhile; `TimedOut` if a thread still
+/// As in [`kill`], `ESRCH` if there is no such process, `EPERM` without the permission, `EINVAL` if
+/// `pid` is not positive; `NotFound` if the process ends meanwhile; `TimedOut` if a thread still
 /// ran at `deadline`: the signal remains sent.
 pub fn stop(pid: i32, deadline: Instant) -> io::Result<()> {
     kill(pid, Signal::STOP)?;

@@ -89,8 +89,6 @@ namespace net = ::asio;
 using error_code = std::error_code;
 #endif
 
-// ---- Errors ------------------------------------------------------------------------------------
-
 namespace detail {
 
 #ifdef PARTYWALL_BOOST_ASIO
@@ -170,8 +168,6 @@ bool operator!=(const errc_code &number, const Code &code) noexcept {
 #endif
 
 namespace asio {
-
-// ---- Operations and their reactor --------------------------------------------------------------
 
 namespace detail {
 
@@ -322,7 +318,7 @@ public:
         spin_budget_ = std::thread::hardware_concurrency() > 1 ? budget : budget.zero();
     }
 
-    // The caller of these functions holds the reactor's lock.
+    // The caller of add() and of the functions after it holds the reactor's lock.
     std::uint64_t add(source &object) {
         const auto tag = next_tag_++;
         sources_[tag] = &object;
@@ -372,8 +368,8 @@ public:
             }
         }
         complete(std::move(started), false);
-        // The handler is posted before the loop settles, because it mostly starts an operation that
-        // waits, and then settling is not needed.
+        // The handler is posted before settle() is called, because a handler mostly starts an
+        // operation that waits, and then settle() has nothing to do.
         const std::lock_guard guard(lock_);
         settle_later();
     }
@@ -836,8 +832,8 @@ public:
     }
 
     /// Ends both directions, and cancels their operations. The peer receives every sent message.
-    /// While the context runs, no call waits for the peer. The peer has a second to read a
-    /// channel's last bytes from its socket.
+    /// While the executor's context runs, no call waits for the peer. The peer has a second to read
+    /// a channel's last bytes from its socket.
     void close() {
         if (state_) state_->close();
     }
@@ -854,8 +850,6 @@ protected:
 };
 
 } // namespace detail
-
-// ---- Channels ----------------------------------------------------------------------------------
 
 /// A channel whose operations are asynchronous, below an executor of asio.
 class channel : public detail::messages<partywall::channel> {
@@ -956,8 +950,6 @@ private:
 
     detail::shared_state<state> state_;
 };
-
-// ---- Streams -----------------------------------------------------------------------------------
 
 class session;
 class acceptor;
@@ -1228,8 +1220,8 @@ public:
         if (hub_) hub_->close();
     }
 
-    /// Sets how long the session or acceptor polls before it sleeps, as spin_budget() of a channel
-    /// does; for all its streams together.
+    /// Sets how long the session or acceptor polls before it sleeps, for all its streams together:
+    /// by default 50 µs, or 0 on a machine with one processor.
     void spin_budget(std::chrono::nanoseconds budget) { hub_->reactor->spin_budget(budget); }
 
 protected:

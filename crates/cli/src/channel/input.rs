@@ -34,8 +34,9 @@ pub enum Next {
 impl Input {
     /// Makes an input that reads `file`, whose bytes are sent to `peer`.
     pub fn new(file: File, peer: &Peer) -> Self {
-        // The peer may have died, and its pid may belong to another process by now. A later result
-        // `Dead`, about the other process, is true all the same, because the peer is dead.
+        // If the peer has died already, its pid may belong to another process by now, and `wait`
+        // would report that process's death as the peer's. The report is true all the same, because
+        // the peer is dead.
         let peer = peer.credentials.and_then(|who| PidFd::of_pid(who.pid).ok());
         Self { file, peer }
     }

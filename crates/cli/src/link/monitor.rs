@@ -46,8 +46,8 @@ pub struct Monitor {
     is_adopted: bool,
     /// Whether the link has reported messages that are lost.
     has_lost: bool,
-    /// A moment that the command sets, at which [`wait`](Self::wait) returns even if no deadline of
-    /// the monitor has passed.
+    /// A moment that the command sets, at which the wait for events ([`wait`](Self::wait)) ends
+    /// even if no deadline of the monitor has passed.
     wake_at: Option<Instant>,
 }
 
@@ -150,15 +150,16 @@ impl Monitor {
         }
     }
 
-    /// Sets a moment at which [`wait`](Self::wait) returns even if no deadline of the monitor has
-    /// passed; `None` removes that moment.
+    /// Sets a moment at which the wait for events ([`wait`](Self::wait)) ends even if no deadline
+    /// of the monitor has passed; `None` removes that moment.
     pub fn wake_at(&mut self, moment: Option<Instant>) {
         self.wake_at = moment;
     }
 
     /// Waits, and drives the connections of the link meanwhile. Returns on events of the link, if
-    /// one of the descriptors `also` is ready, or if [`update`](Self::update) is due. The result
-    /// says whether one of `also` is ready.
+    /// one of the descriptors `also` is ready, or once a time limit of the monitor has passed, so
+    /// that [`update`](Self::update) must be called. The result says whether one of `also` is
+    /// ready.
     pub fn wait(&self, also: &[PollFd<'_>]) -> Result<bool, Ended> {
         // The link may have read the bytes of an event from its descriptor already. The descriptor
         // does not become readable for these bytes again, so `wait` must not block.

@@ -135,8 +135,9 @@ fn receive(
     match &ended {
         Ok(()) => drop(link.close(Instant::now() + CLOSE_TIMEOUT)),
         Err(_) if is_synced => drop(link.detach()),
-        // After a power loss the output may lack messages that this run, or a killed one before it,
-        // has acknowledged. So the link's file is not closed either: after a reboot it is refused.
+        // The output could not be written to the disk. After a power loss it may lack messages that
+        // this run, or a killed one before it, has acknowledged. So the link's file is not closed
+        // either: after a reboot that file is refused.
         Err(_) => drop(link),
     }
     ended

@@ -23,7 +23,7 @@ pub enum Invariant {
     NoSilentLoss,
     /// I4: no message is consumed twice.
     NoDuplicate,
-    /// I5: every trimmed record was consumed.
+    /// I5: every record that its sender has trimmed (freed) was consumed.
     TrimmedConsumed,
     /// I6: base ≤ acked ≤ consumed ≤ received ≤ tail, and an honest peer never causes a violation.
     Chain,

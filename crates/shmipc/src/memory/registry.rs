@@ -70,8 +70,9 @@ pub fn keep(given: PeerMemory) -> Option<Arc<Backing>> {
     Some(backing)
 }
 
-/// Returns the region registered for the memory `given`, or a new one that `map` maps. `map` runs
-/// without the registry's lock, because mapping and reading headers may block on the file system.
+/// Returns the region registered for the memory `given`, or a new one that `map` maps. The function
+/// `map` runs without the lock of the registry of regions, because mapping and reading headers may
+/// block on the file system.
 fn open_or(
     given: &PeerMemory,
     map: impl FnOnce() -> Result<Arc<BufferRegion>, RegionError>,

@@ -208,7 +208,8 @@ impl SessionManager {
         }
     }
 
-    /// Does what [`PooledStream::put_back`] does, under the name of shmipc-go.
+    /// Gives a stream back to the pool for later calls, as [`PooledStream::put_back`] does;
+    /// shmipc-go has the function here. Returns whether the stream was kept.
     #[allow(clippy::unused_self, reason = "where users of the peers look for it")]
     pub fn put_back(&self, stream: PooledStream) -> bool {
         stream.put_back()

@@ -56,7 +56,8 @@ enum Condition {
 }
 
 impl Condition {
-    /// Records that the caller sends a message on the stream.
+    /// Records that the caller sends a message on the stream. If an answer to an earlier message
+    /// may still arrive, the stream is never reused.
     fn send(&mut self) {
         if *self == Self::Expecting {
             *self = Self::Dirty;
@@ -124,7 +125,7 @@ impl PooledStream {
     /// Sends a message; see [`SendStream::send`].
     ///
     /// # Errors
-    /// The errors of `SendStream::send`.
+    /// A [`StreamSendError`]: why the message was not sent.
     pub async fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.use_.condition.send();
         let before = self.use_.condition.begin();
@@ -136,8 +137,8 @@ impl PooledStream {
     /// Sends a message if there is room; see [`SendStream::try_send`].
     ///
     /// # Errors
-    /// The errors of `SendStream::try_send`. After [`StreamSendError::Full`] the stream can still
-    /// be reused.
+    /// A [`StreamSendError`]: why the message was not sent. After [`StreamSendError::Full`] the
+    /// stream can still be reused.
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.use_.condition.send();
         self.stream.try_send(payload)
@@ -146,7 +147,7 @@ impl PooledStream {
     /// Reserves memory for a message, which the commit then sends; see [`SendStream::reserve`].
     ///
     /// # Errors
-    /// The errors of `SendStream::reserve`.
+    /// A [`StreamSendError`]: why no memory was reserved.
     pub async fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
         self.use_.condition.send();
         self.stream.reserve(len).await
@@ -155,7 +156,7 @@ impl PooledStream {
     /// Receives the next message; see [`RecvStream::recv`].
     ///
     /// # Errors
-    /// The errors of `RecvStream::recv`.
+    /// A [`StreamRecvError`]: why no message was received.
     pub async fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         let before = self.use_.condition.begin();
         let received = self.stream.recv().await;
@@ -170,7 +171,7 @@ impl PooledStream {
     /// Receives the next message if it has arrived; see [`RecvStream::try_recv`].
     ///
     /// # Errors
-    /// The errors of `RecvStream::try_recv`.
+    /// A [`StreamRecvError`]: why no message was received.
     pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         let received = self.stream.try_recv();
         self.use_.condition.looked(matches!(received, Ok(Some(_))));
@@ -210,8 +211,8 @@ pub struct PooledIo {
 }
 
 impl PooledIo {
-    /// Does what [`PooledStream::put_back`] does. The stream is also closed if a read is
-    /// incomplete, or a message was read in part.
+    /// Gives the stream back to the pool for later calls, as [`PooledStream::put_back`] does. The
+    /// stream is also closed if a read is incomplete, or a message was read in part.
     pub fn put_back(self) -> bool {
         let Self { io, use_ } = self;
         io.into_stream().is_ok_and(|stream| use_.put_back(stream))

@@ -83,7 +83,8 @@ pub(super) struct Ledger {
 #[derive(Debug)]
 pub(super) struct Supervisor {
     shared: Arc<Shared>,
-    /// The protocol object with the region that all sessions connected from now on share.
+    /// The value through which the supervisor connects sessions. All sessions that it connects
+    /// share its region of buffers.
     shmipc: Shmipc,
     naming: Naming,
     epoch: u64,

@@ -48,8 +48,9 @@ pub(super) struct List {
     /// process has allocated minus those it has freed.
     counter: usize,
     pieces: Pieces,
-    /// This lock lets one thread of this process allocate from the list at a time. Without it, two
-    /// threads could set the list's head to a slice that is no longer free, as a peer can.
+    /// This lock lets one thread of this process allocate from the list at a time. Without it, a
+    /// delayed thread could set the list's head to a slice that is no longer free. (A delayed
+    /// thread of the peer can do so all the same.)
     taking: Mutex<()>,
     is_stopped: AtomicBool,
     violations: AtomicU64,
@@ -115,7 +116,8 @@ impl List {
         None
     }
 
-    /// Advances the head of the list; returns the index of the slice that was the head.
+    /// Removes the first slice from the list, by advancing the list's head to the next slice.
+    /// Returns the index of the removed slice.
     fn take_head(&self) -> Option<u32> {
         let at = self.word(LIST_HEAD);
         let mut head = self.map.load(at);
@@ -272,8 +274,8 @@ impl List {
         self.violations.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Number of free slices found by following the links from head to tail; `None` if the chain is
-    /// cut.
+    /// Number of free slices found by following the links from the list's head to its tail; `None`
+    /// if a link is missing or invalid.
     pub(super) fn walk(&self) -> Option<u32> {
         let tail = self.map.load(self.word(LIST_TAIL));
         let mut at = self.map.load(self.word(LIST_HEAD));

@@ -67,7 +67,8 @@ pub(crate) trait Observer: fmt::Debug + Send + Sync {
     fn ended(&self, connection: &Control);
 }
 
-/// Arguments of [`Control::new`].
+/// Arguments of [`Control::new`], which makes the handle through which an observer uses a
+/// connection.
 pub(super) struct ControlParts {
     pub(super) is_client: bool,
     pub(super) outlet: Weak<SharedOutlet>,

@@ -16,8 +16,8 @@ pub(super) struct Turn<T> {
 #[derive(Debug)]
 struct Place<T> {
     value: Option<T>,
-    /// The function that [`Turn::apply`] got while another thread had taken the value. That thread
-    /// calls the function when it returns the value.
+    /// The function that a thread passed to [`Turn::apply`] while another thread had taken the
+    /// value. The other thread calls the function when it returns the value.
     work: Option<fn(&mut T)>,
 }
 

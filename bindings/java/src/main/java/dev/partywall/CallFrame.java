@@ -46,8 +46,8 @@ record CallFrame(int kind, int word, long id, byte[] payload) {
     }
 
     /**
-     * Returns the exception for a frame that the peer may not send: only a side of the own role
-     * may, such as a server an answer.
+     * Returns the exception for a frame of a kind that only this side's own role may send, such
+     * as an answer that a server receives.
      */
     static PartywallException ofOtherRole() {
         return new PartywallException(ROLE, "the frame is one of this side: are both clients, or servers?");

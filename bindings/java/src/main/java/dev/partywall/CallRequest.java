@@ -80,7 +80,10 @@ public final class CallRequest implements AutoCloseable {
         server.finish(this, new CallFrame(kind, word, frame.id(), payload));
     }
 
-    /** Aborts the call at the client, unless it was answered. */
+    /**
+     * Closes the request. If it was not answered, the client's wait for the answer ends with {@link
+     * PartywallException#CALL_ABORTED}.
+     */
     @Override
     public void close() throws IOException {
         if (claim()) {

@@ -115,8 +115,8 @@ public final class Channel extends MessageChannel {
             try {
                 write(deadline);
             } catch (InterruptedIOException interrupt) {
-                // The thread's interrupt status stays set, so its next call that waits throws the
-                // exception.
+                // The message is sent, so this call succeeds. The thread's interrupt status stays
+                // set, and its next call that waits throws the exception.
             }
         }
     }

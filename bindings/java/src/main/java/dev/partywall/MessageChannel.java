@@ -419,8 +419,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
 
     /**
      * Sends a segment by a copy of the JDK; the library never gets the segment's address. If the
-     * segment's arena is closed before or during the copy, the copy throws. The library would read
-     * memory that is gone.
+     * segment's arena is closed before or during the copy, the copy throws. A copy by the library
+     * would read memory that is gone.
      */
     private boolean send(MemorySegment payload, long deadline) throws IOException {
         long length = payload.byteSize();
@@ -466,8 +466,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Sends a short direct buffer through the buffer for short messages. A segment of the direct
-     * buffer would have to be allocated.
+     * Sends a short direct buffer: copies it into the buffer for short messages, because a segment
+     * of the direct buffer would have to be allocated.
      */
     private boolean sendStaged(ByteBuffer payload, long deadline) throws IOException {
         beginSending();

@@ -48,8 +48,8 @@ final class Native {
     /** Size of {@code partywall_event}. */
     static final int EVENT_BYTES = 16;
     /**
-     * Longest message that a critical native call copies, in bytes; for an array,
-     * {@code ARRAY_BYTES_MAX} holds.
+     * Longest message that a critical native call copies, in bytes. For a message in a Java array
+     * the limit is {@code ARRAY_BYTES_MAX}.
      */
     static final long CRITICAL_BYTES_MAX = 4096;
     /**

@@ -141,8 +141,9 @@ final class SessionLoop {
     }
 
     /**
-     * Waits for events and signals. If an observer throws, gives its exception to the thread's
-     * handler of uncaught exceptions, and the thread goes on.
+     * The work of the daemon thread: waits for events of the loop, and signals the objects that
+     * have them. An exception of an observer goes to the thread's handler of uncaught exceptions,
+     * and the thread goes on.
      */
     private void turnOrReport(long memory) throws PartywallException {
         try {
