@@ -108,6 +108,17 @@ func (s *Stream) Write(b []byte) (int, error) {
 	return n, s.opError("write", err)
 }
 
+// ReadMessage waits for bytes as Read does, and returns those of one message that are unread,
+// without a copy. The caller releases the message that is returned. What one Write of the peer has
+// written may come as several messages.
+func (s *Stream) ReadMessage() (*Message, error) {
+	message, err := s.stream.Take()
+	if err != nil {
+		return nil, s.opError("read", err)
+	}
+	return received(message.Wire()), nil
+}
+
 // Peek returns the next n bytes of the stream without reading them, and waits until they have come.
 // If the error is not nil, fewer bytes are returned. The bytes may lie in the peer's memory, and
 // are valid until the next call that reads, or Close.
@@ -182,8 +193,8 @@ func (s *Stream) CloseRead() error {
 	return nil
 }
 
-// Stop stops receiving as CloseRead does, and sends the peer's application a code less than
-// 0xffffff00.
+// Stop stops receiving on the stream, drops unread messages, and sends the peer's application a
+// code less than 0xffffff00.
 func (s *Stream) Stop(code uint32) { s.stream.Stop(applicationCode(code)) }
 
 // Reset ends this side's sending at once, and gives up messages that are only partly sent. The peer

@@ -162,7 +162,7 @@ func (s *Session) wrap(stream carrier, err error) (*Stream, error) {
 // Close closes the session and its streams. Streams with callbacks are closed first, because
 // shmipc-go frees the buffers of streams even while a goroutine of a callback may still read them.
 func (s *Session) Close() error {
-	if s.IsClosed() {
+	if s.isOver() {
 		return s.carried.Close() // the streams have ended by themselves
 	}
 	s.mu.Lock()
@@ -199,6 +199,13 @@ func (s *Session) IsClosed() bool {
 	default:
 		return false
 	}
+}
+
+// isOver reports whether the session is over. A session of partywall is over before its connection
+// is closed, and its streams then find that the peer has ended it.
+func (s *Session) isOver() bool {
+	native, isNative := s.carried.(nativeSession)
+	return s.IsClosed() || isNative && native.Err() != nil
 }
 
 // CloseChan returns a channel that is closed once the session has ended.

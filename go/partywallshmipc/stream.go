@@ -4,6 +4,7 @@ package partywallshmipc
 
 import (
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,6 +52,9 @@ func (s *Stream) Session() *Session { return s.session }
 func (s *Stream) SetCallbacks(callbacks StreamCallbacks) error {
 	if s.hasCallbacks.Swap(true) {
 		return ErrStreamCallbackHadExisted
+	}
+	if native, isNative := s.carrier.(*nativeStream); isNative {
+		native.in.isEager = true
 	}
 	s.session.track(s)
 	go s.call(callbacks)
@@ -120,7 +124,14 @@ type nativeStream struct {
 }
 
 func newNativeStream(stream *partywall.Stream) *nativeStream {
-	return &nativeStream{Stream: stream, in: reader{stream: stream}, out: writer{stream: stream}}
+	b := &borrowed{}
+	s := &nativeStream{
+		Stream: stream,
+		in:     reader{stream: stream, borrowed: b},
+		out:    writer{stream: stream, borrowed: b},
+	}
+	runtime.AddCleanup(s, (*borrowed).release, b)
+	return s
 }
 
 func (s *nativeStream) BufferReader() BufferReader { return &s.in }

@@ -50,6 +50,21 @@ func (s *Stream) append(m session.Message) {
 	Message{m, s.session}.Release()
 }
 
+// Take waits for bytes, and takes those of one message that are unread. The caller releases them.
+func (s *Stream) Take() (Message, error) {
+	l := limit{deadline: &s.readDeadline}
+	if err := s.receiving.take(l); err != nil {
+		return Message{}, err
+	}
+	defer s.receiving.give()
+	if err := s.refill(l); err != nil {
+		return Message{}, err
+	}
+	taken := Message{s.rest, s.session}
+	s.rest = session.Message{}
+	return taken, nil
+}
+
 // Buffered returns the number of bytes that [Stream.Peek] can return without receiving another
 // message.
 func (s *Stream) Buffered() int {

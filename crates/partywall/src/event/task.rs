@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The work that a loop does in its thread for one source: the driver of a session, a source of
-//! another crate, or the last bytes of a dropped sender.
+//! The work that an event loop does in its thread for one source: the driver of a session, a source
+//! of another crate, or the last bytes of a dropped sender.
 //!
 //! An armed task has asked its peer to notify the loop of records and of room. The loop arms a task
 //! before its thread waits, or after several turns without work, because each notification costs

@@ -3,8 +3,8 @@
 //! `blocking` and `event` wrap both directions for applications.
 //!
 //! ```text
-//!   SendHalf  charge credit ─▶ outbox ─▶ wire       dropped: CLOSE_WRITE (RESET while panicking)
-//!   RecvHalf  queue ─▶ message ─▶ credit            dropped: RESET {receiving}
+//!   SendHalf  charge credit ─▶ outbox ─▶ transport  dropped: CLOSE_WRITE (RESET while panicking)
+//!   RecvHalf  queue ─▶ message ─▶ credit            dropped: RESET of the receiving direction
 //! ```
 //!
 //! After `Pending`, the caller of a `poll_` method may call it again or give up. The direction

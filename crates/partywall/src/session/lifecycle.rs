@@ -9,6 +9,9 @@
 //!
 //!   both over:  the answerer writes END and forgets the stream
 //!               the opener waits for END; then the number is free
+//!
+//!   RESET {s} ends the direction in which the sender of this record sends messages,
+//!   RESET {r} the direction in which it receives messages.
 //! ```
 //!
 //! A pure state machine. Its inputs are calls of the application and received records. Its outputs

@@ -146,8 +146,8 @@ fn streams_opened_during_go_away_are_served_or_refused() {
     explore(1000, open_while_going_away);
 }
 
-/// Race: one thread waits for each kind of event, while the session ends in one of four ways.
-/// Expected: every thread is woken.
+/// Race: for each kind of event of a session one thread waits, while the session ends in one of
+/// four ways. Expected: every thread is woken.
 fn all_wait_for_the_end() {
     let (mut chance, setup) = random();
     let setup = Setup { streams_max: 1, window: 0, ..setup };

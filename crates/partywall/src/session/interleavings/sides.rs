@@ -217,7 +217,8 @@ impl Bed {
     }
 }
 
-/// Calls `poll` until its result is ready; blocks the thread between two calls.
+/// Calls `poll` until its result is ready. Between two calls, blocks the calling thread until its
+/// waker is called.
 pub(super) fn wait<T>(mut poll: impl FnMut(&Context<'_>) -> Poll<T>) -> T {
     let bed = Arc::new(Bed::default());
     let waker = Waker::from(Arc::clone(&bed));

@@ -185,8 +185,8 @@ impl SocketSender {
         }
     }
 
-    /// Takes the position of the next record back from `pending_move`, because this sender is about
-    /// to write.
+    /// Takes the position of the next record back from `pending_move`, so that the receiver does
+    /// not send MOVE there while this sender writes.
     fn leave_boundary(&mut self) {
         if std::mem::take(&mut self.is_at_boundary) && !seeded_fault("stale_boundary") {
             let taken = self.pending_move.as_ref().and_then(|pending| pending.take_boundary());
@@ -227,7 +227,7 @@ impl SocketSender {
     }
 
     /// Checks that this sender may write. Takes the position of its next record back from
-    /// `pending_move`.
+    /// `pending_move`, so that the receiver sends no MOVE meanwhile.
     pub(super) fn check(&mut self) -> Result<(), NotSent> {
         self.shared.check().map_err(NotSent::Fault)?;
         self.leave_boundary();
