@@ -193,8 +193,8 @@ func (s *Stream) CloseRead() error {
 	return nil
 }
 
-// Stop stops receiving as CloseRead does, and sends the peer's application a code less than
-// 0xffffff00.
+// Stop stops receiving on the stream, drops unread messages, and sends the peer's application a
+// code less than 0xffffff00.
 func (s *Stream) Stop(code uint32) { s.stream.Stop(applicationCode(code)) }
 
 // Reset ends this side's sending at once, and gives up messages that are only partly sent. The peer

@@ -518,9 +518,9 @@ int32_t partywall_lossy_receiver_new(partywall_channel *channel,
 /* Ends the receiving direction of the channel, and frees the receiver. NULL is allowed. */
 int32_t partywall_lossy_receiver_free(partywall_lossy_receiver *receiver);
 /*
- * Receives a view of the next record, as partywall_channel_recv_view does, and writes how many
- * records were lost before it. `lost_before` may be NULL. PARTYWALL_NOT_A_RECORD: the peer sent a
- * message that is no record. It counts as received, and the next call receives what follows.
+ * Receives the next record as a view, which is valid until the next receiving call, and writes how
+ * many records were lost before it. `lost_before` may be NULL. PARTYWALL_NOT_A_RECORD: the peer
+ * sent a message that is no record. It counts as received, and the next call receives what follows.
  */
 int32_t partywall_lossy_recv_view(partywall_lossy_receiver *receiver, const void **data,
                                   size_t *len, uint64_t *lost_before, int64_t timeout_ns,
@@ -610,10 +610,10 @@ int32_t partywall_loop_add_listener(partywall_loop *loop, partywall_listener *li
 int32_t partywall_loop_wait(partywall_loop *loop, partywall_event *events, size_t capacity,
                             size_t *count, int64_t timeout_ns, partywall_error **error);
 /*
- * Writes events as partywall_loop_wait does but never waits, for a thread that calls again before
- * it waits. Meanwhile peers do not notify the loop, and its descriptor may stay quiet. Before the
- * thread waits for the descriptor, level-triggered, it calls partywall_loop_wait with timeout 0
- * until that writes no event.
+ * Writes the events that objects of the loop have now, at most `capacity`, and never waits. It is
+ * for a thread that calls again before it waits: meanwhile peers do not notify the loop, and its
+ * descriptor may stay quiet. Before the thread waits for the descriptor, level-triggered, it calls
+ * partywall_loop_wait with timeout 0 until that writes no event.
  */
 int32_t partywall_loop_poll_awake(partywall_loop *loop, partywall_event *events, size_t capacity,
                                   size_t *count, partywall_error **error);
@@ -642,7 +642,10 @@ int32_t partywall_session_listener_free(partywall_session_listener *listener);
 int32_t partywall_session_listener_accept(partywall_session_listener *listener, uint64_t tag,
                                           partywall_session **session, int64_t timeout_ns,
                                           partywall_error **error);
-/* Copies the address that the listener is bound to, as partywall_listener_address does. */
+/*
+ * Copies the address that the listener is bound to, without a zero byte at its end, and writes its
+ * length to `*len`. PARTYWALL_BUFFER_TOO_SHORT: only `*len` is written.
+ */
 int32_t partywall_session_listener_address(partywall_session_listener *listener, void *buffer,
                                            size_t capacity, size_t *len, partywall_error **error);
 /*
@@ -700,14 +703,17 @@ int32_t partywall_session_wait_closed(partywall_session *session, int32_t *reaso
 int32_t partywall_session_wait_finished(partywall_session *session, int64_t timeout_ns,
                                         partywall_error **error);
 
-/* Writes what is known of the session's peer, as partywall_channel_peer does. */
+/* Writes what is known of the process of the session's peer. `size` is sizeof(partywall_peer). */
 int32_t partywall_session_peer(partywall_session *session, partywall_peer *peer, size_t size);
-/* Copies a description of the session's peer for logs, as partywall_channel_peer_text does. */
+/*
+ * Copies a description of the session's peer for logs, without a zero byte at its end, and writes
+ * its length to `*len`. PARTYWALL_BUFFER_TOO_SHORT: only `*len` is written.
+ */
 int32_t partywall_session_peer_text(partywall_session *session, void *buffer, size_t capacity,
                                     size_t *len, partywall_error **error);
 /*
- * Writes the transport that the session has now, and the reason why memory is not shared, as
- * partywall_channel_transport does.
+ * Writes the transport that the session has now, and the reason why memory is not shared. The
+ * reason is 0 unless the transport is PARTYWALL_TRANSPORT_SOCKET.
  */
 int32_t partywall_session_transport(partywall_session *session, int32_t *transport,
                                     uint32_t *reason);
@@ -776,15 +782,23 @@ int32_t partywall_stream_reset(partywall_stream *stream, uint32_t code, partywal
  * PARTYWALL_STREAM_STOPPED with the code.
  */
 int32_t partywall_stream_stop(partywall_stream *stream, uint32_t code, partywall_error **error);
-/* Receives a view of the next message of a stream, as partywall_channel_recv_view does. */
+/*
+ * Receives the next message of a stream as a view, without a copy: `*data` is valid until the next
+ * receiving call of the stream, or until the stream is freed. The statuses are those of
+ * partywall_channel_recv_view.
+ */
 int32_t partywall_stream_recv_view(partywall_stream *stream, const void **data, size_t *len,
                                    int64_t timeout_ns, partywall_error **error);
-/* Receives a copy of the next message of a stream, as partywall_channel_recv_copy does. */
+/*
+ * Receives a copy of the next message of a stream, and writes its length to `*len`.
+ * PARTYWALL_BUFFER_TOO_SHORT: `*len` is written, and the next receiving call returns the same
+ * message.
+ */
 int32_t partywall_stream_recv_copy(partywall_stream *stream, void *buffer, size_t capacity,
                                    size_t *len, int64_t timeout_ns, partywall_error **error);
 /*
- * Receives the next message of a stream as an object that the caller owns, as
- * partywall_channel_recv does.
+ * Receives the next message of a stream as an object that the caller owns. A long message is not
+ * copied.
  */
 int32_t partywall_stream_recv(partywall_stream *stream, partywall_message **message,
                               int64_t timeout_ns, partywall_error **error);
@@ -792,8 +806,7 @@ int32_t partywall_stream_recv(partywall_stream *stream, partywall_message **mess
 int32_t partywall_stream_keep(partywall_stream *stream, partywall_message **message,
                               partywall_error **error);
 /*
- * Makes the event loop stop reporting the stream as readable, as partywall_channel_pause does for a
- * channel.
+ * Makes the event loop stop reporting the stream as readable until the next receiving call.
  */
 int32_t partywall_stream_pause(partywall_stream *stream, partywall_error **error);
 
@@ -957,8 +970,8 @@ int32_t partywall_shmipc_free(partywall_shmipc *shmipc);
 int32_t partywall_session_listener_add_shmipc(partywall_session_listener *listener,
                                          partywall_shmipc *shmipc, partywall_error **error);
 /*
- * Opens a session with a server of shmipc, as partywall_session_connect does with a server of
- * Partywall's own protocol.
+ * Opens a session with the server of shmipc at `address`. If `loop` is not NULL, that loop drives
+ * the session and reports `tag` for it. Waits for the handshake.
  */
 int32_t partywall_shmipc_connect(partywall_shmipc *shmipc, const char *address,
                                  partywall_config *config, partywall_loop *loop, uint64_t tag,

@@ -228,8 +228,8 @@ inline constexpr timeout forever = timeout::unlimited();
 
 namespace detail {
 
-/// The place to which one call of the C interface writes its error object. Without a failure the
-/// call makes none.
+/// The place to which one call of the C interface writes its error object. If the call does not
+/// fail, it makes no error object.
 class failure {
 public:
     failure() = default;

@@ -21,7 +21,8 @@ use partywall_extras::calls::{CODES_RESERVED, CallError};
 use std::ffi::c_void;
 use std::time::Instant;
 
-/// Marks the type of handles to clients of calls. [`Object`] says what such a handle stands for.
+/// Marks a type of handles: `Handle<CallsClientObject>` is the handle of a C program to a client of
+/// calls.
 pub(crate) struct CallsClientObject;
 
 static CLIENTS: Table<CallsClientObject> = Table::new();
@@ -40,8 +41,8 @@ impl Object for CallsClientObject {
     }
 }
 
-/// Marks the type of handles to calls that were sent. [`Object`] says what such a handle stands
-/// for.
+/// Marks a type of handles: `Handle<CallObject>` is the handle of a C program to a call that was
+/// sent.
 pub(crate) struct CallObject;
 
 static CALLS: Table<CallObject> = Table::new();
@@ -58,7 +59,8 @@ impl Object for CallObject {
     }
 }
 
-/// Marks the type of handles to servers of calls. [`Object`] says what such a handle stands for.
+/// Marks a type of handles: `Handle<CallsServerObject>` is the handle of a C program to a server of
+/// calls.
 pub(crate) struct CallsServerObject;
 
 static SERVERS: Table<CallsServerObject> = Table::new();
@@ -77,8 +79,8 @@ impl Object for CallsServerObject {
     }
 }
 
-/// Marks the type of handles to requests, which its server answers. [`Object`] says what such a
-/// handle stands for.
+/// Marks a type of handles: `Handle<RequestObject>` is the handle of a C program to a request of
+/// calls.
 pub(crate) struct RequestObject;
 
 static REQUESTS: Table<RequestObject> = Table::new();

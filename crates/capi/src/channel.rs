@@ -25,7 +25,7 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Instant;
 
-/// Marks the type of handles to channels. [`Object`] says what such a handle stands for.
+/// Marks a type of handles: `Handle<ChannelObject>` is the handle of a C program to a channel.
 pub(crate) struct ChannelObject;
 
 static CHANNELS: Table<ChannelObject> = Table::new();

@@ -23,7 +23,7 @@ use partywall::{Config, Peer, SenderStats, SessionError, Transport, blocking, ev
 use std::mem;
 use std::sync::Arc;
 
-/// Marks the type of handles to sessions. [`Object`] says what such a handle stands for.
+/// Marks a type of handles: `Handle<SessionObject>` is the handle of a C program to a session.
 pub(crate) struct SessionObject;
 
 static SESSIONS: Table<SessionObject> = Table::new();
@@ -153,8 +153,8 @@ impl Session {
     }
 }
 
-/// Marks the type of handles to listeners for sessions. [`Object`] says what such a handle stands
-/// for.
+/// Marks a type of handles: `Handle<SessionListenerObject>` is the handle of a C program to a
+/// listener for sessions.
 pub(crate) struct SessionListenerObject;
 
 static LISTENERS: Table<SessionListenerObject> = Table::new();

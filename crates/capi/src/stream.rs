@@ -18,7 +18,7 @@ use partywall::{Message, OwnedReservation, StreamSendError};
 use partywall::{blocking, event};
 use std::ffi::c_void;
 
-/// Marks the type of handles to streams. [`Object`] says what such a handle stands for.
+/// Marks a type of handles: `Handle<StreamObject>` is the handle of a C program to a stream.
 pub(crate) struct StreamObject;
 
 static STREAMS: Table<StreamObject> = Table::new();

@@ -469,7 +469,8 @@ impl<T> Lane<T> {
         self.claim(generation, false)
     }
 
-    /// Whether the part has a value to guard: a type without bytes needs no lock.
+    /// Whether the part of the object has a value, which a lock must guard: a type without bytes
+    /// needs no lock.
     const IS_USED: bool = size_of::<T>() > 0;
 
     /// Locks the part even if a panic has poisoned its lock. Returns `None` if the part's type has

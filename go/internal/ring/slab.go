@@ -191,7 +191,8 @@ func (s *Slab) Bytes() uint64 {
 	return bytes
 }
 
-// split shortens the chunk with this index to units units, and makes the rest of it a free chunk.
+// split shortens a chunk of the slab to the given number of units, and makes the rest of it a free
+// chunk.
 func (s *Slab) split(index uint32, units uint64) {
 	this := s.chunks[index]
 	if this.units == units {
@@ -211,7 +212,7 @@ func (s *Slab) split(index uint32, units uint64) {
 	s.setFree(rest)
 }
 
-// release frees the chunk with this index, and joins it with adjacent free chunks.
+// release frees a chunk of the slab, and joins it with adjacent free chunks.
 func (s *Slab) release(index uint32) {
 	this := &s.chunks[index]
 	s.segment(this.segment).used -= this.units
@@ -227,7 +228,7 @@ func (s *Slab) release(index uint32) {
 	s.setFree(index)
 }
 
-// join adds the chunk second to the chunk first, which lies directly before it.
+// join adds the chunk second of the slab to the chunk first, which lies directly before it.
 func (s *Slab) join(first, second uint32) {
 	after := s.chunks[second].after
 	s.chunks[first].units += s.chunks[second].units

@@ -452,7 +452,8 @@ private:
         has_unsent_ = channel_ != nullptr && !is_abandoned_ && channel_->flush();
     }
 
-    /// Whether the reactor has work for which something has to wake it.
+    /// Whether the reactor has work left that it continues only when something wakes it: a pending
+    /// operation, unsent bytes, or the end of a direction.
     bool has_work() const noexcept { return pending_ != 0 || has_unsent_ || is_draining_; }
 
     /// If the reactor has work, makes sure that a wait or a look wakes it. If it has none, ends the
@@ -638,7 +639,8 @@ public:
     }
     const std::shared_ptr<State> &shared() const noexcept { return state_; }
     explicit operator bool() const noexcept { return state_ != nullptr; }
-    /// Returns the state, or throws errc::argument if the object is empty.
+    /// Returns the state that the object shares with its operations, or throws errc::argument if
+    /// the object is empty.
     State *operator->() const {
         if (!state_) throw error(partywall::make_error_code(errc::argument), "");
         return state_.get();
@@ -773,8 +775,8 @@ public:
     ~messages() { close(); }
 
     executor_type get_executor() const noexcept { return state_.executor(); }
-    /// Whether the object is neither empty nor closed. It is true also after the peer has ended the
-    /// connection.
+    /// Whether the object has a channel or stream that this side has not closed. It is true also
+    /// after the peer has ended the connection.
     bool is_open() const noexcept { return state_ && state_->tag != 0; }
     explicit operator bool() const noexcept { return is_open(); }
 

@@ -126,8 +126,8 @@ public:
     }
 };
 
-/// The request of a call that a server has received. Destroying it without an answer aborts the
-/// call.
+/// The request of a call that a server has received. If it is destroyed without an answer, the
+/// client's call fails with errc::call_aborted.
 class request : public detail::received<partywall_request, partywall_request_free,
                                         partywall_request_data> {
 public:

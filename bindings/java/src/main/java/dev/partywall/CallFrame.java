@@ -23,8 +23,8 @@ record CallFrame(int kind, int word, long id, byte[] payload) {
     }
 
     /**
-     * Decodes a message. If it violates CALLS 1 or 2, throws an exception with the number of the
-     * violation.
+     * Decodes a message. If the message breaks a rule of CALLS 1 or 2, throws an exception with the
+     * number of the violation.
      */
     static CallFrame decode(byte[] message) throws PartywallException {
         if (message.length < HEADER_BYTES) {

@@ -4,7 +4,10 @@ package dev.partywall;
 import java.io.IOException;
 import java.time.Duration;
 
-/** A received call. Any thread may answer it; closing it without an answer aborts the call. */
+/**
+ * A received call. Any thread may answer it. If it is closed without an answer, the client's call
+ * fails with {@link PartywallException#CALL_ABORTED}.
+ */
 public final class CallRequest implements AutoCloseable {
     private final CallsServer server;
     private final CallFrame frame;
