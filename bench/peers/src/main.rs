@@ -8,8 +8,9 @@
 //!                         │
 //!                     transport/     adapters of other libraries to the interface of the bench
 //! ```
-//! Scenarios, harness and figures are those of `partywall bench`. Measurements of Partywall alone
-//! are *not* part of this program.
+//! A cell is one combination of scenario, transport and size; the table has a row for each
+//! transport. Scenarios, harness and figures are those of `partywall bench`. Measurements of
+//! Partywall alone are *not* part of this program.
 
 #![forbid(unsafe_code)]
 

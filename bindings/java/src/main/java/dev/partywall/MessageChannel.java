@@ -5,8 +5,6 @@ import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
-import java.lang.invoke.MethodHandles;
-import java.lang.invoke.VarHandle;
 import java.nio.ByteBuffer;
 import java.nio.ReadOnlyBufferException;
 import java.nio.channels.AsynchronousCloseException;
@@ -25,9 +23,9 @@ import java.util.Objects;
  * an interrupt.
  *
  * <pre>
- *   send, reserve ── sending: 0 or 1 ──┐
- *                                      ├─ close: freed once neither direction is in use
- *   recv, view ── receiving: 0 or 1 ───┘
+ *   send, reserve ── lock of sending ──┐
+ *                                      ├─ close: freed once it can take both locks
+ *   recv, view ── lock of receiving ───┘
  * </pre>
  */
 public abstract sealed class MessageChannel implements AutoCloseable permits Channel, Stream {
@@ -51,8 +49,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     private MemorySegment recvMemory;
     private ByteBuffer recvBuffer;
     private final Object freeing = new Object();
-    private volatile int sending;
-    private volatile int receiving;
+    private final DirectionLock sending = new DirectionLock();
+    private final DirectionLock receiving = new DirectionLock();
     private volatile boolean isClosed;
     private volatile boolean isFinished;
     /**
@@ -361,14 +359,14 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     final void endView() {
-        RECEIVING.setVolatile(this, 0);
+        receiving.release();
         if (isClosed) {
             freeUnlessUsed();
         }
     }
 
     final void beginSending() throws IOException {
-        if (!SENDING.compareAndSet(this, 0, 1)) {
+        if (!sending.take()) {
             throw refusal();
         }
         if (isClosed) {
@@ -378,14 +376,14 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     final void endSending() {
-        SENDING.setVolatile(this, 0);
+        sending.release();
         if (isClosed) {
             freeUnlessUsed();
         }
     }
 
     private void beginReceiving() throws IOException {
-        if (!RECEIVING.compareAndSet(this, 0, 1)) {
+        if (!receiving.take()) {
             view.checkClosed();
             throw refusal();
         }
@@ -690,7 +688,9 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
             if (!isReceived) {
                 int status = receiveStatus(deadline);
                 isReceived = status == Native.OK;
-                isFinished |= status == Native.FINISHED;
+                if (status == Native.FINISHED) {
+                    isFinished = true;
+                }
                 boolean isNone = status == Native.EMPTY && deadline == Deadline.NOW;
                 if (!isReceived && !isNone && status != Native.FINISHED) {
                     throw PartywallException.of(status, errorPlace(RECV));
@@ -735,15 +735,14 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
      */
     private void freeUnlessUsed() {
         synchronized (freeing) {
-            if (!SENDING.compareAndSet(this, 0, 1)) {
+            if (!sending.takeForever()) {
                 return;
             }
-            if (!RECEIVING.compareAndSet(this, 0, 1)) {
-                SENDING.setVolatile(this, 0);
+            if (!receiving.takeForever()) {
+                sending.release();
                 return;
             }
-            // SENDING and RECEIVING stay 1, as if both directions were in use, so the object is
-            // freed only once.
+            // Nothing releases the two locks any more, so the object is freed only once.
             free();
         }
     }
@@ -765,16 +764,4 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
      * message, shared memory is reserved.
      */
     private static final int STAGING_BYTES = 4096;
-    private static final VarHandle SENDING;
-    private static final VarHandle RECEIVING;
-
-    static {
-        try {
-            MethodHandles.Lookup lookup = MethodHandles.lookup();
-            SENDING = lookup.findVarHandle(MessageChannel.class, "sending", int.class);
-            RECEIVING = lookup.findVarHandle(MessageChannel.class, "receiving", int.class);
-        } catch (ReflectiveOperationException failure) {
-            throw new ExceptionInInitializerError(failure);
-        }
-    }
 }
