@@ -109,8 +109,8 @@ impl PooledStream {
         self.use_.put_back(self.stream)
     }
 
-    /// Converts the stream to a stream of bytes, which can be [put back](PooledIo::put_back) as
-    /// well.
+    /// Converts the stream to a stream of bytes, which can be [given back](PooledIo::put_back) to
+    /// the pool as well.
     #[must_use]
     pub fn into_io(self) -> PooledIo {
         PooledIo { io: self.stream.into_io(), use_: self.use_ }

@@ -94,8 +94,8 @@ impl Chain {
             return Err(damage);
         }
         if words.size == 0 {
-            // The slice is empty: some implementations send such slices, after a reservation that
-            // they did not use.
+            // The slice is empty, so it is freed and not made a part of the message. Some
+            // implementations send such slices after a reservation that they did not use.
             self.region.give(number, piece);
             return Ok(words.next);
         }
