@@ -397,7 +397,8 @@ public:
         arm();
     }
 
-    /// Posts a call of settle(), which does nothing if an operation is pending by then.
+    /// Posts a call of settle(), which handles the events of the loop once. The call does nothing
+    /// if an operation is pending by then.
     void settle_later() {
         if (channel_ != nullptr || pending_ != 0 || is_settling_) return;
         is_settling_ = true;
@@ -456,8 +457,9 @@ private:
     /// operation, unsent bytes, or the end of a direction.
     bool has_work() const noexcept { return pending_ != 0 || has_unsent_ || is_draining_; }
 
-    /// If the reactor has work, makes sure that a wait or a look wakes it. If it has none, ends the
-    /// wait, which would keep the executor's context running.
+    /// If the reactor has work, makes sure that something wakes it: a wait for the loop's
+    /// descriptor, or a posted look. If it has none, ends the wait, which would keep the executor's
+    /// context running.
     void arm() {
         if (!has_work() && is_waiting_) descriptor_.cancel();
         if (is_waiting_ || is_looking_ || !has_work()) return;
@@ -726,7 +728,7 @@ public:
     }
 
     const std::shared_ptr<detail::reactor> reactor;
-    /// The source that accepts the further streams of a stream's session, kept alive by the stream;
+    /// The object that accepts the further streams of a stream's session, kept alive by the stream;
     /// null for a channel.
     std::shared_ptr<source> owner;
     Object object;

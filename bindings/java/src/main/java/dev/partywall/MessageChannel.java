@@ -341,7 +341,10 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         return errorPlace(operation) + 16;
     }
 
-    /** Returns the address of memory for two {@code struct pollfd} of the operation's direction. */
+    /**
+     * Returns the address of memory for two {@code struct pollfd}. Sending and receiving have two
+     * each, and {@code operation} says which of the two directions is meant.
+     */
     final long pollPlaces(int operation) {
         return places + (operation == RECV ? POLL_PLACES : POLL_PLACES + 2 * Native.POLL_BYTES);
     }
