@@ -80,7 +80,7 @@ fn bench(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// Prints one JSON line per combination of scenario, transport and size. If all rounds of a
-/// combination failed, it has no line, so failures are also printed on stderr.
+/// combination failed, the combination has no line, so failures are also printed on stderr.
 fn print_json(outcomes: &[Outcome]) -> Result<()> {
     eprint!("{}", summary::notes(outcomes));
     for line in outcomes.iter().filter_map(|outcome| Line::of(outcome, outcomes)) {

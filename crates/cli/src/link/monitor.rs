@@ -170,8 +170,8 @@ impl Monitor {
         let mut all: Vec<PollFd<'_>> = also.iter().cloned().chain([group]).collect();
         poll::wait(&mut all, deadline)?;
         self.group.try_poll()?;
-        // The caller polls all its links before it waits again, so this monitor does not need the
-        // list of ready links.
+        // The list of ready links is discarded: the caller handles all its links before it waits
+        // again, also those that the list does not name.
         let _ = self.group.ready();
         Ok(all[..also.len()].iter().any(|polled| !polled.revents().is_empty()))
     }

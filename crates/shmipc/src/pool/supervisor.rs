@@ -129,7 +129,7 @@ impl Supervisor {
         }
     }
 
-    /// Connects all sessions of the pool, or none.
+    /// Connects all sessions of the pool. If one attempt fails, no session stays connected.
     pub(super) async fn fill(&mut self) -> Result<(), Arc<ConnectError>> {
         self.connect_missing();
         while let Some(finished) = self.attempts.join_next().await {

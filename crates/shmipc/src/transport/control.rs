@@ -8,7 +8,8 @@
 //!   counters, rings ── current figures ──────────▶ Control ──▶ metrics
 //! ```
 //!
-//! A [`Control`] keeps neither the socket nor the session alive. After the connection has ended, it
+//! The receiver reads the connection's socket and ring, and the outlet writes to the socket. A
+//! [`Control`] keeps neither the socket nor the session alive. After the connection has ended, it
 //! still returns the last metrics, and writes nothing.
 //!
 //! # Invariants
@@ -174,7 +175,8 @@ impl Control {
         self.counters.region()
     }
 
-    /// Reports to the monitor if the report interval has elapsed.
+    /// Reports the counters of the connection to the application's metrics monitor, if the report
+    /// interval has elapsed.
     pub(crate) fn tell_monitor(&self) {
         self.counters.tell_monitor(false, || self.pending());
     }
