@@ -341,7 +341,8 @@ public:
     void drain(std::vector<std::unique_ptr<operation>> &done) {
         has_unsent_ = false;
         is_draining_ = true;
-        // While an operation of a session is pending, its wait or its look handles the events.
+        // While an operation of a session is pending, its wait for the descriptor, or its look (an
+        // attempt without waiting), handles the events of the loop.
         if (channel_ != nullptr || pending_ == 0) turn(done);
         arm();
     }
@@ -413,7 +414,8 @@ public:
     }
 
 private:
-    /// Why the reactor is woken: the descriptor is readable, or a look or a settle() was posted.
+    /// Why the reactor is woken: the descriptor is readable, or a look (an attempt without waiting)
+    /// or a call of settle() was posted.
     enum class cause { wait, look, settle };
 
     /// The handler with which the executor wakes the reactor. If the handler is destroyed without a
@@ -483,8 +485,8 @@ private:
                 return settle();
             }
             (is_look ? is_looking_ : is_waiting_) = false;
-            // A channel's messages can be received without handling the loop's events, which costs
-            // system calls.
+            // A channel's messages can be received without handling the events of the loop, and
+            // handling them costs system calls.
             const bool is_direct = channel_ != nullptr && !channel_->pending[writing] &&
                                    !has_unsent_ && !is_draining_;
             if (is_direct) look(channel_->pending[reading], is_look ? LOOKS_MAX : 1, done);

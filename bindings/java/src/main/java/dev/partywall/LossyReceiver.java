@@ -69,7 +69,10 @@ public final class LossyReceiver {
         }
     }
 
-    /** Returns the kind of a message that is a record or report. */
+    /**
+     * Returns the number that says whether a message is a record or a report of lost records.
+     * Throws if it is neither.
+     */
     private static int kind(View message) throws PartywallException {
         boolean isLong = message.byteSize() >= HEADER_BYTES;
         int kind = isLong ? message.getInt(0) : 0;
