@@ -52,9 +52,9 @@ func (s *Stream) Send(message []byte) error {
 	return wrap("send", s.stream.Send(context.Background(), message))
 }
 
-// SendParts sends one message that consists of the parts, as Send does. If ctx ends first, the
-// message is not sent, and the error is that of ctx. A long message is copied once, into the memory
-// where the peer reads it.
+// SendParts sends one message that consists of the parts, and waits for room and credit, as
+// [Stream.Send] does. If ctx ends first, the message is not sent, and the error is that of ctx. A
+// long message is copied once, into the memory where the peer reads it.
 func (s *Stream) SendParts(ctx context.Context, parts ...[]byte) error {
 	size := 0
 	for _, part := range parts {
@@ -106,6 +106,17 @@ func (s *Stream) Read(b []byte) (int, error) {
 func (s *Stream) Write(b []byte) (int, error) {
 	n, err := s.stream.Write(b)
 	return n, s.opError("write", err)
+}
+
+// ReadMessage waits for bytes as Read does, and returns those of one message that are unread,
+// without a copy. The caller releases the message that is returned. What one Write of the peer has
+// written may come as several messages.
+func (s *Stream) ReadMessage() (*Message, error) {
+	message, err := s.stream.Take()
+	if err != nil {
+		return nil, s.opError("read", err)
+	}
+	return received(message.Wire()), nil
 }
 
 // Peek returns the next n bytes of the stream without reading them, and waits until they have come.
@@ -182,8 +193,8 @@ func (s *Stream) CloseRead() error {
 	return nil
 }
 
-// Stop stops receiving as CloseRead does, and sends the peer's application a code less than
-// 0xffffff00.
+// Stop stops receiving on the stream, drops unread messages, and sends the peer's application a
+// code less than 0xffffff00.
 func (s *Stream) Stop(code uint32) { s.stream.Stop(applicationCode(code)) }
 
 // Reset ends this side's sending at once, and gives up messages that are only partly sent. The peer

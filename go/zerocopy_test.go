@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"syscall"
 	"testing"
 	"time"
@@ -101,6 +102,48 @@ func TestPeekAndDiscard(t *testing.T) {
 		}
 		if n, err := answered.Discard(5000); n != 4500 || err != io.EOF {
 			t.Error(n, err)
+		}
+	})
+}
+
+func TestReadMessageTakesWhatReadHasLeft(t *testing.T) {
+	eachWay(t, func(t *testing.T, w way) {
+		dialed, accepted := sessions(t, w)
+		opened, answered := streams(t, dialed, accepted)
+		want := pattern(1, 60_000)
+		for _, part := range [][]byte{want[:3], want[3:]} {
+			if err := opened.Send(part); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n, err := answered.Read(make([]byte, 1)); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		var kept []*Message
+		for _, want := range [][]byte{want[1:3], want[3:]} {
+			m, err := answered.ReadMessage()
+			if err != nil || !bytes.Equal(m.Bytes(), want) {
+				t.Fatalf("%d bytes come, want %d: %v", m.Len(), len(want), err)
+			}
+			kept = append(kept, m)
+		}
+		if err := opened.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := answered.ReadMessage(); err != io.EOF {
+			t.Errorf("after the end: %v", err)
+		}
+		if err := answered.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := answered.ReadMessage(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+		if !bytes.Equal(kept[1].Bytes(), want[3:]) {
+			t.Error("a message has changed before its release")
+		}
+		for _, m := range kept {
+			m.Release()
 		}
 	})
 }

@@ -109,8 +109,10 @@ static int print_report(const char *role) {
     return report.failed > 0;
 }
 
-/* ---- The traffic, as ../rust/traffic/src/plan.rs and pattern.rs define it ---- */
-
+/*
+ * The message that announces requests, as ../rust/traffic/src/plan.rs defines it. The bytes of a
+ * request are those of ../rust/traffic/src/pattern.rs.
+ */
 struct plan {
     uint64_t seed, requests, sizes_count, sizes[SIZES_MAX];
 };
@@ -140,7 +142,7 @@ static void make_request(const struct plan *plan, uint64_t request, unsigned cha
     }
 }
 
-/* A stream, and the bytes of its last received message that read_exact has not returned yet. */
+/* A stream, and the bytes of its last received message that the program has not yet used. */
 struct reader {
     partywall_stream *stream;
     const unsigned char *data;
@@ -243,8 +245,6 @@ static void end_stream(partywall_stream *stream) {
     partywall_stream_free(stream);
     count_streams(-1);
 }
-
-/* ---- The server: answers the plans and requests of all streams ---- */
 
 static volatile int is_ending;
 
@@ -358,8 +358,6 @@ static int serve(partywall_shmipc *shmipc) {
     return print_report("server");
 }
 
-/* ---- The client: sends plans and requests, and checks the answers ---- */
-
 struct lane {
     partywall_stream *stream;
     uint64_t index;
@@ -435,8 +433,6 @@ static int run(partywall_shmipc *shmipc) {
     partywall_session_free(session);
     return print_report("client");
 }
-
-/* ---- The command line: its options, and the main function ---- */
 
 static uint64_t number(const char *text) {
     char *end = NULL;

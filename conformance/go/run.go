@@ -238,9 +238,9 @@ func (c *client) receive(stream *shmipc.Stream, p *plan, room <-chan struct{}) e
 	}
 	index, inRequest, expected := uint64(0), 0, newPattern(p.seed, 0)
 	for turn := 0; index < p.requests; turn++ {
-		// ReadBytes blocks until it has as many bytes as it is asked for. The server may send no
-		// more than the rest of this answer, so a read beyond the buffered bytes asks for at most
-		// that rest.
+		// A read that has to block asks for no more than the rest of this answer: ReadBytes waits
+		// until it has all the bytes that it is asked for, and the server may send nothing after
+		// this answer.
 		want := oddPieces[turn%len(oddPieces)]
 		if want > stream.BufferReader().Len() {
 			want = min(want, p.size(index)-inRequest)

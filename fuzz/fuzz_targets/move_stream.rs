@@ -115,8 +115,8 @@ impl World {
     /// The honest side receives all messages that have arrived.
     fn receive(&mut self) {
         let mut empty = 0;
-        // Polls that find nothing check only once in some hundred times whether the peer has closed
-        // the connection. So the loop ends only after 600 such polls.
+        // Of the polls that find no message, only one in a few hundred checks whether the peer has
+        // closed the connection. So the loop ends only after 600 such polls.
         while !self.is_over && empty < 600 {
             match self.channel.try_recv() {
                 Ok(Some(message)) => assert!(message.len() as u64 <= BYTES_MAX),

@@ -46,8 +46,9 @@ pub fn accept_session(config: &Config) -> (Session, SessionByHand) {
         });
         let socket = crate::reach(NAME);
         send_offer(&socket);
-        // The side under test reads and answers the handshake only inside `accept_deadline`. The
-        // peer must receive that answer before it sends READY.
+        // The side under test reads and answers the handshake only while `accept_deadline` runs,
+        // which waits for a session until a deadline. The peer must receive that answer before it
+        // sends READY.
         let answered = Instant::now() + Duration::from_millis(1);
         assert!(listener.accept_deadline(answered).is_err(), "not yet");
         receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);

@@ -9,7 +9,9 @@
 //	go run ./bench -cpus 0,1           the two processes on one CPU each
 //	go run ./bench -transports park    one transport, and the Unix socket
 //
-// It prints the median of the rounds' medians in microseconds, and its ratio to the Unix socket.
+// It prints the median of the rounds' medians in microseconds, and the processor time that both
+// processes take for a round trip, each also as a ratio to that of the Unix socket. The processor
+// time includes the start of the other process, which takes as long for each transport.
 package main
 
 import (
@@ -62,7 +64,8 @@ func main() {
 	flag.Parse()
 	own, other := pinned(*cpus)
 	pin(own)
-	fmt.Printf("%s, %s; p50 of a round trip in µs, median of %d rounds (ratio to uds; spread)\n",
+	fmt.Printf("%s, %s; p50 of a round trip in µs, median of %d rounds (ratio to uds; spread), "+
+		"CPU time of both processes in µs (ratio to uds)\n",
 		runtime.Version(), placement(*cpus), *rounds)
 	chosen, err := choose(*names)
 	fail(err)
@@ -139,25 +142,37 @@ func compare(transports []string, size, rounds int, length time.Duration, cpu in
 		return err
 	}
 	defer os.RemoveAll(directory)
-	medians := make([][]float64, len(transports))
+	measured := make([]figures, len(transports))
 	for range rounds {
 		for i, transport := range transports {
-			median, err := round(transport, filepath.Join(directory, "s"), size, length, cpu)
+			one, err := round(transport, filepath.Join(directory, "s"), size, length, cpu)
 			if err != nil {
 				return fmt.Errorf("%s: %w", transport, err)
 			}
-			medians[i] = append(medians[i], median)
+			measured[i].medians = append(measured[i].medians, one.median)
+			measured[i].times = append(measured[i].times, one.cpu)
 		}
 	}
-	uds := middle(medians[len(transports)-1])
+	uds := measured[len(measured)-1]
 	fmt.Printf("%8d B", size)
 	for i, transport := range transports {
-		median := middle(medians[i])
-		fmt.Printf("  %s %.2f (%.3f; %.2f–%.2f)", transport, median, median/uds,
-			slices.Min(medians[i]), slices.Max(medians[i]))
+		medians, times := measured[i].medians, measured[i].times
+		fmt.Printf("  %s %.2f (%.3f; %.2f–%.2f), CPU %.2f (%.2f)", transport, middle(medians),
+			middle(medians)/middle(uds.medians), slices.Min(medians), slices.Max(medians),
+			middle(times), middle(times)/middle(uds.times))
 	}
 	fmt.Println()
 	return nil
+}
+
+// figures are those of the rounds of one transport, in microseconds for each round trip.
+type figures struct{ medians, times []float64 }
+
+// A trip has the figures of one round in microseconds: the median round trip, and the processor
+// time of both processes for a round trip.
+type trip struct {
+	median float64
+	cpu    float64 // mean processor time of both processes
 }
 
 func middle(values []float64) float64 {
@@ -227,30 +242,36 @@ func config(transport string) *partywall.Config {
 }
 
 // round measures one transport once, against a newly started process that sends the messages back.
-// The result is the median round trip in microseconds.
-func round(transport, path string, size int, length time.Duration, cpu int) (float64, error) {
+func round(transport, path string, size int, length time.Duration, cpu int) (trip, error) {
 	_ = os.Remove(path)
 	accept, stop, err := listen(transport, path)
 	if err != nil {
-		return 0, err
+		return trip{}, err
 	}
 	defer stop()
 	command, err := startEcho(transport, path, size, cpu)
 	if err != nil {
-		return 0, err
+		return trip{}, err
 	}
 	end, err := accept()
 	if err != nil {
-		return 0, err
+		return trip{}, err
 	}
-	median, err := measure(end, size, length)
+	times, used, err := measure(end, size, length)
 	if err != nil {
-		return 0, err
+		return trip{}, err
 	}
 	if err := end.Close(); err != nil {
-		return 0, err
+		return trip{}, err
 	}
-	return median, command.Wait()
+	if err := command.Wait(); err != nil {
+		return trip{}, err
+	}
+	used += command.ProcessState.UserTime() + command.ProcessState.SystemTime()
+	return trip{
+		median: microseconds(times[len(times)/2]),
+		cpu:    microseconds(used) / float64(len(times)),
+	}, nil
 }
 
 // listen listens at path for the process that sends messages back. It returns a function that
@@ -312,24 +333,38 @@ func startEcho(transport, path string, size, cpu int) (*exec.Cmd, error) {
 	return command, unix.SchedSetaffinity(0, &before)
 }
 
-// measure sends messages for the given time, waits for each to come back, and returns the median of
-// the round trips in microseconds.
-func measure(end pipe, size int, length time.Duration) (float64, error) {
+// measure sends messages for the given time, and waits for each to come back. It returns the times
+// of the round trips in ascending order, and the processor time that this process has used.
+func measure(end pipe, size int, length time.Duration) ([]time.Duration, time.Duration, error) {
 	message, into := make([]byte, size), make([]byte, size)
 	var times []time.Duration
+	usedBefore, err := processorTime()
+	if err != nil {
+		return nil, 0, err
+	}
 	for started := time.Now(); time.Since(started) < length; {
 		before := time.Now()
 		if err := end.Send(message); err != nil {
-			return 0, err
+			return nil, 0, err
 		}
 		if _, err := end.Recv(into); err != nil {
-			return 0, err
+			return nil, 0, err
 		}
 		times = append(times, time.Since(before))
 	}
+	used, err := processorTime()
 	slices.Sort(times)
-	return float64(times[len(times)/2].Nanoseconds()) / 1000, nil
+	return times, used - usedBefore, err
 }
+
+// processorTime returns the processor time that this process has used since its start.
+func processorTime() (time.Duration, error) {
+	var usage unix.Rusage
+	err := unix.Getrusage(unix.RUSAGE_SELF, &usage)
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()), err
+}
+
+func microseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
 
 // echo connects to the measuring process, and sends back each message that it receives, until the
 // connection ends.

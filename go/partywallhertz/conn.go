@@ -117,7 +117,7 @@ func (c *conn) ReadBinary(n int) ([]byte, error) {
 	return append(make([]byte, 0, n), b...), nil
 }
 
-// Read returns unread bytes of the buffer, or reads from the connection if the buffer has none.
+// Read copies unread bytes of the buffer to b, or reads from the connection if the buffer has none.
 func (c *conn) Read(b []byte) (int, error) {
 	if c.Len() == 0 {
 		if err := c.readErr; err != nil {

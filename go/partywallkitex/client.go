@@ -84,7 +84,7 @@ func (c *clientConn) Reader() *bufiox.DefaultReader { return c.in }
 // Writer returns the buffer of bytes that the next Flush sends.
 func (c *clientConn) Writer() *bufiox.DefaultWriter { return c.out }
 
-// Read returns unread bytes of the buffer, or reads from the stream if the buffer has none.
+// Read copies unread bytes of the buffer to b, or reads from the stream if the buffer has none.
 func (c *clientConn) Read(b []byte) (int, error) { return c.in.Read(b) }
 
 // IsActive reports whether the stream and its session still take requests. The result is false once

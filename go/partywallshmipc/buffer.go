@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync/atomic"
 
 	partywall "partywall.test/go"
@@ -17,14 +18,49 @@ import (
 //	buf  | returned, or released | unread       | free     |
 //	     0                       read           len(buf)   cap(buf)
 //
-// Slices that were returned to the caller stay valid until ReleasePreviousRead, because a buffer
-// that is too small is replaced, and its bytes are never moved.
+// The buffer is either memory of the reader, into which short messages are copied, or a long
+// message in the place where it lies, which has no free bytes. Slices that were returned to the
+// caller stay valid until ReleasePreviousRead, because a buffer that is too small is replaced, and
+// its bytes do not move.
 type reader struct {
-	stream   *partywall.Stream
-	buf      []byte
-	read     int
-	isPinned bool        // slices of buf may be in use
-	isOver   atomic.Bool // nothing more comes
+	stream    *partywall.Stream
+	borrowed  *borrowed
+	buf       []byte
+	read      int
+	isMessage bool        // buf is the last message of borrowed
+	own       []byte      // memory of the reader, which has no use while buf is a message
+	isEager   bool        // the application wants all bytes that have come
+	isPinned  bool        // slices of buf may be in use
+	isOver    atomic.Bool // nothing more comes
+}
+
+// borrowed is the memory of the session that a stream uses: received messages, and memory for
+// messages to send. The stream gives the memory back. If the program has forgotten the stream, the
+// garbage collector does.
+type borrowed struct {
+	messages []*partywall.Message // of the reader, until ReleasePreviousRead
+	size     int                  // of the messages in bytes
+	parts    []part               // of the writer, until Flush
+}
+
+// release gives all borrowed memory back to the session.
+func (b *borrowed) release() {
+	b.releaseMessages(len(b.messages))
+	for _, part := range b.parts {
+		if part.memory != nil {
+			part.memory.Abort()
+		}
+	}
+	b.parts = nil
+}
+
+// releaseMessages gives the memory of the first count received messages back to the session.
+func (b *borrowed) releaseMessages(count int) {
+	for _, message := range b.messages[:count] {
+		b.size -= message.Len()
+		message.Release()
+	}
+	b.messages = slices.Delete(b.messages, 0, count)
 }
 
 var _ BufferReader = (*reader)(nil)
@@ -74,16 +110,26 @@ func (r *reader) Discard(size int) (int, error) {
 // ReleasePreviousRead makes the slices invalid that reading has returned before.
 func (r *reader) ReleasePreviousRead() {
 	r.isPinned = false
+	count := len(r.borrowed.messages)
 	if r.Len() > 0 {
+		if r.isMessage {
+			count--
+		}
+		r.borrowed.releaseMessages(count)
 		return
+	}
+	if r.isMessage {
+		r.buf, r.own, r.isMessage = r.own, nil, false
 	}
 	r.buf, r.read = r.buf[:0], 0
 	if cap(r.buf) > keptBytes {
 		r.buf = nil
 	}
+	r.borrowed.releaseMessages(count)
 }
 
-// readInto returns unread bytes of the buffer, or reads from the stream if the buffer has none.
+// readInto copies unread bytes of the buffer to b. If the buffer has none, it reads from the
+// stream into b.
 func (r *reader) readInto(b []byte) (int, error) {
 	if r.Len() == 0 {
 		n, err := r.stream.Read(b)
@@ -94,15 +140,20 @@ func (r *reader) readInto(b []byte) (int, error) {
 	return n, nil
 }
 
-// fill receives bytes of the stream into the buffer, which is replaced if it has no room for size
-// unread bytes.
+// fill receives bytes of the stream into a buffer that has room for size unread bytes. If the next
+// message is long and has at least as many bytes, that message itself becomes the buffer.
 func (r *reader) fill(size int) error {
-	if cap(r.buf)-r.read < size {
-		larger := r.buf[:0]
-		if r.isPinned || cap(r.buf) < size {
-			larger = make([]byte, 0, max(size, 2*r.Len(), bufferBytes))
+	isLong := size >= messageMin || r.isEager
+	if isLong && r.Len() == 0 && r.borrowed.size < borrowedMax {
+		if _, err := r.stream.Peek(1); err != nil {
+			return r.note(err)
 		}
-		r.buf, r.read = append(larger, r.buf[r.read:]...), 0
+		if r.stream.Buffered() >= max(size, messageMin) {
+			return r.take()
+		}
+	}
+	if r.isMessage || cap(r.buf)-r.read < size {
+		r.replace(size)
 	}
 	n, err := r.stream.Read(r.buf[len(r.buf):cap(r.buf)])
 	r.buf = r.buf[:len(r.buf)+n]
@@ -110,6 +161,41 @@ func (r *reader) fill(size int) error {
 		return nil
 	}
 	return r.note(err)
+}
+
+// take makes the next message the reader's buffer, without a copy. All bytes of the buffer before
+// were read.
+func (r *reader) take() error {
+	message, err := r.stream.ReadMessage()
+	if err != nil {
+		return r.note(err)
+	}
+	switch {
+	case r.isMessage:
+	case r.isPinned:
+		r.own = nil
+	default:
+		r.own = r.buf
+	}
+	r.borrowed.messages = append(r.borrowed.messages, message)
+	r.borrowed.size += message.Len()
+	r.buf, r.read, r.isMessage = message.Bytes(), 0, true
+	return nil
+}
+
+// replace moves the unread bytes to the start of a buffer that has room for size bytes.
+func (r *reader) replace(size int) {
+	larger := r.buf[:0]
+	if r.isMessage {
+		larger = r.own[:0]
+	} else if r.isPinned {
+		larger = nil
+	}
+	if cap(larger) < size {
+		larger = make([]byte, 0, max(size, 2*r.Len(), bufferBytes))
+	}
+	r.buf, r.read = append(larger, r.buf[r.read:]...), 0
+	r.own, r.isMessage = nil, false
 }
 
 // note returns the error of shmipc-go that corresponds to an error of the stream. It also records
@@ -122,12 +208,20 @@ func (r *reader) note(err error) error {
 	return err
 }
 
-// A writer is the sending buffer of a stream: chunks in the order of writing. The last chunk may
-// have room. A slice that Reserve has returned stays valid until Flush.
+// A writer is the sending buffer of a stream: parts in the order of writing. The last part may have
+// room. A slice of Reserve stays valid until Flush. The slice is memory of the writer, because its
+// user may still write into it after the end of the session.
 type writer struct {
-	stream *partywall.Stream
-	chunks [][]byte
-	size   int
+	stream   *partywall.Stream
+	borrowed *borrowed // has the parts
+	chunk    []byte    // memory of the writer for a later part
+	size     int
+}
+
+// A part of a sending buffer is memory of the writer, or memory where the peer reads it.
+type part struct {
+	bytes  []byte
+	memory *partywall.Reservation // in which the bytes lie, or nil
 }
 
 var _ BufferWriter = (*writer)(nil)
@@ -137,23 +231,42 @@ func (w *writer) Len() int { return w.size }
 
 // Reserve returns size bytes for the caller to fill, which the next Flush sends.
 func (w *writer) Reserve(size int) ([]byte, error) {
-	last := len(w.chunks) - 1
-	if last < 0 || cap(w.chunks[last])-len(w.chunks[last]) < size {
-		w.chunks = append(w.chunks, make([]byte, 0, max(size, bufferBytes)))
+	parts := w.borrowed.parts
+	last := len(parts) - 1
+	if last < 0 || parts[last].memory != nil || cap(parts[last].bytes)-len(parts[last].bytes) < size {
+		chunk := w.chunk[:0]
+		w.chunk = nil
+		if cap(chunk) < max(size, 1) {
+			chunk = make([]byte, 0, max(size, bufferBytes))
+		}
+		parts = append(parts, part{bytes: chunk})
 		last++
 	}
-	chunk := w.chunks[last]
+	chunk := parts[last].bytes
 	start := len(chunk)
-	w.chunks[last] = chunk[:start+size]
+	parts[last].bytes = chunk[:start+size]
+	w.borrowed.parts = parts
 	w.size += size
 	return chunk[start : start+size : start+size], nil
 }
 
-// WriteBytes copies b into the sending buffer.
-func (w *writer) WriteBytes(b []byte) (int, error) {
-	room, err := w.Reserve(len(b))
-	return copy(room, b), err
+// room returns memory for size bytes that the writer fills itself. It is memory where the peer
+// reads the bytes, if they are many and there is such memory.
+func (w *writer) room(size int) ([]byte, error) {
+	if size < messageMin {
+		return w.Reserve(size)
+	}
+	memory, err := w.stream.Reserve(size)
+	if err != nil {
+		return w.Reserve(size) // the error is that of Flush, too
+	}
+	w.borrowed.parts = append(w.borrowed.parts, part{memory.Bytes(), memory})
+	w.size += size
+	return memory.Bytes(), nil
 }
+
+// WriteBytes copies b into the sending buffer.
+func (w *writer) WriteBytes(b []byte) (int, error) { return writeParts(w, b) }
 
 // WriteByte copies a byte into the sending buffer.
 func (w *writer) WriteByte(b byte) error {
@@ -163,27 +276,56 @@ func (w *writer) WriteByte(b byte) error {
 
 // WriteString copies s into the sending buffer.
 func (w *writer) WriteString(s string) error {
-	room, err := w.Reserve(len(s))
-	copy(room, s)
+	_, err := writeParts(w, s)
 	return err
 }
 
-// flush sends the bytes of the buffer on the stream. After an error the remaining bytes are
-// dropped.
-func (w *writer) flush() error {
-	var err error
-	for _, chunk := range w.chunks {
-		if err == nil && len(chunk) > 0 {
-			_, err = w.stream.Write(chunk)
+// writeParts copies b into the sending buffer, in parts of at most messageMax bytes.
+func writeParts[B []byte | string](w *writer, b B) (int, error) {
+	for written := 0; ; {
+		room, err := w.room(min(len(b)-written, messageMax))
+		if err != nil {
+			return written, err
+		}
+		written += copy(room, b[written:])
+		if written == len(b) {
+			return written, nil
 		}
 	}
-	w.size = 0
-	if len(w.chunks) != 1 || cap(w.chunks[0]) > keptBytes {
-		w.chunks = nil
-	} else {
-		w.chunks[0] = w.chunks[0][:0]
+}
+
+// flush sends the bytes of the sending buffer. After an error the rest of them is dropped.
+func (w *writer) flush() error {
+	var err error
+	parts := w.borrowed.parts
+	for i, p := range parts {
+		parts[i] = part{}
+		switch {
+		case p.memory != nil && err == nil:
+			err = sentError(p.memory.Commit(len(p.bytes)))
+		case p.memory != nil:
+			p.memory.Abort()
+		case len(p.bytes) > 0 && err == nil:
+			_, err = w.stream.Write(p.bytes)
+			err = shmipcError(err)
+		}
+		if p.memory == nil && cap(p.bytes) <= keptBytes {
+			w.chunk = p.bytes[:0]
+		}
 	}
-	return shmipcError(err)
+	w.borrowed.parts, w.size = parts[:0], 0
+	return err
+}
+
+// sentError returns the error of shmipc-go that corresponds to an error of a reservation.
+func sentError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return ErrTimeout
+	}
+	return ErrStreamClosed
 }
 
 // shmipcError returns the error of shmipc-go that corresponds to an error of a partywall stream or
@@ -209,4 +351,10 @@ const (
 	bufferBytes = 4096
 	// keptBytes is the size in bytes of the largest buffer that a stream keeps for later messages.
 	keptBytes = 4 << 20
+	// messageMin and messageMax are the least and the greatest size in bytes of a message that is
+	// written and read where it lies.
+	messageMin, messageMax = 16 << 10, 4 << 20
+	// borrowedMax bounds the messages that a reader holds where they lie, in bytes. From there on
+	// the reader copies messages.
+	borrowedMax = 8 << 20
 )

@@ -169,3 +169,201 @@ func TestErrorsAreThoseOfShmipc(t *testing.T) {
 		t.Errorf("a write to a closed stream: %v", err)
 	}
 }
+
+// mustSend sends each part as one message.
+func mustSend(t *testing.T, stream *partywall.Stream, parts ...[]byte) {
+	t.Helper()
+	for _, part := range parts {
+		if err := stream.Send(part); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// mustRead reads as many bytes as want has, fails the test unless they are the same, and returns
+// the bytes where the reader has them.
+func mustRead(t *testing.T, reader BufferReader, want []byte) []byte {
+	t.Helper()
+	got, err := reader.ReadBytes(len(want))
+	if err != nil || !bytes.Equal(got, want) {
+		t.Fatalf("%d bytes come, want %d: %v", len(got), len(want), err)
+	}
+	return got
+}
+
+// Long messages are not copied, and stay in use until ReleasePreviousRead. Short messages between
+// them are copied.
+func TestLongMessagesAreReadWhereTheyLie(t *testing.T) {
+	stream, peer := pipe(t)
+	reader := &stream.in
+	sent := [][]byte{
+		counted(1, messageMin), counted(2, 100), counted(3, 2*messageMin), counted(4, messageMin-1),
+	}
+	for range 3 {
+		mustSend(t, peer, sent...)
+		var got [][]byte
+		for i, want := range sent {
+			got = append(got, mustRead(t, reader, want))
+			if isLong := len(want) >= messageMin; reader.isMessage != isLong {
+				t.Fatalf("message %d is in the reader's own memory: %v", i, isLong)
+			}
+		}
+		if size := stream.in.borrowed.size; size != 3*messageMin {
+			t.Errorf("%d bytes are borrowed, want %d", size, 3*messageMin)
+		}
+		for i, want := range sent {
+			if !bytes.Equal(got[i], want) {
+				t.Errorf("message %d has changed before its release", i)
+			}
+		}
+		reader.ReleasePreviousRead()
+		if reader.borrowed.size != 0 || len(reader.borrowed.messages) != 0 || reader.Len() != 0 {
+			t.Errorf("after the release %d bytes are borrowed, %d unread", reader.borrowed.size, reader.Len())
+		}
+	}
+}
+
+// Reads need not end where messages do. The unread part of a message stays valid after
+// ReleasePreviousRead.
+func TestReadsCrossLongMessages(t *testing.T) {
+	stream, peer := pipe(t)
+	reader := &stream.in
+	sent := counted(5, 4*messageMin)
+	mustSend(t, peer, sent[:2*messageMin], sent[2*messageMin:])
+	first := mustRead(t, reader, sent[:messageMin])
+	reader.ReleasePreviousRead()
+	if !reader.isMessage || len(reader.borrowed.messages) != 1 {
+		t.Fatal("the message with unread bytes was released")
+	}
+	second := mustRead(t, reader, sent[messageMin:][:100])
+	third := mustRead(t, reader, sent[messageMin+100:][:2*messageMin])
+	if !bytes.Equal(first, sent[:messageMin]) || !bytes.Equal(second, sent[messageMin:][:100]) {
+		t.Error("a slice has changed before its release")
+	}
+	mustRead(t, reader, sent[3*messageMin+100:])
+	if !bytes.Equal(third, sent[messageMin+100:][:2*messageMin]) {
+		t.Error("a slice has changed before its release")
+	}
+	reader.ReleasePreviousRead()
+	if len(reader.borrowed.messages) != 0 {
+		t.Errorf("%d messages are borrowed after the release", len(reader.borrowed.messages))
+	}
+}
+
+// A program that never calls ReleasePreviousRead holds a bounded part of the peer's memory.
+func TestReaderBorrowsBoundedMemory(t *testing.T) {
+	stream, peer := pipe(t)
+	want := counted(6, 1<<20)
+	sent := make(chan error, 1)
+	go func() {
+		for range 12 {
+			if err := peer.Send(want); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- nil
+	}()
+	for range 12 {
+		mustRead(t, &stream.in, want)
+	}
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	if size := stream.in.borrowed.size; size != borrowedMax {
+		t.Errorf("%d bytes are borrowed, want %d", size, borrowedMax)
+	}
+}
+
+// Long texts are written where the peer reads them, in the order of all writes.
+func TestLongTextsAreWrittenForThePeer(t *testing.T) {
+	stream, peer := pipe(t)
+	writer := &stream.out
+	for range 3 {
+		want := counted(7, messageMax+2*messageMin+20)
+		for _, part := range [][]byte{want[:10], want[10:][:messageMin], want[10+messageMin:][:10]} {
+			if n, err := writer.WriteBytes(part); n != len(part) || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		if err := writer.WriteString(string(want[20+messageMin:])); err != nil {
+			t.Fatal(err)
+		}
+		shared := 0
+		for _, part := range writer.borrowed.parts {
+			if part.memory != nil {
+				shared += len(part.bytes)
+			}
+		}
+		if shared != len(want)-20 || writer.Len() != len(want) {
+			t.Fatalf("%d bytes of %d are not copied again, want all but 20", shared, writer.Len())
+		}
+		flushed := make(chan error, 1)
+		go func() { flushed <- stream.Flush(false) }()
+		got := newNativeStream(peer)
+		mustRead(t, &got.in, want)
+		got.in.ReleasePreviousRead()
+		if err := <-flushed; err != nil || writer.Len() != 0 || len(writer.borrowed.parts) != 0 {
+			t.Fatalf("%d bytes are left: %v", writer.Len(), err)
+		}
+	}
+}
+
+// A Flush that fails drops all of the buffer, and frees its memory.
+func TestFlushThatFailsDropsTheBuffer(t *testing.T) {
+	stream, peer := pipe(t)
+	fill := func(seed int) {
+		for _, part := range [][]byte{counted(seed, messageMin), counted(seed, 10), counted(seed, messageMin)} {
+			if _, err := stream.out.WriteBytes(part); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fill(1)
+	if err := stream.SetWriteDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Flush(false); err != ErrTimeout || stream.out.Len() != 0 {
+		t.Errorf("after the deadline %v, and %d bytes are left", err, stream.out.Len())
+	}
+	if err := stream.SetWriteDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	fill(2)
+	if err := stream.Flush(false); err != nil {
+		t.Fatal(err)
+	}
+	mustRead(t, &newNativeStream(peer).in, counted(2, messageMin))
+	fill(3)
+	if err := stream.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Flush(false); err != ErrStreamClosed {
+		t.Errorf("a flush of a closed stream returns %v", err)
+	}
+	fill(4)
+	if err := stream.Flush(false); err != ErrStreamClosed {
+		t.Errorf("a flush of a closed stream returns %v", err)
+	}
+}
+
+// What a program leaves in the buffers of a stream that it forgets is freed, also after the end of
+// the session.
+func TestForgottenBuffersAreFreed(t *testing.T) {
+	stream, peer := pipe(t)
+	mustSend(t, peer, counted(1, messageMin))
+	held := mustRead(t, &stream.in, counted(1, messageMin))
+	if _, err := stream.out.WriteBytes(counted(2, messageMin)); err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Stream.Session().Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(held, counted(1, messageMin)) {
+		t.Error("a slice has changed before its release")
+	}
+	stream.in.borrowed.release()
+	if b := stream.in.borrowed; b.size != 0 || len(b.messages) != 0 || len(b.parts) != 0 {
+		t.Errorf("%d messages and %d parts are left", len(b.messages), len(b.parts))
+	}
+}

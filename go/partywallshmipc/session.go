@@ -162,7 +162,7 @@ func (s *Session) wrap(stream carrier, err error) (*Stream, error) {
 // Close closes the session and its streams. Streams with callbacks are closed first, because
 // shmipc-go frees the buffers of streams even while a goroutine of a callback may still read them.
 func (s *Session) Close() error {
-	if s.IsClosed() {
+	if s.isOver() {
 		return s.carried.Close() // the streams have ended by themselves
 	}
 	s.mu.Lock()
@@ -201,6 +201,13 @@ func (s *Session) IsClosed() bool {
 	}
 }
 
+// isOver reports whether the session is over. A session of partywall is over before its connection
+// is closed, and its streams then find that the peer has ended it.
+func (s *Session) isOver() bool {
+	native, isNative := s.carried.(nativeSession)
+	return s.IsClosed() || isNative && native.Err() != nil
+}
+
 // CloseChan returns a channel that is closed once the session has ended.
 func (s *Session) CloseChan() <-chan struct{} { return s.carried.CloseChan() }
 
@@ -229,7 +236,7 @@ func (s *Session) Peer() (partywall.Peer, bool) {
 	return native.Session.Peer(), true
 }
 
-// nativeSession is a session of package partywall as a sessionCarrier.
+// nativeSession lets a session of package partywall do the work of a [Session] of this package.
 type nativeSession struct{ *partywall.Session }
 
 func (s nativeSession) open() (carrier, error) {
@@ -257,7 +264,7 @@ func (s nativeSession) IsHealthy() bool            { return s.Err() == nil }
 func (s nativeSession) CloseChan() <-chan struct{} { return s.Done() }
 func (s nativeSession) GetActiveStreamCount() int  { return s.StreamCount() }
 
-// shmipcSession is a session of shmipc-go as a sessionCarrier.
+// shmipcSession lets a session of shmipc-go do the work of a [Session] of this package.
 type shmipcSession struct{ *shmipc.Session }
 
 func (s shmipcSession) open() (carrier, error) {

@@ -4,6 +4,7 @@ package partywallshmipc
 
 import (
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,6 +52,9 @@ func (s *Stream) Session() *Session { return s.session }
 func (s *Stream) SetCallbacks(callbacks StreamCallbacks) error {
 	if s.hasCallbacks.Swap(true) {
 		return ErrStreamCallbackHadExisted
+	}
+	if native, isNative := s.carrier.(*nativeStream); isNative {
+		native.in.isEager = true
 	}
 	s.session.track(s)
 	go s.call(callbacks)
@@ -110,8 +114,8 @@ func (s *Stream) finish() error {
 	return err
 }
 
-// nativeStream is a stream of package partywall with a receiving and a sending buffer, as a
-// carrier.
+// nativeStream lets a stream of package partywall, with a receiving and a sending buffer, do the
+// work of a [Stream] of this package.
 type nativeStream struct {
 	*partywall.Stream
 	in       reader
@@ -120,7 +124,14 @@ type nativeStream struct {
 }
 
 func newNativeStream(stream *partywall.Stream) *nativeStream {
-	return &nativeStream{Stream: stream, in: reader{stream: stream}, out: writer{stream: stream}}
+	b := &borrowed{}
+	s := &nativeStream{
+		Stream: stream,
+		in:     reader{stream: stream, borrowed: b},
+		out:    writer{stream: stream, borrowed: b},
+	}
+	runtime.AddCleanup(s, (*borrowed).release, b)
+	return s
 }
 
 func (s *nativeStream) BufferReader() BufferReader { return &s.in }
@@ -204,7 +215,8 @@ func (p *streamPool) get() (*Stream, error) {
 	return stream, nil
 }
 
-// put keeps a stream that is as good as new, and closes any other.
+// put keeps a stream for its next use if it is open and has neither callbacks nor unread or unsent
+// bytes. It closes any other stream.
 func (p *streamPool) put(stream *Stream) {
 	stream.ReleaseReadAndReuse()
 	isNew := stream.IsOpen() && !stream.hasCallbacks.Load() && stream.BufferReader().Len() == 0 &&

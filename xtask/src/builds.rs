@@ -12,6 +12,7 @@
 //! orders()     stages shuttle and faults        target/shuttle   guards, --cfg shuttle
 //! ```
 //!
+//! Each row has a function of this file, the stages that use its build, and the target directory.
 //! Cargo reuses an artefact only if packages, features, flags and directory are equal. So each
 //! build is described once. A seeded fault (`faults.rs`) breaks the code on purpose, to show that a
 //! test notices it: it leaves out the lines behind its guard, an `if`. Guards exist only under
@@ -37,16 +38,17 @@ pub fn tests() -> Step {
 }
 
 /// The build of programs, with the profile and the features of [`tests`], so that the stage `test`
-/// has built them already. The caller adds the targets. An example activates the same development
-/// dependencies as the tests; without one, cargo would build dependencies again.
+/// has built them already. The caller adds the targets, at least one of them an example: an example
+/// needs the same development dependencies as the tests, so cargo does not build the dependencies
+/// once more with other features.
 pub fn programs() -> Step {
     Step::cargo("build --profile test --workspace --all-features")
 }
 
-/// The build of those packages of [`tests`] whose tests notice seeded faults, with the guards of
-/// these faults. The caller adds the test targets. The package of the command `partywall` is
-/// included, although its tests notice no fault: without the package the dependencies would have
-/// fewer features.
+/// The build of those packages of the ordinary test build ([`tests`]) whose tests notice seeded
+/// faults, with the guards of these faults. The caller adds the test targets. The package of the
+/// command `partywall` is included, although its tests notice no fault: without the package the
+/// dependencies would have fewer features.
 ///
 /// # Errors
 /// If the compiler's wrapper cannot be written.
@@ -97,8 +99,8 @@ pub fn on_shuttle(arguments: &str) -> Step {
         .variable("RUSTFLAGS", "--cfg shuttle")
 }
 
-/// The build `step` with the guards of seeded faults. The variable [`FAULT`] is empty, so no fault
-/// is active while its tests run.
+/// The build `step` with the guards of seeded faults. The environment variable that activates a
+/// fault ([`FAULT`]) is empty, so no fault is active while its tests run.
 fn with_guards(step: Step) -> Result<Step, String> {
     Ok(step.variable("RUSTC_WORKSPACE_WRAPPER", &wrapper()?).variable(FAULT, ""))
 }

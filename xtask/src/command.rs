@@ -86,8 +86,8 @@ impl Step {
     /// printed. Its standard error is that of this process.
     ///
     /// # Errors
-    /// The errors of [`run`](Self::run), if the output is not text, and the first error of `each`,
-    /// after which `each` is not called again.
+    /// If the command could not start or did not succeed, or its output is not text; and the first
+    /// error of `each`, after which `each` is not called again.
     pub fn lines(&self, mut each: impl FnMut(&str) -> Result<(), String>) -> Result<(), String> {
         let cannot = |error| format!("cannot start `{}`: {error}", self.program);
         let mut command = self.command();
@@ -155,8 +155,8 @@ impl fmt::Display for Step {
     }
 }
 
-/// Whether the output of this process goes to a log, not to a terminal: the variable `CI` is set,
-/// and not to `false`.
+/// Whether the output of this process goes to a log, not to a terminal: the environment variable
+/// `CI` has a value other than `false`.
 pub fn plain_output() -> bool {
     env::var("CI").is_ok_and(|value| !value.is_empty() && value != "false")
 }

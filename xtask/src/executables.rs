@@ -76,7 +76,8 @@ pub fn build(step: &Step) -> Result<Vec<Executable>, String> {
     Ok(executables)
 }
 
-/// Builds like [`build`], but calls `each` for each executable as soon as it is built.
+/// Builds the executables that `step` would run, and calls `each` for each executable as soon as it
+/// is built.
 fn build_each(step: &Step, mut each: impl FnMut(Executable)) -> Result<(), String> {
     let mut is_empty = true;
     step.clone().args("--no-run --message-format=json-render-diagnostics").lines(|line| {
@@ -92,7 +93,8 @@ fn build_each(step: &Step, mut each: impl FnMut(Executable)) -> Result<(), Strin
     Ok(())
 }
 
-/// The name that [`Executable::is_called`] takes for the unit tests of a library.
+/// The name that stands for the unit tests of a library, where [`Executable::is_called`] takes the
+/// name of a test executable.
 pub const LIBRARY: &str = "lib";
 
 /// A test executable that cargo has built.
@@ -143,8 +145,8 @@ impl Executable {
         }
     }
 
-    /// Whether the executable's package has a program, which its tests may start. Cargo may build a
-    /// test executable before the program.
+    /// Whether the executable's package has a program, which its tests may start. Cargo may build
+    /// such an executable before the program, so it is run only once the whole build has ended.
     fn has_program(&self) -> bool {
         ["src/main.rs", "src/bin"].iter().any(|path| Path::new(&self.directory).join(path).exists())
     }
@@ -154,8 +156,8 @@ impl Executable {
         self.directory.rsplit('/').next().unwrap_or_default()
     }
 
-    /// Whether this executable is the test executable `name`. For [`LIBRARY`]: whether it has the
-    /// unit tests of a library.
+    /// Whether this executable is the test executable `name`. For the name [`LIBRARY`]: whether it
+    /// has the unit tests of a library.
     pub fn is_called(&self, name: &str) -> bool {
         if name == LIBRARY { self.is_library } else { self.name == name }
     }
@@ -220,7 +222,7 @@ struct Queue<T> {
     /// Condition variable that is notified after each change of `state`.
     changed: Condvar,
     /// Number of items that are processed at the same time once all have been added. Before that,
-    /// [`WHILE_COMPILING`] applies.
+    /// while cargo still compiles others, the number is [`WHILE_COMPILING`].
     at_once: usize,
 }
 

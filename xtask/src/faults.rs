@@ -64,7 +64,7 @@ pub enum CaughtBy {
 pub struct Place {
     /// The name of the package's directory, below `crates`.
     pub package: &'static str,
-    /// The name of the test executable, or [`LIBRARY`].
+    /// The name of the test executable, or [`LIBRARY`] for the unit tests of a library.
     pub executable: &'static str,
     /// The path of a module or of a test, in whole segments. An empty path names all tests of the
     /// executable.
@@ -138,8 +138,8 @@ pub const REGISTRY: &[Fault] = &[
     // which says that it holds the lock, is visible. Effect: two threads hold the lock.
     fault("no_light_barrier", &[model("bias")]),
     // Faults: the thread that revokes the bias of a lock does not wait for the favoured thread's
-    // flag, or skips the heavy barrier. That is a system call that acts as a memory barrier in all
-    // threads. Effect: two threads hold the lock.
+    // flag, or skips the heavy barrier, a system call that acts as a memory barrier in all threads.
+    // Effect: two threads hold the lock.
     fault("no_heavy_barrier", &[model("bias")]),
     fault("no_wait_for_vacancy", &[model("bias")]),
     // Fault: all threads that a biased lock favours share one flag, which says that the thread
@@ -160,10 +160,11 @@ pub const REGISTRY: &[Fault] = &[
     // a connection over.
     fault("other_peer_moves", &[test("partywall", "hostile", "moves")]),
     // Fault: an acceptor takes the socket pair of a connector that it does not trust. Effect: the
-    // connector, which may keep a copy of the acceptor's end, can block the acceptor's calls on it.
+    // connector, which may keep a copy of the acceptor's end, can block the acceptor's calls on
+    // that end.
     fault("untrusted_peer_moves", &[test("partywall", "hostile", "moves")]),
-    // Fault: the driver of a session overlooks a thread that waits for space and has not called
-    // `wake_driver` yet. Effect: the driver polls for ever, and never wakes that thread.
+    // Fault: the driver of a session overlooks a thread that waits for space and has not woken the
+    // driver yet (`wake_driver`). Effect: the driver polls for ever, and never wakes that thread.
     fault(
         "no_look_for_uncalled",
         &[
@@ -229,10 +230,10 @@ pub const REGISTRY: &[Fault] = &[
     // twice.
     fault("link_compact_of_reply", &[unit("link", "link_state::shm::compact"), SWEEP]),
     // Fault: an end of a link accepts an answer to its ATTACH (the frame that begins a connection)
-    // without checking that it belongs to this connection. Effect: late bytes of an earlier
+    // without checking that the answer belongs to this connection. Effect: late bytes of an earlier
     // connection decide where a stream resumes.
     fault("link_echo_unchecked", &[SIMULATION]),
-    // Fault: a receiver on a link does not always store what it has acknowledged in its link file.
+    // Fault: a receiver on a link does not always store in its link file what it has acknowledged.
     // Effect: the next owner receives messages that were consumed already.
     fault("link_consumed_now_and_then", &[TORTURE]),
     // Fault: a receiver on a link acknowledges messages on arrival. Effect: a receiver that is
@@ -332,8 +333,8 @@ pub const REGISTRY: &[Fault] = &[
     // sources that were marked meanwhile. Effect: the external loop sleeps although a source is
     // ready.
     fault("no_notification_of_what_is_left", &[shuttle("ready_list::model")]),
-    // Fault: an attempt of an event loop on a source finds nothing, and is not repeated after the
-    // source's mark was cleared. Effect: an event between the attempt and the clearing is never
+    // Fault: an event loop looks for an event of a source, finds none, clears the source's mark,
+    // and does not look once more. Effect: an event between the look and the clearing is never
     // reported.
     fault("no_second_look", &[shuttle("ready_list::model")]),
     // Fault: the driver of a session does not wait until the thread that sent OPEN has registered
@@ -359,9 +360,9 @@ pub const REGISTRY: &[Fault] = &[
     // that its stream is open. Effect: its message may follow the record END of its stream, and so
     // belong to the next stream with the same number.
     fault("no_check_behind_end", &[shuttle("races::nothing_follows_end_of_stream")]),
-    // Faults of the C interface: a panic leaves an exported function, a null pointer is taken for a
-    // place, or a handle is not compared with the generation of its slot. Effect: the C program
-    // dies, gets no result, or uses an object that has replaced another one.
+    // Faults of the C interface: a panic leaves an exported function, a null pointer is accepted as
+    // the place for a result, or a handle is not compared with the generation of its slot. Effect:
+    // the C program dies, gets no result, or uses an object that has replaced another one.
     fault("no_panic_boundary", &[unit("capi", "export::tests::panic_becomes_a_status")]),
     fault("no_null_check", &[unit("capi", "argument::tests::null_pointers_are_refused")]),
     fault(
@@ -454,7 +455,7 @@ pub fn tests_of(executable: &Executable) -> Option<Vec<&'static str>> {
 /// Runs every fault that the test executable `torture` must notice.
 ///
 /// # Errors
-/// The errors of [`main`].
+/// If a test fails without a fault, or a fault is not noticed by a test that must notice it.
 pub fn tortured() -> Result<(), String> {
     run(|by| matches!(by, CaughtBy::Torture(_)), |_| false, 1)
 }
@@ -637,7 +638,8 @@ const FAULTS_AT_ONCE: usize = 4;
 /// Tests that kill a process at random instants. Of the test runs, with 150 kills each, one in
 /// about fifty has no kill within the few nanoseconds in which the fault matters.
 const RANDOM: [&str; 2] = ["state_survives_kills", "stream_survives_kills"];
-/// Maximum number of runs in which a test of [`RANDOM`] must notice the fault.
+/// Maximum number of runs in which a test that kills at random instants ([`RANDOM`]) must notice
+/// the fault.
 const CHANCES: u32 = 3;
 /// Exit status of a process that has called `abort`, if a shell or `timeout` reports it.
 const ABORTED: i32 = 128 + 6;

@@ -5,7 +5,7 @@
 //!   go          what the stage `go` runs
 //!   go --full   each pair of implementations over each transport: every size, a million messages,
 //!               199 streams, 600 kills, 20 stops, 1,000 connections; hostile peers; 100,000 calls
-//!               and 200 kills during calls; a table of it
+//!               and 200 kills during calls; it prints a table of the results
 //! ```
 
 use std::fs;
@@ -100,7 +100,7 @@ fn absolute(path: &str) -> Result<String, String> {
 /// The pattern of the names of the tests that `--full` runs, in their long form.
 const FULL: &str = "^(TestPairs|Test.*SurvivesRustHostilePeers|TestRustListenerSurvives.*)$";
 
-/// The headings of the table whose rows `TestPairs` writes. The column `end` shows the longest time
-/// from a kill of one process until the other process had ended.
+/// The headings of the table whose rows the Go test `TestPairs` writes. The column `end` shows the
+/// longest time from a kill of one process until the other process had ended.
 const HEADINGS: &str = "pair         over     sizes  messages  streams  kills  of streams          \
                         end  stops  connections";

@@ -266,8 +266,8 @@ fn instructions_by_file(dump: &str) -> BTreeMap<String, u64> {
             is_of_callee = true;
         } else if line.starts_with(|c: char| c.is_ascii_digit() || "+-*".contains(c)) {
             // In a dump of callgrind, the line after `calls=` states the cost of the called
-            // function with all its callees. That cost is counted where the callees' own lines
-            // stand.
+            // function with all its callees. That cost is left out here, because the callees' own
+            // lines state it again.
             if std::mem::take(&mut is_of_callee) {
                 continue;
             }

@@ -122,9 +122,9 @@ fn parse(arguments: &[String]) -> Result<Chosen, String> {
 /// Number of kills that the links of a release must survive without a broken promise, such as to
 /// lose no message. It is the default of `--kills`.
 pub const KILLS_DEFAULT: u64 = 20_000;
-/// Number of processes that `torture --sweep` really kills in each operation, such as a send. For
-/// all other instructions of the operation, it only judges the content of the link file at that
-/// instruction.
+/// Number of processes that `torture --sweep` really kills in each operation, such as a send. At
+/// all other instructions of the operation the test kills no process, and only judges the content
+/// that the link file has at that instruction.
 const SWEEP_KILLS_DEFAULT: u64 = 100;
 const IDLE_LINKS: u64 = 10_000;
 

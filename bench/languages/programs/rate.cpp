@@ -19,8 +19,8 @@
 namespace {
 
 using bytes = std::vector<unsigned char>;
-// the command with which the client begins a task: number of the task, size of a message in bytes,
-// number of messages
+// The command with which the client begins a task: number of the task, size of a message in bytes,
+// number of messages.
 using words = std::uint64_t[3];
 
 // Sends and receives the messages of a measurement over a channel.

@@ -84,7 +84,7 @@ func serve(address, path string) error {
 		go func() { ended <- answer(c) }()
 	}
 	// The client closes the channel and the socket when it ends. So the server's two goroutines,
-	// one for each of them, end as well.
+	// one for the channel and one for the socket, end as well.
 	if err := <-ended; err != io.EOF {
 		return err
 	}

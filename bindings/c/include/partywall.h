@@ -98,8 +98,6 @@ typedef struct partywall_stream partywall_stream;
 #define PARTYWALL_BUFFER_TOO_SHORT 904
 #define PARTYWALL_HANDLES_EXHAUSTED 905
 
-/* ---- The library ------------------------------------------------------------------------- */
-
 /* Returns the version of the library, such as "0.1.0". */
 const char *partywall_version(void);
 /* Returns the number of the binary interface. If it changes, programs have to be compiled again. */
@@ -109,8 +107,6 @@ uint32_t partywall_abi(void);
  * object says more: whom the failure concerns, and what to do.
  */
 const char *partywall_status_text(int32_t status);
-
-/* ---- Errors ------------------------------------------------------------------------------ */
 
 /* Returns the text of an error, which stays valid until the error is freed. */
 const char *partywall_error_message(partywall_error *error);
@@ -125,8 +121,6 @@ uint32_t partywall_error_application_code(partywall_error *error);
 int32_t partywall_error_errno(partywall_error *error);
 /* Frees an error. NULL is allowed. */
 int32_t partywall_error_free(partywall_error *error);
-
-/* ---- Configurations ---------------------------------------------------------------------- */
 
 /*
  * Keys of partywall_config_set, with their defaults:
@@ -210,8 +204,6 @@ int32_t partywall_config_set(partywall_config *config, const char *key, uint64_t
 int32_t partywall_config_admit_user(partywall_config *config, uint32_t uid);
 int32_t partywall_config_admit_group(partywall_config *config, uint32_t gid);
 
-/* ---- Peers, transports and counters ------------------------------------------------------- */
-
 /*
  * Structures that a call fills. The caller passes the size that the structure has in its header; a
  * later version may add fields at the end. PARTYWALL_ARGUMENT: the size is larger than any object
@@ -290,8 +282,6 @@ typedef struct partywall_receiver_stats {
     uint64_t spin_hits;
 } partywall_receiver_stats;
 
-/* ---- Listeners --------------------------------------------------------------------------- */
-
 /*
  * Listens for channels at `address`: "unix:/path", "unix:@name" or "tcp:host:port". If `config` is
  * NULL, the default settings are used.
@@ -319,8 +309,6 @@ int32_t partywall_listener_address(partywall_listener *listener, void *buffer, s
  * 0 may find something to do. Never read from the descriptor, and never close it.
  */
 int32_t partywall_listener_fd(partywall_listener *listener, int32_t *fd, partywall_error **error);
-
-/* ---- Channels ---------------------------------------------------------------------------- */
 
 /*
  * Opens a channel with the listener at `address`. `config` may be NULL. Waits for the handshake, at
@@ -375,8 +363,9 @@ int32_t partywall_channel_flush(partywall_channel *channel, int64_t timeout_ns,
 int32_t partywall_channel_arm_send(partywall_channel *channel, int32_t *fd,
                                    partywall_error **error);
 /*
- * Prepares the channel for waiting for a message by poll or epoll, after PARTYWALL_EMPTY. The
- * descriptor is as of partywall_channel_arm_send.
+ * Prepares the channel for waiting for a message by poll or epoll, after PARTYWALL_EMPTY: writes a
+ * descriptor that becomes readable once there may be a message, or -1 if there may be one now. Then
+ * receive again. Never read from the descriptor, and never close it.
  */
 int32_t partywall_channel_arm_recv(partywall_channel *channel, int32_t *fd,
                                    partywall_error **error);
@@ -430,8 +419,8 @@ int32_t partywall_channel_pause(partywall_channel *channel, partywall_error **er
 /* Writes what is known of the peer process. `size` is sizeof(partywall_peer). */
 int32_t partywall_channel_peer(partywall_channel *channel, partywall_peer *peer, size_t size);
 /*
- * Copies a description of the channel's peer for logs, as partywall_listener_address copies an
- * address.
+ * Copies a description of the channel's peer for logs, without a zero byte at its end, and writes
+ * its length to `*len`. PARTYWALL_BUFFER_TOO_SHORT: only `*len` is written.
  */
 int32_t partywall_channel_peer_text(partywall_channel *channel, void *buffer, size_t capacity,
                                     size_t *len, partywall_error **error);
@@ -455,8 +444,6 @@ int32_t partywall_channel_sender_stats(partywall_channel *channel, partywall_sen
                                        size_t size);
 int32_t partywall_channel_receiver_stats(partywall_channel *channel,
                                          partywall_receiver_stats *stats, size_t size);
-
-/* ---- Records that may be lost ------------------------------------------------------------ */
 
 /*
  * Senders and receivers of logs, traces and samples: such records may be lost, so their sender
@@ -531,9 +518,9 @@ int32_t partywall_lossy_receiver_new(partywall_channel *channel,
 /* Ends the receiving direction of the channel, and frees the receiver. NULL is allowed. */
 int32_t partywall_lossy_receiver_free(partywall_lossy_receiver *receiver);
 /*
- * Receives a view of the next record, as partywall_channel_recv_view does, and writes how many
- * records were lost before it. `lost_before` may be NULL. PARTYWALL_NOT_A_RECORD: the peer sent a
- * message that is no record. It counts as received, and the next call receives what follows.
+ * Receives the next record as a view, which is valid until the next receiving call, and writes how
+ * many records were lost before it. `lost_before` may be NULL. PARTYWALL_NOT_A_RECORD: the peer
+ * sent a message that is no record. It counts as received, and the next call receives what follows.
  */
 int32_t partywall_lossy_recv_view(partywall_lossy_receiver *receiver, const void **data,
                                   size_t *len, uint64_t *lost_before, int64_t timeout_ns,
@@ -548,8 +535,6 @@ int32_t partywall_lossy_recv(partywall_lossy_receiver *receiver, partywall_messa
 int32_t partywall_lossy_receiver_counts(partywall_lossy_receiver *receiver, uint64_t *received,
                                         uint64_t *lost);
 
-/* ---- Messages ---------------------------------------------------------------------------- */
-
 /* Writes where the bytes of a message lie. They stay valid until the message is freed. */
 int32_t partywall_message_data(partywall_message *message, const void **data, size_t *len);
 /* Writes 1 if the message's bytes lie in shared memory of its sender, 0 if they were copied. */
@@ -557,16 +542,12 @@ int32_t partywall_message_is_zero_copy(partywall_message *message, int32_t *is_z
 /* Frees a message, in any thread, also after its channel was freed. NULL is allowed. */
 int32_t partywall_message_free(partywall_message *message);
 
-/* ---- Reservations ------------------------------------------------------------------------ */
-
 /* Writes the address of the reserved bytes and their number. */
 int32_t partywall_reservation_data(partywall_reservation *reservation, void **data, size_t *len);
 /* Shortens the message to `len` bytes, if it is longer. */
 int32_t partywall_reservation_truncate(partywall_reservation *reservation, size_t len);
 /* Frees a reservation, in any thread, without sending the message. NULL is allowed. */
 int32_t partywall_reservation_abort(partywall_reservation *reservation);
-
-/* ---- The event loop ---------------------------------------------------------------------- */
 
 /* Event: there may be a message to receive, or a channel to accept. Reported
  * until a receiving or accepting call finds none. */
@@ -616,7 +597,10 @@ int32_t partywall_loop_fd(partywall_loop *loop, int32_t *fd);
  */
 int32_t partywall_loop_add_channel(partywall_loop *loop, partywall_channel *channel, uint64_t tag,
                                    partywall_error **error);
-/* Adds a listener to the loop, as partywall_loop_add_channel adds a channel. */
+/*
+ * Adds a listener to the loop, which reports `tag` while there may be a channel to accept. From
+ * then on accepting takes only timeout 0. Freeing the listener removes it from the loop.
+ */
 int32_t partywall_loop_add_listener(partywall_loop *loop, partywall_listener *listener,
                                     uint64_t tag, partywall_error **error);
 /*
@@ -626,10 +610,10 @@ int32_t partywall_loop_add_listener(partywall_loop *loop, partywall_listener *li
 int32_t partywall_loop_wait(partywall_loop *loop, partywall_event *events, size_t capacity,
                             size_t *count, int64_t timeout_ns, partywall_error **error);
 /*
- * Writes events as partywall_loop_wait does but never waits, for a thread that calls again before
- * it waits. Meanwhile peers do not notify the loop, and its descriptor may stay quiet. Before the
- * thread waits for the descriptor, level-triggered, it calls partywall_loop_wait with timeout 0
- * until that writes no event.
+ * Writes the events that objects of the loop have now, at most `capacity`, and never waits. It is
+ * for a thread that calls again before it waits: meanwhile peers do not notify the loop, and its
+ * descriptor may stay quiet. Before the thread waits for the descriptor, level-triggered, it calls
+ * partywall_loop_wait with timeout 0 until that writes no event.
  */
 int32_t partywall_loop_poll_awake(partywall_loop *loop, partywall_event *events, size_t capacity,
                                   size_t *count, partywall_error **error);
@@ -639,8 +623,6 @@ int32_t partywall_loop_poll_awake(partywall_loop *loop, partywall_event *events,
  * becomes readable for timers, too.
  */
 int32_t partywall_loop_next_timer(partywall_loop *loop, int64_t *timeout_ns);
-
-/* ---- Sessions ---------------------------------------------------------------------------- */
 
 /*
  * Listens for sessions at `address`. If `loop` is NULL, each session has a thread of its own, and
@@ -660,7 +642,10 @@ int32_t partywall_session_listener_free(partywall_session_listener *listener);
 int32_t partywall_session_listener_accept(partywall_session_listener *listener, uint64_t tag,
                                           partywall_session **session, int64_t timeout_ns,
                                           partywall_error **error);
-/* Copies the address that the listener is bound to, as partywall_listener_address does. */
+/*
+ * Copies the address that the listener is bound to, without a zero byte at its end, and writes its
+ * length to `*len`. PARTYWALL_BUFFER_TOO_SHORT: only `*len` is written.
+ */
 int32_t partywall_session_listener_address(partywall_session_listener *listener, void *buffer,
                                            size_t capacity, size_t *len, partywall_error **error);
 /*
@@ -718,14 +703,17 @@ int32_t partywall_session_wait_closed(partywall_session *session, int32_t *reaso
 int32_t partywall_session_wait_finished(partywall_session *session, int64_t timeout_ns,
                                         partywall_error **error);
 
-/* Writes what is known of the session's peer, as partywall_channel_peer does. */
+/* Writes what is known of the process of the session's peer. `size` is sizeof(partywall_peer). */
 int32_t partywall_session_peer(partywall_session *session, partywall_peer *peer, size_t size);
-/* Copies a description of the session's peer for logs, as partywall_channel_peer_text does. */
+/*
+ * Copies a description of the session's peer for logs, without a zero byte at its end, and writes
+ * its length to `*len`. PARTYWALL_BUFFER_TOO_SHORT: only `*len` is written.
+ */
 int32_t partywall_session_peer_text(partywall_session *session, void *buffer, size_t capacity,
                                     size_t *len, partywall_error **error);
 /*
- * Writes the transport that the session has now, and the reason why memory is not shared, as
- * partywall_channel_transport does.
+ * Writes the transport that the session has now, and the reason why memory is not shared. The
+ * reason is 0 unless the transport is PARTYWALL_TRANSPORT_SOCKET.
  */
 int32_t partywall_session_transport(partywall_session *session, int32_t *transport,
                                     uint32_t *reason);
@@ -741,8 +729,6 @@ int32_t partywall_session_sender_stats(partywall_session *session, partywall_sen
 /* Writes the number of streams of a session that have not ended. */
 int32_t partywall_session_streams(partywall_session *session, size_t *count);
 
-/* ---- Streams ----------------------------------------------------------------------------- */
-
 /*
  * Drops both directions of a stream and frees its handle. A program that has sent messages calls
  * partywall_stream_finish before. NULL is allowed.
@@ -753,17 +739,23 @@ int32_t partywall_stream_free(partywall_stream *stream);
  * the stream is freed.
  */
 int32_t partywall_stream_metadata(partywall_stream *stream, const void **data, size_t *len);
-/* Sends a copy of `len` bytes, as partywall_channel_send does. */
+/*
+ * Sends a message, a copy of `len` bytes, on the stream. The statuses are those of
+ * partywall_channel_send.
+ */
 int32_t partywall_stream_send(partywall_stream *stream, const void *data, size_t len,
                               int64_t timeout_ns, partywall_error **error);
 /*
- * Reserves memory for a message, as partywall_channel_reserve does. Any stream of the session may
- * commit it.
+ * Reserves memory for a message of `len` bytes, which the caller writes at `*data` and then commits
+ * or aborts. Any stream of the session may commit it.
  */
 int32_t partywall_stream_reserve(partywall_stream *stream, size_t len, void **data,
                                  partywall_reservation **reservation, int64_t timeout_ns,
                                  partywall_error **error);
-/* Sends the message in `reservation`, as partywall_channel_commit does. */
+/*
+ * Sends the message in `reservation` on the stream, and frees the reservation. After the same
+ * statuses as in partywall_channel_commit the reservation stays the caller's.
+ */
 int32_t partywall_stream_commit(partywall_stream *stream, partywall_reservation *reservation,
                                 int64_t timeout_ns, partywall_error **error);
 /*
@@ -790,15 +782,23 @@ int32_t partywall_stream_reset(partywall_stream *stream, uint32_t code, partywal
  * PARTYWALL_STREAM_STOPPED with the code.
  */
 int32_t partywall_stream_stop(partywall_stream *stream, uint32_t code, partywall_error **error);
-/* Receives a view of the next message of a stream, as partywall_channel_recv_view does. */
+/*
+ * Receives the next message of a stream as a view, without a copy: `*data` is valid until the next
+ * receiving call of the stream, or until the stream is freed. The statuses are those of
+ * partywall_channel_recv_view.
+ */
 int32_t partywall_stream_recv_view(partywall_stream *stream, const void **data, size_t *len,
                                    int64_t timeout_ns, partywall_error **error);
-/* Receives a copy of the next message of a stream, as partywall_channel_recv_copy does. */
+/*
+ * Receives a copy of the next message of a stream, and writes its length to `*len`.
+ * PARTYWALL_BUFFER_TOO_SHORT: `*len` is written, and the next receiving call returns the same
+ * message.
+ */
 int32_t partywall_stream_recv_copy(partywall_stream *stream, void *buffer, size_t capacity,
                                    size_t *len, int64_t timeout_ns, partywall_error **error);
 /*
- * Receives the next message of a stream as an object that the caller owns, as
- * partywall_channel_recv does.
+ * Receives the next message of a stream as an object that the caller owns. A long message is not
+ * copied.
  */
 int32_t partywall_stream_recv(partywall_stream *stream, partywall_message **message,
                               int64_t timeout_ns, partywall_error **error);
@@ -806,12 +806,9 @@ int32_t partywall_stream_recv(partywall_stream *stream, partywall_message **mess
 int32_t partywall_stream_keep(partywall_stream *stream, partywall_message **message,
                               partywall_error **error);
 /*
- * Makes the event loop stop reporting the stream as readable, as partywall_channel_pause does for a
- * channel.
+ * Makes the event loop stop reporting the stream as readable until the next receiving call.
  */
 int32_t partywall_stream_pause(partywall_stream *stream, partywall_error **error);
-
-/* ---- Calls ------------------------------------------------------------------------------- */
 
 /*
  * Calls and answers over one stream of a session: many calls in flight, answered in any order.
@@ -914,8 +911,6 @@ int32_t partywall_request_fail(partywall_request *request, uint32_t code, const 
  */
 int32_t partywall_request_free(partywall_request *request);
 
-/* ---- The protocol shmipc ----------------------------------------------------------------- */
-
 /*
  * Sessions with programs that use shmipc-go or the crate shmipc. Their streams are those of a
  * partywall_session, but have no metadata. Keys of partywall_shmipc_config_set, with defaults:
@@ -948,7 +943,7 @@ int32_t partywall_request_free(partywall_request *request);
 int32_t partywall_shmipc_config_new(partywall_shmipc_config **config, partywall_error **error);
 /* Frees a configuration of shmipc. NULL is allowed. */
 int32_t partywall_shmipc_config_free(partywall_shmipc_config *config);
-/* Sets one setting of shmipc, as partywall_config_set does. */
+/* Sets one setting of a configuration of shmipc. The statuses are those of partywall_config_set. */
 int32_t partywall_shmipc_config_set(partywall_shmipc_config *config, const char *key,
                                     uint64_t value, partywall_error **error);
 int32_t partywall_shmipc_config_set_text(partywall_shmipc_config *config, const char *key,
@@ -975,8 +970,8 @@ int32_t partywall_shmipc_free(partywall_shmipc *shmipc);
 int32_t partywall_session_listener_add_shmipc(partywall_session_listener *listener,
                                          partywall_shmipc *shmipc, partywall_error **error);
 /*
- * Opens a session with a server of shmipc, as partywall_session_connect does with a server of
- * Partywall's own protocol.
+ * Opens a session with the server of shmipc at `address`. If `loop` is not NULL, that loop drives
+ * the session and reports `tag` for it. Waits for the handshake.
  */
 int32_t partywall_shmipc_connect(partywall_shmipc *shmipc, const char *address,
                                  partywall_config *config, partywall_loop *loop, uint64_t tag,
@@ -991,10 +986,9 @@ int32_t partywall_shmipc_hot_restart(partywall_shmipc *shmipc, uint64_t epoch,
 /* Writes the state of the last hot restart, such as PARTYWALL_HOT_RESTART_DONE. */
 int32_t partywall_shmipc_hot_restart_state(partywall_shmipc *shmipc, int32_t *state);
 
-/* ---- Links ------------------------------------------------------------------------------- */
-
 /*
- * Keys of partywall_link_config_set, with defaults that differ from those of partywall_config_set:
+ * Keys of partywall_link_config_set. A default is given where it differs from that of the same key
+ * of partywall_config_set:
  *
  *   ring_bytes                1048576
  *   slab_bytes                4194304
@@ -1063,7 +1057,7 @@ int32_t partywall_link_config_copy(partywall_link_config *config, partywall_link
                                    partywall_error **error);
 /* Frees a configuration of links. NULL is allowed. */
 int32_t partywall_link_config_free(partywall_link_config *config);
-/* Sets one setting of links, as partywall_config_set does. */
+/* Sets one setting of a configuration of links. The statuses are those of partywall_config_set. */
 int32_t partywall_link_config_set(partywall_link_config *config, const char *key, uint64_t value,
                                   partywall_error **error);
 
@@ -1127,8 +1121,9 @@ int32_t partywall_link_connect(partywall_link_client *client, const char *addres
                                const char *server, const char *name, partywall_link **link,
                                partywall_error **error);
 /*
- * Listens for links of the end called `name` at `address`. `directory` is as of
- * partywall_link_client_new.
+ * Listens for links of the end called `name` at `address`, and keeps them in files of `directory`,
+ * or in memory if `directory` is NULL. The directory must belong to this user alone. `config` may
+ * be NULL.
  */
 int32_t partywall_link_server_bind(const char *address, const char *directory, const char *name,
                                    partywall_link_config *config, partywall_link_server **server,
@@ -1143,8 +1138,9 @@ int32_t partywall_link_server_accept(partywall_link_server *server, partywall_li
                                      int64_t timeout_ns, partywall_error **error);
 
 /*
- * Copies the reason for which the server refused a connection last, as partywall_listener_address
- * copies an address; a text of length 0 if the server has refused none.
+ * Copies the reason for which the server refused a connection last, without a zero byte at its end,
+ * and writes its length to `*len`: 0 if the server has refused none. PARTYWALL_BUFFER_TOO_SHORT:
+ * only `*len` is written.
  */
 int32_t partywall_link_server_last_refusal(partywall_link_server *server, void *buffer,
                                            size_t capacity, size_t *len, partywall_error **error);
@@ -1175,8 +1171,9 @@ int32_t partywall_link_send(partywall_link *link, const void *data, size_t len, 
 int32_t partywall_link_recv(partywall_link *link, partywall_link_message **message,
                             int64_t timeout_ns, partywall_error **error);
 /*
- * Copies the name of the link, or the name of the peer's end, as partywall_listener_address copies
- * an address. A server distinguishes its clients by these names.
+ * Copies the name of the link, or the name of the peer's end, without a zero byte at its end, and
+ * writes its length to `*len`. A server distinguishes its clients by these names.
+ * PARTYWALL_BUFFER_TOO_SHORT: only `*len` is written.
  */
 int32_t partywall_link_name(partywall_link *link, void *buffer, size_t capacity, size_t *len,
                             partywall_error **error);
@@ -1189,9 +1186,9 @@ int32_t partywall_link_peer_name(partywall_link *link, void *buffer, size_t capa
 int32_t partywall_link_wait_attached(partywall_link *link, int64_t timeout_ns,
                                      partywall_error **error);
 /*
- * Waits until every message sent on the link is with the system, or where the peer reads it. A
- * thread that stops waiting for the link to do other work calls this before. While the link has no
- * connection, waits for one.
+ * Waits until the kernel has every message that was sent on the link, or the message lies where the
+ * peer reads it. A thread that stops waiting for the link to do other work calls this before. While
+ * the link has no connection, waits for one.
  */
 int32_t partywall_link_wait_sent(partywall_link *link, int64_t timeout_ns, partywall_error **error);
 /*

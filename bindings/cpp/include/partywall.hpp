@@ -51,8 +51,6 @@ namespace partywall {
 
 using std::error_code;
 
-// ---- Errors ------------------------------------------------------------------------------------
-
 /// The numbers of failures that programs compare with; SPEC.md, section 17, lists all others. Each
 /// number has a message(); what() of the exception `error` says more.
 enum class errc : std::int32_t {
@@ -190,8 +188,6 @@ private:
     int os_error_;
 };
 
-// ---- Timeouts ----------------------------------------------------------------------------------
-
 /// How long an operation waits: any std::chrono duration, `no_wait` or `forever`. A duration that
 /// is negative or not a number makes the operation fail with errc::argument.
 class timeout {
@@ -232,8 +228,8 @@ inline constexpr timeout forever = timeout::unlimited();
 
 namespace detail {
 
-/// The place to which one call of the C interface writes its error object. Without a failure the
-/// call makes none.
+/// The place to which one call of the C interface writes its error object. If the call does not
+/// fail, it makes no error object.
 class failure {
 public:
     failure() = default;
@@ -286,8 +282,8 @@ void call(Function *function, Arguments... arguments) {
     if (status != PARTYWALL_OK) why.raise(status);
 }
 
-/// Calls a function of the C interface as call() does. Returns false after PARTYWALL_FINISHED, when
-/// the function has written no result.
+/// Calls a function of the C interface, and throws if it fails. Returns false after
+/// PARTYWALL_FINISHED, when the function has written no result, and otherwise true.
 template <class Function, class... Arguments>
 bool found(Function *function, Arguments... arguments) {
     failure why;
@@ -416,8 +412,6 @@ std::string text_of(Function *function, Object *object) {
 
 } // namespace detail
 
-// ---- Bytes -------------------------------------------------------------------------------------
-
 /// Bytes that another object owns: a message to send, or one that was received.
 class bytes_view {
 public:
@@ -477,8 +471,6 @@ template <class T> std::optional<T> value_as(bytes_view bytes) noexcept {
     std::memcpy(std::addressof(*value), bytes.data(), sizeof(T));
     return value;
 }
-
-// ---- Configurations ----------------------------------------------------------------------------
 
 enum class transport : std::uint64_t {
     automatic = PARTYWALL_TRANSPORT_AUTO,
@@ -584,14 +576,13 @@ public:
         detail::check(partywall_config_admit_user(get(), uid));
         return *this;
     }
-    /// Makes a listener admit processes of a primary group, as admit_user() does for a user.
+    /// Makes a listener admit processes of a primary group, and refuse all processes that no such
+    /// call admits.
     config &admit_group(std::uint32_t gid) {
         detail::check(partywall_config_admit_group(get(), gid));
         return *this;
     }
 };
-
-// ---- Peers, transports and counters ------------------------------------------------------------
 
 /// Structures of partywall.h, which explains their members: what is known of the peer process, and
 /// counters.
@@ -638,8 +629,6 @@ private:
 };
 
 } // namespace detail
-
-// ---- Messages and reservations -----------------------------------------------------------------
 
 namespace detail {
 
@@ -715,8 +704,6 @@ private:
     std::byte *data_ = nullptr;
     std::size_t size_ = 0;
 };
-
-// ---- What channels and streams have in common --------------------------------------------------
 
 namespace detail {
 
@@ -821,8 +808,8 @@ public:
         if (!found(Calls::recv_view, get(), &data, &size, time)) return std::nullopt;
         return bytes_view(data, size);
     }
-    /// Receives the next message without a copy, as the overload that throws does. The end of the
-    /// peer's sending is errc::finished.
+    /// Receives the next message without a copy, and sets `code` instead of throwing. The end of
+    /// the peer's sending is errc::finished.
     bytes_view recv_view(timeout time, error_code &code) noexcept {
         const void *data = nullptr;
         std::size_t size = 0;
@@ -839,7 +826,7 @@ public:
         if (!found(Calls::recv_copy, get(), buffer, capacity, &size, time)) return std::nullopt;
         return size;
     }
-    /// Receives a copy of the next message, as the overload that throws does. Also returns the
+    /// Receives a copy of the next message, and sets `code` instead of throwing. Also returns the
     /// length of a message that is longer than the buffer.
     std::size_t recv_copy(void *buffer, std::size_t capacity, timeout time,
                           error_code &code) noexcept {
@@ -882,8 +869,6 @@ private:
 };
 
 } // namespace detail
-
-// ---- Channels ----------------------------------------------------------------------------------
 
 /// A channel: one pipe of messages in each direction, between two processes. Destroying a channel
 /// ends both directions; the peer receives every sent message first.
@@ -959,8 +944,6 @@ public:
     /// system chose.
     std::string address() const { return detail::text_of(partywall_listener_address, get()); }
 };
-
-// ---- The event loop ----------------------------------------------------------------------------
 
 /// An event: the tag of an object, and a set of PARTYWALL_READABLE, PARTYWALL_WRITABLE,
 /// PARTYWALL_OPENED and PARTYWALL_ENDED. A loop may report an event although the object has
@@ -1048,8 +1031,6 @@ public:
         return std::chrono::nanoseconds(ns);
     }
 };
-
-// ---- Sessions and streams ----------------------------------------------------------------------
 
 /// A stream of a session: messages in two directions. Destroying a stream finishes its sending and
 /// stops its receiving. It keeps its session alive.
@@ -1247,8 +1228,6 @@ public:
     }
 };
 
-// ---- Links -------------------------------------------------------------------------------------
-
 /// Settings of links; partywall.h lists the keys of set() and their defaults.
 class link_config
     : public detail::settings<link_config, partywall_link_config, partywall_link_config_new,
@@ -1391,8 +1370,8 @@ public:
         run(code, partywall_link_wait_attached, time);
     }
 
-    /// Waits until every message that was sent on the link is with the system, or where the peer
-    /// reads it.
+    /// Waits until the kernel has every message that was sent on the link, or the message lies
+    /// where the peer reads it.
     void wait_sent(timeout time = forever) { run(partywall_link_wait_sent, time); }
     void wait_sent(timeout time, error_code &code) noexcept {
         run(code, partywall_link_wait_sent, time);
@@ -1442,8 +1421,8 @@ public:
         detail::call(code, partywall_link_close, time.is_valid() ? release() : nullptr, time);
     }
 
-    /// Takes the oldest event of the link, and waits for one: a connection, its end, or a failed
-    /// attempt to connect.
+    /// Takes the oldest event of the link, and waits if there is none. An event is a new
+    /// connection, its end, or a failed attempt to connect.
     link_event next_event(timeout time = forever) {
         link_event event{};
         run(partywall_link_next_event, &event, sizeof event, time);

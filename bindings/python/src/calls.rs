@@ -75,7 +75,8 @@ impl CallsClient {
         answered.map(Message::new).map_err(|error| exception(py, &error))
     }
 
-    /// Begins a call as `call` does, for `partywall.aio`. Cancelling the result cancels the call.
+    /// Begins a call, and calls `done` with its answer; for `partywall.aio`. Cancelling the result
+    /// cancels the call.
     fn start_call(
         &self,
         payload: &Bound<'_, PyAny>,
@@ -168,8 +169,8 @@ pub struct Request {
     over: Arc<OnceLock<()>>,
 }
 
-/// Sets the flag of a call when it is dropped, which is when the caller has given the call up or it
-/// is answered.
+/// Sets the flag of a call when this value is dropped, which is when the caller has given the call
+/// up or the call is answered.
 struct Over(Arc<OnceLock<()>>);
 
 impl Drop for Over {

@@ -317,8 +317,8 @@ impl Channel {
                 Err(SendError::TimedOut | SendError::Full)
             );
         if lingers {
-            // The peer does not read, so the end of the direction waits for up to a second, and
-            // does not end early by EINTR. So it has a thread of its own.
+            // The peer does not read from the socket, so dropping the sender may wait for up to a
+            // second, and a signal does not end that wait. So a thread of its own drops the sender.
             return Work::start("partywall-linger", move || drop(sender))?.wait(py);
         }
         py.detach(|| drop(sender));

@@ -235,7 +235,7 @@ impl LinkServer {
         accepted.ok_or_else(|| error::closed_here("server"))
     }
 
-    /// Begins to accept as `accept` does, for `partywall.aio`.
+    /// Begins to accept a link, and calls `done` with the link; for `partywall.aio`.
     fn start_accept(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let shared = Arc::clone(&self.shared);
         runtime::start(done, async move { shared.accept().await }, |py, accepted| match accepted {
@@ -296,8 +296,8 @@ impl LinkServer {
         Ok(taken.map(|error| error::exception(py, &error).into_value(py).into_bound(py).into_any()))
     }
 
-    /// Stops listening, and closes all links of the server, as `Link.close` does. Ends `accept` of
-    /// other threads. Closing a server again does nothing.
+    /// Stops listening, and closes all links of the server in good order, as `Link.close` does.
+    /// Ends `accept` of other threads. Closing a server again does nothing.
     #[pyo3(signature = (timeout = 5.0))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let until = Deadline::after(timeout)?.instant();
@@ -531,8 +531,8 @@ impl Link {
         self.with(py, |end| end.begin_epoch(epoch))
     }
 
-    /// Goes on at another address of the same server, while messages flow. Only the client's end of
-    /// a link can.
+    /// Moves the link to another address of the same server, while messages flow. Only the client's
+    /// end of a link can do this.
     fn switch_to(
         &self,
         py: Python<'_>,
@@ -600,13 +600,14 @@ impl Link {
         Ok(py.detach(|| end.stats()).into())
     }
 
-    /// Begins to send as `send` does, for `partywall.aio`.
+    /// Begins to send a copy of `payload`, and calls `done` once the link keeps it; for
+    /// `partywall.aio`.
     fn start_send(&self, payload: &Bound<'_, PyAny>, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let (end, bytes) = (self.end()?, Payload::of(payload)?.as_slice().to_vec());
         runtime::start(done, async move { end.send(&bytes).await }, nothing)
     }
 
-    /// Begins to receive as `recv` does, for `partywall.aio`.
+    /// Begins to receive the next message, and calls `done` with it; for `partywall.aio`.
     fn start_recv(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let end = self.end()?;
         runtime::start(done, async move { end.recv().await }, |py, received| {
@@ -617,19 +618,21 @@ impl Link {
         })
     }
 
-    /// Begins to wait as `wait_acked` does, for `partywall.aio`.
+    /// Begins to wait until the peer has acknowledged every sent message, and calls `done` then;
+    /// for `partywall.aio`.
     fn start_wait_acked(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let end = self.end()?;
         runtime::start(done, async move { end.wait_acked().await }, nothing)
     }
 
-    /// Begins to wait as `wait_attached` does, for `partywall.aio`.
+    /// Begins to wait until the link has a connection, and calls `done` then; for `partywall.aio`.
     fn start_wait_attached(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let end = self.end()?;
         runtime::start(done, async move { end.wait_attached().await }, nothing)
     }
 
-    /// Begins to wait for an event as `next_event` does, for `partywall.aio`.
+    /// Begins to wait for the next event of the link, and calls `done` with it; for
+    /// `partywall.aio`.
     fn start_next_event(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let end = self.end()?;
         runtime::start(done, async move { end.next_event().await }, |py, event| {
@@ -637,8 +640,8 @@ impl Link {
         })
     }
 
-    /// Begins to close the link as `close` does, for `partywall.aio`. Cancelling the result closes
-    /// the link at once.
+    /// Begins to close the link in good order, and calls `done` when it is closed; for
+    /// `partywall.aio`. Cancelling the result closes the link at once.
     fn start_close(&self, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let end = self.end()?;
         runtime::start(done, async move { end.close().await }, nothing)
@@ -756,7 +759,8 @@ impl LinkMessage {
         raise(py, replied.unwrap_or(Err(in_vain)))
     }
 
-    /// Begins to reply as `reply` does, for `partywall.aio`.
+    /// Begins to send an answer and acknowledge this message, and calls `done` when both have
+    /// happened; for `partywall.aio`.
     fn start_reply(&self, answer: &Bound<'_, PyAny>, done: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let bytes = Payload::of(answer)?.as_slice().to_vec();
         let message = self.take()?;

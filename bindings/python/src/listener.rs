@@ -75,8 +75,8 @@ impl Listener {
         Ok(None)
     }
 
-    /// Accepts a channel like [`accept_until`](Self::accept_until). Then drops the listener of the
-    /// Rust crate if another thread has closed this object meanwhile.
+    /// Accepts a channel, at most until the deadline; `None` once the listener is closed. Then
+    /// drops the listener of the Rust crate if another thread has closed this object meanwhile.
     fn accept_or_end(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Channel>> {
         let _stay = self.accept_threads.enter();
         let accepted = self.accept_until(py, deadline);

@@ -232,8 +232,8 @@ impl LossyReceiver {
                 return Err(error::exception(py, &RecvError::TimedOut));
             }
             if let Wait::Spin | Wait::Poll(_) = self.wait {
-                // With these settings the Rust crate polls, or spins, so it does the waiting for a
-                // short time.
+                // With a `wait` that spins or polls at intervals, the Rust crate does the waiting,
+                // for a short time.
                 let end = deadline.within(SIGNAL_CHECK_EVERY);
                 match py.detach(|| receiver.recv_deadline(end)) {
                     Ok(record) => return Ok(record),

@@ -59,7 +59,7 @@ pub fn choice<T: Copy>(key: &str, value: &Bound<'_, PyAny>, choices: &[(&str, T)
     })
 }
 
-/// Returns a number of bytes or of objects, which is never negative.
+/// Reads the value of a setting that is a number of bytes or of objects, and never negative.
 pub fn whole<T: TryFrom<u64>>(key: &str, value: &Bound<'_, PyAny>) -> PyResult<T> {
     let max = u64::MAX >> (u64::BITS as usize - 8 * size_of::<T>());
     let takes = format!("a whole number from 0 to {max}");
@@ -67,13 +67,13 @@ pub fn whole<T: TryFrom<u64>>(key: &str, value: &Bound<'_, PyAny>) -> PyResult<T
     T::try_from(number).map_err(|_| impossible(key, value, &takes))
 }
 
-/// Returns a list of numbers of users or groups.
+/// Reads the value of a setting that is a list of numbers of users or groups.
 pub fn ids(key: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
     let takes = format!("whole numbers from 0 to {}", u32::MAX);
     value.extract().map_err(|raised| in_range(key, value, &takes, raised))
 }
 
-/// Returns a time, given in seconds.
+/// Reads the value of a setting that is a time in seconds.
 pub fn seconds(key: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
     let number = value.extract().map_err(|raised| in_range(key, value, SECONDS, raised))?;
     duration(number).map_err(|_| impossible(key, value, SECONDS))

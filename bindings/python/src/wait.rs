@@ -114,7 +114,8 @@ pub fn wait_readable(
     wait_any_readable(py, &mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], deadline)
 }
 
-/// Blocks like [`wait_readable`], until at least one of `descriptors` is readable.
+/// Blocks without the GIL until at least one of `descriptors` is readable, the deadline has passed,
+/// or a signal came.
 pub fn wait_any_readable(
     py: Python<'_>,
     descriptors: &mut [PollFd<'_>],
@@ -156,8 +157,8 @@ impl<T: Send + 'static> Work<T> {
         let notify = Notify(Arc::clone(&done));
         let (sender, results) = mpsc::channel();
         thread::Builder::new().name(name.to_owned()).spawn(move || {
-            // Is dropped after `sender`, also by a panic: who waits for the eventfd then finds the
-            // result, or its absence.
+            // This value is dropped after `sender`, also if the thread panics. So whoever waits for
+            // the eventfd then finds the result, or that there is none.
             let _notify = notify;
             let sender = sender;
             let _ = sender.send(act());

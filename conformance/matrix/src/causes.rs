@@ -7,11 +7,11 @@ use crate::plan::Job;
 use crate::process::Process;
 use crate::roster::Program;
 
-/// Makes a client cause each error of [`CAUSES`] in order. The cause of the last error is that the
-/// harness kills the client's server.
+/// Makes a client cause each error of the list [`CAUSES`], in order, and compares the numbers that
+/// the client prints. The cause of the last error is that the harness kills the client's server.
 ///
 /// # Errors
-/// If an end fails, or the client reports another number.
+/// If an end fails, or the client reports a number that differs from that of the list.
 pub fn compare(job: &Job<'_>, client: &Program, place: &Place) -> Result<(), String> {
     let address = place.address(job.transport);
     let nobody = place.left_address(job.transport)?;

@@ -35,7 +35,8 @@ impl Place {
     pub fn address(&self, transport: &str) -> String {
         let number = self.number();
         match transport {
-            // These ports are below the range that the kernel assigns to sockets without a port.
+            // The ports from 10,000 on are below the range from which the kernel chooses a port for
+            // a socket that binds none.
             "tcp" => format!("tcp:{}:{}", self.host, 10_000 + number),
             _ => format!("unix:{}", self.root.join(format!("{number}.sock")).display()),
         }

@@ -26,9 +26,9 @@ pub struct Plan {
 pub struct Job<'a> {
     /// The program whose server takes part in the exchanges of this job.
     pub server: &'a Program,
-    /// The kind of exchange, one of [`KINDS`].
+    /// The kind of exchange: `channel`, `session`, `link`, `chain` or `errors` ([`KINDS`]).
     pub kind: &'static str,
-    /// The transport between server and client, one of [`TRANSPORTS`].
+    /// The transport between server and client: `shared`, `unix` or `tcp` ([`TRANSPORTS`]).
     pub transport: &'static str,
     /// The index of the server's program in the roster.
     index: usize,
@@ -42,9 +42,9 @@ pub struct Outcome {
     pub server: String,
     /// The language of the client's program.
     pub client: String,
-    /// The kind of exchange, one of [`KINDS`].
+    /// The kind of exchange: `channel`, `session`, `link`, `chain` or `errors` ([`KINDS`]).
     pub kind: &'static str,
-    /// The transport between server and client, one of [`TRANSPORTS`].
+    /// The transport between server and client: `shared`, `unix` or `tcp` ([`TRANSPORTS`]).
     pub transport: &'static str,
     /// `Ok` if the exchange passed, or else a description of the failure.
     pub result: Result<(), String>,

@@ -85,7 +85,8 @@ impl Process {
     /// Waits for the program's next line, which the program has to print before it ends.
     ///
     /// # Errors
-    /// Those of [`line`](Self::line), and if the program ends without a line.
+    /// If the program says that it failed, ends with another code than 0, or says nothing in time,
+    /// and if it ends without a line.
     pub fn next_line(&mut self) -> Result<String, String> {
         self.line()?.ok_or_else(|| format!("{} ended without a word", self.what))
     }
@@ -93,7 +94,8 @@ impl Process {
     /// Waits for the program's next line, which has to equal `wanted`.
     ///
     /// # Errors
-    /// Those of [`next_line`](Self::next_line), and if the line is another.
+    /// If the program says that it failed, ends with another code than 0, or says nothing in time,
+    /// if it ends without a line, and if the line is another.
     pub fn expect(&mut self, wanted: &str) -> Result<(), String> {
         let line = self.next_line()?;
         if line == wanted {
@@ -105,7 +107,7 @@ impl Process {
     /// Waits for the end of the program, and returns all lines that it prints until then.
     ///
     /// # Errors
-    /// Those of [`line`](Self::line).
+    /// If the program says that it failed, ends with another code than 0, or says nothing in time.
     pub fn rest(&mut self) -> Result<Vec<String>, String> {
         let mut lines = Vec::new();
         while let Some(line) = self.line()? {

@@ -29,8 +29,9 @@ pub fn fallback_then_close(sender: Peer, receiver: Peer) -> Option<Fault> {
     (sender == Peer::Go && published(receiver)).then_some(Fault::CloseOvertakesFallback)
 }
 
-/// Returns [`Fault::FilesOpenToEverybody`] if `server` is a program that changes the mode of a
-/// client's files when it maps them; otherwise `None`.
+/// Returns the known fault that every user can write to a client's files
+/// ([`Fault::FilesOpenToEverybody`]) if `server` is a program that changes the mode of a client's
+/// files when it maps them; otherwise `None`.
 pub fn opening_files_to_everybody(server: Peer) -> Option<Fault> {
     (server == Peer::Rust).then_some(Fault::FilesOpenToEverybody)
 }

@@ -22,7 +22,7 @@ use conformance::process::{Ended, Process};
 use conformance::roster::{Peer, pairs};
 
 /// The pairs in which the server supports hot restart, and the client moves to the successor. The
-/// published crate `shmipc` can do neither, so it is in none of these pairs.
+/// published crate `shmipc` supports neither role, so it is in none of these pairs.
 fn restarting_pairs() -> impl Iterator<Item = (Peer, Peer)> {
     pairs().into_iter().filter(|&(server, client)| server != Peer::Rust && client != Peer::Rust)
 }
@@ -72,8 +72,8 @@ fn restart(exchange: &Exchange) -> Result<()> {
     }
     old.command("hot-restart 7")?;
     old.wait_for_line("restarted", TIMEOUT)?;
-    // The old server has moved its clients to the new server. It may close once no call uses a
-    // stream of an old session, so the client first leases all its streams anew.
+    // The old server has moved its clients to the new server. The old server may close once no call
+    // uses a stream of an old session, so the client first leases all its streams anew.
     renew(&mut client)?;
     old.end_stdin();
     let old = old.finish(TIMEOUT).context("old server")?;

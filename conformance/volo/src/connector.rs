@@ -129,7 +129,7 @@ pub struct Writer {
 
 impl Reader {
     /// Makes the two halves of a stream that a server has accepted. They have no session, because
-    /// only a client's pool asks for it.
+    /// only a client's pool asks for the session.
     pub(crate) fn accepted(read: ReadHalf, write: WriteHalf) -> (Self, Writer) {
         (Self { read, session: None }, Writer { write, session: None })
     }

@@ -7,6 +7,7 @@
 //! Volo's shmipc transport, unmodified   our shmipc protocol, at the listener of our streams
 //! our shmipc protocol (Connector)       Volo's server on its shmipc transport, unmodified
 //! ```
+//! Each row is a client and a server that a test connects with each other.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::fs::File;
@@ -179,8 +180,8 @@ fn connector_leaves_a_session_that_takes_no_more_streams() {
     let place = Directory::new();
     run("connections", LIMIT, async move {
         let listener = Listener::bind(place.address("socket")).unwrap();
-        // The server's task returns its listener and its session, so that they still exist when a
-        // connection is made after the task's last step.
+        // The server's task returns its listener, sessions and streams, so that they stay open
+        // after the task's last step, while the loop below may still make a connection.
         let mut serving = tokio::spawn(async move {
             let first = listener.accept().await.unwrap();
             let stream = first.accept().await.unwrap().unwrap();
@@ -192,9 +193,9 @@ fn connector_leaves_a_session_that_takes_no_more_streams() {
         let connector = Connector::new(&place.address("socket"), Config::default());
         let unused = Address::from(SocketAddr::from_pathname("unused").unwrap());
         let mut connections = Vec::new();
-        // If a session has as many streams as its peer allows, opening the next stream waits. So
-        // the connection that the test makes after this loop is made at the latest when the
-        // server's task has ended.
+        // The loop makes connections until the server has accepted a stream of the second session.
+        // It waits for the server's task at the same time, because opening a stream waits as long
+        // as the session has as many streams as its peer allows.
         let _opened = loop {
             tokio::select! {
                 opened = &mut serving => break opened.unwrap(),

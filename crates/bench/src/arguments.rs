@@ -240,7 +240,7 @@ pub const STREAMS: usize = 199;
 const STREAMS_MAX: usize = 4096;
 
 /// Maximum of `--rate`, in messages per second. At a higher rate the time between two messages is
-/// below a microsecond, which the sender cannot keep.
+/// below a microsecond, a pace that the sender cannot keep.
 const RATE_MAX: u64 = 1_000_000;
 
 /// Maximum number of messages on one connection of `connect`: a few seconds over a socket.

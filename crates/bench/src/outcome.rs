@@ -51,7 +51,8 @@ impl Metric {
     }
 
     /// The metric by which the report compares transports in the measurement `cell`. It is not the
-    /// latency if several calls are in flight, because a call then mostly waits for the others.
+    /// latency if several calls are in flight, because a call then mostly waits for the other
+    /// calls.
     pub const fn headline(cell: Cell) -> Self {
         match cell.scenario {
             Scenario::Grpc | Scenario::Http if cell.streams == 1 => Self::P50,

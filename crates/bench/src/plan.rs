@@ -23,8 +23,8 @@ pub struct Plan {
     /// The measurements of a round in their order; each combination of scenario, transport and size
     /// occurs once.
     pub steps: Vec<Step>,
-    /// Number of rounds; each round performs every step, except steps whose `rounds_max` is
-    /// reached.
+    /// Number of rounds; each round performs every step, except a step that was already performed
+    /// in its maximum number of rounds (`rounds_max`).
     pub rounds: u32,
     /// Maximum time of the run. A round begins only if it will probably end before this time;
     /// `None` sets no limit.
@@ -48,7 +48,7 @@ pub struct Step {
 }
 
 impl Plan {
-    /// Makes a plan without measurements; [`add`](Self::add) accepts only combinations that the
+    /// Makes a plan without measurements, to which only those combinations can be added that the
     /// table `transports` offers.
     pub const fn new(rounds: u32, transports: Transports) -> Self {
         Self { steps: Vec::new(), rounds, time_max: None, failures_max: 0, transports }

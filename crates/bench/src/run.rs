@@ -104,8 +104,8 @@ impl Program {
     }
 }
 
-/// The state of a run. Its fields are dropped in the order of declaration, so the workspace
-/// outlives the child.
+/// The state of a run. Its fields are dropped in the order of declaration, so the child process has
+/// ended before the run's directories are removed.
 struct Run {
     pair: Pair,
     workspace: Workspace,
@@ -124,8 +124,8 @@ impl Run {
     }
 
     /// Measures the cell (combination of parameters) of `outcome` once, and adds the result to
-    /// `outcome`. After `failures_max` failures the cell is skipped; if that number is 0, the first
-    /// failure ends the run.
+    /// `outcome`. After as many failures as the plan allows (`failures_max`) the cell is skipped;
+    /// if that number is 0, the first failure ends the run.
     fn add_round(
         &mut self,
         outcome: &mut Outcome,
@@ -195,8 +195,8 @@ fn pin_advice(cpu: usize) -> String {
     format!("pinning to CPU {cpu}; choose others with --pin, or --pin none")
 }
 
-/// A measurement counts as hung after 20 times its planned duration plus `DURATION_ALLOWANCE`, far
-/// longer than a measurement takes on a busy machine.
+/// A measurement counts as hung after 20 times its planned duration plus a fixed time
+/// (`DURATION_ALLOWANCE`), far longer than a measurement takes on a busy machine.
 const DURATION_FACTOR: u32 = 20;
 const DURATION_ALLOWANCE: Duration = Duration::from_secs(60);
 

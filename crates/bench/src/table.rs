@@ -4,7 +4,8 @@
 //! ```text
 //! row = name · help · scenarios · Runner of channels · of streams · of frameworks
 //! ```
-//! A program may have its own table: `bench/peers` adds rows for other libraries.
+//! A `Runner` holds the functions that measure on the transport. A program may have its own table:
+//! `bench/peers` adds rows for other libraries.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
@@ -35,8 +36,8 @@ pub struct Row {
     /// The functions that measure `parallel` on the transport's asynchronous streams; `None` if the
     /// transport has no streams.
     pub streams: Option<Runner>,
-    /// The functions that measure `grpc` and `http` on the transport's byte streams; `None` if it
-    /// has none, or if this build has no frameworks.
+    /// The functions that measure `grpc` and `http` on the transport's byte streams; `None` if the
+    /// transport has no byte streams, or if this build has no frameworks.
     pub frameworks: Option<Runner>,
     /// Maximum message size of `duplex` in bytes. The kernel buffers do not hold a longer message,
     /// so both ends would block on sending.

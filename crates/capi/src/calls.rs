@@ -21,7 +21,8 @@ use partywall_extras::calls::{CODES_RESERVED, CallError};
 use std::ffi::c_void;
 use std::time::Instant;
 
-/// Marks the type of handles to clients of calls. [`Object`] says what such a handle stands for.
+/// Marks a type of handles: `Handle<CallsClientObject>` is the handle of a C program to a client of
+/// calls.
 pub(crate) struct CallsClientObject;
 
 static CLIENTS: Table<CallsClientObject> = Table::new();
@@ -29,7 +30,8 @@ static CLIENTS: Table<CallsClientObject> = Table::new();
 impl Object for CallsClientObject {
     type First = ();
     type Second = ();
-    /// The client, which all threads use at the same time; each call copies the reference to it.
+    /// The client of calls. All threads use it at the same time, and each call copies the reference
+    /// to it.
     type Shared = Client;
     const KIND: u8 = 21;
     const NAME: &'static str = "partywall_calls_client";
@@ -39,8 +41,8 @@ impl Object for CallsClientObject {
     }
 }
 
-/// Marks the type of handles to calls that were sent. [`Object`] says what such a handle stands
-/// for.
+/// Marks a type of handles: `Handle<CallObject>` is the handle of a C program to a call that was
+/// sent.
 pub(crate) struct CallObject;
 
 static CALLS: Table<CallObject> = Table::new();
@@ -57,7 +59,8 @@ impl Object for CallObject {
     }
 }
 
-/// Marks the type of handles to servers of calls. [`Object`] says what such a handle stands for.
+/// Marks a type of handles: `Handle<CallsServerObject>` is the handle of a C program to a server of
+/// calls.
 pub(crate) struct CallsServerObject;
 
 static SERVERS: Table<CallsServerObject> = Table::new();
@@ -65,7 +68,8 @@ static SERVERS: Table<CallsServerObject> = Table::new();
 impl Object for CallsServerObject {
     type First = ();
     type Second = ();
-    /// The server, which all threads use at the same time; each call copies the reference to it.
+    /// The server of calls. All threads use it at the same time, and each call copies the reference
+    /// to it.
     type Shared = Server;
     const KIND: u8 = 23;
     const NAME: &'static str = "partywall_calls_server";
@@ -75,8 +79,8 @@ impl Object for CallsServerObject {
     }
 }
 
-/// Marks the type of handles to requests, which its server answers. [`Object`] says what such a
-/// handle stands for.
+/// Marks a type of handles: `Handle<RequestObject>` is the handle of a C program to a request of
+/// calls.
 pub(crate) struct RequestObject;
 
 static REQUESTS: Table<RequestObject> = Table::new();

@@ -25,7 +25,7 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Instant;
 
-/// Marks the type of handles to channels. [`Object`] says what such a handle stands for.
+/// Marks a type of handles: `Handle<ChannelObject>` is the handle of a C program to a channel.
 pub(crate) struct ChannelObject;
 
 static CHANNELS: Table<ChannelObject> = Table::new();
@@ -73,8 +73,8 @@ pub(crate) fn watch(
     {
         return Err(Failure::argument("the channel is in a loop already, or was closed"));
     }
-    // The receiver is added first: it has a descriptor from the beginning, so adding it can fail.
-    // Adding a sender cannot fail.
+    // The receiver is added to the loop first, because that can fail: a receiver has a descriptor
+    // from the beginning. Adding the sender cannot fail, so a failed call adds neither.
     if let Incoming::Plain(receiver) = mem::replace(&mut receiving.incoming, Incoming::Closed) {
         let added = events.add_receiver(receiver, tag);
         let added = added.map_err(|error| Failure::system("the loop cannot watch", &error))?;
@@ -166,8 +166,8 @@ impl Sending {
         }
     }
 
-    /// Sends a reserved message. On an error, returns the reservation with the error if its memory
-    /// was not used.
+    /// Sends a reserved message. On an error after which the memory is still reserved, returns the
+    /// reservation with the error.
     fn commit(
         &mut self,
         reservation: OwnedReservation,
@@ -224,9 +224,9 @@ impl Sending {
     }
 }
 
-/// Sends a copy where `send_soon` cannot: the call has to lock the sending direction by an atomic
-/// exchange, because its lock does not favour the calling thread, or the call may have to wait for
-/// room.
+/// Sends a copy of a message where the fast way, `send_soon`, does not suffice: the call has to
+/// lock the sending direction by an atomic exchange, because its lock does not favour the calling
+/// thread, or the call may have to wait for room.
 #[cold]
 #[inline(never)]
 fn send_slowly(
@@ -244,9 +244,9 @@ const fn raw(view: &[u8]) -> RawView {
     (view.as_ptr().cast(), view.len())
 }
 
-/// Receives a view where `view_soon` cannot: the call has to lock the receiving direction by an
-/// atomic exchange, because its lock does not favour the calling thread; a message was held back;
-/// or the call has a deadline.
+/// Receives a view where the fast way, `view_soon`, does not suffice: the call has to lock the
+/// receiving direction by an atomic exchange, because its lock does not favour the calling thread;
+/// a message was held back; or the call has a deadline.
 #[cold]
 #[inline(never)]
 fn view_slowly(channel: Handle<ChannelObject>, timeout_ns: i64) -> Result<RawView, Failure> {
@@ -296,8 +296,9 @@ enum Incoming {
 
 impl Receiving {
     /// Receives a view in the usual case: the channel is in no loop, holds back no message, and the
-    /// call has no deadline. Returns `None` in every other case, for the same reason as
-    /// `Sending::send_soon`. The view is valid until the next call of this direction.
+    /// call has no deadline. Returns `None` in every other case: a short message takes hardly
+    /// longer than the call of a function with many cases, so those are in another function. The
+    /// view is valid until the next call of this direction.
     #[inline(always)]
     fn view_soon(&mut self, timeout_ns: i64) -> Option<Result<RawView, Failure>> {
         let (Incoming::Plain(receiver), Held::Nothing) = (&mut self.incoming, &self.held) else {

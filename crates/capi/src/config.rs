@@ -13,7 +13,7 @@ use partywall_extras::calls::CallsConfig;
 use partywall_extras::lossy::LossyConfig;
 use std::time::Duration;
 
-/// Marks the type of handles to configurations. [`Object`] says what such a handle stands for.
+/// Marks a type of handles: `Handle<ConfigObject>` is the handle of a C program to a configuration.
 pub(crate) struct ConfigObject;
 
 static CONFIGS: Table<ConfigObject> = Table::new();

@@ -15,13 +15,13 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-/// Marks the type of handles to event loops. [`Object`] says what such a handle stands for.
+/// Marks a type of handles: `Handle<LoopObject>` is the handle of a C program to an event loop.
 pub(crate) struct LoopObject;
 
 static LOOPS: Table<LoopObject> = Table::new();
 
 impl Object for LoopObject {
-    /// The part that the thread which waits for events locks during its wait.
+    /// The part of a loop that a thread locks while it waits for the loop's events.
     type First = Turn;
     /// The loop itself. Calls that do not wait lock this part, for a moment.
     type Second = Arc<Loop>;
@@ -55,7 +55,8 @@ impl Turn {
     }
 }
 
-/// Collects at most `capacity` events of a loop by `take`, and writes the events and their number.
+/// Calls `take` to collect at most `capacity` events of a loop, and writes the events and their
+/// number to the memory of the C program.
 fn collect(
     events: Handle<LoopObject>,
     array: Out<CEvent>,

@@ -19,7 +19,8 @@ use partywall_link::{Client, Event, Link, Server, Status, Storage};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Marks the type of handles to clients of links. [`Object`] says what such a handle stands for.
+/// Marks a type of handles: `Handle<LinkClientObject>` is the handle of a C program to a client of
+/// links.
 pub(crate) struct LinkClientObject;
 
 static CLIENTS: Table<LinkClientObject> = Table::new();
@@ -36,7 +37,8 @@ impl Object for LinkClientObject {
     }
 }
 
-/// Marks the type of handles to servers of links. [`Object`] says what such a handle stands for.
+/// Marks a type of handles: `Handle<LinkServerObject>` is the handle of a C program to a server of
+/// links.
 pub(crate) struct LinkServerObject;
 
 static SERVERS: Table<LinkServerObject> = Table::new();
@@ -53,7 +55,7 @@ impl Object for LinkServerObject {
     }
 }
 
-/// Marks the type of handles to links. [`Object`] says what such a handle stands for.
+/// Marks a type of handles: `Handle<LinkObject>` is the handle of a C program to a link.
 pub(crate) struct LinkObject;
 
 static LINKS: Table<LinkObject> = Table::new();

@@ -11,8 +11,8 @@ use partywall::Wait;
 use partywall_link::{AfterReboot, Config, Delivery, Group};
 use std::time::Duration;
 
-/// Marks the type of handles to configurations of links. [`Object`] says what such a handle stands
-/// for.
+/// Marks a type of handles: `Handle<LinkConfigObject>` is the handle of a C program to a
+/// configuration of links.
 pub(crate) struct LinkConfigObject;
 
 static CONFIGS: Table<LinkConfigObject> = Table::new();

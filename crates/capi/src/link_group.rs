@@ -15,7 +15,8 @@ use partywall_link::Group;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-/// Marks the type of handles to groups of links. [`Object`] says what such a handle stands for.
+/// Marks a type of handles: `Handle<LinkGroupObject>` is the handle of a C program to a group of
+/// links.
 pub(crate) struct LinkGroupObject;
 
 static GROUPS: Table<LinkGroupObject> = Table::new();

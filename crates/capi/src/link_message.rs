@@ -10,8 +10,8 @@ use crate::timeout::Timeout;
 use partywall_link::Message;
 use std::ffi::c_void;
 
-/// Marks the type of handles to received messages of links. [`Object`] says what such a handle
-/// stands for.
+/// Marks a type of handles: `Handle<LinkMessageObject>` is the handle of a C program to a received
+/// message of links.
 pub(crate) struct LinkMessageObject;
 
 static MESSAGES: Table<LinkMessageObject> = Table::new();

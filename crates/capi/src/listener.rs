@@ -14,8 +14,8 @@ use partywall::{Channel, Listener};
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Marks the type of handles to listeners for channels. [`Object`] says what such a handle stands
-/// for.
+/// Marks a type of handles: `Handle<ListenerObject>` is the handle of a C program to a listener for
+/// channels.
 pub(crate) struct ListenerObject;
 
 static LISTENERS: Table<ListenerObject> = Table::new();
@@ -36,7 +36,7 @@ impl Object for ListenerObject {
 pub(crate) enum Accepting {
     Plain(Box<Listener>),
     InLoop(Box<ChannelListener>),
-    /// Neither, because the event loop could not take the listener and dropped it.
+    /// The listener is gone, because the event loop could not take it and dropped it.
     Closed,
 }
 

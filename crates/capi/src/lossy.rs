@@ -22,7 +22,8 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Marks the type of handles to senders of records. [`Object`] says what such a handle stands for.
+/// Marks a type of handles: `Handle<LossySenderObject>` is the handle of a C program to a sender of
+/// records.
 pub(crate) struct LossySenderObject;
 
 static SENDERS: Table<LossySenderObject> = Table::new();
@@ -41,8 +42,8 @@ impl Object for LossySenderObject {
     }
 }
 
-/// Marks the type of handles to receivers of records. [`Object`] says what such a handle stands
-/// for.
+/// Marks a type of handles: `Handle<LossyReceiverObject>` is the handle of a C program to a
+/// receiver of records.
 pub(crate) struct LossyReceiverObject;
 
 static RECEIVERS: Table<LossyReceiverObject> = Table::new();
@@ -107,8 +108,8 @@ const fn number(outcome: SendOutcome) -> i32 {
         SendOutcome::Queued => 1,
         SendOutcome::Dropped(DropReason::Full) => 2,
         SendOutcome::Dropped(DropReason::TooLarge) => 3,
-        // The number for a record without a receiver; also for reasons of a newer
-        // `partywall-extras`.
+        // The number for a record that was dropped because the receiver is gone. Reasons of a newer
+        // `partywall-extras` get the same number.
         SendOutcome::Dropped(_) => 4,
     }
 }

@@ -7,7 +7,8 @@ use crate::table::{Handle, Object, Table};
 use partywall::Message;
 use std::ffi::c_void;
 
-/// Marks the type of handles to received messages. [`Object`] says what such a handle stands for.
+/// Marks a type of handles: `Handle<MessageObject>` is the handle of a C program to a received
+/// message.
 pub(crate) struct MessageObject;
 
 static MESSAGES: Table<MessageObject> = Table::new();

@@ -13,7 +13,8 @@ use crate::table::{Handle, Object, Table};
 use partywall::OwnedReservation;
 use std::ffi::c_void;
 
-/// Marks the type of handles to reservations. [`Object`] says what such a handle stands for.
+/// Marks a type of handles: `Handle<ReservationObject>` is the handle of a C program to a
+/// reservation.
 pub(crate) struct ReservationObject;
 
 static RESERVATIONS: Table<ReservationObject> = Table::new();

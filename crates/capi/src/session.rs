@@ -23,7 +23,7 @@ use partywall::{Config, Peer, SenderStats, SessionError, Transport, blocking, ev
 use std::mem;
 use std::sync::Arc;
 
-/// Marks the type of handles to sessions. [`Object`] says what such a handle stands for.
+/// Marks a type of handles: `Handle<SessionObject>` is the handle of a C program to a session.
 pub(crate) struct SessionObject;
 
 static SESSIONS: Table<SessionObject> = Table::new();
@@ -153,8 +153,8 @@ impl Session {
     }
 }
 
-/// Marks the type of handles to listeners for sessions. [`Object`] says what such a handle stands
-/// for.
+/// Marks a type of handles: `Handle<SessionListenerObject>` is the handle of a C program to a
+/// listener for sessions.
 pub(crate) struct SessionListenerObject;
 
 static LISTENERS: Table<SessionListenerObject> = Table::new();
@@ -175,7 +175,7 @@ impl Object for SessionListenerObject {
 pub(crate) enum Accepting {
     Threaded(Box<blocking::Listener>),
     InLoop(Box<event::Listener>),
-    /// Neither, because a call that changed the listener has panicked.
+    /// The listener is gone, because a call that changed it has panicked.
     Closed,
 }
 

@@ -17,8 +17,8 @@ use crate::table::{Handle, Object, Table};
 use partywall_shmipc::{Config, HandoverState, MemMapType, Shmipc, SizePercentPair};
 use std::sync::Arc;
 
-/// Marks the type of handles to configurations of shmipc. [`Object`] says what such a handle stands
-/// for.
+/// Marks a type of handles: `Handle<ShmipcConfigObject>` is the handle of a C program to a
+/// configuration of shmipc.
 pub(crate) struct ShmipcConfigObject;
 
 static CONFIGS: Table<ShmipcConfigObject> = Table::new();
@@ -43,8 +43,8 @@ pub(crate) struct Settings {
     classes: Vec<SizePercentPair>,
 }
 
-/// Marks the type of handles to objects of the protocol shmipc, which hold its settings and shared
-/// memory. [`Object`] says what such a handle stands for.
+/// Marks a type of handles: `Handle<ShmipcObject>` is the handle of a C program to an object of the
+/// protocol shmipc, which holds its settings and shared memory.
 pub(crate) struct ShmipcObject;
 
 static PROTOCOLS: Table<ShmipcObject> = Table::new();

@@ -18,7 +18,7 @@ use partywall::{Message, OwnedReservation, StreamSendError};
 use partywall::{blocking, event};
 use std::ffi::c_void;
 
-/// Marks the type of handles to streams. [`Object`] says what such a handle stands for.
+/// Marks a type of handles: `Handle<StreamObject>` is the handle of a C program to a stream.
 pub(crate) struct StreamObject;
 
 static STREAMS: Table<StreamObject> = Table::new();
@@ -117,8 +117,8 @@ impl Sending {
         }
     }
 
-    /// Sends a reserved message. On an error, returns the reservation with the error if its memory
-    /// was not used.
+    /// Sends a reserved message. On an error after which the memory is still reserved, returns the
+    /// reservation with the error.
     fn commit(
         &mut self,
         reservation: OwnedReservation,

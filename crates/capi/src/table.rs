@@ -33,7 +33,8 @@ pub(crate) trait Object: Sized + 'static {
     /// The part of an object that calls of its first direction lock; for most types, the whole
     /// object.
     type First: Send + 'static;
-    /// The part of an object that calls of its other direction lock, at the same time as the first.
+    /// The part of an object that calls of its second direction lock, while other calls may have
+    /// locked the first part.
     type Second: Send + 'static;
     /// The part of an object that any call may copy while other calls use the directions.
     type Shared: Send + 'static;
@@ -144,8 +145,10 @@ impl<O: Object> Handle<O> {
         Some(slot.first.use_inside(thread, act))
     }
 
-    /// Lets `act` use the second part of the object, as
-    /// [`if_favoured_first`](Self::if_favoured_first) does with the first part.
+    /// Lets `act` use the second part of the object if the part's lock favours the calling thread,
+    /// which then needs no atomic exchange. Otherwise returns `None`, and the caller has to use
+    /// [`with_second`](Self::with_second). A panic of `act` poisons the part, so that later calls
+    /// are refused.
     #[inline(always)]
     pub(crate) fn if_favoured_second<R>(self, act: impl FnOnce(&mut O::Second) -> R) -> Option<R> {
         let (slot, generation) = self.locate_soon()?;
@@ -279,8 +282,9 @@ impl<O: Object> Handle<O> {
         Ok((slot, (value >> 32) as u32))
     }
 
-    /// Does the same as [`locate`](Self::locate) for handles whose slot lies in the first chunk of
-    /// the table; returns `None` for others.
+    /// Returns the slot of the object, and the generation that the handle names, if the handle is
+    /// of this type and the slot lies in the first chunk of the table; else `None`. The slots of
+    /// other chunks are found by [`locate`](Self::locate).
     #[inline(always)]
     fn locate_soon(self) -> Option<(&'static Slot<O>, u32)> {
         let value = self.value.addr() as u64;
@@ -466,11 +470,12 @@ impl<T> Lane<T> {
         self.claim(generation, false)
     }
 
-    /// Whether the part has a value to guard: a type without bytes needs no lock.
+    /// Whether the part of the object has a value, which a lock must guard: a type without bytes
+    /// needs no lock.
     const IS_USED: bool = size_of::<T>() > 0;
 
-    /// Locks the part as [`lock_any`](Self::lock_any) does; returns `None` if the part's type has
-    /// no bytes.
+    /// Locks the part even if a panic has poisoned its lock. Returns `None` if the part's type has
+    /// no bytes, so that it needs no lock.
     #[inline]
     fn lock_part(&self, generation: u32) -> Result<Option<Guard<'_, T>>, Refusal> {
         if Self::IS_USED { self.lock_any(generation).map(Some) } else { Ok(None) }

@@ -16,7 +16,7 @@ pub enum Violation {
     RegionHeader {
         /// The name of the field of the region header that has the impossible value.
         field: &'static str,
-        /// The impossible value, which was found in that field of the region header.
+        /// The impossible value of the field that `field` names.
         found: u64,
     },
     /// At a position where a record must begin, the ring holds a word with which no record can
@@ -64,9 +64,9 @@ pub enum Violation {
     Body {
         /// Position in the ring of the record with the invalid body.
         position: u64,
-        /// The name of that field of the record's body which has the wrong value.
+        /// The name of the field of the record's body whose value is wrong.
         what: &'static str,
-        /// The wrong value, as the body of the record holds it.
+        /// The wrong value of the field that `what` names.
         found: u64,
     },
     /// The word `consumed`, the peer's read position in this side's ring, is invalid. It is not a
@@ -158,7 +158,7 @@ pub enum Violation {
     Frame {
         /// The name of the invalid frame or field.
         what: &'static str,
-        /// The invalid value, which was found in that frame or field.
+        /// The invalid value in the frame or field that `what` names.
         found: u64,
     },
 }

@@ -28,7 +28,8 @@ pub const CONTROL_HEAD_BYTES: usize = 4;
 /// Length of the longest frame on the control socket in bytes, head included. It bounds the buffer
 /// in which a reader gathers a frame, also one of an unknown type.
 pub const CONTROL_FRAME_MAX: usize = 64;
-/// Most descriptors that come with one frame on the control socket, also one of an unknown type.
+/// Largest number of descriptors that come with one frame on the control socket, also with a frame
+/// of an unknown type.
 pub const CONTROL_DESCRIPTORS_MAX: u8 = 4;
 
 /// The head of a frame: the first bytes of every frame on the control socket.

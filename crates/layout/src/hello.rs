@@ -32,7 +32,8 @@ pub const VERSION_MIN: u16 = 2;
 /// The newest protocol version that this crate implements.
 pub const VERSION_MAX: u16 = 2;
 
-/// Size in bytes of the part that begins every frame: tag, two small numbers, length of the frame.
+/// Size in bytes of the part that begins every frame: its tag, 4 bytes whose meaning depends on the
+/// frame, and its length.
 pub const PREAMBLE_BYTES: usize = 16;
 /// Length of the longest frame of the handshake in bytes, also of a later version. It bounds the
 /// memory that a side takes for the peer's frame.
@@ -46,7 +47,7 @@ pub const FEATURE_SHM: u64 = 1;
 /// Bit of [`Hello::features`]: the sender can use the socket alone, without shared memory.
 pub const FEATURE_SOCKET: u64 = 1 << 1;
 /// Bit of [`Hello::features`]: the connection begins on the socket, and may move to shared memory
-/// while it runs (SPEC 8.5). Bit 2 is reserved for topics.
+/// while it runs (SPEC 8.5). Bit 2 is reserved for a later feature.
 pub const FEATURE_MOVE: u64 = 1 << 3;
 
 /// Value of [`Hello::service`]: one channel of messages, without streams.
@@ -80,8 +81,8 @@ pub const DESCRIPTOR_RECORDS: u8 = 3;
 /// Kind of a descriptor that comes with OFFER: the eventfd by which the peer, after freeing room,
 /// wakes the OFFER's sender.
 pub const DESCRIPTOR_ROOM: u8 = 4;
-/// Most descriptors that one frame of the handshake brings: the list of their kinds has room for
-/// seven.
+/// Largest number of descriptors that one frame of the handshake brings: the list of their kinds
+/// has room for seven.
 pub const DESCRIPTORS_MAX: usize = 7;
 /// The kinds of the descriptors of an OFFER without doorbells: the region alone.
 pub static REGION_ALONE: &[u8] = &[DESCRIPTOR_REGION];
@@ -323,8 +324,8 @@ pub fn frame_length(preamble: &[u8; PREAMBLE_BYTES]) -> Result<usize, Violation>
     tag.copy_from_slice(&preamble[..8]);
     let length = u32::from_le_bytes([preamble[12], preamble[13], preamble[14], preamble[15]]);
     let minimum = match tag {
-        // A later version may send a longer HELLO, but never one shorter than the preamble. This
-        // version skips the unknown bytes.
+        // A later version may send a longer HELLO, but never one shorter than the preamble, the
+        // first 16 bytes. This version skips the bytes that it does not know.
         HELLO_TAG => PREAMBLE_BYTES,
         OFFER_TAG => OFFER_BYTES,
         READY_TAG => READY_BYTES,
@@ -408,7 +409,7 @@ fn beginning<T: FromBytes>(bytes: &[u8], what: &'static str) -> Result<T, Violat
     Ok(frame)
 }
 
-/// Size in bytes of the frame type `T`, in the type that the length field of the frame has.
+/// Size in bytes of the frame type `T`, as a 32-bit number, the type of a frame's length field.
 #[expect(clippy::cast_possible_truncation, reason = "frames are at most 1024 bytes")]
 const fn length_of<T>() -> U32 {
     U32::new(size_of::<T>() as u32)
@@ -537,8 +538,8 @@ impl Ready {
         }
     }
 
-    /// Returns this READY frame with the flag set that the eventfds of both sides are the
-    /// doorbells.
+    /// Returns this READY frame with the flag [`READY_DOORBELLS`] set, which says that both sides
+    /// notify each other through eventfds.
     #[must_use]
     pub const fn with_doorbells(self) -> Self {
         Self { flags: U32::new(READY_DOORBELLS), ..self }

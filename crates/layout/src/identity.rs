@@ -21,13 +21,13 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 /// Offset in a region's header page of the text with the listener's address, in bytes.
 pub const ADDRESS: u64 = 128;
-/// Offset in a region's control page of the state word: the state of the owner's connection, one of
+/// Offset in a region's control page of the word with the state of the owner's connection: one of
 /// the `STATE_…` values.
 pub const STATE: u64 = 6 * LINE_BYTES;
 /// Offset in a region's control page of the word with the number of the connection's last error.
 pub const LAST_ERROR: u64 = STATE + 8;
-/// Offset in a region's control page of the word with the time at which the owner stored the state
-/// last.
+/// Offset in a region's control page of the word with the time at which the owner last stored the
+/// state of its connection.
 pub const CHANGED: u64 = STATE + 16;
 /// Offset in a region's control page of the text with the path of the owner's program, in bytes.
 pub const PROGRAM: u64 = 8 * LINE_BYTES;
@@ -126,8 +126,8 @@ pub struct RegionIdentity<'a> {
 }
 
 impl<'a> RegionIdentity<'a> {
-    /// Reads a private copy of a region's first [`IDENTITY_BYTES`] bytes. It does not check the
-    /// kind of the region and its session.
+    /// Reads a private copy of a region's first [`IDENTITY_BYTES`] bytes. The function does not
+    /// check of which kind the region is, and to which session it belongs.
     ///
     /// # Errors
     /// [`Violation::RegionHeader`], if the copy is too short or is no region of this format.
@@ -214,14 +214,15 @@ impl<'a> RegionIdentity<'a> {
         self.word(LAST_ERROR)
     }
 
-    /// When the owner stored the state last, in nanoseconds since 1970; 0 if the owner does not
-    /// say.
+    /// When the owner last stored the state of its connection, in nanoseconds since 1970; 0 if the
+    /// owner does not say.
     #[must_use]
     pub fn changed_ns(&self) -> u64 {
         self.word(CHANGED)
     }
 
-    /// The word at byte `offset` of the control page; 0 if the page has no such word.
+    /// The word at byte `offset` of the control page of the copied region; 0 if the page has no
+    /// such word.
     #[must_use]
     pub fn word(&self, offset: u64) -> u64 {
         let bytes = usize::try_from(offset).ok().and_then(|offset| self.control.get(offset..));

@@ -117,9 +117,10 @@ impl Image {
         Ok(Self { header, geometry, owner, state, consumed })
     }
 
-    /// Returns the position up to which the peer's stream was consumed, and the record digest at
-    /// that position. They come from the consumed record if it belongs to the state's receiving
-    /// stream and is further along. Otherwise they come from the state (SPEC 13.5).
+    /// Returns the position up to which the file's owner has consumed the peer's stream, and the
+    /// record digest at that position. The file has both in the consumed record and in the state
+    /// image. The consumed record counts if it belongs to the present stream and is further along,
+    /// otherwise the state image (SPEC 13.5).
     #[must_use]
     pub fn consumed_to(&self) -> (u64, u32) {
         self.consumed.with(&self.state)

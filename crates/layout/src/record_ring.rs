@@ -288,11 +288,13 @@ impl RecordHeader {
         Self::check_in(size, position, first, second, false)
     }
 
-    /// Checks two header words as [`check`](Self::check) does, but in the ring of a link. Only
-    /// there kind 16 (compact record) exists.
+    /// Checks the two header words loaded from the place in a link's ring where the record at
+    /// `position` must begin. Unlike in other rings, the record may be compact (kind 16). Returns
+    /// `Ok(None)` if no record is published at `position` yet.
     ///
     /// # Errors
-    /// The errors of [`check`](Self::check).
+    /// A [`Violation`] if no record at `position` can have these words, as in
+    /// [`check`](Self::check).
     #[inline]
     pub fn check_of_link(
         position: Position,
@@ -431,8 +433,8 @@ const _: () = {
     assert!(core::mem::offset_of!(BlobBody, length) == 24);
 };
 
-/// The credit of the stream's other direction, which may follow a [`BlobBody`] in a session (SPEC
-/// 5.2).
+/// A credit that may follow a [`BlobBody`] in a session: how much the sender of the BLOB accepts in
+/// the other direction of the same stream (SPEC 5.2).
 pub type BlobCredit = U64;
 
 /// The body of SEGMENT and SEGMENT_RETIRE records, which add and remove a segment: slab memory

@@ -68,8 +68,9 @@ pub const RECEIVING_COUNTERS: u64 = 5 * LINE_BYTES;
 /// Value of `asleep_records` of an owner that will never read records again (SPEC 6.5).
 pub const GONE: u64 = u64::MAX;
 
-/// Flag of the words `asleep_records` and `asleep_room`: the owner of the region polls by itself
-/// before long, so ordinary commits need not notify the owner (SPEC 6.4).
+/// Flag of the words `asleep_records` and `asleep_room`: the owner of the region looks for records
+/// and room by itself before long, so the peer need not notify the owner of ordinary commits (SPEC
+/// 6.4).
 pub const QUIET: u64 = 1 << 63;
 
 /// Counters of the sender: each constant is the index of a word, counted from [`SENDING_COUNTERS`].
@@ -226,7 +227,7 @@ const _: () = {
 };
 
 impl RegionHeader {
-    /// Checks the four fields that identify a region of this format.
+    /// Checks the fields of a region header that identify a region of this format.
     ///
     /// # Errors
     /// [`Violation::RegionHeader`], naming the first invalid field.

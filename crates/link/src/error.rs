@@ -78,7 +78,7 @@ pub enum SendError {
     Stopped(#[from] Stopped),
 }
 
-/// Reason why an attempt to send that does not wait has not sent the message.
+/// Reason why a message was not sent at once, by a call that does not wait for room.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrySendError {
@@ -104,7 +104,7 @@ pub enum RecvError {
     Stopped(#[from] Stopped),
 }
 
-/// Reason why an attempt to receive that does not wait returned no message.
+/// Reason why no message was received at once, by a call that does not wait for one.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TryRecvError {

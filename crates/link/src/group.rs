@@ -101,7 +101,7 @@ impl Group {
     /// Makes a group without links, whose [`poll`](Self::poll) waits by the strategy `wait`.
     ///
     /// # Errors
-    /// The errors of [`new`](Self::new).
+    /// Fails if the process has too few free descriptors, as for [`new`](Self::new).
     pub fn with_wait(wait: Wait) -> io::Result<Self> {
         let reactor = Reactor::new()?;
         let events = Monitor::new(Arc::clone(&reactor), EventList::default());
@@ -141,7 +141,8 @@ impl Group {
     /// Returns the number of links with events.
     ///
     /// # Errors
-    /// The errors of [`poll`](Self::poll).
+    /// [`Forked`](partywall::event::Forked) in a forked child, and the error of epoll, which a
+    /// sound system never reports.
     pub fn try_poll(&self) -> io::Result<usize> {
         self.inner.reactor.check_owner()?;
         self.inner.reactor.try_turn(Before::SleepingExternally)?;

@@ -60,8 +60,8 @@ impl Peer {
         if claim.incarnation == known.incarnation { PeerOrder::Same } else { PeerOrder::Newer }
     }
 
-    /// The peer that the local side stores once the connection of the peer that claims the identity
-    /// `claim` is confirmed.
+    /// The peer as the local side stores it once the connection is confirmed: the store id and the
+    /// incarnation of the identity `claim`, which the peer stated.
     #[must_use]
     pub const fn of(claim: &Identity) -> Self {
         Self { store_id: claim.store_id, incarnation: claim.incarnation }
@@ -77,7 +77,8 @@ pub struct Connection {
     pub connection_number: ConnectionNumber,
 }
 
-/// The connection that a server process confirmed last, even if that connection has ended since.
+/// The last connection that a server process confirmed for a link, even if that connection has
+/// ended since; `None` if it has confirmed none.
 pub type Present = Option<Connection>;
 
 /// The server's answer to a client that asks to attach: the result of [`admit`].
@@ -129,7 +130,8 @@ pub fn admit(known: Option<&Peer>, present: Present, claim: &Identity) -> Admiss
 pub struct Nonce(pub u64);
 
 impl Nonce {
-    /// Whether `echo` proves that the peer has read a frame of this very connection.
+    /// Whether `echo`, which came from the peer, is this nonce. If so, the peer has read a frame of
+    /// this very connection.
     #[must_use]
     pub fn is_echoed_by(self, echo: Self) -> bool {
         self == echo

@@ -146,8 +146,8 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// The position at which the connection's first record in this direction begins; `None` if no
-    /// records can flow.
+    /// The position at which the first record on this connection begins in the direction; `None` if
+    /// no records can flow.
     #[must_use]
     pub const fn resume_at(&self) -> Option<Position> {
         match self {
@@ -239,7 +239,7 @@ impl Decision {
         }
     }
 
-    /// Whether a receiver can have moved from the acked offset `then` to the acked offset `at` by
+    /// Whether a receiver can have come from the acked offset `then` to the acked offset `at` by
     /// consuming records of the resumed stream.
     fn goes_on(&self, then: Option<AckedOffset>, at: Option<AckedOffset>) -> bool {
         match (self, then, at) {

@@ -58,8 +58,9 @@ pub struct Past {
     pub settled: bool,
 }
 
-/// The changes that a side stores in one commit when it leaves an epoch, or settles one: compares
-/// its past with the peer's, and reports what neither will consume.
+/// The changes that a side stores in one commit when it leaves an epoch, or when it settles one
+/// that it has left. To settle an epoch is to compare the side's past with the peer's, and to
+/// report the ranges that will never be consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settlement {
     /// The past (the streams of an epoch as the side left them) that replaces the side's stored
@@ -69,8 +70,8 @@ pub struct Settlement {
     pub reports: Reports,
 }
 
-/// Leaves an epoch because the local application begins another one, when nothing is known of the
-/// peer's past.
+/// Returns what a side stores when it leaves an epoch because its own application begins another
+/// one. The side knows nothing of the peer's past at that moment.
 ///
 /// A past is the state of the streams of an epoch that a side has left: `live` is that of the
 /// present epoch, and `past` the stored one of the epoch before. If the ranges of `past` were never
@@ -84,8 +85,9 @@ pub fn leave(live: Past, past: Option<Past>) -> Settlement {
     Settlement { past: Some(Past { settled: false, ..live }), reports }
 }
 
-/// Leaves an epoch because the peer is in a higher one. `live` and `past` are as for [`leave`];
-/// `peer` is the past that the peer sent.
+/// Returns what a side stores when it leaves an epoch because the peer is in a higher one. `live`
+/// is the state of the streams of the present epoch, `past` the stored one of the epoch before, and
+/// `peer` the past that the peer sent.
 #[must_use]
 pub fn adopt(live: Past, past: Option<Past>, peer: Option<Past>) -> Settlement {
     let mut reports = Reports::default();
@@ -140,10 +142,10 @@ fn report_own(mine: &Past, peer: Option<Past>, reports: &mut Reports) {
     let both = peer.filter(|peer| peer.epoch == epoch);
     let sent = both.and_then(|peer| peer.sending);
     let received = both.and_then(|peer| peer.receiving);
-    // `knows`: whether the peer's past (its streams when it left an epoch) shows what the peer
-    // consumed in this epoch. A past of a lower epoch shows that the peer was never in this epoch.
-    // With a past of a higher epoch, or with a new store, the peer may have forgotten what it
-    // consumed.
+    // `knows` says whether the peer's past (its streams when it left an epoch) shows what the peer
+    // consumed in the epoch to report. A past of a lower epoch shows that the peer was never in
+    // this epoch. With a past of a higher epoch, or with a new store, the peer may have forgotten
+    // what it consumed.
     let knows = peer.is_some_and(|peer| peer.epoch <= epoch);
     let outgoing = undelivered(Direction::Outgoing, epoch, mine.sending, received);
     reports.add(outgoing.map(|report| Report {
@@ -171,9 +173,9 @@ fn undelivered(
         {
             (sent.stream, received.consumed, Some(sent.tail), true)
         }
-        // Only the sender's past names a stream: the receiver remembers the epoch, and consumed
-        // nothing in it. The range begins at the highest acknowledged position that the sender
-        // knows. It is exact only if that is the start of the stream.
+        // The sender's past has a stream, and the receiver's past of the same epoch has none: the
+        // receiver consumed nothing in that epoch. The range begins at the highest acknowledged
+        // position that the sender knows. It is exact only if that is the start of the stream.
         (Some(sent), None) => {
             (sent.stream, sent.acked, Some(sent.tail), sent.acked == Position::START)
         }

@@ -302,7 +302,8 @@ impl Outgoing {
     /// An acknowledgement below the present one changes nothing.
     ///
     /// # Errors
-    /// [`AckUnfit`]; nothing was changed.
+    /// [`AckUnfit`]: the acknowledgement names another stream, or a position beyond the tail;
+    /// nothing was changed.
     pub fn acknowledge(&mut self, stream: StreamId, position: Position) -> Result<(), AckUnfit> {
         if stream != self.stream {
             return Err(AckUnfit::OtherStream);
@@ -333,7 +334,8 @@ impl Outgoing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// Error of [`Outgoing::trim`]: the receiver may still need some records below the given position.
+/// Error of [`Outgoing::trim`]: the given position is above the acknowledged one, so the receiver
+/// may still need some of the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAcked;
 
@@ -430,6 +432,6 @@ pub struct OutOfOrder;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotReceived;
 
-/// Divisor of the window: an ACK is due after this part of the window was consumed, even if
-/// messages are left to consume.
+/// An ACK is due once the receiver has consumed one part in `QUARTER` of the sender's window, even
+/// if messages are left to consume.
 const QUARTER: u64 = 4;

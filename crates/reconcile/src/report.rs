@@ -60,8 +60,8 @@ pub struct Span {
     pub to: Option<Position>,
     /// A position that the range certainly reaches. If `to` is `None`, the range may end after it.
     pub known_to: Position,
-    /// Whether first and last position of the range are known. If not, the range may begin with
-    /// records that were consumed.
+    /// Whether the first and the last position of the range are known. If not, the range may also
+    /// contain records that were consumed.
     pub exact: bool,
 }
 

@@ -30,7 +30,7 @@ impl SenderView {
     /// The view of a sender that has the records from `base` up to `tail`.
     ///
     /// # Errors
-    /// [`Malformed::BaseBeyondTail`].
+    /// [`Malformed::BaseBeyondTail`] if `base` lies after `tail`.
     pub const fn new(
         epoch: Epoch,
         stream: StreamId,
@@ -114,8 +114,8 @@ impl ReceiverView {
         Ok(Self { epoch, consumed, received, skip })
     }
 
-    /// The view of a receiver that has consumed up to an acked offset, and has the watermarks
-    /// `incoming` (consumed and received).
+    /// The view of a receiver that has consumed up to an acked offset, and whose watermarks are
+    /// `incoming`: how far it has consumed and received.
     #[must_use]
     pub fn of(
         epoch: Epoch,

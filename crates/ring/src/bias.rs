@@ -32,7 +32,7 @@
 //!
 //! - `favoured` is written while the mutex is locked. It names a thread only while that thread does
 //!   not hold the mutex, or is about to unlock it.
-//! - Only one thread ever writes a given slot.
+//! - Only one thread ever writes a given slot: the thread to which the slot belongs.
 
 use crate::sync::{AtomicU64, Ordering, light_barrier};
 use core::num::NonZeroUsize;
@@ -77,8 +77,8 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Returns the slot that belongs to `thread`. A thread without a slot gets a free one, if there
-    /// is one.
+    /// Returns the slot in which `thread` marks that it is inside the lock. A thread that has no
+    /// slot yet gets a free one; `None` if no slot is free.
     fn of(&mut self, thread: u64) -> Option<usize> {
         if seeded_fault("one_slot_for_all") {
             return Some(0);
@@ -111,25 +111,26 @@ impl Bias {
     #[must_use]
     pub fn enter(&self, thread: u64) -> Option<Inside> {
         // ORDER: Relaxed: the loaded value of `favoured` is only a hint. If `thread` is favoured,
-        // it wrote `favoured` itself; the second load of `favoured` (step E3 of the protocol in the
-        // module documentation) finds a later write of another thread.
+        // it wrote `favoured` itself. If another thread has ended the favour since, the second load
+        // of `favoured`, further below, finds that out.
         let seen = self.favoured.load(Ordering::Relaxed);
         if seen / SLOTS != thread {
             return None;
         }
         let slot = (seen % SLOTS) as usize;
-        // ORDER: Relaxed: this thread alone writes the flag, so the load reads its own last store.
+        // ORDER: Relaxed: this thread alone writes its flag "inside the lock", so the load reads
+        // its own last store.
         let is_inside = self.inside[slot].load(Ordering::Relaxed) != 0;
         assert!(!is_inside, "a thread locks what it has locked");
-        // ORDER: the thread sets its own flag (step E1 of the protocol in the module
-        // documentation). Relaxed suffices, because the barriers of steps E2 and V2 order this
-        // store before the load of `favoured` in step E3.
+        // ORDER: the thread first sets its flag "inside the lock" and then checks whether it is
+        // still favoured. Relaxed suffices: the light barrier in between, with the heavy barrier of
+        // a thread that ends the favour, orders the two accesses.
         self.inside[slot].store(1, Ordering::Relaxed);
         if !seeded_fault("no_light_barrier") {
             light_barrier();
         }
-        // ORDER: the thread checks whether it is still favoured (step E3 of the protocol in the
-        // module documentation). Acquire keeps the accesses to the protected value after this load.
+        // ORDER: the thread, which has set its flag "inside the lock", checks whether it is still
+        // favoured. Acquire keeps the accesses to the protected value after this load.
         if self.favoured.load(Ordering::Acquire) == seen {
             return Some(Inside::new(slot));
         }
@@ -142,8 +143,8 @@ impl Bias {
     #[inline]
     #[must_use]
     pub fn is_wanted(&self, _inside: &Inside) -> bool {
-        // ORDER: Relaxed: only a hint that another thread may have executed step V1 in `take_over`.
-        // No other thread is favoured before the calling thread has left the lock.
+        // ORDER: Relaxed: only a hint that another thread has ended the favour, and waits in
+        // `take_over` until this thread leaves the lock. No other thread is favoured before that.
         self.favoured.load(Ordering::Relaxed) == 0
     }
 
@@ -151,10 +152,9 @@ impl Bias {
     #[expect(clippy::needless_pass_by_value, reason = "a thread that left has no proof any more")]
     #[inline]
     pub fn leave(&self, inside: Inside) {
-        // ORDER: the thread clears its own flag (step E4 of the protocol in the module
-        // documentation). Release pairs with the Acquire load of step V3 in `take_over`. This
-        // thread's accesses to the value happen before those of the thread that waits in
-        // `take_over`.
+        // ORDER: the thread clears its flag "inside the lock". Release pairs with the Acquire load
+        // of the same flag in `take_over`, where another thread may wait to enter: this thread's
+        // accesses to the protected value happen before those of that thread.
         self.inside[inside.slot()].store(0, Ordering::Release);
     }
 
@@ -192,25 +192,25 @@ impl Bias {
         }
         let flag = &self.inside[(seen % SLOTS) as usize];
         if seen / SLOTS == thread {
-            // ORDER: Relaxed: flag and `favoured` are this thread's own stores, and no other thread
-            // may write `favoured` while the mutex is locked.
+            // ORDER: Relaxed: this thread itself last stored both words, its flag "inside the lock"
+            // and `favoured`. No other thread writes `favoured` while this thread holds the mutex.
             assert!(flag.load(Ordering::Relaxed) == 0, "a thread locks what it has locked");
             // ORDER: Relaxed: for other threads the word `favoured` is only a hint, and the
             // favoured thread is the caller itself.
             self.favoured.store(0, Ordering::Relaxed);
             return false;
         }
-        // ORDER: this thread ends the bias (step V1 of the protocol in the module documentation).
-        // Relaxed suffices, because the heavy barrier of step V2 orders this store before the load
-        // of the flag in step V3.
+        // ORDER: this thread ends the favour of another thread, and then loads that thread's flag
+        // "inside the lock". Relaxed suffices, because the heavy barrier in between orders the two
+        // accesses.
         self.favoured.store(0, Ordering::Relaxed);
         if !seeded_fault("no_heavy_barrier") {
             heavy_barrier();
         }
         let mut polls = 0;
-        // ORDER: this thread waits until the favoured thread has left (step V3 of the protocol in
-        // the module documentation). Acquire pairs with the Release store of step E4 in `leave`:
-        // accesses of the favoured thread to the value happen before those of this thread.
+        // ORDER: this thread waits until the favoured thread has left the lock. Acquire pairs with
+        // the Release store of the same flag in `leave`: accesses of the favoured thread to the
+        // protected value happen before those of this thread.
         while flag.load(Ordering::Acquire) != 0 && !seeded_fault("no_wait_for_vacancy") {
             polls += 1;
             pause(polls);

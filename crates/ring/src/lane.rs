@@ -46,8 +46,8 @@ pub struct Presence(AtomicU64);
 #[derive(Clone, Copy, Debug)]
 pub struct Thread<'a> {
     presence: &'a Presence,
-    /// The number of the thread's presence and the state FAVOURED, at their places in the word of a
-    /// lane that favours the thread.
+    /// The lower 32 bits of the word of a lane that favours this thread: the number of the thread,
+    /// and the state "favours one thread".
     mark: u64,
 }
 
@@ -59,13 +59,14 @@ impl<'a> Thread<'a> {
         Self { presence, mark: (number as u64) << NUMBER_SHIFT | FAVOURED }
     }
 
-    /// The number of the thread's presence.
+    /// The number by which the words of lanes name this thread: that of its presence.
     #[must_use]
     pub const fn number(&self) -> u32 {
         number_of(self.mark)
     }
 
-    /// Returns the word of a lane that has this generation and favours this thread.
+    /// Returns the word of a lane (a lock) that favours this thread and holds the object of this
+    /// generation.
     #[inline]
     const fn favoured(&self, generation: u32) -> u64 {
         (generation as u64) << GENERATION_SHIFT | self.mark
@@ -94,8 +95,8 @@ pub trait Process {
 /// The reason why a thread could not claim a lane, the lock around a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The object for which the lane was claimed is gone: the lane is vacant, or has another
-    /// generation.
+    /// The object for which the caller claimed the lane is gone: the lane holds no object now, or a
+    /// later one.
     Gone,
     /// Another call is inside the lane.
     Busy,
@@ -140,15 +141,16 @@ impl Default for Presence {
 }
 
 impl Lane {
-    /// Makes a vacant lane whose first object has generation 1.
+    /// Makes a lane that holds no object yet. The generation, the number that tells the objects of
+    /// a lane apart, is 1 for its first object.
     #[must_use]
     pub fn new() -> Self {
         let needed = AtomicU64::new(NEEDED_MIN);
         Self { word: AtomicU64::new(word(1, VACANT)), habit: AtomicU64::new(0), needed }
     }
 
-    /// Returns the generation of the lane's object; while the lane is vacant, that of its next
-    /// object.
+    /// Returns the generation (the number that tells a lane's objects apart) of the lane's object;
+    /// while the lane is vacant, that of its next object.
     #[must_use]
     pub fn generation(&self) -> u32 {
         // ORDER: Relaxed: no access to the lane's value depends on this load.
@@ -158,20 +160,21 @@ impl Lane {
     /// Opens a vacant lane for the object of `generation`. The caller has just stored the object,
     /// and no other thread knows of it yet.
     pub fn fill(&self, generation: u32) {
-        // ORDER: Relaxed for `habit` and `needed`: the Release store of the lane's word, which
-        // follows, makes both visible to the next thread.
+        // ORDER: Relaxed for both counters (claims in a row so far, and claims needed for favour):
+        // the Release store of the lane's word below makes them visible to the next thread that
+        // claims the lane.
         self.habit.store(0, Ordering::Relaxed);
         self.needed.store(NEEDED_MIN, Ordering::Relaxed);
-        // ORDER: Release pairs with the Acquire in `exchange`, by which `claim` claims the lane: a
-        // thread that claims the lane sees the value.
+        // ORDER: Release pairs with the Acquire exchange by which a thread claims the lane: that
+        // thread sees the object that the caller has just stored.
         self.word.store(word(generation, IDLE), Ordering::Release);
     }
 
     /// Makes a claimed lane vacant. Its next object will have `generation`.
     #[inline]
     pub fn vacate(&self, generation: u32) {
-        // ORDER: Relaxed: the next object is stored by this thread, or by a thread that learns
-        // under a lock that the lane is vacant.
+        // ORDER: Relaxed: nobody reads the lane's value through this store. The next object is put
+        // in by this thread, or by a thread that learns under a lock that the lane is vacant.
         self.word.store(word(generation, VACANT), Ordering::Relaxed);
     }
 
@@ -182,22 +185,23 @@ impl Lane {
     #[must_use]
     pub fn enter(&self, generation: u32, thread: Thread<'_>) -> bool {
         let favoured = thread.favoured(generation);
-        // ORDER: Relaxed for both loads: the lane's word is only a hint until step E3 loads it
-        // again, and the thread alone writes its presence.
+        // ORDER: Relaxed for both loads: the lane's word is only a hint, which this function checks
+        // by a second load below; and the thread alone writes its presence.
         if self.word.load(Ordering::Relaxed) != favoured
             || thread.presence.0.load(Ordering::Relaxed) != 0
         {
             return false;
         }
-        // ORDER: the thread names this lane in its presence (step E1 of the protocol in the module
-        // documentation). The barriers of steps E2 and V2 order this store before the load of step
-        // E3. Release: a thread that reads the presence sees what this thread did in lanes before.
+        // ORDER: the thread first names this lane in its presence, and then checks whether the lane
+        // still favours it. The light barrier in between, with the heavy barrier of a thread that
+        // ends the favour, orders the two accesses. Release: a thread that reads the presence sees
+        // what this thread did in lanes before.
         thread.presence.0.store(self.id(), Ordering::Release);
         if !seeded_fault("no_light_barrier_of_lane") {
             light_barrier();
         }
-        // ORDER: the thread checks that the lane still favours it (step E3 of the protocol in the
-        // module documentation). Acquire keeps the accesses to the value after this load.
+        // ORDER: the thread, whose presence names this lane, checks that the lane still favours it.
+        // Acquire keeps the accesses to the value after this load.
         if self.word.load(Ordering::Acquire) == favoured {
             return true;
         }
@@ -205,12 +209,13 @@ impl Lane {
         false
     }
 
-    /// Leaves the lane that `thread` has entered without an exchange.
+    /// Leaves the lane (a lock) that `thread` has entered as its favoured thread, without an atomic
+    /// exchange.
     #[inline]
     pub fn leave(thread: Thread<'_>) {
-        // ORDER: the thread clears its presence (step E4 of the protocol in the module
-        // documentation). Release pairs with the Acquire of step V3: this thread's accesses to the
-        // value happen before those of the thread that claims the lane.
+        // ORDER: the thread clears its presence, the word that says which lane it is inside.
+        // Release pairs with the Acquire load by which a thread that wants the lane checks that
+        // word: this thread's accesses to the value happen before those of that thread.
         thread.presence.0.store(0, Ordering::Release);
     }
 
@@ -218,14 +223,16 @@ impl Lane {
     /// state. Then leaves the lane.
     #[cold]
     pub fn break_inside(&self, thread: Thread<'_>, process: &impl Process) {
-        // A lane that a thread is inside keeps its generation.
+        // While a thread is inside a lane, the generation in the lane's word (the number of its
+        // object) does not change.
         let generation = self.generation();
         let (from, to) = (thread.favoured(generation), word(generation, POISONED));
-        // ORDER: Release pairs with the Acquire in `exchange`: the call that later frees the value
-        // sees what this thread did to it.
+        // ORDER: Release pairs with the Acquire exchange by which a thread claims the poisoned lane
+        // to free its value: that thread sees what this thread did to the value.
         while self.word.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed).is_err() {
-            // Another thread is taking the favour away from this thread (state REVOKED). It will
-            // find this thread inside the lane and restore the word, for which this thread waits.
+            // The word differs only because another thread tries to end the favour of this thread.
+            // It will find this thread inside the lane and restore the word; this thread waits for
+            // that.
             process.pause();
         }
         Self::leave(thread);
@@ -261,7 +268,8 @@ impl Lane {
         process: &impl Process,
     ) -> Result<Claim, Refusal> {
         for _ in 0..LOOKS_MAX {
-            // ORDER: Relaxed: the atomic exchange of the word that follows is an Acquire access.
+            // ORDER: Relaxed: this load only chooses the next step. The lane is claimed by an
+            // atomic exchange of the same word, which is an Acquire access.
             let found = self.word.load(Ordering::Relaxed);
             if generation_of(found) != generation {
                 return Err(Refusal::Gone);
@@ -271,8 +279,8 @@ impl Lane {
                 POISONED if takes_poisoned => self.exchange(found, word(generation, BUSY)),
                 FAVOURED => self.claim_favoured(found, thread, process)?,
                 REVOKED => {
-                    // Another thread is between steps V1 and V3 of the protocol in the module
-                    // documentation, which takes no longer than a system call.
+                    // Another thread is ending the favour of a third one, which takes no longer
+                    // than a system call. This thread then looks at the lane's word again.
                     process.pause();
                     false
                 }
@@ -289,8 +297,9 @@ impl Lane {
         Err(Refusal::Busy)
     }
 
-    /// Claims a lane that favours a thread. Returns `false` if the word of the lane has changed
-    /// meanwhile, so that the caller reads it again.
+    /// Claims a lane that favours a thread: for that thread itself, or for another one, which ends
+    /// the favour. Returns `false` if the word of the lane has changed meanwhile, so that the
+    /// caller reads it again.
     #[cold]
     fn claim_favoured(
         &self,
@@ -303,8 +312,9 @@ impl Lane {
         let own = thread.filter(|thread| thread.number() == number);
         let favoured = own.map(|own| own.presence).or_else(|| process.presence(number));
         let Some(presence) = favoured else { return Err(Refusal::Busy) };
-        // ORDER: Acquire pairs with the Release of step E4, as in step V3 of the protocol. If this
-        // load already finds the favoured thread inside, no heavy barrier disturbs that thread.
+        // ORDER: Acquire pairs with the Release store by which the favoured thread clears its
+        // presence when it leaves the lane. If this load already finds the favoured thread inside,
+        // no heavy barrier disturbs that thread.
         if presence.0.load(Ordering::Acquire) == self.id() {
             return Err(Refusal::Busy);
         }
@@ -315,22 +325,26 @@ impl Lane {
             return Ok(false);
         }
         // If no heavy barrier is available, the lane can still be taken from a thread that has
-        // ended. A thread that got the number of the ended thread since step V1 has seen that step,
-        // because of the lock of `has_ended`, and does not enter.
+        // ended. A new thread that was given the number of the ended one since then does not enter:
+        // it got the number under the same lock under which `has_ended` looks, and so sees that the
+        // lane's favour is ending.
         let has_passed = seeded_fault("no_heavy_barrier_of_lane")
             || process.heavy_barrier()
             || process.has_ended(number);
-        // ORDER: this thread checks whether the favoured thread is inside (step V3 of the protocol
-        // in the module documentation). Acquire pairs with the Release of step E4.
+        // ORDER: this thread, which has ended the favour of another thread, checks whether that
+        // thread is inside the lane. Acquire pairs with the Release store by which a leaving thread
+        // clears its presence.
         let is_present = presence.0.load(Ordering::Acquire) == self.id();
         if !has_passed || is_present && !seeded_fault("no_look_for_presence") {
-            // ORDER: Release: the thread that claims the lane next sees what `fill` or the last
-            // claim did.
+            // ORDER: this thread restores the word of the lane, which it could not claim. Release:
+            // the thread that claims the lane next sees what the last claim did, or the call that
+            // put the object in.
             self.word.store(found, Ordering::Release);
             return Err(Refusal::Busy);
         }
-        // ORDER: Relaxed: in the state REVOKED only this thread, which has set it, changes the
-        // lane's word, and only this thread touches `habit` and `needed`.
+        // ORDER: Relaxed: from the store by which this thread ended the favour until it claims the
+        // lane, no other thread changes the lane's word or touches the counters `habit` and
+        // `needed`.
         let needed = self.needed.load(Ordering::Relaxed).saturating_mul(2).min(NEEDED_MAX);
         self.needed.store(needed, Ordering::Relaxed);
         self.word.store(word(generation, BUSY), Ordering::Relaxed);
@@ -339,8 +353,8 @@ impl Lane {
 
     #[inline]
     fn exchange(&self, from: u64, to: u64) -> bool {
-        // ORDER: Acquire pairs with the Release of `fill`, and of the call that released the lane:
-        // this thread sees the value as that call left it.
+        // ORDER: Acquire pairs with the Release store by which the lane was last released, or its
+        // object put in: this thread sees the lane's value as that call left it.
         self.word.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
@@ -348,8 +362,8 @@ impl Lane {
     /// thread again.
     #[inline]
     pub fn release(&self, claim: &Claim) {
-        // ORDER: Release pairs with the Acquire in `exchange`: the thread that claims the lane next
-        // sees the value.
+        // ORDER: Release pairs with the Acquire exchange by which a thread claims the lane next:
+        // that thread sees the lane's value as the present call has left it.
         self.word.store(claim.after, Ordering::Release);
     }
 
@@ -363,8 +377,8 @@ impl Lane {
         let is_same = habit >> GENERATION_SHIFT == u64::from(thread.number());
         let left = if is_same { (habit & HABIT_LEFT).saturating_sub(1) } else { needed };
         let habit = u64::from(thread.number()) << GENERATION_SHIFT | left;
-        // ORDER: Relaxed: the Release store of the lane's word in `release` passes `habit` on to
-        // the next thread.
+        // ORDER: Relaxed: the Release store of the lane's word, which follows in `release`, passes
+        // the new value of `habit` on to the next thread that claims the lane.
         self.habit.store(habit, Ordering::Relaxed);
         let generation = generation_of(claim.after);
         let after = if left == 0 { thread.favoured(generation) } else { claim.after };
@@ -375,8 +389,8 @@ impl Lane {
     #[cold]
     pub fn break_claimed(&self, claim: &Claim) {
         let generation = generation_of(claim.after);
-        // ORDER: Release pairs with the Acquire in `exchange`: the call that later frees the value
-        // sees what this thread did to it.
+        // ORDER: Release pairs with the Acquire exchange by which a thread claims the poisoned lane
+        // to free its value: that thread sees what this thread did to the value.
         self.word.store(word(generation, POISONED), Ordering::Release);
     }
 
@@ -411,7 +425,8 @@ const NUMBER_SHIFT: u32 = 3;
 const STATES: u64 = (1 << NUMBER_SHIFT) - 1;
 const HABIT_LEFT: u64 = (1 << GENERATION_SHIFT) - 1;
 
-/// Greatest number of a presence: the word of a lane has 29 bits for that number.
+/// Greatest number by which the word of a lane can name a thread (by its presence): the word has 29
+/// bits for the number.
 pub const NUMBER_MAX: u32 = (1 << 29) - 1;
 
 const VACANT: u64 = 0;

@@ -66,8 +66,8 @@ pub struct OwnMem {
 // `OwnMem` the one owner of its bytes in this process, like a `Box<[u8]>`: a writer has `&mut`, and
 // a holder of `&` only reads.
 unsafe impl Send for OwnMem {}
-// SAFETY: invariant 1 of this module, as for `Send`: all writes need `&mut`, so threads that share
-// `&OwnMem` only read.
+// SAFETY: threads that share `&OwnMem` only read, because all writes need `&mut`; and no other
+// `OwnMem` has the same bytes (invariant 1 of this module).
 unsafe impl Sync for OwnMem {}
 
 impl OwnMem {
@@ -93,7 +93,7 @@ impl OwnMem {
         self.len
     }
 
-    /// Whether the length of this part of the process's own memory is 0.
+    /// Whether this part of the process's own memory is empty (0 bytes long).
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -143,7 +143,8 @@ impl OwnMem {
     /// Stores `value` at byte `offset`. A peer that sees the value need not see earlier stores yet.
     #[inline]
     pub fn store(&mut self, offset: usize, value: u64) {
-        // ORDER: Relaxed: a caller that needs an order calls `publish`, or fences (see park.rs).
+        // ORDER: Relaxed: this store orders no other access. A caller whose earlier stores the peer
+        // must see first calls `publish` instead, or executes a fence itself.
         self.word(offset).store(value.to_le(), Ordering::Relaxed);
     }
 
@@ -165,8 +166,8 @@ impl OwnMem {
         let places =
             unsafe { core::slice::from_raw_parts(first.cast::<AtomicU64>().as_ptr(), count) };
         for (place, word) in places.iter().zip(words) {
-            // ORDER: Relaxed, as in `store`: a caller that needs an order calls `publish`, or
-            // fences.
+            // ORDER: Relaxed: these stores order no other access. A caller whose earlier stores the
+            // peer must see first calls `publish` afterwards, or executes a fence.
             place.store(word.to_le(), Ordering::Relaxed);
         }
     }
@@ -175,7 +176,8 @@ impl OwnMem {
     /// it.
     #[inline]
     pub fn publish(&mut self, offset: usize, value: u64) {
-        // ORDER: Release pairs with the acquire fence in `PeerMem::load`, which the peer executes.
+        // ORDER: Release pairs with the acquire fence that the peer executes after it has loaded
+        // this value (`PeerMem::load`): it then sees everything stored before.
         let is_faulty = seeded_fault("relaxed_publish");
         let order = if is_faulty { Ordering::Relaxed } else { Ordering::Release };
         self.word(offset).store(value.to_le(), order);
@@ -288,7 +290,8 @@ pub struct PeerMem {
 // SAFETY: a `PeerMem` only loads, and words atomically; the pages stay mapped while `_keep` lives
 // (invariant 2 of this module).
 unsafe impl Send for PeerMem {}
-// SAFETY: as for `Send`: only loads are possible, and the pages stay mapped.
+// SAFETY: a `PeerMem` cannot store, so threads that share one only load; and the pages stay mapped
+// while `_keep` lives.
 unsafe impl Sync for PeerMem {}
 
 impl PeerMem {
@@ -311,7 +314,7 @@ impl PeerMem {
         self.len
     }
 
-    /// Whether the length of this part of the peer's memory is 0.
+    /// Whether this part of the peer's memory is empty (0 bytes long).
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -372,7 +375,8 @@ impl PeerMem {
         // eight; mapped while `_keep` lives (invariant 2 of this module). Only loads follow, so a
         // read-only page is enough.
         let word = unsafe { AtomicU64::from_ptr(word.cast::<u64>().as_ptr()) };
-        // ORDER: Relaxed; a caller that needs an order calls `load`, which adds the fence.
+        // ORDER: Relaxed: this load orders no other access. A caller that then reads what the peer
+        // wrote before this word calls `load` instead, which adds the fence.
         u64::from_le(word.load(Ordering::Relaxed))
     }
 
@@ -445,8 +449,9 @@ impl PeerMem {
         // SAFETY: `offset` is within the memory, as this function asserts.
         let start = unsafe { self.base.add(offset) };
         let spare = onto.spare_capacity_mut().as_mut_ptr().cast::<u8>();
-        // SAFETY: the source is within this part of the peer's memory and mapped, as in `copy`; the
-        // destination is private and has room for `len` bytes, which this function has reserved.
+        // SAFETY: the source is within this part of the peer's memory, which stays mapped while
+        // `_keep` lives. The destination is private memory, in which this function has reserved
+        // `len` bytes.
         unsafe { start.as_ptr().copy_to_nonoverlapping(spare, len) };
         // SAFETY: the first `len` bytes of the spare capacity were just written.
         unsafe { onto.set_len(onto.len() + len) };
@@ -476,9 +481,9 @@ impl PeerMem {
         // SAFETY: the bytes after the two words begin within the space that this function has
         // reserved, or just past its end.
         let rest = unsafe { spare.add(HEAD_BYTES) }.cast::<u8>();
-        // SAFETY: the source is within this part of the peer's memory and mapped, as in `copy`; the
-        // destination is private and has room for `len` bytes after the two words, which this
-        // function has reserved.
+        // SAFETY: the source is within this part of the peer's memory, which stays mapped while
+        // `_keep` lives. The destination is private memory, in which this function has reserved
+        // `len` bytes after the two words.
         unsafe { start.as_ptr().copy_to_nonoverlapping(rest, len) };
         // SAFETY: the first `HEAD_BYTES + len` bytes of the spare capacity were just written.
         unsafe { onto.set_len(onto.len() + HEAD_BYTES + len) };
@@ -535,10 +540,11 @@ struct Line(UnsafeCell<[u8; 64]>);
 struct Heap(Arc<[Line]>);
 
 // SAFETY: the cells are reached only through the one `OwnMem` and the read-only `PeerMem`s that
-// `pair` makes, which keep the rules of this file.
+// `pair` makes, of which the one writes through `&mut` and the others only load: so no byte is
+// written while a reference to it exists.
 unsafe impl Send for Heap {}
-// SAFETY: as for `Send`: only the one `OwnMem` and the read-only `PeerMem`s of `pair` reach the
-// cells.
+// SAFETY: threads share the cells only through the one `OwnMem`, which writes through `&mut`, and
+// the `PeerMem`s of `pair`, which only load.
 unsafe impl Sync for Heap {}
 
 impl Writable for Heap {

@@ -43,7 +43,7 @@ impl OwnMem {
         self.len
     }
 
-    /// Whether the length of the modelled memory is 0.
+    /// Whether the modelled memory is empty (0 bytes long).
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -70,20 +70,23 @@ impl OwnMem {
 
     /// Loads the word at byte `offset` of the modelled memory, as the writer last stored it.
     pub fn load(&self, offset: usize) -> u64 {
-        // ORDER: Relaxed, as in mem.rs: only this thread stores the word.
+        // ORDER: Relaxed: only the writer's own thread stores the word, so it reads its own last
+        // store.
         self.word(offset).load(Ordering::Relaxed)
     }
 
     /// Stores `value` at byte `offset` of the modelled memory, without ordering other stores.
     pub fn store(&mut self, offset: usize, value: u64) {
-        // ORDER: Relaxed, as in mem.rs: a caller that needs an order calls `publish`, or fences.
+        // ORDER: Relaxed: this store orders no other access; a caller whose earlier stores the
+        // reader must see first calls `publish`, or fences.
         self.word(offset).store(value, Ordering::Relaxed);
     }
 
     /// Stores `value` at byte `offset`. A reader that sees the value sees everything stored before
     /// it.
     pub fn publish(&mut self, offset: usize, value: u64) {
-        // ORDER: Release, as in mem.rs: pairs with the acquire fence in `PeerMem::load`.
+        // ORDER: Release pairs with the acquire fence in the reader's `PeerMem::load`: a reader
+        // that sees the value sees all earlier stores.
         let is_faulty = seeded_fault("relaxed_publish");
         let order = if is_faulty { Ordering::Relaxed } else { Ordering::Release };
         self.word(offset).store(value, order);
@@ -96,14 +99,15 @@ impl OwnMem {
 
     /// Orders every store before this call before every word stored after it.
     pub fn order_stores(&self) {
-        // ORDER: Release, as in mem.rs: no earlier store moves after a later one.
+        // ORDER: a Release fence before Relaxed stores: no earlier store moves after a later one.
         fence(Ordering::Release);
     }
 
     /// Does nothing: loom has no caches to prefetch into.
     pub fn prefetch_for_write(&self, _offset: usize) {}
 
-    /// Copies whole words of `bytes` to byte `offset`; models use payloads of whole words.
+    /// Copies `bytes` into the modelled memory, to byte `offset`. Their number is a multiple of
+    /// eight, because loom sees the memory as words.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         for (index, chunk) in bytes.chunks(8).enumerate() {
             let mut word = [0; 8];
@@ -124,12 +128,13 @@ impl PeerMem {
         self.len
     }
 
-    /// Whether the length of the memory that the reader sees is 0.
+    /// Whether the memory that the reader sees is empty (0 bytes long).
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the part of `len` bytes from `offset` on.
+    /// Returns the part of the reader's memory that has `len` bytes from `offset` on; `None` if it
+    /// exceeds the memory.
     pub fn part(&self, offset: u64, len: u64) -> Option<Self> {
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
         if offset > self.len || len > self.len - offset {
@@ -142,7 +147,8 @@ impl PeerMem {
     /// is visible.
     pub fn load(&self, offset: usize) -> u64 {
         let value = self.peek(offset);
-        // ORDER: Acquire, as in mem.rs: pairs with the Release store of `OwnMem::publish`.
+        // ORDER: an Acquire fence after the Relaxed load pairs with the writer's Release store in
+        // `OwnMem::publish`: this reader sees all stores before that one.
         if !seeded_fault("no_acquire_fence") {
             fence(Ordering::Acquire);
         }
@@ -152,7 +158,7 @@ impl PeerMem {
     /// Loads the word at byte `offset`, without ordering other loads.
     pub fn peek(&self, offset: usize) -> u64 {
         assert!(offset % 8 == 0 && offset < self.len);
-        // ORDER: Relaxed, as in mem.rs: `load` adds the fence.
+        // ORDER: Relaxed: this load orders no other access; `load` calls it and adds the fence.
         self.words[(self.start + offset) / 8].load(Ordering::Relaxed)
     }
 
@@ -163,7 +169,7 @@ impl PeerMem {
 
     /// Orders every load before this call before every word loaded after it.
     pub fn order_loads(&self) {
-        // ORDER: Acquire, as in mem.rs: no earlier load moves after a later one.
+        // ORDER: an Acquire fence after Relaxed loads: no earlier load moves after a later one.
         if !seeded_fault("no_acquire_fence") {
             fence(Ordering::Acquire);
         }

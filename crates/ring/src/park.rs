@@ -79,8 +79,9 @@ impl Sleeper {
     /// come.
     pub fn leave(&mut self) {
         self.word.store(0, GONE);
-        // ORDER: a full fence, as in step A2 of `arm`. The caller notifies a peer that armed its
-        // sleeper before this fence; a peer that arms its sleeper later sees the word.
+        // ORDER: a full fence between the store of this side's last word and the caller's look at
+        // the peer's sleeper word. A peer that declared itself asleep before this fence is notified
+        // by the caller; a peer that does so later sees this word.
         fence(Ordering::SeqCst);
     }
 }
@@ -121,9 +122,9 @@ impl Waker {
         Self { peer, offset, last_notified: AtomicU64::new(0) }
     }
 
-    /// The caller calls `check` after publishing. `check` returns whether to notify the peer, which
-    /// is necessary once per sleep epoch. A thread that is delayed inside this call for a whole
-    /// epoch can cause a needless notification, but never prevents one.
+    /// Returns whether to notify the peer, after the caller has published something for it. A
+    /// notification is necessary once per sleep epoch. A thread that is delayed inside this call
+    /// for a whole epoch can cause a needless notification, but never prevents one.
     #[inline]
     #[must_use]
     pub fn check(&self) -> Wake {
@@ -137,10 +138,9 @@ impl Waker {
         if word == 0 { Wake::No } else { self.decide(word) }
     }
 
-    /// The caller calls `check_early` before publishing, or even before writing. `check_early`
-    /// returns whether to notify the peer now, so that the peer wakes up during the write.
-    /// [`check`](Self::check) must still follow the publication: only `check` guarantees that no
-    /// wake-up is lost.
+    /// Returns whether to notify the peer already before the caller publishes, or even before it
+    /// writes, so that the peer wakes up during the write. [`check`](Self::check) must still follow
+    /// the publication: only `check` guarantees that no wake-up is lost.
     #[inline]
     #[must_use]
     pub fn check_early(&self) -> Wake {
@@ -148,9 +148,9 @@ impl Waker {
         if word == 0 { Wake::No } else { self.decide(word) }
     }
 
-    /// Returns whether to notify the peer, for a caller that is about to wait for the peer. In
-    /// contrast to [`check`](Self::check), a sleeping peer is notified even if it asked not to be
-    /// notified of each commit.
+    /// Returns whether to notify the peer, for a caller that is about to wait for the peer. A
+    /// sleeping peer is then notified even if it polls at intervals and asked not to be notified of
+    /// each commit.
     #[must_use]
     pub fn check_before_wait(&self) -> Wake {
         match self.check() {

@@ -123,8 +123,9 @@ impl Producer {
         assert!(ring.len() as u64 == size.bytes(), "the ring's memory has the ring's size");
         assert!((base.0 | tail.0) % SLOT_BYTES == 0, "records begin with slots");
         assert!(base <= tail && tail.since(base) + SLOT_BYTES <= size.bytes(), "more than a ring");
-        // Orders the stores that made `base` and `tail` valid before every store to the slots
-        // before `base`. A process killed in between leaves a valid ring.
+        // Orders the caller's stores of the positions `base` and `tail`, which say where the kept
+        // records lie, before every store to the slots before `base`, which may be overwritten. A
+        // process killed in between leaves a valid ring.
         ring.order_stores();
         let mut producer = Self {
             ring,
@@ -240,10 +241,10 @@ impl Producer {
     /// Appends a record to the open batch; its payload is a copy of the concatenated `parts`.
     ///
     /// # Errors
-    /// The errors of [`append`](Self::append).
+    /// [`AppendError`] lists the reasons.
     ///
     /// # Panics
-    /// In the cases of [`append`](Self::append).
+    /// If the payload exceeds a quarter of the ring, or the batch half of it.
     #[inline]
     pub fn append_parts(
         &mut self,
@@ -263,10 +264,10 @@ impl Producer {
     /// Appends a record of `len` bytes and lets `fill` write its payload in place.
     ///
     /// # Errors
-    /// The errors of [`append`](Self::append).
+    /// [`AppendError`] lists the reasons.
     ///
     /// # Panics
-    /// In the cases of [`append`](Self::append).
+    /// If the payload exceeds a quarter of the ring, or the batch half of it.
     #[cfg(not(loom))]
     #[inline]
     pub fn append_with(
@@ -290,11 +291,11 @@ impl Producer {
         self.tail.plus(self.needed(len as u64) - taken - SLOT_BYTES)
     }
 
-    /// The [`next_position`](Self::next_position) of a record of `len` payload bytes, and whether
-    /// there [is room](Self::has_room) for it.
+    /// The position that a record of `len` payload bytes would have if it were appended now, and
+    /// whether the ring has room for it.
     ///
     /// # Errors
-    /// The errors of [`has_room`](Self::has_room).
+    /// A [`Violation`] if the peer's word `consumed` has an impossible value.
     #[inline]
     pub fn place(&mut self, len: usize) -> Result<(Position, bool), Violation> {
         let needed = self.needed(len as u64);
@@ -305,13 +306,13 @@ impl Producer {
 
     /// The memory of the next record's payload, if that payload has `len` bytes. The caller may
     /// write the bytes before [`append_with`](Self::append_with), which passes the same memory to
-    /// `fill`. A caller that then appends nothing has nothing to undo.
+    /// `fill`. The caller may also append no record afterwards: the bytes then have no effect.
     ///
     /// # Errors
-    /// The errors of [`append`](Self::append).
+    /// [`AppendError`] lists the reasons.
     ///
     /// # Panics
-    /// In the cases of [`append`](Self::append), except that of the batch's limit.
+    /// If the payload exceeds a quarter of the ring.
     #[cfg(not(loom))]
     #[inline]
     pub fn payload_ahead(&mut self, len: usize) -> Result<&mut [u8], AppendError> {
@@ -485,8 +486,8 @@ impl Producer {
         self.tail.since(self.consumed) + room <= self.size.bytes()
     }
 
-    /// Loads the peer's word `consumed`. Returns whether `room` bytes are free according to that
-    /// word.
+    /// Loads the peer's word `consumed`, up to which the peer has finished with the ring. Returns
+    /// whether `room` bytes of the ring are free then.
     #[cold]
     fn read_consumed(&mut self, room: u64) -> Result<bool, Violation> {
         let Some(peer) = &self.peer else { return Ok(false) };
@@ -496,8 +497,9 @@ impl Producer {
         Ok(self.fits(room))
     }
 
-    /// Checks `found`, a value of the word `consumed` that was loaded once, and stores it as the
-    /// consumer's position.
+    /// Takes `found`, a value that was loaded once from the peer's word `consumed`, as the
+    /// consumer's position, if it is possible: neither below the last one nor above what was
+    /// published.
     fn accept(&mut self, found: u64) -> Result<(), Violation> {
         if found < self.consumed.0 || found > self.published.0 || found % SLOT_BYTES != 0 {
             return Err(Violation::Consumed { found, from: self.consumed.0, to: self.published.0 });
@@ -507,7 +509,7 @@ impl Producer {
     }
 
     /// Writes a record header at position `at`. The first word of the first header of a batch is
-    /// not written, but held back for `publish`.
+    /// held back until the batch is published.
     #[inline]
     fn put(&mut self, at: Position, kind: Kind, stream: u32, len: u32) {
         let offset = self.offset(at);
@@ -524,9 +526,9 @@ impl Producer {
     }
 
     /// Stores `word` at `offset`: the first word of the header of a record that follows another
-    /// record in its batch. In a ring that outlives its process the word is held back for
-    /// `publish`, so that a dropped batch leaves no whole record. Most batches are one record, so
-    /// this function is not inlined.
+    /// record in its batch. In a ring that outlives its process the word is held back until the
+    /// batch is published, so that a dropped batch leaves no whole record. Most batches are one
+    /// record, so this function is not inlined.
     #[inline(never)]
     fn put_further(&mut self, offset: usize, word: u64) {
         if self.peer.is_some() || seeded_fault("early_batch_words") {

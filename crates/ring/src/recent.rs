@@ -59,9 +59,9 @@ impl Recent {
         Some(chunk)
     }
 
-    /// Adds `chunk`, a returned chunk of `units` units of 64 bytes to the cache. Returns the chunks
-    /// that the caller must free: an evicted one, and `chunk` itself if the bucket has no place for
-    /// it.
+    /// Adds `chunk`, a returned chunk of `units` units of 64 bytes, to the cache. Returns the
+    /// chunks that the caller must free: an evicted one, and `chunk` itself if the bucket has no
+    /// place for it.
     #[inline]
     pub(crate) fn insert(&mut self, units: u64, chunk: u32) -> [Option<u32>; 2] {
         let bucket = &mut self.buckets[index(units)];

@@ -9,8 +9,9 @@
 //!                                                 blocks in flight
 //! ```
 //!
-//! The receiver writes an id when the last view of a block drops, in any order. The ring is never
-//! full, because a sender never has more blocks in flight than the ring has entries (SPEC 5.3).
+//! The receiver writes an id when the last view of a block drops, in any order. The ring always has
+//! an entry free for the next id, because a sender has at most as many blocks in flight as the ring
+//! has entries (SPEC 5.3).
 
 use crate::mem::{OwnMem, PeerMem};
 use partywall_layout::Violation;

@@ -201,7 +201,8 @@ impl Slab {
         self.hand_out(chunk, len)
     }
 
-    /// Whether [`allocate_recent`](Self::allocate_recent) would find a block of `len` bytes.
+    /// Whether a recently freed chunk fits a block of `len` bytes exactly, so that
+    /// [`allocate_recent`](Self::allocate_recent) would find it without a search.
     #[inline]
     #[must_use]
     pub fn has_recent(&self, len: usize) -> bool {
@@ -299,7 +300,8 @@ impl Slab {
         Some((segment.number, mem))
     }
 
-    /// Whether [`take_idle_segment`](Self::take_idle_segment) would find a segment.
+    /// Whether the slab has a segment, other than segment 0, in which no block is reserved or in
+    /// flight.
     #[must_use]
     pub fn has_idle_segment(&self) -> bool {
         self.segments.iter().flatten().any(|segment| segment.number != 0 && segment.used == 0)

@@ -14,8 +14,8 @@ pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn light_barrier() {
-    // ORDER: SeqCst, but for the compiler alone. The processor's accesses are ordered by the heavy
-    // barrier (membarrier) that another thread executes, as `bias.rs` describes.
+    // ORDER: SeqCst, but for the compiler alone. Another thread that needs the processor's accesses
+    // in order makes this thread execute a full barrier (membarrier), wherever it is.
     core::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 

@@ -16,11 +16,11 @@
 //! Only this crate has the second group: limits on the resources that a peer may make this process
 //! use.
 //!
-//! In the picture, 8, 36 and 20 bytes are the headers of the region, of a class and of a slice.
-//! Some settings of the other implementations are absent. Those implementations overwrite
-//! `queue_path`, and do not use `connection_read_timeout`, `connection_timeout` and
-//! `stream_max_idle_time`. Settings of version 4 are absent too. Sessions have the following
-//! settings in [`partywall::Config`]:
+//! In the picture, 8, 36 and 20 bytes are the headers of the region, of a class and of a slice. A
+//! pool is the sessions that one `SessionManager` keeps to its server. Some settings of the other
+//! implementations are absent. Those implementations overwrite `queue_path`, and do not use
+//! `connection_read_timeout`, `connection_timeout` and `stream_max_idle_time`. Settings of version
+//! 4 are absent too. Sessions have the following settings in [`partywall::Config`]:
 //!
 //! | shmipc-go | this crate |
 //! |---|---|
@@ -95,9 +95,9 @@ pub struct SizePercentPair {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemMapType {
     /// Shares the regions as files, in version 2 of the protocol. The server opens the files by
-    /// path, and does not report whether it could open them. Either side removes them when its last
-    /// session with these files ends. If both processes are killed, the files remain until a client
-    /// of this crate with the same prefix creates its own files.
+    /// path, and does not tell the client whether it could open them. Either side removes them when
+    /// its last session with these files ends. If both processes are killed, the files remain until
+    /// a client of this crate with the same prefix creates its own files.
     DevShmFile,
     /// Shares the regions as descriptors of memfds, in version 3 of the protocol. Only a Unix
     /// socket carries descriptors.
@@ -144,10 +144,10 @@ impl Config {
         self
     }
 
-    /// Size of the region of buffers, in bytes. Both directions of all sessions of a pool share it.
-    /// Each class needs at least two slices, so the default classes need 1,310,836 bytes. The size
-    /// must be at least 1 MiB, and at most [`region_bytes_max`](Self::region_bytes_max). Default:
-    /// 32 MiB.
+    /// Size of the region of buffers, in bytes. All sessions of one `SessionManager` share the
+    /// region, for both directions. Each class needs at least two slices, so the default classes
+    /// need 1,310,836 bytes. The size must be at least 1 MiB, and at most
+    /// [`region_bytes_max`](Self::region_bytes_max). Default: 32 MiB.
     #[must_use]
     pub const fn share_memory_buffer_cap(mut self, bytes: u32) -> Self {
         self.share_memory_buffer_cap = bytes;
@@ -179,22 +179,23 @@ impl Config {
         self
     }
 
-    /// Number of sessions of a pool, a `SessionManager`. Default: 1.
+    /// Number of sessions that a `SessionManager` keeps to its server. Default: 1.
     #[must_use]
     pub const fn session_num(mut self, sessions: usize) -> Self {
         self.session_num = sessions;
         self
     }
 
-    /// Number of idle streams that a pool keeps for each session. Default: 4096.
+    /// Number of idle streams that a `SessionManager` keeps for each session, to hand them out
+    /// again. Default: 4096.
     #[must_use]
     pub const fn max_stream_num(mut self, streams: usize) -> Self {
         self.max_stream_num = streams;
         self
     }
 
-    /// How long a pool waits before it replaces a broken session. If no session is left, a request
-    /// for a stream connects at once. Default: 60 s.
+    /// How long a `SessionManager` waits before it replaces a broken session. If no session is
+    /// left, a request for a stream connects at once. Default: 60 s.
     #[must_use]
     pub const fn rebuild_interval(mut self, interval: Duration) -> Self {
         self.rebuild_interval = interval;
@@ -211,9 +212,9 @@ impl Config {
 
     /// The shortest time between two reports of a session to the [`monitor`](Self::monitor). A
     /// session reports when it becomes idle after traffic, not by a timer. So an idle session
-    /// reports nothing until [`tell_monitor`](crate::Shmipc::tell_monitor) is called, which a
-    /// `SessionManager` does in time. Default: 30 s, which is a constant in the other
-    /// implementations.
+    /// reports nothing until [`tell_monitor`](crate::Shmipc::tell_monitor) is called; a
+    /// `SessionManager` calls it once the interval has elapsed. Default: 30 s, which is a constant
+    /// in the other implementations.
     #[must_use]
     pub const fn monitor_interval(mut self, interval: Duration) -> Self {
         self.monitor_interval = interval;
@@ -550,15 +551,17 @@ const QUEUE_CAP_MULTIPLE: u32 = 16;
 /// Upper bound of a queue's capacity in elements. With this capacity, the queues of both directions
 /// take 384 MiB.
 const QUEUE_ENTRIES_MOST: u32 = 1 << 24;
-/// Size of the smallest region in bytes, as in the other implementations.
+/// Smallest allowed size of a region of buffers, in bytes; the other implementations have the same
+/// bound.
 const BUFFER_CAP_MIN: u32 = 1 << 20;
-/// Upper bound of the number of classes. The format of other implementations can express 65,535
-/// classes; those implementations use three.
+/// Largest number of classes of slices in a region. The format of other implementations can express
+/// 65,535 classes; those implementations use three.
 const CLASSES_MAX: usize = 64;
 /// The capacity of a slice is a multiple of this number of bytes, so that all headers of slices are
 /// aligned.
 const SLICE_MULTIPLE: u32 = 4;
-/// Lower bound of the slices of a class: the last slice of a class is never allocated.
+/// Smallest number of slices in a class: the last free slice of a class is never allocated, so one
+/// slice alone would be of no use.
 const SLICES_MIN: u64 = 2;
 /// Size of the header that precedes the data of each slice, in bytes.
 const SLICE_HEADER_BYTES: u64 = 20;
@@ -566,13 +569,14 @@ const SLICE_HEADER_BYTES: u64 = 20;
 const LIST_HEADER_BYTES: u64 = 36;
 /// Size of the header at the beginning of a region, in bytes.
 const REGION_HEADER_BYTES: u64 = 8;
-/// Upper bound of the setting `session_num`, the number of sessions of a pool.
+/// Largest value of the setting `session_num`, the number of sessions that a `SessionManager`
+/// keeps.
 const SESSIONS_MAX: usize = 1024;
-/// Upper bound of the setting `max_stream_num`, the number of idle streams that a pool keeps for a
-/// session.
+/// Largest value of the setting `max_stream_num`, the number of idle streams that a
+/// `SessionManager` keeps for each session.
 const STREAMS_MAX: usize = 1 << 20;
-/// Lower bound of `fallback_message_max` in bytes: in shorter messages, headers and system calls
-/// would cost more than the data.
+/// Smallest value in bytes of the setting `fallback_message_max`, the most data in one message on
+/// the socket: in shorter messages, headers and system calls would cost more than the data.
 const FALLBACK_MESSAGE_MIN: u32 = 4096;
 
 #[cfg(test)]

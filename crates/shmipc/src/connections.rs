@@ -43,8 +43,9 @@ struct Table {
     live: BTreeMap<u64, Live>,
     handover: Handover,
     /// Accepted connections that are notified of the handover later: their clients may not have set
-    /// up a session manager yet (they have not settled). The values are the epoch, and the time at
-    /// which the connection counts as settled.
+    /// up a session manager yet (they have not settled). The keys are the connections' numbers. The
+    /// values are the epoch of the handover, and the time from which the connection counts as
+    /// settled.
     pending: BTreeMap<u64, (u64, Instant)>,
 }
 
@@ -128,7 +129,7 @@ impl Connections {
                 return state;
             }
             // `next_deadline` returns `None` only if the handover has ended since the last call of
-            // `poll`. In the next iteration of this loop `poll` returns how the handover ended.
+            // `poll`. So the next iteration of this loop gets the end of the handover from `poll`.
             let Some(next) = self.lock().next_deadline() else { continue };
             let _ = tokio::time::timeout_at(next.into(), changed).await;
         }
@@ -139,7 +140,8 @@ impl Connections {
         self.alive().iter().map(|connection| connection.metrics()).collect()
     }
 
-    /// Reports the counters of each connection whose report interval has elapsed to the monitor.
+    /// Reports to the application's metrics monitor: the counters of each connection whose report
+    /// interval has elapsed.
     pub(crate) fn tell_monitor(&self) {
         self.alive().iter().for_each(|connection| connection.tell_monitor());
     }
@@ -222,7 +224,7 @@ fn announce(announcements: Announcements) {
 }
 
 /// Time after the handshake of a connection by which a client of shmipc-go has set up its session
-/// manager.
+/// manager. Before that, a `HotRestart` message would kill the client's process.
 const SETTLED: Duration = Duration::from_millis(500);
 
 #[cfg(all(test, feature = "tokio"))]

@@ -129,7 +129,7 @@ impl Report {
 ///
 /// # Errors
 ///
-/// [`Damage`] if the bytes of the region or of a queue are no region of that kind.
+/// [`Damage`] if `region` holds no buffer region, or one of the `queues` no queue region.
 pub fn inspect(region: &[u8], queues: &[&[u8]], layout: QueueLayout) -> Result<Report, Damage> {
     let mut broken = Vec::new();
     let mut reports = Vec::with_capacity(queues.len());
@@ -203,8 +203,8 @@ fn look_at_queue(
     Ok(QueueReport { capacity, rings })
 }
 
-/// Records which slices hold the pending message that `element`, an entry of a queue, announces.
-/// Follows the links from slice to slice.
+/// Follows the links from slice to slice of the pending message that `element`, an entry of a
+/// queue, announces, and records that these slices belong to the message.
 fn follow(
     region: &[u8],
     geometry: &Geometry,
@@ -455,5 +455,6 @@ const LEAKED: &str = "leaked";
 /// Phrase of the report for slices that are neither free nor in a pending message, if it is unknown
 /// whether a process has the region mapped.
 const HELD_OR_LEAKED: &str = "held or leaked";
-/// Upper bound of the items of one kind, such as slices or elements, that the text lists.
+/// Upper bound of the items of one kind, such as slices or elements, that the text of a report
+/// lists.
 const LISTED_MAX: usize = 64;

@@ -53,8 +53,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub struct Handover {
     state: HandoverState,
-    /// Sessions that were notified and have not moved. After a time-out of the handover they stay
-    /// in this set.
+    /// Sessions whose clients were notified of the handover, and have not moved to the new process.
+    /// After a time-out of the handover they stay in this set.
     pending: BTreeSet<u64>,
     deadline: Option<Instant>,
 }
@@ -62,7 +62,7 @@ pub struct Handover {
 /// State of a listener's handover of its sessions to a new process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HandoverState {
-    /// There was no handover so far.
+    /// No handover has begun so far.
     #[default]
     Never,
     /// Some notified sessions have neither moved nor ended, and the time-out has not elapsed.
@@ -124,7 +124,8 @@ impl Handover {
     /// Begins a handover. The caller then sends `HotRestart` with this epoch to each session.
     ///
     /// # Errors
-    /// Fails for one of the reasons in [`HandoverError`], without changing the state.
+    /// Fails for one of the reasons in [`HandoverError`]; the state of the handover is then
+    /// unchanged.
     pub fn begin(
         &mut self,
         epoch: u64,
@@ -240,16 +241,18 @@ impl Handover {
 #[derive(Debug, Default)]
 pub struct Migrator {
     epoch: u64,
-    /// Sessions that the pool has to replace, by number.
+    /// Sessions that the pool has to replace by sessions to the new server process, by number.
     moves: BTreeMap<u64, Move>,
-    /// Numbers of replaced sessions, which stay open for their streams in use.
+    /// Numbers of sessions that were replaced by sessions to the new server process. They stay open
+    /// for their streams in use.
     replaced: BTreeSet<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Move {
     deadline: Instant,
-    /// The time of the next attempt to connect; `None` while an attempt is in progress.
+    /// The time of the next attempt to connect to the new server process; `None` while an attempt
+    /// is in progress.
     again: Option<Instant>,
 }
 

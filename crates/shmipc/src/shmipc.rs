@@ -108,7 +108,7 @@ impl Buffer {
 }
 
 impl Shmipc {
-    /// Creates the protocol with these settings.
+    /// Creates the protocol shmipc with the settings `config`, which are verified.
     ///
     /// # Errors
     /// Fails for one of the reasons in [`ConfigError`].
@@ -129,8 +129,8 @@ impl Shmipc {
         &self.inner.connections
     }
 
-    /// Does what [`Protocol::connect`] does, with `observer`, which is notified of the connection's
-    /// hot restarts and end.
+    /// Begins the client's side of a connection over a connected socket, as [`Protocol::connect`]
+    /// does. `observer` will be notified of the connection's hot restarts and of its end.
     pub(crate) fn connect_for(
         &self,
         handshake: Handshake,

@@ -183,7 +183,7 @@ fn a_server_dies(protocol: &Arc<Shmipc>, directory: &Path, files: bool, seed: u6
                 let session = &session;
                 scope.spawn(move || {
                     let mut chance = Random::new(id + seed * 7);
-                    // With files as shared memory the server does not answer in the handshake. So
+                    // With files as shared memory the server sends nothing in the handshake. So
                     // connecting succeeds even if the server is dead, and only `open` fails.
                     let Ok(mut stream) = session.open(&[]) else { return 0 };
                     for number in 0.. {

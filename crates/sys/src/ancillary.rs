@@ -29,13 +29,15 @@ use crate::socket::FDS_MAX;
 pub(crate) struct Ancillary {
     pub(crate) fds: Vec<OwnedFd>,
     pub(crate) credentials: Option<Credentials>,
-    /// A pidfd of the sender's process, if the socket asks for one and the kernel supports that.
+    /// A pidfd of the sender's process, if the receiving socket asks for one and the kernel
+    /// supports that.
     pub(crate) process: Option<OwnedFd>,
     /// Whether the sender attached more than [`FDS_MAX`] descriptors; the excess has been closed.
     pub(crate) excess: bool,
 }
 
-/// Receives bytes from `socket`, and their ancillary data.
+/// Receives bytes from `socket` into a buffer, and what the kernel delivers with them: credentials,
+/// descriptors and a pidfd.
 pub(crate) fn receive(
     socket: impl AsFd,
     bytes: &mut [IoSliceMut<'_>],
@@ -48,8 +50,8 @@ pub(crate) fn receive(
     // which this function takes over.
     mem::forget(control);
     let received = received?;
-    // SAFETY: this function has initialised every byte with zero, and the kernel stores only
-    // initialised bytes.
+    // SAFETY: every byte of the buffer is initialised: this function has set all of them to zero,
+    // and the kernel has overwritten some.
     let space = space.0.map(|byte| unsafe { byte.assume_init() });
     let mut ancillary = Ancillary::default();
     for message in messages(&space) {
@@ -86,7 +88,8 @@ impl Ancillary {
     }
 }
 
-/// A control message: the unit of ancillary data. Each variant is a kind that this file parses.
+/// A control message: the unit of ancillary data, the data that a socket delivers besides bytes.
+/// Each variant is a kind that this file parses.
 #[derive(Debug, PartialEq)]
 enum Message<'a> {
     Rights(&'a [u8]),
@@ -132,7 +135,8 @@ fn unsigned(bytes: &[u8]) -> u32 {
     u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
-/// A buffer aligned as a `cmsghdr`, so that rustix skips no byte at the buffer's start.
+/// A buffer for ancillary data. It is aligned as the kernel's `cmsghdr`, so that rustix skips no
+/// byte at the buffer's start.
 #[repr(C, align(8))]
 struct Space([MaybeUninit<u8>; SPACE_SIZE]);
 

@@ -55,8 +55,9 @@ use partywall_ring::bias::{Inside, Slots};
 pub struct Biased<T> {
     bias: Bias,
     habits: Mutex<Habits>,
-    /// The mutex's guard while a thread that is not favoured holds the value. The lock stores it so
-    /// that the guard given to the caller is two words, which stay in registers.
+    /// The guard of the inner mutex, as long as a thread that is not favoured holds the value. It
+    /// is stored here and not in the `BiasedGuard` that the caller gets, which then has only two
+    /// words and stays in registers.
     held: UnsafeCell<MaybeUninit<MutexGuard<'static, Habits>>>,
     value: UnsafeCell<T>,
 }
@@ -67,9 +68,9 @@ pub struct Biased<T> {
 // knows of.
 unsafe impl<T: Send> Send for Biased<T> {}
 
-// SAFETY: one thread at a time gets a reference to the value (module invariant), so the value only
-// moves between threads. The next thread sees the previous one's writes through the mutex, or
-// through the flag that its revocation waits for.
+// SAFETY: only the thread that holds the lock has a reference to the value, and one thread at a
+// time holds the lock. So the value only moves between threads. The next thread sees the previous
+// one's writes through the mutex, or through the flag that its revocation waits for.
 unsafe impl<T: Send> Sync for Biased<T> {}
 
 // A thread that panics while it holds the lock leaves the value as it is. The lock stays usable,
@@ -113,7 +114,8 @@ pub struct BiasedGuard<'a, T> {
     /// `Some` if the thread locked as the favoured one, without the mutex; `None` if the thread
     /// holds the mutex.
     inside: Option<Inside>,
-    /// This raw pointer keeps the compiler from making the guard `Send` or `Sync`.
+    /// The raw pointer makes the compiler treat the guard as neither `Send` nor `Sync`: only the
+    /// thread that locked may unlock.
     marker: PhantomData<*mut T>,
 }
 
@@ -148,8 +150,9 @@ impl<T> Biased<T> {
         }
     }
 
-    /// Locks the mutex as [`lock`](Self::lock) does; the returned guard allows
-    /// [`wait`](BiasedGuard::wait). No thread is favoured afterwards.
+    /// Locks the mutex, and returns a guard with which the caller can [`wait`](BiasedGuard::wait)
+    /// for a condition variable. Blocks until no other thread holds the mutex. Afterwards no thread
+    /// may lock without the mutex.
     pub fn lock_to_wait(&self) -> BiasedGuard<'_, T> {
         self.hold(self.lock_mutex())
     }
@@ -227,14 +230,16 @@ impl<T> Biased<T> {
     /// Unlocks the mutex, and makes the calling thread favoured after enough acquisitions in a row.
     ///
     /// # Safety
-    /// The conditions of [`take_held`](Self::take_held).
+    /// The caller is a guard that `hold` made. The guard calls this function once, on the thread
+    /// that called `hold`, as [`take_held`](Self::take_held) requires.
     #[cold]
     #[inline(never)]
     unsafe fn unlock_slowly(&self) {
-        // SAFETY: the caller keeps the conditions of `take_held`, which are those of this function.
+        // SAFETY: the caller promises that it is a guard which `hold` made on this thread, and that
+        // it calls this function once. So the mutex's guard is stored, and is taken out once.
         let mut habits = unsafe { self.take_held() };
-        // A thread favours only itself: if it favoured another thread, that thread could enter
-        // before this thread has left.
+        // A thread makes only itself favoured. If it favoured another thread, that thread could
+        // lock the value before this thread has unlocked it.
         let thread = thread_number();
         let is_habit = habits.last == thread && habits.in_a_row >= habits.needed;
         if is_habit && barrier::is_available() {
@@ -245,8 +250,8 @@ impl<T> Biased<T> {
 }
 
 /// Backs off while the calling thread waits for the favoured thread, which locks without the mutex,
-/// to unlock the value. The favoured thread does not know that another thread waits. `polls` counts
-/// the checks of the waiting thread so far.
+/// to unlock the value. The favoured thread does not know that another thread waits. `polls` is the
+/// number of times that the waiting thread has looked whether the value is unlocked.
 fn pause(polls: u32) {
     match polls {
         ..SPINS => std::hint::spin_loop(),
@@ -306,7 +311,9 @@ impl<T> Deref for BiasedGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the holder of a guard has exclusive access to the value (module invariant).
+        // SAFETY: only one thread at a time has a guard: the favoured thread, or the thread that
+        // holds the mutex while no thread is favoured. So no other thread has a reference to the
+        // value.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -314,8 +321,8 @@ impl<T> Deref for BiasedGuard<'_, T> {
 impl<T> DerefMut for BiasedGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the holder of a guard has exclusive access to the value, and the guard is mutably
-        // borrowed.
+        // SAFETY: only one thread at a time has a guard, so no other thread has a reference to the
+        // value. This thread has no other one, because the guard is mutably borrowed.
         unsafe { &mut *self.lock.value.get() }
     }
 }
@@ -374,7 +381,8 @@ thread_local! {
     static NUMBER: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A nonzero number that no other thread of this process ever has.
+/// The number of the calling thread: not 0, and different from that of every other thread that this
+/// process ever has.
 #[inline]
 fn thread_number() -> u64 {
     static NUMBERS: AtomicU64 = AtomicU64::new(1);
@@ -403,10 +411,10 @@ const NEEDED_MIN: u32 = 16;
 /// Largest number of acquisitions in a row that a thread may need to become favoured. Without
 /// competition they take some milliseconds.
 const NEEDED_MAX: u32 = 1 << 16;
-/// Number of checks after which a thread that waits for the favoured thread assumes that it is not
-/// running, and yields the processor.
+/// Number of looks at the lock after which a thread that waits for the favoured thread yields the
+/// processor: by then it assumes that the favoured thread is not running.
 const SPINS: u32 = 256;
-/// Number of checks after which a thread that waits for the favoured thread assumes that it will
-/// not run for long, and sleeps.
+/// Number of looks at the lock after which a thread that waits for the favoured thread sleeps: by
+/// then it assumes that the favoured thread will not run for long.
 const YIELDS: u32 = SPINS + 64;
 const NAP: Duration = Duration::from_micros(50);

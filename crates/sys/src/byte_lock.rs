@@ -43,7 +43,8 @@ pub fn try_lock(file: impl AsFd, offset: u64) -> io::Result<bool> {
 ///
 /// # Errors
 ///
-/// The errors of [`try_lock`].
+/// Fails as [`try_lock`] does: the offset is too large, the system has no locks left, or the file
+/// is not writable.
 pub fn unlock(file: impl AsFd, offset: u64) -> io::Result<()> {
     control(&file, libc::F_OFD_SETLK, libc::F_UNLCK, offset).map(|_| ())
 }
@@ -52,7 +53,8 @@ pub fn unlock(file: impl AsFd, offset: u64) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// The errors of [`try_lock`].
+/// Fails as [`try_lock`] does: the offset is too large, the system has no locks left, or the file
+/// is not writable.
 pub fn is_locked(file: impl AsFd, offset: u64) -> io::Result<bool> {
     let found = control(&file, libc::F_OFD_GETLK, libc::F_WRLCK, offset)?;
     Ok(libc::c_int::from(found.l_type) != libc::F_UNLCK)
@@ -90,8 +92,8 @@ fn control(
 /// The value of `SEEK_SET` in a lock request: offsets count from the start of the file.
 const WHENCE_START: libc::c_short = 0;
 
-/// Upper bound of the attempts to call fcntl, if signals interrupt them; the caller then gets the
-/// error of the last attempt.
+/// Largest number of calls of fcntl for one request, if signals interrupt them. After the last one
+/// the caller gets its error.
 const ATTEMPTS_MAX: u32 = 100;
 
 #[cfg(test)]

@@ -72,9 +72,9 @@ impl Groups {
         Some(Self { groups, mounts: read_text("/proc/self/mountinfo").ok()? })
     }
 
-    /// The directories of this process's control group and of its parents, innermost first. They
-    /// are those of the hierarchy of `controller`, such as `memory`; an empty `controller` selects
-    /// version 2.
+    /// The directories of this process's control group and of its parents, innermost first.
+    /// `controller`, such as `memory`, selects the hierarchy of version 1 to search; an empty text
+    /// selects version 2.
     fn levels(&self, controller: &str) -> Vec<PathBuf> {
         let Some(group) = group_of(&self.groups, controller) else { return Vec::new() };
         let Some((root, mount)) = mount_of(&self.mounts, controller) else { return Vec::new() };
@@ -130,8 +130,8 @@ fn number(path: &Path) -> Option<i64> {
 /// as the largest multiple of the page size.
 const LEGACY_UNLIMITED: u64 = 1 << 62;
 
-/// Upper bound of the parent directories that are read; deeper trees of control groups do not
-/// occur.
+/// Largest number of directories of control groups that are read, from that of this process
+/// upwards. Trees of control groups are not that deep.
 const LEVELS_MAX: usize = 32;
 
 #[cfg(test)]

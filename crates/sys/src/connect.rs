@@ -105,7 +105,8 @@ pub fn begin_unix_path(path: impl AsRef<Path>) -> Result<Begun, ConnectError> {
 ///
 /// # Errors
 ///
-/// The errors of [`begin_unix_path`].
+/// Fails for one of the reasons in [`ConnectError`]. [`ConnectError::TimedOut`] means that the
+/// backlog is full: try again later.
 pub fn begin_unix_abstract(name: &str) -> Result<Begun, ConnectError> {
     let to = format!("unix:@{name}");
     let address =

@@ -101,9 +101,10 @@ impl EpollSet {
         Ok(ready.len())
     }
 
-    /// Waits as [`wait`](Self::wait) does, but returns the tokens as bits, for a set of few
-    /// descriptors whose tokens are less than 64. In the result, bit `t` is set if the descriptor
-    /// with token `t` is ready. The call allocates no memory.
+    /// Waits until a descriptor is ready or `deadline` has come (`None`: no deadline), and returns
+    /// the tokens of the ready descriptors as bits. The call is for a set of few descriptors whose
+    /// tokens are less than 64. In the result, bit `t` is set if the descriptor with token `t` is
+    /// ready. The call allocates no memory.
     ///
     /// # Errors
     ///
@@ -146,6 +147,6 @@ pub const READY_MAX: usize = 64;
 /// reports the rest.
 const FEW: usize = 4;
 
-/// Initial content of each entry in the buffer to which the kernel writes events.
+/// Initial content of the entries of the buffer to which the kernel writes the ready descriptors.
 const NO_EVENT: epoll::Event =
     epoll::Event { flags: EventFlags::empty(), data: epoll::EventData::new_u64(0) };

@@ -126,7 +126,7 @@ impl AsFd for Doorbell {
 ///
 /// # Errors
 ///
-/// The errors of [`Doorbell::new`].
+/// `EMFILE` or `ENFILE` if no descriptor is left, `ENOMEM`.
 pub fn blocking_counter() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC)?)
 }

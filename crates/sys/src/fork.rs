@@ -24,7 +24,8 @@
 //! # Invariants
 //!
 //! - The word is zero only in a forked child that has taken no guard yet.
-//! - Two processes of one line of descent never write the same word (see `generation`).
+//! - Two processes of one line of descent never write the same word: it contains the process id and
+//!   the time.
 
 use std::ptr;
 use std::sync::OnceLock;
@@ -71,8 +72,8 @@ impl ForkGuard {
         ForkGuard { word, value }
     }
 
-    /// True in a process that was forked, directly or not, from the process that took this fork
-    /// guard.
+    /// Whether the calling process was forked, directly or through other children, from the process
+    /// that took this fork guard.
     #[inline]
     pub fn is_child(&self) -> bool {
         // ORDER: Relaxed: the word of the fork guards protects no other memory; across fork() the
@@ -80,7 +81,7 @@ impl ForkGuard {
         self.word.load(Ordering::Relaxed) != self.value && self.is_child_slow()
     }
 
-    /// True in the process that took this fork guard.
+    /// Whether the calling process is the one that took this fork guard.
     #[inline]
     pub fn is_owner(&self) -> bool {
         !self.is_child()
@@ -116,8 +117,8 @@ pub fn own_pid() -> u32 {
     if ptr::eq(guard.word, &NEVER_WIPED) {
         return std::process::id();
     }
-    // The upper half of a guard's word is the id of the process that wrote the word (see
-    // `generation`).
+    // The upper half of a guard's word is the id of the process that wrote the word: `generation`
+    // makes words so.
     u32::try_from(guard.value >> u32::BITS).unwrap_or_else(|_| std::process::id())
 }
 
@@ -144,8 +145,8 @@ fn wiped_page() -> Option<&'static AtomicU64> {
 /// clock`.
 ///
 /// An ancestor with the same pid lives in another pid namespace, or is dead and its pid was reused.
-/// For equal words, the ancestor must also have taken its first guard a multiple of 71 minutes
-/// earlier, to the microsecond.
+/// The words of both are equal only if the ancestor also took its first guard a multiple of 71
+/// minutes earlier, to the microsecond.
 fn generation() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let micros = now.as_secs().wrapping_mul(1_000_000) + u64::from(now.subsec_micros());

@@ -43,7 +43,7 @@ pub struct Instance {
 /// Result of [`Instance::liveness`]: whether a process is alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// The process exists, or no observation shows that it has ended.
+    /// The process exists, or nothing that this process observed proves its end.
     Alive,
     /// The process has ended and will not come back.
     Dead,

@@ -399,8 +399,8 @@ impl AcceptError {
 
 const LISTENER_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-/// Number of interrupted attempts after which `accept` reports no connection; the caller polls
-/// again.
+/// Number of attempts of one `accept`, each interrupted by a signal, after which the call reports
+/// that no connection is pending. The caller then waits for the descriptor again.
 const ACCEPT_ATTEMPTS_MAX: u32 = 16;
 
 #[cfg(test)]

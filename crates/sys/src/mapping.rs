@@ -49,8 +49,8 @@ impl Mapping {
 
     fn shared(fd: BorrowedFd<'_>, len: usize, access: ProtFlags) -> io::Result<Mapping> {
         // The flags never include MAP_NORESERVE: a lack of memory must make mmap fail, not the
-        // first access. SAFETY: the kernel chooses the address, so the new mapping overlaps
-        // nothing.
+        // first access. SAFETY: the kernel chooses the address of the new mapping, so the mapping
+        // replaces no memory of this process.
         let start = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, fd, 0) }?;
         let mapping = Mapping {
             // Without MAP_FIXED mmap never returns address 0.
@@ -68,8 +68,8 @@ impl Mapping {
     }
 
     fn advise(&self, advice: Advice) -> io::Result<()> {
-        // SAFETY: the range is mapped (invariant of this file), and none of the advice values used
-        // here changes its content.
+        // SAFETY: the range stays mapped as long as this value lives, and none of the advice values
+        // used here changes its content.
         unsafe { madvise(self.address(), self.len, advice) }
     }
 
@@ -85,9 +85,9 @@ impl Mapping {
     /// change them through the same cells.
     pub(crate) fn cells(&self) -> &[UnsafeCell<u8>] {
         assert!(!self.is_inherited(), "{INHERITED}");
-        // SAFETY: the range is mapped and readable for the borrow (invariant), and UnsafeCell<u8>
-        // promises nothing about its content. Writing through a cell needs an unsafe block of its
-        // own in the code that does so.
+        // SAFETY: the range stays mapped and readable as long as this value lives, so for the
+        // borrow; UnsafeCell<u8> promises nothing about its content. Writing through a cell needs
+        // an unsafe block of its own in the code that does so.
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.len) }
     }
 
@@ -96,8 +96,8 @@ impl Mapping {
         assert!(self.owner.is_some(), "the mapping is read-only");
         assert!(!self.is_inherited(), "{INHERITED}");
         // SAFETY: the range is mapped writable for the borrow (asserted). This process is its only
-        // writer: it sealed the memory before it sent the descriptor, or it owns the file. `&mut
-        // self` excludes `cells`.
+        // writer: it sealed the memory before it sent the descriptor, or it owns the file. The
+        // mutable borrow of this value rules out another reference to the bytes.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
@@ -111,9 +111,9 @@ impl Drop for Mapping {
         if self.is_inherited() {
             return;
         }
-        // SAFETY: this value alone owns the range, which is mapped (invariant), and every borrow of
-        // it has ended. munmap can only fail for a range that is not page-aligned, and mmap's
-        // result is page-aligned.
+        // SAFETY: this value alone owns the range, which has been mapped since the value was made,
+        // and every borrow of the value has ended. munmap can only fail for a range that is not
+        // page-aligned, and mmap's result is page-aligned.
         let _ = unsafe { munmap(self.address(), self.len) };
     }
 }
@@ -121,8 +121,8 @@ impl Drop for Mapping {
 // SAFETY: mapped memory belongs to the process, not to a thread; any thread may unmap it.
 unsafe impl Send for Mapping {}
 
-// SAFETY: `&self` only yields UnsafeCells, which can only be accessed in an unsafe block of the
-// caller, and numbers that never change.
+// SAFETY: through a shared reference, threads only get numbers that never change, and the bytes as
+// `UnsafeCell`s, which each accesses in an unsafe block of its own.
 unsafe impl Sync for Mapping {}
 
 /// Size in bytes of the smallest huge page that the kernel maps into a process by itself.

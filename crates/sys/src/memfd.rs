@@ -44,7 +44,7 @@ use crate::{cgroup, limits};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct OwnMap {
-    // The fields are dropped in this order: the mapping, then the descriptor of its memory; the
+    // The mapping is dropped before the descriptor of its memory, because it is declared first. The
     // kernel allows either order.
     mapping: Mapping,
     fd: Arc<OwnedFd>,
@@ -131,7 +131,8 @@ pub fn is_available(bytes: u64) -> bool {
     usize::try_from(bytes).is_ok_and(|bytes| check_available(bytes).is_ok())
 }
 
-/// Rejects a size beyond the free memory of this machine or of this process's control group.
+/// Returns an error for a region whose size is beyond the free memory of this machine or of this
+/// process's control group.
 ///
 /// Without the check fallocate would take page after page and then, instead of failing, trigger the
 /// out-of-memory killer, which may choose any process.
@@ -147,8 +148,9 @@ pub(crate) fn check_available(size: usize) -> Result<(), MemfdError> {
     Ok(())
 }
 
-/// Rejects a size beyond RLIMIT_FSIZE. The kernel would reject the size, too, but also send
-/// SIGXFSZ, which kills the process by default.
+/// Returns an error for a size beyond RLIMIT_FSIZE, the limit on the size of files. The kernel
+/// would refuse such a size as well, but also send the signal SIGXFSZ, which kills the process by
+/// default.
 pub(crate) fn check_file_size(size: usize) -> Result<(), Errno> {
     match limits::file_size().soft {
         Some(limit) if size as u64 > limit => Err(Errno::FBIG),

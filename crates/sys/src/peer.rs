@@ -69,8 +69,8 @@ impl PidFd {
     ///
     /// # Errors
     ///
-    /// The errors of [`PidFd::of_self`]; `ESRCH` if there is no such process, `EINVAL` if `pid` is
-    /// not positive.
+    /// `ENOSYS` before Linux 5.3, `EPERM` in some sandboxes, `EMFILE` or `ENFILE` if no descriptor
+    /// is left; `ESRCH` if there is no such process, `EINVAL` if `pid` is not positive.
     pub fn of_pid(pid: i32) -> io::Result<PidFd> {
         Ok(PidFd { fd: pidfd_open(one_process(pid)?, PidfdFlags::empty())? })
     }
@@ -186,8 +186,8 @@ pub enum Namespaces {
 /// The namespaces in which process `pid` lives; a `pid` of 0 means a process that is not visible in
 /// the caller's pid namespace.
 ///
-/// The check is by number, so the caller must hold a [`PidFd`] of that process and check that the
-/// process still lives *after* this call.
+/// The process is found by its number, which another process may reuse. So the caller must hold a
+/// [`PidFd`] of that process and check that the process still lives *after* this call.
 pub fn namespaces(pid: i32) -> Namespaces {
     if pid == 0 {
         return Namespaces::OtherPid;
@@ -224,8 +224,9 @@ pub fn overflow_uid() -> u32 {
     })
 }
 
-/// Converts a pid that must name one process, not a process group. Some system calls take 0 and
-/// negative numbers for groups, and rustix rejects negative numbers in debug builds only.
+/// Converts a process id for a system call that must affect one process, not a group of processes.
+/// Some system calls take 0 and negative numbers for groups, and rustix rejects negative numbers in
+/// debug builds only.
 pub(crate) fn one_process(pid: i32) -> io::Result<Pid> {
     let pid = if pid > 0 { Pid::from_raw(pid) } else { None };
     pid.ok_or_else(|| io::ErrorKind::InvalidInput.into())

@@ -51,7 +51,7 @@ pub struct FileStat {
     pub owner: u32,
     /// Permission bits of the file or directory.
     pub mode: u32,
-    /// Whether the file is a regular file, and not a directory or device.
+    /// Whether the file is a regular file, neither a directory nor a device.
     pub is_regular: bool,
     /// Size of the file or directory in bytes.
     pub size: u64,
@@ -211,7 +211,7 @@ impl PersistentDirectory {
     ///
     /// # Errors
     ///
-    /// The errors of [`open_file`](Self::open_file).
+    /// The system's error: `ELOOP` for a symbolic link, as in [`open_file`](Self::open_file).
     pub fn append_to(&self, name: &str) -> io::Result<(File, FileStat)> {
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW;
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -307,8 +307,8 @@ pub fn reopen_read_only(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 
 /// A file that this process has mapped for reading, and that another process may write.
 pub struct FileView {
-    // Fields are dropped in the order of their declaration: the SIGBUS guard is unregistered before
-    // the memory is unmapped.
+    // Fields are dropped in the order of their declaration: `guard`, by which this process survives
+    // a truncation of the file, is unregistered before the memory is unmapped.
     guard: Option<Guarded>,
     mapping: Mapping,
 }

@@ -67,11 +67,7 @@ impl Feature {
     }
 }
 
-/// Uses `feature` once, to see whether the system has it.
-///
-/// # Errors
-///
-/// The error that the system returned.
+/// Uses `feature` once, in order to find out whether the system has it.
 pub fn probe(feature: Feature) -> io::Result<()> {
     match feature {
         Feature::SealableMemfd => {

@@ -90,8 +90,8 @@ struct OwnProcess {
 }
 
 /// The values that this process has read from `/proc`, protected by a lock. A child may be forked
-/// while another thread holds the lock. So no thread ever blocks on the lock: a thread that does
-/// not get the lock reads the value again.
+/// while another thread holds the lock. In the child the lock then stays locked for ever. So no
+/// thread blocks on the lock: a thread that does not get it reads the value from `/proc` again.
 struct OwnValues(RwLock<OwnProcess>);
 
 static OWN: OwnValues =

@@ -19,7 +19,8 @@ use rustix::ioctl::{Getter, Opcode, ioctl};
 /// Number of bytes in the send queue of `socket`; 0 if the peer has taken all bytes. On a Unix
 /// socket the number contains the overhead of the buffers.
 pub(crate) fn untaken(socket: BorrowedFd<'_>) -> io::Result<usize> {
-    // SAFETY: SIOCOUTQ only writes to its argument, and it writes one C int.
+    // SAFETY: `Getter` needs an opcode whose ioctl writes its argument, of the given type, and
+    // nothing else. SIOCOUTQ writes one C int.
     let getter = unsafe { Getter::<SIOCOUTQ, c_int>::new() };
     // SAFETY: the opcode means SIOCOUTQ on every socket. On a terminal it means TIOCOUTQ, which
     // writes a C int as well.

@@ -45,8 +45,8 @@ use crate::sigbus::{Guarded, TableFull};
 /// Each access panics beyond the end, at an unaligned offset, and in a forked child: the caller
 /// checks offsets first.
 pub struct SharedMap {
-    // Fields are dropped in the order of their declaration: the SIGBUS guard is unregistered before
-    // the range is unmapped.
+    // Fields are dropped in the order of their declaration: `guard`, by which this process survives
+    // a truncation of the file, is unregistered before the range is unmapped.
     guard: OnceLock<Guarded>,
     /// Serialises the registration of the SIGBUS guard: two guards for one range would each see the
     /// other's faults.
@@ -129,8 +129,9 @@ impl SharedMap {
     /// The actual value of the word.
     #[inline]
     pub fn exchange(&self, offset: usize, current: u32, new: u32) -> Result<(), u32> {
-        // ORDER: SeqCst, like the locked instructions of the other process: accesses before the
-        // exchange in either process are visible after the exchange in the other.
+        // ORDER: SeqCst, like the locked instructions by which the other process changes the same
+        // word: the process that changes it later sees everything that the other one did before its
+        // own change.
         let order = Ordering::SeqCst;
         self.word(offset).compare_exchange(current, new, order, order).map(|_| ())
     }
@@ -138,16 +139,18 @@ impl SharedMap {
     /// Replaces the word at byte `offset` by `new` and returns the word's old value.
     #[inline]
     pub fn swap(&self, offset: usize, new: u32) -> u32 {
-        // ORDER: SeqCst, like the locked instructions of the other process: accesses before the
-        // swap in either process are visible after it in the other.
+        // ORDER: SeqCst, like the locked instructions by which the other process changes the same
+        // word: the process that changes it later sees everything that the other one did before its
+        // own change.
         self.word(offset).swap(new, Ordering::SeqCst)
     }
 
     /// Adds `addend` to the word at byte `offset`, wrapping, and returns the word's old value.
     #[inline]
     pub fn add(&self, offset: usize, addend: u32) -> u32 {
-        // ORDER: SeqCst, like the locked instructions of the other process: accesses before the
-        // addition in either process are visible after it in the other.
+        // ORDER: SeqCst, like the locked instructions by which the other process changes the same
+        // word: the process that changes it later sees everything that the other one did before its
+        // own change.
         self.word(offset).fetch_add(addend, Ordering::SeqCst)
     }
 
@@ -170,8 +173,9 @@ impl SharedMap {
     /// Sets the bits `bits` of the byte at `offset` and returns the byte's old value.
     #[inline]
     pub fn set_bits(&self, offset: usize, bits: u8) -> u8 {
-        // ORDER: SeqCst, like the locked instructions of the other process: accesses before the
-        // operation in either process are visible after it in the other.
+        // ORDER: SeqCst, like the locked instructions by which the other process changes the same
+        // byte: the process that changes it later sees everything that the other one did before its
+        // own change.
         self.byte(offset).fetch_or(bits, Ordering::SeqCst)
     }
 
@@ -191,8 +195,8 @@ impl SharedMap {
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
         self.check(offset, bytes.len());
         for (index, byte) in bytes.iter().enumerate() {
-            // ORDER: Relaxed: a word that the caller stores later, with Release, publishes these
-            // bytes.
+            // ORDER: Relaxed: the other process reads these bytes only after it has seen a word
+            // that the caller stores later, with Release.
             self.byte(offset + index).store(*byte, Ordering::Relaxed);
         }
     }
@@ -215,17 +219,18 @@ impl SharedMap {
     fn word(&self, offset: usize) -> &AtomicU32 {
         assert!(offset % 4 == 0, "the offset of a word is not a multiple of four");
         let word = self.at(offset, 4);
-        // SAFETY: the word is four bytes within the mapping (checked by `at`), which lives as long
-        // as the borrow; aligned, because the mapping begins at a page; accessed atomically by all
-        // code of this process (invariant).
+        // SAFETY: `at` has checked that the four bytes of the word are within the mapping, which
+        // lives as long as the borrow. The address is aligned, because the mapping begins at a page
+        // and this function checks the offset. All code of this process accesses words only
+        // atomically.
         unsafe { AtomicU32::from_ptr(word.cast::<u32>().as_ptr()) }
     }
 
     #[inline]
     fn byte(&self, offset: usize) -> &AtomicU8 {
         let byte = self.at(offset, 1);
-        // SAFETY: the byte is within the mapping (checked by `at`), which lives as long as the
-        // borrow, and accessed atomically by all code of this process (invariant).
+        // SAFETY: `at` has checked that the byte is within the mapping, which lives as long as the
+        // borrow. All code of this process accesses such bytes only atomically.
         unsafe { AtomicU8::from_ptr(byte.as_ptr()) }
     }
 }
@@ -271,8 +276,8 @@ pub struct Pieces {
 }
 
 /// One piece of an area, claimed for one user within this process. No other code of this process
-/// may use the piece until it is released. The claim does not bind the other process, which may
-/// access the same piece.
+/// may use the piece until it is released. The other process does not know of the claim; only its
+/// own rules keep it from the piece.
 #[derive(Debug)]
 #[must_use = "it stays claimed until it is released"]
 pub struct Piece {
@@ -310,8 +315,8 @@ impl Pieces {
     #[inline]
     pub fn claim(&self, index: u32) -> Option<Piece> {
         let flag = self.claimed.get(index as usize)?;
-        // ORDER: Acquire pairs with the Release in `release`: the accesses of the piece's previous
-        // holder are complete.
+        // ORDER: Acquire pairs with the Release in `release`: this thread sees everything that the
+        // previous holder of the piece did with it.
         let had = flag.swap(true, Ordering::Acquire);
         (!had).then_some(Piece { area: self.number, index })
     }
@@ -320,8 +325,8 @@ impl Pieces {
     /// piece again.
     #[inline]
     pub fn release(&self, piece: Piece) {
-        // ORDER: Release pairs with the Acquire in `claim`: the next holder of the piece sees this
-        // holder's accesses.
+        // ORDER: Release pairs with the Acquire in `claim`: the next holder of the piece sees
+        // everything that this one did with it.
         self.flag(&piece).store(false, Ordering::Release);
     }
 
@@ -350,10 +355,10 @@ impl Pieces {
     #[inline]
     pub fn bytes<'a>(&'a self, piece: &'a Piece, from: usize, len: usize) -> &'a [u8] {
         let start = self.start(piece, from, len);
-        // SAFETY: the bytes are within the mapping (`new`, `start`), which lives as long as the
-        // borrow. No code of this process writes the piece, since `piece` is unique and borrowed.
-        // The other process promises not to write it (module invariant), as for the peer's region
-        // in partywall-ring.
+        // SAFETY: `Pieces::new` and `start` have checked that the bytes are within the mapping,
+        // which lives as long as the borrow. No code of this process writes the piece, because
+        // `piece` is its only claim and is borrowed. The other process promises not to write a
+        // claimed piece.
         unsafe { core::slice::from_raw_parts(start.as_ptr(), len) }
     }
 
@@ -365,9 +370,10 @@ impl Pieces {
     #[inline]
     pub fn bytes_mut<'a>(&'a self, piece: &'a mut Piece) -> &'a mut [u8] {
         let start = self.start(piece, 0, self.area.size);
-        // SAFETY: the piece is within the mapping (`new`), which lives as long as the borrow. No
-        // other code of this process reads or writes the piece, since `piece` is unique and mutably
-        // borrowed. The other process promises not to access it (module invariant).
+        // SAFETY: `Pieces::new` has checked that the piece is within the mapping, which lives as
+        // long as the borrow. No other code of this process accesses the piece, because `piece` is
+        // its only claim and is mutably borrowed. The other process promises not to access a
+        // claimed piece.
         unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), self.area.size) }
     }
 
@@ -380,8 +386,8 @@ impl Pieces {
     #[inline]
     pub fn copy(&self, piece: &Piece, from: usize, into: &mut [u8]) {
         let start = self.start(piece, from, into.len());
-        // SAFETY: the source is within the mapping (`new`, `start`) and the destination is private,
-        // so they do not overlap; bytes have no invalid values.
+        // SAFETY: `Pieces::new` and `start` have checked that the source is within the mapping. The
+        // destination is private memory, so the two do not overlap. Bytes have no invalid values.
         unsafe { start.as_ptr().copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
     }
 

@@ -45,15 +45,17 @@ impl Guarded {
     pub(crate) fn register(start: usize, len: usize) -> Result<Guarded, TableFull> {
         install().map_err(|source| TableFull { source: Some(source) })?;
         for (index, entry) in TABLE.iter().enumerate() {
-            // ORDER: Acquire pairs with the Release in `drop`: this thread sees the table entry as
-            // the last user of the entry left it. The handler ignores an entry whose length is 0.
+            // ORDER: Acquire pairs with the Release by which an earlier guard of this table entry
+            // was dropped: this thread sees the entry as that guard left it. The handler ignores an
+            // entry whose length is 0.
             let (free, taken) = (Ordering::Acquire, Ordering::Relaxed);
             if entry.is_taken.compare_exchange(false, true, free, taken).is_ok() {
                 entry.is_damaged.store(false, Ordering::Relaxed);
                 entry.process.store(std::process::id(), Ordering::Relaxed);
                 entry.start.store(start, Ordering::Relaxed);
-                // ORDER: Release pairs with the Acquire in `covering`: a thread that sees the
-                // length of the guarded range sees its start address.
+                // ORDER: Release pairs with the Acquire in `covering`, by which the SIGBUS handler
+                // looks for the range of a fault: a thread that sees the length of the guarded
+                // range sees its start address.
                 entry.len.store(len, Ordering::Release);
                 return Ok(Guarded { entry: index });
             }
@@ -72,8 +74,9 @@ impl Guarded {
     /// the range.
     #[inline]
     pub(crate) fn is_damaged(&self) -> bool {
-        // ORDER: Acquire pairs with the Release in the handler, which may have run on another
-        // thread.
+        // ORDER: Acquire pairs with the Release by which the SIGBUS handler sets the flag, perhaps
+        // on another thread: a thread that sees the flag set also sees the zeros that replaced the
+        // memory.
         TABLE[self.entry].is_damaged.load(Ordering::Acquire)
     }
 }
@@ -82,7 +85,8 @@ impl Drop for Guarded {
     fn drop(&mut self) {
         let entry = &TABLE[self.entry];
         // ORDER: Release for the stores of `len` and `is_taken`, pairing with the Acquire in
-        // `register`: a thread that finds this table entry free finds its length cleared.
+        // `register`: a thread that finds this entry of the table of guarded ranges free finds its
+        // length cleared.
         entry.len.store(0, Ordering::Release);
         entry.is_taken.store(false, Ordering::Release);
     }
@@ -95,7 +99,8 @@ impl Drop for Guarded {
     source.as_ref().map_or_else(|| format!("{RANGES_MAX} mappings are guarded already"), ToString::to_string)
 )]
 pub struct TableFull {
-    /// The error of installing the handler; `None` if the table is full.
+    /// The error that the system returned when the SIGBUS handler was installed; `None` if the
+    /// table of guarded mappings is full.
     source: Option<io::Error>,
 }
 
@@ -120,7 +125,8 @@ const FREE: Entry = Entry {
 
 static TABLE: [Entry; RANGES_MAX] = [FREE; RANGES_MAX];
 
-/// The flag that a mapping without a guard shows as its damage; no code sets it.
+/// The flag that says whether a mapping without a guard is damaged: always false, because no code
+/// sets it.
 pub(crate) static UNDAMAGED: AtomicBool = AtomicBool::new(false);
 
 /// The previous handler of SIGBUS; it is set before this file's handler can run for a registered
@@ -141,13 +147,14 @@ fn install() -> io::Result<()> {
         ours.sa_sigaction = on_fault as *const () as usize;
         // The SIGBUS handler runs on the alternate signal stack, because the faulting thread may
         // have little stack left. SA_RESTART is not set: a fault interrupts no system call, and a
-        // SIGBUS that a process sends is passed on.
+        // SIGBUS that a process sends is passed on to the previous handler.
         ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         // SAFETY: the signal set is a field of a local variable, which was initialised by copying
         // the previous action.
         unsafe { libc::sigemptyset(&mut ours.sa_mask) };
         // SAFETY: the handler is an `extern "C"` function with the three arguments that SA_SIGINFO
-        // promises, and async-signal-safe (invariant).
+        // promises, and may run between any two instructions: it takes no lock, allocates nothing,
+        // and only uses atomics and system calls.
         let set = unsafe { libc::sigaction(libc::SIGBUS, &ours, ptr::null_mut()) };
         if set == 0 { Ok(()) } else { failed() }
     });
@@ -156,7 +163,8 @@ fn install() -> io::Result<()> {
 
 fn current() -> Option<libc::sigaction> {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: the call passes no new action, and `action` has room for the current one.
+    // SAFETY: the call installs no handler, because it passes no new action; `action` has room for
+    // the present one, which the kernel writes.
     let asked = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), action.as_mut_ptr()) };
     // SAFETY: the kernel filled in `action` if it returned 0. Otherwise `action` is all zeros,
     // which is a valid value, too.
@@ -183,7 +191,8 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
 ///
 /// `info` must be the kernel's argument to a handler that is still running.
 unsafe fn fault(info: *mut libc::siginfo_t) -> (c_int, usize) {
-    // SAFETY: the caller promises that the kernel's argument is still valid.
+    // SAFETY: the caller promises that `info` is what the kernel gave to a handler that is still
+    // running, so it is valid.
     let info = unsafe { &*info };
     // SAFETY: for a SIGBUS fault the union holds an address; for a signal that a process sent, the
     // union holds a number, which the caller then ignores.
@@ -206,8 +215,8 @@ fn mend(address: usize) -> bool {
     if mapped.is_err() {
         return false;
     }
-    // ORDER: Release pairs with the Acquire in `is_damaged`: a thread that sees the flag sees the
-    // zeros.
+    // ORDER: Release pairs with the Acquire in `is_damaged`: a thread that sees the flag
+    // `is_damaged` set also sees the zeros that replaced the memory of the range.
     entry.is_damaged.store(true, Ordering::Release);
     true
 }
@@ -216,8 +225,8 @@ fn covering(address: usize) -> Option<(&'static Entry, usize, usize)> {
     // `std::process::id` calls `getpid`, a plain system call, which a signal handler may make.
     let process = std::process::id();
     TABLE.iter().find_map(|entry| {
-        // ORDER: Acquire pairs with the Release in `register`: a thread that sees the length of the
-        // guarded range sees its start address.
+        // ORDER: Acquire pairs with the Release in `register`, which enters a guarded range in the
+        // table: a thread that sees the length of the guarded range sees its start address.
         let len = entry.len.load(Ordering::Acquire);
         let start = entry.start.load(Ordering::Relaxed);
         let is_here = len != 0 && address >= start && address - start < len;
@@ -233,8 +242,8 @@ fn covering(address: usize) -> Option<(&'static Entry, usize, usize)> {
 ///
 /// The arguments must be those of a running handler of SIGBUS.
 unsafe fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // PREVIOUS is set whenever the handler runs, because `install` sets PREVIOUS before it installs
-    // the handler.
+    // PREVIOUS is set whenever the handler runs, because `install` sets PREVIOUS, the previous
+    // handler, before it installs this one.
     let Some(previous) = PREVIOUS.get() else { return };
     let handler = previous.sa_sigaction;
     if handler == libc::SIG_IGN && code <= 0 {
@@ -242,7 +251,8 @@ unsafe fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, contex
     }
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
         // When the handler returns, the fault recurs and kills the process; the kernel lets no
-        // process ignore a fault. SAFETY: the action is the one that the kernel returned.
+        // process ignore a fault. SAFETY: `previous` is the action of SIGBUS that the kernel
+        // returned when this file's handler was installed, so it is valid.
         unsafe { libc::sigaction(signal, previous, ptr::null_mut()) };
         if code <= 0 {
             // A signal sent by a process is sent again, and arrives when the handler returns.

@@ -87,7 +87,7 @@ impl Socket {
         Ok((Socket::new(a, Family::Unix), Socket::new(b, Family::Unix)))
     }
 
-    /// Takes over a descriptor that a peer sent as one end of a socket pair.
+    /// Makes a socket from a descriptor that a peer sent as one end of a pair of connected sockets.
     ///
     /// # Errors
     ///
@@ -154,7 +154,8 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// The errors of [`Socket::read`].
+    /// `WouldBlock` if `nonblocking` and no byte has arrived; `ECONNRESET` and other errors of the
+    /// network, as in [`read`](Self::read).
     pub fn receive(&self, buf: &mut [u8], nonblocking: bool) -> io::Result<Received> {
         let flags = receive_flags(nonblocking) | RecvFlags::CMSG_CLOEXEC;
         let (message, control) =
@@ -195,8 +196,8 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// The errors of [`Socket::write`]; `ETOOMANYREFS` if too many sent descriptors are not
-    /// received yet.
+    /// `WouldBlock` if `nonblocking` and the send buffer has no room; `BrokenPipe` if the peer has
+    /// gone; `ETOOMANYREFS` if too many sent descriptors are not received yet.
     ///
     /// # Panics
     ///

@@ -307,8 +307,8 @@ fn attack_sockets(path: &str) -> Outcome {
     for attack in Attack::all(Path::new(HOSTILE))? {
         println!("{} {}", attack.code, attack.name);
         attack.run(Path::new(path))?;
-        // Waits for a byte on standard input, which says that the attacked process has printed its
-        // reason. It may print the reason after it has closed the connection.
+        // Waits for a byte on standard input, which says that the attacked process has printed why
+        // it refused the hostile peer. It may print this after it has closed the connection.
         io::stdin().read_exact(&mut [0])?;
     }
     Ok(())

@@ -13,7 +13,8 @@ use tokio::runtime::Builder;
 /// machine.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The instant [`TIMEOUT`] from now, a deadline that only a faulty program misses.
+/// The instant at which the time limit of tests ([`TIMEOUT`]), counted from now, is over: a
+/// deadline that only a faulty program misses.
 pub fn soon() -> Instant {
     within(TIMEOUT)
 }
@@ -28,8 +29,8 @@ pub const fn millis(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// Waits until `holds` returns true, and panics after [`TIMEOUT`]. The calling thread yields the
-/// processor between two checks.
+/// Waits until `holds` returns true, and panics after the time limit of tests ([`TIMEOUT`]). The
+/// calling thread yields the processor between two checks.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = soon();
     while !holds() {
@@ -60,13 +61,14 @@ impl Watchdog {
     }
 }
 
-/// Waits until `future` is done, and fails after [`TIMEOUT`].
+/// Waits until `future` is done, and fails after the time limit of tests ([`TIMEOUT`]).
 pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     let waited = tokio::time::timeout(TIMEOUT, future).await;
     waited.unwrap_or_else(|_| panic!("{what}: not within {TIMEOUT:?}"))
 }
 
-/// Lets other tasks run until `holds` returns true, and fails after [`TIMEOUT`].
+/// Lets other tasks run until `holds` returns true, and fails after the time limit of tests
+/// ([`TIMEOUT`]).
 pub async fn until_async(what: &str, mut holds: impl FnMut() -> bool) {
     in_time(what, async {
         while !holds() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server in one thread over a [`Loop`], which sends back every message of its channels and
-//! streams. Its thread waits in the event loop itself, or in an epoll set that contains the
-//! descriptor of the loop.
+//! A server in one thread over an event loop ([`Loop`]), which sends back every message of its
+//! channels and streams. Its thread waits in the event loop itself, or in an epoll set that
+//! contains the descriptor of the loop.
 
 use crate::deadline::soon;
 use partywall::event::{Channel, ChannelListener, Event, Listener, Loop, Session, Stream};
@@ -202,8 +202,8 @@ impl EchoLoop {
         }
         self.ready = ready;
         // The tags of the test are below 2^32, those of the server's own channels and streams
-        // above. The latter are left out: the event names a channel or stream that the server has
-        // dropped since.
+        // above. An event with a tag of the latter is left out: it names a channel or stream that
+        // the server has dropped since.
         others.retain(|tag| *tag < 1 << 32);
         others
     }

@@ -110,7 +110,8 @@ fn rows<'a>(title: &str, lines: impl Iterator<Item = &'a str>) -> BTreeMap<u32, 
     rows
 }
 
-/// Compares the numbers of all variants of an error type with a [`NumberTable`].
+/// Compares the numbers of all variants of an error type with those that a table of SPEC.md gives
+/// them ([`NumberTable`]).
 ///
 /// The caller lists each variant with a sample value and the name of its number. If the list lacks
 /// a variant, the call does not compile; so only the crate that defines the type can make the call.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counts descriptors and memory of this process, and locks out other tests while it counts.
 //!
-//! The tests of an executable are threads of one process. If one of them counts, it has to hold
-//! [`alone`], and every other test of the executable has to hold [`together`].
+//! The tests of an executable are threads of one process. If one of them counts, it has to hold the
+//! lock that [`alone`] takes, and every other test of the executable has to hold the lock that
+//! [`together`] takes.
 
 use partywall_sys::process::{Process, mappings, open_descriptors, resident_bytes};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -41,8 +42,8 @@ pub fn alone() -> RwLockWriteGuard<'static, ()> {
     COUNTED.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// For tests that do not count descriptors and memory: they run in parallel with each other, but
-/// not with a test that counts.
+/// Takes the lock of a test that does not count descriptors and memory. Such tests run in parallel
+/// with each other, but never with a test that counts.
 pub fn together() -> RwLockReadGuard<'static, ()> {
     COUNTED.read().unwrap_or_else(PoisonError::into_inner)
 }

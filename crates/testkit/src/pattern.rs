@@ -52,7 +52,7 @@ pub fn payload(number: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// The number that a [`payload`] contains; panics if any byte of the payload is wrong.
+/// Returns the number of the message whose [`payload`] `bytes` is; panics if any byte is wrong.
 pub fn number_of(bytes: &[u8]) -> u64 {
     let number = u64::from_le_bytes(bytes[..8].try_into().unwrap());
     assert!(is_pattern(&bytes[8..], number), "message {number} is torn");

@@ -42,7 +42,8 @@ impl Second {
         poll::wait(&mut descriptors, Some(Instant::now() + time)).unwrap() > 0
     }
 
-    /// Waits until the second process has ended; panics after [`TIMEOUT`].
+    /// Waits until the second process has ended; panics after the time limit of tests
+    /// ([`TIMEOUT`]).
     pub fn wait(&mut self) -> ExitStatus {
         assert!(self.ends_within(TIMEOUT), "the second process does not end");
         self.0.wait().unwrap()
@@ -50,8 +51,9 @@ impl Second {
 
     /// Kills the second process with SIGKILL, and waits for its end.
     pub fn kill(&mut self) {
-        // `kill` fails if the second process has ended. No other process can have the id of the
-        // second process, which was not waited for yet.
+        // An error is ignored: `kill` fails only if the second process has ended already. The
+        // signal cannot reach another process, because the system gives an id to no other process
+        // before the end of the first was waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -52,6 +52,6 @@ pub const fn mix(word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// An odd number near 2^64 divided by the golden ratio. Its multiples, modulo 2^64, visit all
-/// words.
+/// An odd number near 2^64 divided by the golden ratio. Its multiples, modulo 2^64, take every
+/// 64-bit value.
 pub const STEP: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -71,7 +71,7 @@ pub struct SpinBudget {
     /// Value from which `skip` last counted down; it doubles with each failure of polling.
     skipped: u32,
     /// Whether it is still unknown if spinning keeps the peer from running, as on a single CPU. The
-    /// function `miss` finds it out.
+    /// first waits in vain find it out.
     is_unchecked: bool,
 }
 
@@ -135,12 +135,14 @@ impl Spinner {
         SpinOutcome::Exhausted
     }
 
-    /// Yields the processor once instead of spinning, and then polls once, if yields pay off.
+    /// Yields the processor once instead of spinning, and then polls once. Does neither while
+    /// yields do not pay off.
     fn yield_once(&mut self, poll: impl FnMut() -> bool) -> SpinOutcome {
         if self.yields.poll(poll) { SpinOutcome::Ready } else { SpinOutcome::Exhausted }
     }
 
-    /// Polls for the next slice of a budget that is longer than the interval between two checks.
+    /// Polls until the next periodic check is due, or the budget is used up. It serves a spin
+    /// budget that is longer than the interval between two checks.
     #[cold]
     fn spin_in_slices(&mut self, time: Duration, poll: impl FnMut() -> bool) -> SpinOutcome {
         let slice = time.saturating_sub(self.spun).min(SPIN_CHECK_EVERY);

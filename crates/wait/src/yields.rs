@@ -26,10 +26,12 @@ pub(crate) struct Yields {
 
 /// Longest time of a yield that pays off.
 const YIELD_MAX: Duration = Duration::from_micros(200);
-/// Bounds of the number of waits without a yield after a yield in vain.
+/// Least and greatest number of waits without a yield after a yield in vain (one that brought
+/// nothing).
 const SKIP_MIN: u32 = 4;
 const SKIP_MAX: u32 = 256;
-/// Bounds of the number of waits without a yield after a yield that took longer than `YIELD_MAX`.
+/// Least and greatest number of waits without a yield after a yield that took longer than
+/// `YIELD_MAX`.
 const LONG_SKIP_MIN: u32 = 1 << 10;
 const LONG_SKIP_MAX: u32 = 1 << 16;
 
@@ -49,7 +51,8 @@ impl Yields {
         is_ready
     }
 
-    /// Counts a yield that took `elapsed` together with its poll, which returned `is_ready`.
+    /// Decides for how many waits yields are suspended, after a yield. The yield and the poll after
+    /// it took `elapsed`; `is_ready` says whether the poll found something.
     fn count(&mut self, is_ready: bool, elapsed: Duration) {
         let doubled = self.skipped.saturating_mul(2);
         self.skipped = if elapsed > YIELD_MAX {
@@ -57,7 +60,7 @@ impl Yields {
         } else if is_ready {
             0
         } else {
-            // A suspension by a long yield stays longer than one by a yield in vain.
+            // A yield in vain never shortens the suspension that an earlier, long yield has caused.
             self.skipped.max(doubled.clamp(SKIP_MIN, SKIP_MAX))
         };
         self.skip = self.skipped;

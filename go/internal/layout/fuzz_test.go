@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// addImages adds to the seeds of f the files of the kind in spec/vectors, spec/hostile and
-// spec/sessions.
+// addImages gives the fuzz test f as seeds the test files of one kind, such as rings, in
+// spec/vectors, spec/hostile and spec/sessions.
 func addImages(f *testing.F, kind string) {
 	f.Helper()
 	for _, directory := range []string{"vectors", "hostile", "sessions"} {

@@ -50,6 +50,22 @@ func (s *Stream) append(m session.Message) {
 	Message{m, s.session}.Release()
 }
 
+// Take waits until bytes of the stream have come, and returns the unread bytes of one message. The
+// caller releases them.
+func (s *Stream) Take() (Message, error) {
+	l := limit{deadline: &s.readDeadline}
+	if err := s.receiving.take(l); err != nil {
+		return Message{}, err
+	}
+	defer s.receiving.give()
+	if err := s.refill(l); err != nil {
+		return Message{}, err
+	}
+	taken := Message{s.rest, s.session}
+	s.rest = session.Message{}
+	return taken, nil
+}
+
 // Buffered returns the number of bytes that [Stream.Peek] can return without receiving another
 // message.
 func (s *Stream) Buffered() int {

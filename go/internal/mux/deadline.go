@@ -61,7 +61,8 @@ func (d *deadline) check() {
 	}
 }
 
-// fire is the function that the deadline's timer calls.
+// fire is the function that the timer calls: it wakes the calls that wait for the deadline if that
+// has passed, and otherwise starts the timer again.
 func (d *deadline) fire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

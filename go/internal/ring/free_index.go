@@ -28,7 +28,8 @@ func (f *freeIndex) init() {
 	}
 }
 
-// insert adds a chunk of at least one unit that is not in the index.
+// insert adds a free chunk of the slab, of at least one unit, to the index, in which it must not be
+// yet.
 func (f *freeIndex) insert(chunk uint32, units uint64) {
 	for uint64(len(f.links)) <= uint64(chunk) {
 		f.links = append(f.links, freeLink{})
@@ -43,7 +44,7 @@ func (f *freeIndex) insert(chunk uint32, units uint64) {
 	f.filled |= 1 << list
 }
 
-// remove takes a chunk out of the index, which must contain it.
+// remove takes a chunk of the slab, which is about to be used, out of the index of free chunks.
 func (f *freeIndex) remove(chunk uint32) {
 	link := f.links[chunk]
 	list := listOf(link.units)
@@ -60,8 +61,9 @@ func (f *freeIndex) remove(chunk uint32) {
 	}
 }
 
-// find returns a free chunk of at least units units, or none if there is no such chunk. The chunks
-// of one list may be smaller than units; of this list find tries only the first few.
+// find returns a free chunk of the slab with at least the wanted number of units, or none if there
+// is no such chunk. The list of the wanted size may also have chunks that are too small; of this
+// list find tries only the first few.
 func (f *freeIndex) find(units uint64) uint32 {
 	list := listOf(units)
 	chunk := f.heads[list]
@@ -78,9 +80,9 @@ func (f *freeIndex) find(units uint64) uint32 {
 	return f.heads[bits.TrailingZeros64(larger)]
 }
 
-// findLast searches the rest of a list, which starts at chunk, for a chunk of at least units units.
-// It is called when no list of larger chunks has one. Without this search, a large enough chunk
-// late in the list would not be found.
+// findLast searches the rest of a list of free chunks, which starts at chunk, for one that is large
+// enough. It is called when no list of larger chunks has one. Without this search, a large enough
+// chunk late in the list would not be found.
 func (f *freeIndex) findLast(chunk uint32, units uint64) uint32 {
 	for chunk != none && f.links[chunk].units < units {
 		chunk = f.links[chunk].next
@@ -88,7 +90,8 @@ func (f *freeIndex) findLast(chunk uint32, units uint64) uint32 {
 	return chunk
 }
 
-// listOf returns the index in heads of the list for chunks of units units, at least 1.
+// listOf returns the number of the list for free chunks of the given size in units, which is at
+// least 1.
 func listOf(units uint64) int { return bits.Len64(units) - 1 }
 
 // triesMax bounds the chunks that find tries in the list whose chunks may be smaller than the

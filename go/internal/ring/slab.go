@@ -120,7 +120,8 @@ func (s *Slab) Reserve(n uint64) (Block, bool) {
 // write to the block until the peer has returned its id.
 func (s *Slab) Commit(b Block) layout.Blob {
 	last := len(s.idle) - 1
-	// An idle ticket is left: Reserve allows no more blocks than there are tickets.
+	// A ticket, an entry of the table of blocks, is left unused: Reserve allows no more blocks than
+	// there are tickets.
 	index := s.idle[last]
 	s.idle = s.idle[:last]
 	s.reserved--
@@ -191,7 +192,8 @@ func (s *Slab) Bytes() uint64 {
 	return bytes
 }
 
-// split shortens the chunk with this index to units units, and makes the rest of it a free chunk.
+// split shortens a chunk of the slab to the given number of units, and makes the rest of it a free
+// chunk.
 func (s *Slab) split(index uint32, units uint64) {
 	this := s.chunks[index]
 	if this.units == units {
@@ -211,7 +213,7 @@ func (s *Slab) split(index uint32, units uint64) {
 	s.setFree(rest)
 }
 
-// release frees the chunk with this index, and joins it with adjacent free chunks.
+// release frees a chunk of the slab, and joins it with adjacent free chunks.
 func (s *Slab) release(index uint32) {
 	this := &s.chunks[index]
 	s.segment(this.segment).used -= this.units
@@ -227,7 +229,7 @@ func (s *Slab) release(index uint32) {
 	s.setFree(index)
 }
 
-// join adds the chunk second to the chunk first, which lies directly before it.
+// join adds the chunk second of the slab to the chunk first, which lies directly before it.
 func (s *Slab) join(first, second uint32) {
 	after := s.chunks[second].after
 	s.chunks[first].units += s.chunks[second].units

@@ -16,7 +16,8 @@ type Error struct {
 	Reason string             // for operators; of the peer, so it may hold any bytes
 }
 
-// The errors of operations that cannot be done before the peer does something.
+// The errors of operations on a session or stream that can succeed only after the peer has
+// done something.
 var (
 	// ErrEmpty reports that no message has come on the stream, or that the peer has opened no
 	// further stream.

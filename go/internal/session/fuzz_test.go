@@ -62,7 +62,8 @@ func fuzzRecords(b []byte) []byte {
 	return records
 }
 
-// act performs the operation of the application that choice selects, on the stream or its session.
+// act performs an operation of the application on the stream or its session; the byte choice
+// says which.
 func act(s *Stream, choice byte) {
 	switch choice {
 	case 0:

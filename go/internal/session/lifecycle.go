@@ -45,7 +45,7 @@ type pendingCode struct {
 	code uint32
 }
 
-// finish ends the sending direction after the last message.
+// finish ends the sending direction of the stream in good order, after the last message.
 func (l *lifecycle) finish() {
 	if l.sending == isOpen {
 		l.sending, l.isClosePending = isFinished, true

@@ -197,8 +197,9 @@ func (w world) mustEnd(t *testing.T) {
 	}
 }
 
-// act calls a function with a stream that is in the state of this side, and stores the state of the
-// stream afterwards. The stream has no messages.
+// act makes a stream whose directions have the state of this side, and calls a function with it.
+// Afterwards the side has the state that the function left in the stream. The stream has no
+// messages.
 func (s *side) act(act func(*Stream)) {
 	wire := s.wire
 	stream := &Stream{session: walkSession, life: s.life, wire: &wire, isSeen: true, isListed: true}
@@ -246,7 +247,6 @@ func (q *queue) pop() crossing {
 	return c
 }
 
-// payload returns the payload of the record, as its kind requires.
 func (c crossing) payload() []byte {
 	switch c.kind {
 	case layout.KindReset:

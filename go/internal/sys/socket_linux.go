@@ -142,7 +142,7 @@ func explain(call string, err error) error {
 	}
 }
 
-// retry repeats a call that a signal interrupted.
+// retry repeats a system call while a signal interrupts it.
 func retry(call func() error) error {
 	for {
 		if err := call(); !errors.Is(err, unix.EINTR) {

@@ -44,8 +44,8 @@ type Budget struct {
 // NewBudget returns a budget whose time is limit at first, and never longer.
 func NewBudget(limit time.Duration) Budget { return Budget{time: limit, max: limit} }
 
-// NewLocalBudget is NewBudget for a peer that is in this process. The peer runs while the goroutine
-// yields to others, and may wait for the processor of the goroutine.
+// NewLocalBudget returns the same as NewBudget, for a goroutine whose peer is in this process. The
+// peer runs while the goroutine yields to others, and may wait for the processor of the goroutine.
 func NewLocalBudget(limit time.Duration) Budget {
 	return Budget{time: limit, max: limit, isLocal: true}
 }
@@ -108,7 +108,8 @@ func (b *Budget) Poll(mode Mode, poll func() bool) bool {
 	return false
 }
 
-// pollFor calls poll for about limit.
+// pollFor calls poll, in the way that suits where the peer runs, until poll returns true or about
+// the time limit has passed.
 func (b *Budget) pollFor(limit time.Duration, poll func() bool) bool {
 	if b.isLocal {
 		return pollLocally(limit, poll)
@@ -199,7 +200,8 @@ const (
 	pollsPerClockRead = 128
 	// pollsPerYield is the number of polls between two yields for a peer in this process.
 	pollsPerYield = 16
-	// yieldsPerClockRead is the number of such yields between two reads of the clock.
+	// yieldsPerClockRead is the number of yields for a peer in this process between two reads of
+	// the clock.
 	yieldsPerClockRead = 8
 	// checkEvery is the time for which the mode Spin polls before it returns to the caller.
 	checkEvery = 2 * time.Millisecond

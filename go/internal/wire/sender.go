@@ -46,9 +46,9 @@ type Sender interface {
 	// WaitRoom waits until an attempt that returned ErrFull may succeed, until the deadline at the
 	// latest.
 	WaitRoom() error
-	// Room returns a function that waits as WaitRoom does, but has no deadline. Another goroutine
-	// may call it while the sender is in use. It concerns the attempt that has just returned
-	// ErrFull.
+	// Room returns a function that waits until the attempt that has just returned ErrFull may
+	// succeed, without a deadline. Another goroutine may call this function while the sender is in
+	// use.
 	Room() func() error
 	// Unwritten returns a function that waits until everything that was committed has left this
 	// process. Another goroutine may call it while the sender is in use. The result is nil if

@@ -289,8 +289,8 @@ func (p *sharedSender) Commit() error {
 	return nil
 }
 
-// CommitAll does what Commit does, because committed records already lie in the ring, and nothing
-// of the caller's memory is needed any more.
+// CommitAll makes all appended records visible to the peer, as Commit does. It never waits, because
+// these records lie in the ring, and nothing of the caller's memory is needed any more.
 func (p *sharedSender) CommitAll() error { return p.Commit() }
 
 // storeCounts publishes those counters of this sender that seldom change.

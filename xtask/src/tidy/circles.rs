@@ -21,8 +21,8 @@ use super::imports::{Imports, of_all};
 use super::manifest::dependencies_of_crates;
 use crate::tree::Tree;
 
-/// Reports each circle of imports with more than [`CIRCLE_MAX`] files or folders, and each circle
-/// of crates.
+/// Reports each circle of imports with more files or folders than allowed ([`CIRCLE_MAX`]), and
+/// each circle of crates.
 pub fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     for circle in of_crates(tree) {
         let advice = format!("crates depend on each other: {}", circle.join(", "));

@@ -124,8 +124,8 @@ impl Crate {
                 };
                 let file = match &target {
                     Target::Item(file) => file,
-                    // The `use` of a module adds no edge to the module's file. The paths that begin
-                    // with the module show which items the file uses.
+                    // A `use` that names a module adds no edge to the module's file. The importing
+                    // file uses the module's items by longer paths, and those paths add the edges.
                     Target::Module(_) if is_import => continue,
                     Target::Module(target) => &self.modules[target].file,
                 };
@@ -139,8 +139,8 @@ impl Crate {
         Imports { root: self.root.clone(), files: files.into_iter().collect(), edges }
     }
 
-    /// Returns the module in which `path` looks for its item, if the module exists but no
-    /// definition of the item is found: a macro defines the item.
+    /// Returns the module in which `path` looks for its item, if the module exists but the scanner
+    /// finds no definition of the item there. A macro must then define the item.
     fn defined_by_macro(&self, module: &[String], path: &[String]) -> Option<Target> {
         if !["crate", "self", "super"].contains(&path.first()?.as_str()) {
             return None;

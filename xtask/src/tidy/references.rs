@@ -229,7 +229,7 @@ fn check_commands(tree: &Tree, readme: &str, findings: &mut Vec<Finding>) {
     if !tree.get(".cargo/config.toml").is_some_and(|file| file.text.lines().any(is_alias)) {
         report(".cargo/config.toml", format!("`{TEST}` needs the alias `xtask`"));
     }
-    // The machine of `.ci/run` has the tools of all stages, so there it may name the stages that
+    // The machine of `.ci/run` has the tools of all stages, so the script may name the stages that
     // must not be skipped.
     let exec = format!("exec {TEST}");
     let runs_it = |line: &str| {

@@ -6,9 +6,10 @@
 //! ring_doorbell, RingBell, ring-bell.md, "ring_bell"   ──▶ parts: ring, bell ──▶ rows of WORDS
 //! struct Core, fn commit_to, Trust::Peer               ──▶ definitions, paths ──▶ rows of NAMES
 //! ```
-//! The rule reads identifiers and string literals of code, paths of files, keys and strings of TOML
-//! and JSON, code spans and code blocks of Markdown, and headings and tables in `spec/`. Sentences
-//! of comments and of Markdown are free: a metaphor may explain a thing, but not name it.
+//! `WORDS` and `NAMES` are the tables of what is retired. The rule reads identifiers and string
+//! literals of code, paths of files, keys and strings of TOML and JSON, code spans and code blocks
+//! of Markdown, and headings and tables in `spec/`. Sentences of comments and of Markdown are free:
+//! a metaphor may explain a thing, but not name it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -193,8 +194,8 @@ impl Reader<'_> {
             }
             let is_term = is_spec && (line.starts_with('#') || line.trim_start().starts_with('|'));
             if in_fence || is_term {
-                // The rule reads code blocks of Markdown without their comments, because it does
-                // not read sentences.
+                // The rule reads code blocks of Markdown without their comments, because comments
+                // are sentences, which the rule does not read.
                 let end = if in_fence { line.find("//") } else { None };
                 self.names(index, &line[..end.unwrap_or(line.len())]);
                 continue;
@@ -210,7 +211,8 @@ impl Reader<'_> {
         self.names_in(line, text, false);
     }
 
-    /// Reports retired words like [`names`](Self::names), in a text that may be a sentence.
+    /// Reports the retired words that are parts of names in a text that may be a sentence. In a
+    /// sentence, words of plain English are allowed.
     fn names_in(&mut self, line: usize, text: &str, is_sentence: bool) {
         for name in text.split(|c: char| !is_word(c)).filter(|name| !name.is_empty()) {
             for part in parts(name) {
@@ -237,8 +239,8 @@ impl Reader<'_> {
         prefixes.iter().any(|prefix| self.path.starts_with(prefix))
     }
 
-    /// Reports names in code that [`NAMES`] retires for one kind of use, such as a type with a
-    /// retired name.
+    /// Reports names in code that the table [`NAMES`] retires for one kind of use, such as a type
+    /// with a retired name.
     fn definitions(&mut self, line: usize, code: &str) {
         let tokens: Vec<&str> = code.split_whitespace().flat_map(split_marks).collect();
         for (at, token) in tokens.iter().enumerate() {

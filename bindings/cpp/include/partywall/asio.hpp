@@ -89,8 +89,6 @@ namespace net = ::asio;
 using error_code = std::error_code;
 #endif
 
-// ---- Errors ------------------------------------------------------------------------------------
-
 namespace detail {
 
 #ifdef PARTYWALL_BOOST_ASIO
@@ -170,8 +168,6 @@ bool operator!=(const errc_code &number, const Code &code) noexcept {
 #endif
 
 namespace asio {
-
-// ---- Operations and their reactor --------------------------------------------------------------
 
 namespace detail {
 
@@ -322,7 +318,7 @@ public:
         spin_budget_ = std::thread::hardware_concurrency() > 1 ? budget : budget.zero();
     }
 
-    // The caller of these functions holds the reactor's lock.
+    // The caller of add() and of the functions after it holds the reactor's lock.
     std::uint64_t add(source &object) {
         const auto tag = next_tag_++;
         sources_[tag] = &object;
@@ -345,7 +341,8 @@ public:
     void drain(std::vector<std::unique_ptr<operation>> &done) {
         has_unsent_ = false;
         is_draining_ = true;
-        // While an operation of a session is pending, its wait or its look handles the events.
+        // While an operation of a session is pending, its wait for the descriptor, or its look (an
+        // attempt without waiting), handles the events of the loop.
         if (channel_ != nullptr || pending_ == 0) turn(done);
         arm();
     }
@@ -372,8 +369,8 @@ public:
             }
         }
         complete(std::move(started), false);
-        // The handler is posted before the loop settles, because it mostly starts an operation that
-        // waits, and then settling is not needed.
+        // The handler is posted before settle() is called, because a handler mostly starts an
+        // operation that waits, and then settle() has nothing to do.
         const std::lock_guard guard(lock_);
         settle_later();
     }
@@ -401,7 +398,8 @@ public:
         arm();
     }
 
-    /// Posts a call of settle(), which does nothing if an operation is pending by then.
+    /// Posts a call of settle(), which handles the events of the loop once. The call does nothing
+    /// if an operation is pending by then.
     void settle_later() {
         if (channel_ != nullptr || pending_ != 0 || is_settling_) return;
         is_settling_ = true;
@@ -416,7 +414,8 @@ public:
     }
 
 private:
-    /// Why the reactor is woken: the descriptor is readable, or a look or a settle() was posted.
+    /// Why the reactor is woken: the descriptor is readable, or a look (an attempt without waiting)
+    /// or a call of settle() was posted.
     enum class cause { wait, look, settle };
 
     /// The handler with which the executor wakes the reactor. If the handler is destroyed without a
@@ -456,11 +455,13 @@ private:
         has_unsent_ = channel_ != nullptr && !is_abandoned_ && channel_->flush();
     }
 
-    /// Whether the reactor has work for which something has to wake it.
+    /// Whether the reactor has work left that it continues only when something wakes it: a pending
+    /// operation, unsent bytes, or the end of a direction.
     bool has_work() const noexcept { return pending_ != 0 || has_unsent_ || is_draining_; }
 
-    /// If the reactor has work, makes sure that a wait or a look wakes it. If it has none, ends the
-    /// wait, which would keep the executor's context running.
+    /// If the reactor has work, makes sure that something wakes it: a wait for the loop's
+    /// descriptor, or a posted look. If it has none, ends the wait, which would keep the executor's
+    /// context running.
     void arm() {
         if (!has_work() && is_waiting_) descriptor_.cancel();
         if (is_waiting_ || is_looking_ || !has_work()) return;
@@ -484,8 +485,8 @@ private:
                 return settle();
             }
             (is_look ? is_looking_ : is_waiting_) = false;
-            // A channel's messages can be received without handling the loop's events, which costs
-            // system calls.
+            // A channel's messages can be received without handling the events of the loop, and
+            // handling them costs system calls.
             const bool is_direct = channel_ != nullptr && !channel_->pending[writing] &&
                                    !has_unsent_ && !is_draining_;
             if (is_direct) look(channel_->pending[reading], is_look ? LOOKS_MAX : 1, done);
@@ -642,7 +643,8 @@ public:
     }
     const std::shared_ptr<State> &shared() const noexcept { return state_; }
     explicit operator bool() const noexcept { return state_ != nullptr; }
-    /// Returns the state, or throws errc::argument if the object is empty.
+    /// Returns the state that the object shares with its operations, or throws errc::argument if
+    /// the object is empty.
     State *operator->() const {
         if (!state_) throw error(partywall::make_error_code(errc::argument), "");
         return state_.get();
@@ -728,7 +730,7 @@ public:
     }
 
     const std::shared_ptr<detail::reactor> reactor;
-    /// The source that accepts the further streams of a stream's session, kept alive by the stream;
+    /// The object that accepts the further streams of a stream's session, kept alive by the stream;
     /// null for a channel.
     std::shared_ptr<source> owner;
     Object object;
@@ -777,8 +779,8 @@ public:
     ~messages() { close(); }
 
     executor_type get_executor() const noexcept { return state_.executor(); }
-    /// Whether the object is neither empty nor closed. It is true also after the peer has ended the
-    /// connection.
+    /// Whether the object has a channel or stream that this side has not closed. It is true also
+    /// after the peer has ended the connection.
     bool is_open() const noexcept { return state_ && state_->tag != 0; }
     explicit operator bool() const noexcept { return is_open(); }
 
@@ -836,8 +838,8 @@ public:
     }
 
     /// Ends both directions, and cancels their operations. The peer receives every sent message.
-    /// While the context runs, no call waits for the peer. The peer has a second to read a
-    /// channel's last bytes from its socket.
+    /// While the executor's context runs, no call waits for the peer. The peer has a second to read
+    /// a channel's last bytes from its socket.
     void close() {
         if (state_) state_->close();
     }
@@ -854,8 +856,6 @@ protected:
 };
 
 } // namespace detail
-
-// ---- Channels ----------------------------------------------------------------------------------
 
 /// A channel whose operations are asynchronous, below an executor of asio.
 class channel : public detail::messages<partywall::channel> {
@@ -956,8 +956,6 @@ private:
 
     detail::shared_state<state> state_;
 };
-
-// ---- Streams -----------------------------------------------------------------------------------
 
 class session;
 class acceptor;
@@ -1228,8 +1226,8 @@ public:
         if (hub_) hub_->close();
     }
 
-    /// Sets how long the session or acceptor polls before it sleeps, as spin_budget() of a channel
-    /// does; for all its streams together.
+    /// Sets how long the session or acceptor polls before it sleeps, for all its streams together:
+    /// by default 50 µs, or 0 on a machine with one processor.
     void spin_budget(std::chrono::nanoseconds budget) { hub_->reactor->spin_budget(budget); }
 
 protected:

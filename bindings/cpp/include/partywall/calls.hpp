@@ -97,8 +97,8 @@ public:
         return detail::answer_of(time, partywall_calls_client_call, get(), payload.data(),
                                  payload.size());
     }
-    /// Makes a call as the overload that throws does. After errc::call_failed it returns the
-    /// handler's detail.
+    /// Makes a call, waits for its answer, and sets `code` instead of throwing. After
+    /// errc::call_failed it returns the handler's detail.
     message call(bytes_view payload, timeout time, error_code &code,
                  std::uint32_t *failure_code = nullptr) noexcept {
         return detail::answer_of(time, code, failure_code, partywall_calls_client_call, get(),
@@ -126,8 +126,8 @@ public:
     }
 };
 
-/// The request of a call that a server has received. Destroying it without an answer aborts the
-/// call.
+/// The request of a call that a server has received. If it is destroyed without an answer, the
+/// client's call fails with errc::call_aborted.
 class request : public detail::received<partywall_request, partywall_request_free,
                                         partywall_request_data> {
 public:

@@ -21,7 +21,8 @@ pub struct Talk {
 /// The writing half of a stream: one of two handles to one stream of the published crate.
 pub struct Writing(Stream);
 
-/// The reading half of a stream: the other of two handles to one stream of the published crate.
+/// The reading half of a stream: the second of the two handles to one stream of the published
+/// crate.
 pub struct Reading(Stream);
 
 impl Conversation for Talk {

@@ -7,12 +7,12 @@
 //! client-descriptor 33554432 0x1 /memfd:…     came with the line above: size, seals, name
 //! ```
 //!
-//! Two parts of a recording are rewritten. In names, the client's process id becomes [`PID`], and
-//! the three lengths that depend on it change as well. Of the wake-ups, only the first in each
-//! direction is kept, at the end, the client's before the server's: their number and order depend
-//! on the scheduler. For the client of `partywall-shmipc` ([`Client::Ours`]) the random token
-//! before the process id in names is removed, and its memfds are written as unsealed. The text of
-//! its handshake is then equal to that of a published client.
+//! Two parts of a recording are rewritten. In names, the client's process id becomes a fixed number
+//! ([`PID`]), and the three lengths that depend on it change as well. Of the wake-ups, only the
+//! first in each direction is kept, at the end, the client's before the server's: their number and
+//! order depend on the scheduler. For the client of `partywall-shmipc` ([`Client::Ours`]) the
+//! random token before the process id in names is removed, and its memfds are written as unsealed.
+//! The text of its handshake is then equal to that of a published client.
 
 use std::fmt::Write as _;
 
@@ -70,8 +70,8 @@ pub fn write(recording: &[Passed], client: Client) -> Result<String> {
 }
 
 impl Client {
-    /// Returns the name `name` of shared memory as the text states it: [`PID`] replaces the process
-    /// id, and the token of `partywall-shmipc` is removed.
+    /// Returns the name `name` of shared memory as the text states it: a fixed number ([`PID`])
+    /// replaces the process id, and the token of `partywall-shmipc` is removed.
     fn renamed(self, name: &str) -> Result<String> {
         let (Self::Published(pid) | Self::Ours(pid)) = self;
         let pid = format!("_{pid}_");
@@ -90,7 +90,8 @@ impl Client {
     }
 
     /// Returns the seals that the rewritten text states. A memfd of `partywall-shmipc` must have
-    /// the seals that fix its size; for it the text states [`UNSEALED`] instead.
+    /// the seals that fix its size; for such a memfd the text states the seals of a memfd that was
+    /// created without flags ([`UNSEALED`]).
     fn seals(self, seals: &str) -> Result<&str> {
         match self {
             Self::Published(_) => Ok(seals),
@@ -141,8 +142,8 @@ fn take_message(pending: &mut Vec<u8>) -> Result<Option<Vec<u8>>> {
     Ok(Some(pending.drain(..length).collect()))
 }
 
-/// Returns the message with [`PID`] instead of the process id in the names that it contains. A
-/// message without names stays unchanged.
+/// Returns the message with a fixed number ([`PID`]) instead of the process id in the names that it
+/// contains. A message without names stays unchanged.
 fn renamed(message: &[u8], client: Client) -> Result<Vec<u8>> {
     if ![BY_PATH, BY_MEMFD].contains(&message[7]) {
         return Ok(message.to_vec());

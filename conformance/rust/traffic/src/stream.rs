@@ -16,7 +16,8 @@ pub trait Sender: Send + 'static {
 
 /// The reading half of a stream, as a library's program implements it.
 pub trait Receiver: Send + 'static {
-    /// Appends 1 to `size_max` received bytes, and returns how many; 0 means the end of the stream.
+    /// Appends received bytes to a buffer, at least one and at most `size_max`, and returns how
+    /// many; 0 means the end of the stream.
     fn receive(
         &mut self,
         size_max: usize,

@@ -116,7 +116,7 @@ pub fn bytes_name(bytes: f64) -> String {
     scaled(bytes, &SIZE_UNITS)
 }
 
-/// Formats a bandwidth in binary units, like [`size_name`]: `5.70 GiB/s`.
+/// Formats a bandwidth in binary units, in which a GiB has 2^30 bytes: `5.70 GiB/s`.
 pub fn bandwidth_name(bytes: u64, time: Duration) -> String {
     let per_second = per_second(bytes, time);
     scaled(per_second, &SIZE_UNITS) + "/s"
@@ -148,7 +148,7 @@ fn scaled(number: f64, units: &[(&str, f64)]) -> String {
     format!("{value:.decimals$} {name}")
 }
 
-/// Binary units for [`size_name`], each with its number of bytes.
+/// The binary units of sizes, in which a KiB has 1024 bytes, each with its number of bytes.
 const SIZE_UNITS: [(&str, f64); 4] =
     [("B", 1.0), ("KiB", 1024.0), ("MiB", 1_048_576.0), ("GiB", 1_073_741_824.0)];
 

@@ -6,7 +6,8 @@
 //! uds   each connection is a Unix stream socket
 //! ```
 //! Configurations are the library's defaults, as a user of a framework has them. The one exception
-//! is the policy `SharedMemory`: a socket must not be measured under the name of shared memory.
+//! is the policy `SharedMemory`, under which a connection without shared memory fails: a socket
+//! must not be measured under the name of shared memory.
 
 use std::fs;
 use std::future::Future;

@@ -7,9 +7,9 @@
 //! headed payload:  | head: u64 | words of the pattern, counted from 1 |
 //!                    a send time or a flag, written by the sender and returned to the receiver
 //! ```
-//! All transports share this routine, so none has an advantage. Writing and verifying take one
-//! addition per word and no branch, so compilers vectorise them. The offset of a difference is
-//! searched only after a difference was found.
+//! `sequence` is the number of the message. All transports share this routine, so none has an
+//! advantage. Writing and verifying take one addition per word and no branch, so compilers
+//! vectorise them. The offset of a difference is searched only after a difference was found.
 //!
 //! The pattern is *not* random. It differs between messages, offsets and directions, so the
 //! receiver detects torn, lost, repeated and stale payloads.
@@ -90,7 +90,7 @@ impl Touch {
     /// `sequence`.
     ///
     /// # Panics
-    /// If the payload is shorter than [`HEAD_SIZE`].
+    /// If the payload is shorter than the head ([`HEAD_SIZE`]).
     #[inline]
     pub fn fill_headed(self, payload: &mut [u8], head: u64, sequence: u64) {
         let (first, rest) = payload.split_at_mut(HEAD_SIZE);
@@ -110,8 +110,8 @@ impl Touch {
     }
 }
 
-/// The pattern word of message `sequence` at byte `offset` of the payload, to which [`STEP`] is
-/// added for each following word.
+/// The pattern word of message `sequence` at byte `offset` of the payload, to which a constant
+/// ([`STEP`]) is added for each following word.
 #[inline]
 fn seed_at(sequence: u64, offset: usize) -> u64 {
     mix(sequence).wrapping_add((offset as u64 / 8).wrapping_mul(STEP))

@@ -80,8 +80,8 @@ pub struct StreamMemory {
     pub memory_bytes: u64,
     /// The configured maximum of `memory_bytes`, the shared memory for large messages.
     pub memory_bytes_max: u64,
-    /// Growth of `memory_bytes` while the clock ran; if it is not 0, the time of growing is part of
-    /// the measured time.
+    /// Growth of `memory_bytes`, the shared memory for large messages, while the clock ran; if it
+    /// is not 0, the time of growing is part of the measured time.
     pub grown_bytes: u64,
     /// Number of large messages whose memory the receiver has not released yet.
     pub blocks_in_flight: u64,

@@ -123,7 +123,8 @@ const fn flag_offset(size: usize) -> usize {
     size.next_multiple_of(FLAG_SIZE)
 }
 
-/// Sealed memory that this process writes, in a type with the ring crate's trait `Writable`.
+/// Sealed memory that this process writes. The wrapper gives it the trait `Writable`, through which
+/// the ring crate stores words in memory.
 struct Own(OwnMap);
 
 impl Writable for Own {
@@ -132,7 +133,8 @@ impl Writable for Own {
     }
 }
 
-/// Sealed memory that the peer writes, in a type with the ring crate's trait `Readable`.
+/// Sealed memory that the peer writes. The wrapper gives it the trait `Readable`, through which the
+/// ring crate loads words from memory.
 struct Peer(PeerMap);
 
 impl Readable for Peer {

@@ -47,7 +47,8 @@ impl HandoverListener {
     }
 }
 
-/// Connects to the [`HandoverListener`] at `address`.
+/// Connects to the socket file at `address`, at which the child process waits for descriptors
+/// ([`HandoverListener`]).
 pub fn connect(address: &str) -> Result<Socket> {
     Ok(connect_unix_path(address, Some(Instant::now() + ACCEPT_TIMEOUT))?)
 }

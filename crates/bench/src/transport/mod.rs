@@ -81,8 +81,9 @@ pub trait Endpoint {
         None
     }
 
-    /// Returns once all sent messages have left this process. An endpoint that its process does not
-    /// drive between calls would otherwise keep the messages until the next call.
+    /// Returns once all sent messages have left this process. An endpoint such as that of a link
+    /// sends only while this process calls it, so without this call its last messages would wait
+    /// for the next call.
     fn settle(&mut self) -> Result<()> {
         Ok(())
     }

@@ -177,7 +177,8 @@ impl StreamTransport for Shm {
 
     async fn connect(cell: Cell, setup: &Setup, address: &str) -> Result<ShmClient> {
         let client = ShmClient::connect(address, &session_config(cell, setup)).await?;
-        // A stream accepts a message that is longer than its window if no other message is unread.
+        // A stream accepts a message that is longer than its window if no other message is unread,
+        // so a single long message may exceed the window.
         let unread_bytes_max = STREAM_WINDOW.max(cell.size as u64);
         Ok(ShmClient { memory_max: memory_max(cell), unread_bytes_max, ..client })
     }

@@ -32,10 +32,8 @@ impl Program {
         Self::build_with(standard, source, sanitizers, &[])
     }
 
-    /// Builds the program as [`build_as`](Self::build_as) does, with the given macros defined.
-    ///
-    /// # Panics
-    /// The compiler is missing, or reports a warning.
+    /// Builds the program from the source file `source` for the language `standard`, with the given
+    /// macros defined.
     pub fn build_with(
         standard: &str,
         source: &str,

@@ -77,8 +77,8 @@ pub fn hint_of(error: &partywall_sys::ConnectError, retry: Option<Duration>) -> 
     if retry.is_none() && may_appear(error) { "; --retry 5s waits until it is there" } else { "" }
 }
 
-/// Whether a listener may appear later at the address that failed with `error`, so that another
-/// attempt may succeed.
+/// Whether `error`, of an attempt to connect, means that no listener is at the address yet, so that
+/// a later attempt may succeed.
 pub fn may_appear(error: &partywall_sys::ConnectError) -> bool {
     use partywall_sys::ConnectError::{NotFound, Refused, TimedOut};
     matches!(error, NotFound { .. } | Refused { .. } | TimedOut { .. })

@@ -3,8 +3,9 @@
 //! process dies.
 //!
 //! ```text
-//!   stdin has bytes, or ended   ─▶ Readable     even if the peer has died: sending reports that
-//!   the peer's process ended    ─▶ Dead         no process is left to receive bytes of stdin
+//!   stdin has bytes or has ended     ─▶ Readable   also if the peer is dead: the next send says so
+//!   stdin has none, and the peer's
+//!   process has ended                ─▶ Dead       no process is left to receive bytes of stdin
 //! ```
 //! An `Input` does *not* notice a death over TCP, where the process is unknown, nor without pidfds
 //! (Linux before 5.3). In these cases the next write reports the death, as with a pipe.
@@ -34,8 +35,9 @@ pub enum Next {
 impl Input {
     /// Makes an input that reads `file`, whose bytes are sent to `peer`.
     pub fn new(file: File, peer: &Peer) -> Self {
-        // The peer may have died, and its pid may belong to another process by now. A later result
-        // `Dead`, about the other process, is true all the same, because the peer is dead.
+        // If the peer has died already, its pid may belong to another process by now, and `wait`
+        // would report that process's death as the peer's. The report is true all the same, because
+        // the peer is dead.
         let peer = peer.credentials.and_then(|who| PidFd::of_pid(who.pid).ok());
         Self { file, peer }
     }

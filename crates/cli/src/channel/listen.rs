@@ -42,8 +42,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     arguments.pipe.check(&arguments.channel)?;
     let caught = Caught::catch().context("catching signals failed")?;
     let accepted = accept(arguments, &caught);
-    // The listener is closed by now and its socket file is removed, so a signal may end the process
-    // without further work.
+    // The listener was closed after it had accepted, and its socket file is removed. So from here
+    // on a signal may end the process at once.
     if let Some(code) = caught.release() {
         return Ok(code);
     }

@@ -5,12 +5,12 @@
 //!   stdin  ──▶ read into reserved memory   ──▶ Sender      thread `stdin`
 //!   stdout ◀── written from the message    ◀── Receiver    thread `stdout`
 //!                                     │
-//!                     events ──▶ the main thread waits for both ends, or for the first fault
+//!                     events ──▶ the main thread waits until both have ended, or one has failed
 //! ```
 //! The end of stdin closes the sending direction only; the end of the received stream leaves stdin
 //! open. A broken direction ends the program at once, without closing the other direction in good
 //! order, so that the peer does not take a part for the whole. The death of the peer also ends the
-//! program at once, whether it waits for stdin, for room or for messages (`input.rs`).
+//! program at once, whether the program waits for stdin, for room or for messages (`input.rs`).
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -84,7 +84,7 @@ struct Joined {
 }
 
 /// The counters of the channel's two directions. The threads update the counters while they run,
-/// because a thread may never end.
+/// because a thread may never end, and then would return no counters.
 #[derive(Default)]
 struct Counters {
     sent: Mutex<SenderStats>,
@@ -161,8 +161,8 @@ fn send_all(
 ) -> Result<(), Broken> {
     let ended = send_blocks(&mut sender, &mut input, block, counted);
     if ended.as_ref().is_err_and(|broken| broken.exit == Exit::Failure) {
-        // After a failure of this process the sender is not dropped, because a close in good order
-        // would present the sent part as the whole.
+        // If reading stdin failed, the sender is not dropped: dropping it would close the direction
+        // in good order, and the peer would take the part that was sent for the whole input.
         mem::forget(sender);
     }
     ended
@@ -254,8 +254,8 @@ fn write_all(output: &mut File, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// A duplicate of the descriptor of `stream`. The standard library's own streams would copy the
-/// bytes and split them at lines.
+/// Returns a file with a duplicate of the descriptor of `stream`, which is stdin or stdout. The
+/// standard library's own streams would copy the bytes and split them at lines.
 fn unbuffered(stream: impl AsFd) -> io::Result<File> {
     let descriptor: OwnedFd = stream.as_fd().try_clone_to_owned()?;
     Ok(descriptor.into())

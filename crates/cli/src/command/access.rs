@@ -54,7 +54,8 @@ mod tests {
             missing_right(&format!("Name:\tx\nUid:\t1\t{user}\t1\t1\nCapEff:\t{bits}\n"))
         };
         assert_eq!(status(1000, "0000000000000000"), "run this as its user, or as root");
-        // The test's bits are the capabilities that docker gives to root, without `CAP_SYS_PTRACE`.
+        // The capability bits in this test are those that docker gives to root in a container;
+        // `CAP_SYS_PTRACE` is not among them.
         assert!(status(0, "00000000a80425fb").contains("--cap-add SYS_PTRACE"));
         assert!(status(0, "000001ffffffffff").contains("a security module"));
         assert!(status(1000, "0000000000080000").contains("a security module"));

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The exit codes of the command: each way to end has one code, and each code has one meaning.
 //!
-//! Wrong usage is 2 in every command. The commands that inspect also use 2 for what they cannot
-//! read, because their code 1 is a finding. `bench --strict` ends with 11 if a target is missed.
+//! Wrong usage has the code 2 in every command. The commands that inspect also use 2 for what they
+//! cannot read, because their code 1 is a finding. `bench --strict` ends with 11 if a target is
+//! missed.
 
 use std::process::ExitCode;
 

@@ -5,6 +5,8 @@
 //! ```text
 //!   inspection ─▶ text or JSON ─▶ stdout     0 sound · 1 UNSOUND · 2 UNREADABLE
 //! ```
+//! The numbers are the exit codes: what was inspected is sound, is damaged (UNSOUND), or could not
+//! be read (UNREADABLE).
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -19,8 +21,9 @@ pub const UNSOUND: u8 = 1;
 /// has the same code.
 pub const UNREADABLE: u8 = 2;
 
-/// The exit code of an inspection; an error is printed, and its code is [`UNREADABLE`]. If the
-/// command was to print JSON, stdout gets an object with the error.
+/// Returns the exit code of an inspection. If the inspection failed, its error is printed, and the
+/// exit code is 2 ([`UNREADABLE`]). If the command was to print JSON, stdout gets an object with
+/// the error.
 pub fn conclude(inspected: Result<ExitCode>, is_json: bool) -> ExitCode {
     inspected.unwrap_or_else(|error| {
         let error = line(&format!("{error:#}"));

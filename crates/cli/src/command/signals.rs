@@ -6,8 +6,10 @@
 //!   caught     signal ─▶ a byte in its pipe ─▶ the poller drops the listener, exits 128 + signal
 //!   released   signal ─▶ the default effect: the process ends at once
 //! ```
-//! This file removes no socket file and ends no process. It is not part of `partywall-sys`, because
-//! that crate promises to install no signal handler for these signals.
+//! The poller is the code that waits for a connection and for the pipe at the same time. The code
+//! in this source file neither removes the socket file nor ends the process; its callers do. The
+//! code is not part of `partywall-sys`, because that crate promises to install no handler for these
+//! signals.
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -19,7 +21,8 @@ use partywall_sys::poll::{self, PollFd, PollFlags};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
-/// SIGINT and SIGTERM, which this process catches until [`release`](Self::release).
+/// SIGINT and SIGTERM, which this process catches until their default effect is restored
+/// ([`release`](Self::release)).
 pub struct Caught {
     pipes: [UnixStream; SIGNALS.len()],
     is_released: Arc<AtomicBool>,
@@ -57,8 +60,9 @@ impl Caught {
     /// Restores the default effect of the signals; returns the exit code if a signal arrived
     /// before.
     pub fn release(&self) -> Option<ExitCode> {
-        // ORDER: SeqCst, paired with the load in the signal handler: a handler either sees this
-        // store or has written to its pipe.
+        // ORDER: SeqCst, paired with the load of `is_released` in the handler of each signal. A
+        // handler that runs at the same time either sees this store, and ends the process, or
+        // writes a byte to the signal's pipe, from which this thread reads below.
         self.is_released.store(true, Ordering::SeqCst);
         let came = |pipe: &UnixStream| matches!((&mut &*pipe).read(&mut [0]), Ok(1..));
         let index = self.pipes.iter().position(came)?;

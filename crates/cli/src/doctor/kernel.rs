@@ -24,8 +24,8 @@ fn version() -> Finding {
             format!("Linux {} (at least {major}.{minor} needed)", version.release),
         );
     }
-    // An old version is only a warning. The features decide, because distributions backport some to
-    // older kernels.
+    // A kernel older than the minimum is only a warning. The trials of the single features decide,
+    // because distributions backport some features to older kernels.
     Finding::new(
         Severity::Warn,
         "kernel",

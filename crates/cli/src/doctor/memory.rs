@@ -137,7 +137,8 @@ fn remove_ipc(removes: Option<bool>) -> Finding {
     }
 }
 
-/// The default of the setting `Config::memory_max`, in bytes.
+/// The default of the setting `Config::memory_max`, the maximum size of the shared memory that each
+/// side of a channel allocates for large messages, in bytes.
 const MEMORY_DEFAULT: u64 = 64 << 20;
 
 /// Memory that both sides of one channel may take together by default, in bytes. If less is free,

@@ -211,7 +211,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const ACCEPT_STEP: Duration = Duration::from_millis(100);
 
 /// Estimated number of descriptors that a program needs besides those of its channels. It is
-/// subtracted before the possible channels are counted.
+/// subtracted from the limit on descriptors, before the number of possible channels is computed.
 const SPARE: u64 = 16;
 
 /// If a limit of this machine allows fewer channels than this in one process, `doctor` reports it

@@ -128,8 +128,8 @@ impl EchoReceiver {
             Self::Channel(receiver) => {
                 match receiver.recv_ref_deadline(deadline) {
                     Ok(Some(message)) => verify(&message, expected),
-                    // The end of the stream comes before the echo, so even an orderly end is an
-                    // error.
+                    // The server ended its direction before it sent the echo, so even an end in
+                    // good order is an error here.
                     Ok(None) => Err(no_echo(Exit::PeerDied, &Closed::Finished)),
                     Err(error) => {
                         let is_over =

@@ -2,8 +2,8 @@
 //! The regions and links of a process or of a file, copied and checked.
 //!
 //! A process keeps the descriptors of its own regions open, and only maps those of its peers. So a
-//! region behind a descriptor is the process's own, if it also maps it. A forked child has the
-//! descriptors of its parent, and maps none of them.
+//! region behind a descriptor is the process's own if the process also maps that region. A forked
+//! child has the descriptors of its parent, and maps none of them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -35,7 +35,8 @@ pub struct Found {
     /// Regions and links that the inspected process has open and does not map, because it inherited
     /// them by fork.
     pub inherited: Vec<String>,
-    /// Names of memory that is named like a region or link but is none, each with the reason.
+    /// Names of memory that is named like a region or a link, but whose content is neither; each
+    /// with the reason.
     pub damaged: Vec<(String, String)>,
     /// Names of memory that could not be read, each with the reason.
     pub unreadable: Vec<(String, String)>,
@@ -72,7 +73,7 @@ impl Memory {
     /// `target` is the file's name in `/proc`.
     fn is_written(&self, metadata: &fs::Metadata, target: &str) -> bool {
         // An overlay file system may show two inodes of one file, but only one path, so paths are
-        // compared as well.
+        // compared as well as inodes.
         self.written.contains_key(&metadata.ino())
             || (target.ends_with(LINK_FILE) && self.written.values().any(|name| name == target))
     }
@@ -163,8 +164,8 @@ impl Found {
     /// the same session if such a region was found.
     pub fn connections(&self) -> impl Iterator<Item = Connection<'_>> {
         // Of each session, two regions are kept: the first region found, and the first one whose
-        // owner has another role. A search for each region would take quadratic time in a hostile
-        // process.
+        // owner has another role. A search for each region would take time quadratic in their
+        // number, which a hostile process can make large.
         let mut sessions: HashMap<[u8; 16], Vec<RegionIdentity<'_>>> = HashMap::new();
         for identity in self.mapped.iter().chain(&self.own).filter_map(Region::identity) {
             let sides = sessions.entry(identity.session_id()).or_default();
@@ -189,7 +190,8 @@ impl Found {
         self.own.len() + self.mapped.len() + self.links.len() + self.inherited.len() + failed
     }
 
-    /// Adds to the failures that `source` lists more regions and links than the maximum `max`.
+    /// Adds to the list of failures that `source` lists more regions and links than the maximum
+    /// `max`, so that the rest was not read.
     fn note_more(&mut self, source: String, max: usize) {
         let why = format!("it lists more than {max} regions and links; the rest is not read");
         self.unreadable.push((source, why));
@@ -281,8 +283,9 @@ fn read_at(file: &fs::File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Most regions and links of a process, and most mappings of its peers' regions, that are read. A
-/// process can have a million descriptors of one region, and each costs a copy of 8 KiB.
+/// Maximum number of regions and links of a process, and of mappings of its peers' regions, that
+/// are read. A process can have a million descriptors of one region, and each costs a copy of 8
+/// KiB.
 const FOUND_MAX: usize = 1 << 15;
 
 /// Name in `/proc` of the memory that holds a region.

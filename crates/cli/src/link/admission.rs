@@ -23,7 +23,8 @@ use crate::command::exit::usage;
 #[derive(Clone)]
 pub struct Admission {
     link: String,
-    /// Name of the admitted peer: from --peer, or of the first peer that attaches.
+    /// Name of the only sender that is admitted: the value of --peer or, without that flag, the
+    /// name of the first sender that attached.
     peer: Arc<OnceLock<String>>,
     secret: Option<Arc<[u8]>>,
     allows_anonymous: bool,
@@ -56,8 +57,8 @@ impl Admission {
 
     /// Restricts the admission to senders with the name `peer` from now on.
     pub fn restrict_to(&self, peer: &str) {
-        // An error of `set` is ignored: a name that is set already equals `peer`, because no other
-        // peer was admitted.
+        // An error of `set` is ignored: a name that is set already equals `peer`, because only
+        // `peer` was admitted.
         let _ = self.peer.set(peer.to_owned());
     }
 

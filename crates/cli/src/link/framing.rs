@@ -8,7 +8,9 @@
 //!   buffer   taken │ whole messages │ part of one │ free     offset: end of `taken` in the input
 //! ```
 //!
-//! This file does no I/O. The limit on the length of a message bounds the buffer.
+//! The buffer has four parts, in this order: messages that were taken, whole messages, a part of
+//! the next one, and free space. The code in this file does no I/O. The limit on the length of a
+//! message bounds the buffer.
 
 use std::fmt;
 use std::ops::Range;
@@ -115,8 +117,8 @@ impl Splitter {
         self.is_ended
     }
 
-    /// Returns the free space of the buffer, into which the caller reads more input. After the
-    /// call, earlier results of [`bytes`](Self::bytes) are no longer valid.
+    /// Returns the free space of the buffer, into which the caller reads more input. The call moves
+    /// the buffer's content, so the ranges of messages that were taken before are no longer valid.
     pub fn free_space(&mut self) -> &mut [u8] {
         self.buffer.copy_within(self.taken..self.filled, 0);
         self.filled -= self.taken;
@@ -132,7 +134,8 @@ impl Splitter {
         self.is_ended |= count == 0;
     }
 
-    /// Takes the next whole message; returns its range, for [`bytes`](Self::bytes).
+    /// Takes the next whole message; returns the range of its bytes in the buffer, which
+    /// [`bytes`](Self::bytes) reads.
     pub fn next(&mut self) -> Result<Option<Range<usize>>, Malformed> {
         let (offset, max) = (self.offset, self.message_max);
         let found = match self.framing {

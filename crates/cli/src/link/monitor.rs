@@ -5,11 +5,12 @@
 //! ```text
 //!   poll: descriptor of the group │ input or signals │ nearest timer
 //!     ├─ events ─▶ stderr, unless --quiet; lost messages, and what a reboot took ─▶ stderr always
-//!     ├─ refused by the peer for REFUSED_MAX   ─▶ no connection
-//!     └─ no progress for --timeout             ─▶ no connection, or the peer is gone
+//!     ├─ refused by the peer for REFUSED_MAX   ─▶ the command ends: no connection
+//!     └─ no progress for --timeout             ─▶ the command ends: no connection, or no peer
 //! ```
 //!
-//! A monitor waits only for descriptors, so one thread serves a file, a terminal and a link.
+//! The group is an object of the library whose descriptor reports the events of the link. A monitor
+//! waits only for descriptors, so one thread serves a file, a terminal and a link.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -46,8 +47,8 @@ pub struct Monitor {
     is_adopted: bool,
     /// Whether the link has reported messages that are lost.
     has_lost: bool,
-    /// A moment that the command sets, at which [`wait`](Self::wait) returns even if no deadline of
-    /// the monitor has passed.
+    /// A moment that the command sets, at which the wait for events ([`wait`](Self::wait)) ends
+    /// even if no deadline of the monitor has passed.
     wake_at: Option<Instant>,
 }
 
@@ -150,15 +151,16 @@ impl Monitor {
         }
     }
 
-    /// Sets a moment at which [`wait`](Self::wait) returns even if no deadline of the monitor has
-    /// passed; `None` removes that moment.
+    /// Sets a moment at which the wait for events ([`wait`](Self::wait)) ends even if no deadline
+    /// of the monitor has passed; `None` removes that moment.
     pub fn wake_at(&mut self, moment: Option<Instant>) {
         self.wake_at = moment;
     }
 
     /// Waits, and drives the connections of the link meanwhile. Returns on events of the link, if
-    /// one of the descriptors `also` is ready, or if [`update`](Self::update) is due. The result
-    /// says whether one of `also` is ready.
+    /// one of the descriptors `also` is ready, or once a time limit of the monitor has passed, so
+    /// that [`update`](Self::update) must be called. The result says whether one of `also` is
+    /// ready.
     pub fn wait(&self, also: &[PollFd<'_>]) -> Result<bool, Ended> {
         // The link may have read the bytes of an event from its descriptor already. The descriptor
         // does not become readable for these bytes again, so `wait` must not block.
@@ -168,8 +170,8 @@ impl Monitor {
         let mut all: Vec<PollFd<'_>> = also.iter().cloned().chain([group]).collect();
         poll::wait(&mut all, deadline)?;
         self.group.try_poll()?;
-        // The caller polls all its links before it waits again, so this monitor does not need the
-        // list of ready links.
+        // The list of ready links is discarded: the caller handles all its links before it waits
+        // again, also those that the list does not name.
         let _ = self.group.ready();
         Ok(all[..also.len()].iter().any(|polled| !polled.revents().is_empty()))
     }

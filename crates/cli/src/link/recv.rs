@@ -15,7 +15,8 @@
 //!
 //! `--once` ends when the sender has left in good order and all its messages are written. A
 //! receiver that starts later finds the sender's last state in the record of `sender_record.rs`. If
-//! the sender has finished, the receiver waits RETURN_MAX for a new one, and then ends.
+//! the sender has finished, the receiver waits for a new sender for a limited time (`RETURN_MAX`),
+//! and then ends.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -135,8 +136,9 @@ fn receive(
     match &ended {
         Ok(()) => drop(link.close(Instant::now() + CLOSE_TIMEOUT)),
         Err(_) if is_synced => drop(link.detach()),
-        // After a power loss the output may lack messages that this run, or a killed one before it,
-        // has acknowledged. So the link's file is not closed either: after a reboot it is refused.
+        // The output could not be written to the disk. After a power loss it may lack messages that
+        // this run, or a killed one before it, has acknowledged. So the link's file is not closed
+        // either: after a reboot that file is refused.
         Err(_) => drop(link),
     }
     ended

@@ -335,8 +335,9 @@ impl<'a> Sending<'a> {
         let mut left = u64::MAX;
         loop {
             self.update(true)?;
-            // The loop handles the events, which may include a new connection, then reads the
-            // number of unacknowledged bytes, and only then waits again.
+            // Each pass handles the link's events first, which may include a new connection, and
+            // only then reads how many bytes are unacknowledged: an acknowledgement that arrives
+            // later wakes the wait below.
             let now = self.link.unacked_bytes()?;
             if now == 0 && self.monitor.was_attached() {
                 return self.check_epoch();

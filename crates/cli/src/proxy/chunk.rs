@@ -19,7 +19,7 @@ pub struct Chunk {
 
 impl Chunk {
     /// The number of bytes of shared memory to reserve for the next read. `None` if the next read
-    /// takes at most [`SHORT_BYTES`], which need no reserved memory.
+    /// takes so few bytes that no memory is reserved for them ([`SHORT_BYTES`]).
     pub fn long(self) -> Option<usize> {
         self.step.checked_sub(1).map(|index| LONG_BYTES[index])
     }
@@ -36,7 +36,8 @@ impl Chunk {
 }
 
 /// Number of bytes up to which the bytes of a read are copied into the ring instead of a block of
-/// shared memory. The session's `Config::inline_max` has the same value.
+/// shared memory. The longest message that the session sends in the ring, `Config::inline_max`, has
+/// the same length.
 pub const SHORT_BYTES: usize = 1024;
 
 const LONG_BYTES: [usize; 3] = [4 << 10, 16 << 10, 64 << 10];

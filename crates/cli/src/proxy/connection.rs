@@ -43,8 +43,8 @@ pub async fn carry(plain: Plain, stream: Stream, shared: &Shared) {
     };
 }
 
-/// Both ends of a connection. Dropping the value, even because of a second signal, resets each
-/// direction that has not finished.
+/// Both ends of a connection: the plain socket and the stream. If the value is dropped, for example
+/// because a second signal ends the proxy, each direction that has not finished is reset.
 struct Joined {
     plain: Plain,
     send: SendStream,

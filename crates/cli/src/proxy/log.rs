@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The proxy's log, which a thread of its own writes to stderr. A caller never waits for it,
-//! because a full pipe on stderr must not stop a connection.
+//! The proxy's log, which a thread of its own writes to stderr. A task that prints a line never
+//! waits for this thread, because a full pipe on stderr must not stop a connection.
 //!
 //! ```text
 //!   print ──▶ ┌─ up to LINES_MAX lines ─┐ ──▶ thread `log` writes and may block
 //!             └─────────────────────────┘
 //!   queue full: the line is dropped and counted ──▶ the log prints "… 17 lines are missing here"
 //! ```
-//! [`Log::finish`] bounds the wait for the last lines.
+//! At the end of the proxy, [`Log::finish`] waits for the last lines, but only for a limited time.
 //!
 //! # Invariants
 //!
 //! - Lines are written in the order of the calls. Lines dropped in a row are replaced by one line
 //!   that states how many are missing.
-//! - No thread holds the lock while it writes.
+//! - No thread holds the lock of the queue while it writes.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -148,8 +148,8 @@ impl Queue {
     }
 }
 
-/// Upper bound of the lines that wait to be written. It bounds the memory of the log while stderr
-/// is not read; further lines are dropped and counted.
+/// Upper bound of the lines that wait to be written. This number bounds the memory of the log while
+/// stderr is not read; further lines are dropped and counted.
 const LINES_MAX: usize = 256;
 
 #[cfg(test)]
@@ -211,8 +211,8 @@ mod tests {
         // limit.
         log.finish("table", Duration::ZERO);
         let lines = all(&reader);
-        // Expected result: as many lines as the queue holds, plus one if the thread took a line
-        // from the queue before the first line was dropped.
+        // Expected result: as many lines as the queue holds, plus one if the log's thread had taken
+        // a line from the queue before the first line was dropped.
         let missing = 1000 - (lines.len() - 2);
         assert!((LINES_MAX..=LINES_MAX + 1).contains(&(lines.len() - 2)), "{}", lines.len());
         assert_eq!(lines[lines.len() - 1], "table");

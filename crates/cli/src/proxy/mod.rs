@@ -114,9 +114,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     let runtime = runtime.context("starting the threads failed")?;
     let exit = runtime.block_on(proxy(arguments, route));
-    // The time limit keeps pending name lookups, which block a thread, from delaying the end of the
-    // proxy. Bytes that the proxy wrote to sockets are not lost at its end, because the kernel
-    // still delivers them.
+    // A name lookup blocks a thread of the runtime; because of the time limit, a pending one does
+    // not delay the end of the proxy. Bytes that the proxy wrote to sockets are not lost at its
+    // end, because the kernel still delivers them.
     runtime.shutdown_timeout(SHUTDOWN_TIME);
     exit
 }
@@ -142,8 +142,8 @@ async fn proxy(arguments: &Arguments, route: Route) -> Result<ExitCode> {
     let _first = signals.next().await;
     shared.print(&format!("stopping: waiting up to {:?} for open connections", arguments.drain));
     stage.send_replace(Stage::Draining);
-    // The accepting task removes the socket file when it ends. Its result does not matter, so it is
-    // ignored.
+    // Before the proxy goes on, the task that accepts connections has to end, because it removes
+    // the socket file when it ends. The result of that task is ignored.
     let _ = serving.await;
     drop(alive);
     let second = select! {

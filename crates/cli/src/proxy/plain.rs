@@ -40,8 +40,9 @@ impl Plain {
         };
         loop {
             match UnixStream::connect(&path).await {
-                // No event reports that the listener's backlog has room, so the loop tries again
-                // after a pause. The caller of `connect` bounds the total time.
+                // The kernel reports no event when the backlog of a Unix listener has room again,
+                // so the loop tries again after a pause. The caller of `connect` bounds the total
+                // time.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     tokio::time::sleep(BACKLOG_PERIOD).await;
                 }
@@ -73,7 +74,8 @@ impl Plain {
     /// socket the call does nothing.
     pub fn reset_on_close(&self) {
         if let Self::Tcp(stream) = self {
-            // An error of setting `SO_LINGER` is ignored: the call fails only on a broken socket.
+            // The option `SO_LINGER` makes the close send a reset. An error of setting it is
+            // ignored: the call fails only on a broken socket.
             #[allow(
                 deprecated,
                 reason = "zero never blocks; set_zero_linger asks for a newer tokio"

@@ -37,7 +37,7 @@ pub struct Supervisor {
 
 impl SharedSession {
     /// Makes a supervisor of the session with the other proxy, and a handle of the session, which
-    /// the supervisor connects once [`Supervisor::run`] runs.
+    /// the supervisor connects once it runs ([`Supervisor::run`]).
     pub fn new(target: Address, config: Config) -> (Supervisor, Self) {
         let (current, session) = watch::channel(None);
         (Supervisor { target, config, current }, Self(session))

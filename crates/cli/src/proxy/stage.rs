@@ -35,12 +35,12 @@ impl Stages {
         (sender, Self(receiver))
     }
 
-    /// Waits until the proxy reaches the stage [`Stage::Draining`].
+    /// Waits until the proxy no longer accepts connections ([`Stage::Draining`]).
     pub async fn draining(&self) {
         self.reached(Stage::Draining).await;
     }
 
-    /// Waits until the proxy reaches the stage [`Stage::Ending`].
+    /// Waits until the proxy resets the connections that are still open ([`Stage::Ending`]).
     pub async fn ending(&self) {
         self.reached(Stage::Ending).await;
     }

@@ -4,8 +4,9 @@
 //! ```text
 //!   recv one message, then take all queued ones ─▶ one writev from shared memory ─▶ release
 //! ```
-//! At most [`BATCH_BYTES`] and one message are received but not written. While the program does not
-//! read, no message is received, so the peer runs out of credit and stops reading its own socket.
+//! At most one batch ([`BATCH_BYTES`]) and one message are received but not written. While the
+//! program does not read, no message is received, so the peer runs out of credit and stops reading
+//! its own socket.
 
 use std::io::{self, ErrorKind, IoSlice};
 

@@ -158,6 +158,6 @@ impl From<SessionError> for Ended {
     }
 }
 
-/// If a read fills less than a quarter of its reserved block of shared memory, the rest of the
-/// block would be wasted. So the bytes are copied, and the block is freed.
+/// A read that fills less than one part in this number of its reserved block of shared memory would
+/// waste the rest of the block. So the bytes of such a read are copied, and the block is freed.
 const WASTE_MAX: usize = 4;

@@ -40,8 +40,8 @@ pub fn of_file(path: &Path, queues: &[PathBuf]) -> Result<(Vec<Memory>, HashSet<
     }
     if queues.is_empty() {
         for kin in kin_of(path) {
-            // Two kinds of file are skipped: a file that was removed in the meantime, and a file
-            // that only has the name of a region.
+            // Two kinds of file of the family are skipped: a file that was removed in the meantime,
+            // and a file that only has the name of a region.
             let Ok(kin) = read(&kin, &mut files) else { continue };
             if !matches!(kin.kind(), Kind::Neither(_)) {
                 memories.push(kin);

@@ -30,7 +30,8 @@ pub enum Kind {
     Buffers,
     /// The memory holds a queue region, with a queue in each direction.
     Queues,
-    /// The memory holds neither kind of region; the value is the reason why it is no buffer region.
+    /// The memory holds neither kind of region; the value is the reason why its bytes are no buffer
+    /// region.
     Neither(String),
 }
 
@@ -97,8 +98,8 @@ fn sizes(entries: u32) -> (u64, u64) {
     (least, Queue::size_bytes(entries).map_or(0, |bytes| bytes as u64))
 }
 
-/// Returns the family of a region's name, which the names of all regions of one connection have in
-/// common; the whole name for a file that is not named like a region.
+/// Returns the family of a region: the first part of its name, which the names of all regions of
+/// one connection have in common. For a file that is not named like a region it is the whole name.
 pub fn family(name: &str) -> &str {
     if let Some(family) = name.strip_suffix("_buffer") {
         return family;
@@ -184,8 +185,8 @@ mod tests {
                 "{size} in {mapping}"
             );
         }
-        // Expected result: `of_mapping` keeps all bytes if more than a page follows the region, or
-        // if no second queue begins in the middle.
+        // Expected result: the copy of a mapping (`of_mapping`) keeps all bytes if more than a page
+        // follows the region, or if no second queue begins in the middle.
         assert_eq!(mapped(432, 432 + 65_536, 16).bytes.len(), 432 + 65_536);
         assert_eq!(mapped(440, 4096, 16).bytes.len(), 4096);
     }

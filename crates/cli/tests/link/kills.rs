@@ -68,11 +68,11 @@ impl<'a> Both<'a> {
                 return;
             }
             let (is_brief, bytes) = (chance.below(3) == 0, chance.below(grown_max));
-            // After a short random pause the kill comes between the start of the process and its
-            // first message. If the transfer is complete, the output does not grow: a wait for its
-            // growth would last until both processes had exited, and the kill would not count. In
-            // that case the pause has fewer yields, because the processes exit soon, and a yield
-            // takes milliseconds on a busy machine.
+            // The kill comes after a short random pause, between the start of the process and its
+            // first message. A complete transfer needs such a pause, too: its output grows no more,
+            // so a wait for growth would last until both processes had exited, and the kill would
+            // not count. The pause then has fewer yields, because the processes exit soon, and a
+            // yield takes milliseconds on a busy machine.
             if is_brief || is_complete {
                 let yields = if is_complete { 8 } else { 300 };
                 (0..chance.below(yields)).for_each(|_| std::thread::yield_now());

@@ -97,7 +97,8 @@ pub fn announced(from: &mut impl BufRead) -> String {
     address.unwrap_or_else(|| panic!("no address in {line:?}")).trim_end().to_owned()
 }
 
-/// Waits until the condition `is_so` holds; panics with the text `what` after [`TIMEOUT`].
+/// Waits until the condition `is_so` holds; panics with the text `what` after the time limit of
+/// these tests ([`TIMEOUT`]).
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !is_so() {

@@ -89,8 +89,8 @@ fn serve(address: &str, config: &Config, limit: usize) -> Outcome {
     Ok(())
 }
 
-/// Answers a call as its first byte says. If sending the answer fails, the error is ignored,
-/// because the server's next `recv` returns the same error.
+/// Answers a call in the way that the first byte of its payload selects. If sending the answer
+/// fails, the error is ignored, because the server's next `recv` returns the same error.
 fn handle(counts: &Arc<Counts>, request: Request) {
     let _ = match request.first() {
         Some(b'e') => {

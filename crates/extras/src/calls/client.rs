@@ -147,9 +147,9 @@ impl Client {
         self.call_until(payload, None).await
     }
 
-    /// As [`call`](Self::call), but waits only until `deadline`. The time includes waiting until
-    /// fewer calls are in flight, and for room in the ring. The server gets the deadline, and drops
-    /// the handler when the deadline passes.
+    /// Makes a call and waits for the answer, at most until `deadline`. The wait includes the time
+    /// until fewer calls are in flight and the ring has room for the call. The server gets the
+    /// deadline, and drops the handler when the deadline passes.
     ///
     /// # Errors
     /// [`CallError::DeadlineExceeded`] if the deadline passed, and the errors of
@@ -207,7 +207,7 @@ impl Client {
         shared.table().pending.sent(ticket.id);
         drop(send);
         // Awaiting the answer fails only if the call's entry in the table is dropped without an
-        // answer, which never happens.
+        // answer, and no code does that.
         answered.await.unwrap_or(Err(CallError::Aborted))
     }
 }

@@ -113,13 +113,15 @@ enum Event {
 }
 
 impl Server {
-    /// Makes a server for the calls of `stream`, with the default limits.
+    /// Makes a server for the calls that arrive on `stream`, with the default limits of running and
+    /// waiting calls.
     #[must_use]
     pub fn new(stream: Stream) -> Self {
         Self::with(stream, CallsConfig::default())
     }
 
-    /// Makes a server for the calls of `stream`, with the limits of `config`.
+    /// Makes a server for the calls that arrive on `stream`. `config` limits how many calls run and
+    /// how many wait.
     #[must_use]
     pub fn with(stream: Stream, config: CallsConfig) -> Self {
         let (send, recv) = stream.into_split();

@@ -90,7 +90,8 @@ impl LossyReceiver {
         Ok(None)
     }
 
-    /// As [`recv`](Self::recv), but blocks only until `deadline`.
+    /// Blocks until a record arrives, at most until `deadline`, and returns the record. Returns
+    /// `None` once the sender has finished.
     ///
     /// # Errors
     /// Returns [`LossyRecvError`] if no record was received.
@@ -155,7 +156,8 @@ impl LossyReceiver {
 }
 
 impl AsFd for LossyReceiver {
-    /// Returns the descriptor of the channel's receiver. Call [`arm`](LossyReceiver::arm) first.
+    /// Returns the descriptor of the channel's receiver, on which an event loop waits. Call
+    /// [`arm`](LossyReceiver::arm) before each wait.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.receiver.as_fd()
     }

@@ -414,8 +414,8 @@ fn entry_bytes(entry: &Entry) -> Vec<u8> {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Records that cannot be sent within `flush_on_drop` are lost, and no later message can
-        // report them.
+        // An error of the flush is ignored: records that cannot be sent within `flush_on_drop` are
+        // lost, and no later message can report them.
         let _ = self.flush(after(self.config.flush_on_drop));
     }
 }

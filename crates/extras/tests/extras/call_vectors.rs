@@ -9,7 +9,7 @@ use partywall_extras::calls::{CallError, CallsConfig, Lost, VIOLATION};
 use partywall_testkit::{Directory, soon};
 use std::thread;
 
-/// Number of rows in `spec/calls.tsv`.
+/// Number of rows that the table `spec/calls.tsv` must have, so that no row is overlooked.
 const VECTORS: usize = 56;
 
 /// One row of `spec/calls.tsv`.

@@ -36,7 +36,7 @@ pub fn sealed_header(position: Position, tag: u32, len: u32) -> [u8; HEADER] {
 }
 
 /// Returns the header of a compact record as two words, with the tag of the record's stream in
-/// place of the crc. Callers use it that store the header word by word.
+/// place of the crc. The function is for callers that store the header word by word.
 #[inline]
 #[must_use]
 pub const fn sealed_words(position: Position, tag: u32, len: u32) -> [u64; 2] {

@@ -27,7 +27,8 @@ use crate::segment::{ASLEEP_RECORDS, LINE_BYTES};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// One slot of the control page, without the `since` word that follows the slot.
+/// A consumed record: up to which position a link file's owner has consumed the peer's stream. It
+/// fills one of two slots of the control page, and the `since` word of the slot follows it.
 ///
 /// Each field after its offset in bytes:
 /// ```text
@@ -69,11 +70,12 @@ const _: () = {
 };
 
 /// Offset in bytes, within a slot of the control page, of the `since` word, which counts the ring
-/// slots consumed after the slot's record was written.
+/// slots consumed after the consumed record in the slot was written.
 pub const SINCE: u64 = 40;
 
 impl ConsumedRecord {
-    /// Makes a sealed consumed record with this sequence number.
+    /// Makes a consumed record, the content of one slot of the control page, with this sequence
+    /// number and the right seal.
     #[must_use]
     pub fn new(sequence: u64, stream: u64, consumed: u64, digest: u32) -> Self {
         let mut words = [sequence, stream, consumed, u64::from(digest), 0].map(U64::new);
@@ -112,23 +114,23 @@ const fn since_of(word: u64) -> Option<(u64, u32)> {
     if slots != 0 && word >> 48 == parity(word) as u64 { Some((slots, digest)) } else { None }
 }
 
-/// The highest 16 bits of a valid `since` word, computed from the three lower parts of 16 bits.
-/// They are the check by which a damaged word is detected.
+/// The highest 16 bits that a `since` word must have, given its three lower parts of 16 bits. A
+/// word with other highest bits is damaged.
 #[expect(clippy::cast_possible_truncation, reason = "the low 16 bits are meant")]
 const fn parity(word: u64) -> u16 {
     (word ^ word >> 16 ^ word >> 32) as u16 ^ PARITY
 }
 
 /// A `since` word (how much was consumed after the slot's record was written) is valid if its four
-/// parts of 16 bits combine to this constant by exclusive or. Neither of its bytes is 0, so no
-/// change of a single byte makes a word of 0 valid.
+/// parts of 16 bits combine to this constant by exclusive or. Neither byte of the constant is 0, so
+/// no change of a single byte makes a word of 0 valid.
 const PARITY: u16 = 0x5a96;
 /// The largest number of ring bytes that one `since` word can express. The word counts what was
 /// consumed after its slot's record was written; beyond this number a new record is needed.
 pub const SINCE_MAX: u64 = 0xffff * SLOT_BYTES;
 
-/// The newest consumed position in the file, and the record from which it was computed, together
-/// with the record's `since` word.
+/// The newest consumed position in a link's file, and the consumed record from which, together with
+/// its `since` word, the position was computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Consumed {
     /// The consumed record in the newest slot, with its seal.
@@ -175,8 +177,8 @@ impl Consumed {
     }
 
     /// Returns the position up to which the stream was consumed, and the record digest at that
-    /// position. They come from this record if it belongs to the receiving stream of `state` and is
-    /// further along. Otherwise they come from `state`.
+    /// position. This consumed record counts if it belongs to the stream that `state` receives and
+    /// is further along than `state`; otherwise `state` does.
     #[must_use]
     pub fn with(&self, state: &StateImage) -> (u64, u32) {
         let of_state = (state.receiving_consumed.get(), state.receiving_digest.get());
@@ -185,7 +187,8 @@ impl Consumed {
     }
 }
 
-/// Checks the control page and returns the newest record with its `since` word.
+/// Checks the control page of a link's file, and returns its newest consumed record with the
+/// `since` word.
 ///
 /// # Errors
 /// Either [`FileFault::ConsumedDamaged`] or [`FileFault::Contradiction`].

@@ -44,7 +44,7 @@ pub enum FileFault {
         /// Actual size of the file in bytes.
         actual: u64,
     },
-    /// A name in the header is invalid: empty, not UTF-8, or not followed by zeros.
+    /// A name in the file's header is invalid: empty, not UTF-8, or not followed by zeros.
     Name {
         /// Which name is invalid: local, remote or link.
         which: &'static str,

@@ -40,7 +40,7 @@ use crate::link::header::NAME_BYTES_MAX;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The magic that begins the body of ATTACH.
+/// The magic, eight fixed bytes that begin the body of ATTACH and identify the protocol of links.
 pub const FRAME_MAGIC: [u8; 8] = *b"PWLINKF\x01";
 /// The oldest version of the link protocol that this crate implements.
 pub const FRAME_VERSION_MIN: u16 = 1;
@@ -206,9 +206,10 @@ pub enum FrameBody<'a> {
     Begin(&'a BeginFields),
     /// The body of an ACK ([`FrameKind::Ack`]).
     Ack(&'a AckFields),
-    /// A frame of [`FrameKind::Leave`], without a body.
+    /// LEAVE, which has no body: its sender closes its end of the link in good order.
     Leave,
-    /// A frame of [`FrameKind::Share`], without a body.
+    /// SHARE, which has no body: the client has mapped the server's memory, so records after this
+    /// frame do not use the socket.
     Share,
 }
 

@@ -57,8 +57,8 @@ pub struct OwnerRecord {
     pub seal: U64,
 }
 
-/// The contents that an owner had synced to the disk before it closed the file and stored this
-/// record.
+/// The closing record: the positions and digests that an owner had synced to the disk before it
+/// closed the file and stored this record.
 ///
 /// After another boot this record is the only evidence that the file is whole. A page that a power
 /// loss left unwritten looks like the end of the stream.
@@ -184,7 +184,7 @@ impl Slot for OwnerRecord {
     }
 }
 
-/// Checks the owner page and returns the newest owner record.
+/// Checks the owner page of a link's file, and returns the newest owner record.
 ///
 /// # Errors
 /// [`FileFault::OwnerDamaged`] if damage hides which slot is the newest;

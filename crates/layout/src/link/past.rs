@@ -118,7 +118,8 @@ impl Previous {
     }
 }
 
-/// Whether a record can begin or end at `position`: only at multiples of a slot.
+/// Whether a record can begin or end at `position`: only multiples of 64 bytes, the size of a slot,
+/// are possible.
 pub(super) fn is_position(position: U64) -> bool {
     position.get() % SLOT_BYTES == 0
 }

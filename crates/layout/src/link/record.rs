@@ -188,11 +188,11 @@ pub struct LinkRecord<'a> {
     /// The acknowledgement that the record carries for the stream of the opposite direction; none
     /// in a compact record.
     pub ack: Ack,
-    /// The content of the record, a message or its place.
+    /// The content of the record: a message, or the place in the slab where its message lies.
     pub body: Body<'a>,
 }
 
-/// The content of a link's record: a message, the place of a message, or nothing.
+/// The content of a link's record: a message, the place of a message in the slab, or nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
     /// The message of a DATA or compact record.
@@ -251,8 +251,8 @@ impl<'a> LinkRecord<'a> {
     }
 
     /// Checks the record at the start of `bytes`, which may be longer than the record. Returns
-    /// `Ok(None)` if the first word is 0. Of a PAD only the header is checked. The caller checks
-    /// the bytes that a BLOB refers to.
+    /// `Ok(None)` if the first word is 0, so that no record was published there. Of a PAD only the
+    /// header is checked. The caller checks the bytes that a BLOB refers to.
     ///
     /// # Errors
     ///

@@ -303,11 +303,11 @@ fn ensure(holds: bool, what: &'static str, found: u64) -> Result<(), FileFault> 
     if holds { Ok(()) } else { Err(FileFault::Contradiction { what, found }) }
 }
 
-/// Checks the state page and returns the newest state.
+/// Checks the state page of a link's file, and returns the newest state image.
 ///
 /// # Errors
 /// [`FileFault::StateDamaged`] if damage hides which slot is the newest;
-/// [`FileFault::Contradiction`] if fields of the newest state contradict each other.
+/// [`FileFault::Contradiction`] if fields of the newest image contradict each other.
 pub fn check(page: &[u8]) -> Result<StateImage, FileFault> {
     let [first, second] = slots(page, size_of::<StateImage>()).ok_or(FileFault::StateDamaged)?;
     let state: StateImage = in_force(first, second).ok_or(FileFault::StateDamaged)?;

@@ -9,8 +9,8 @@
 //!   leadership   whether there is a leader; monitors at which threads wait, oldest first
 //! ```
 //!
-//! The reactor keeps no source alive. No token is used twice, so an event that the kernel still
-//! reports for a removed descriptor matches no source.
+//! The reactor keeps no source alive. Each token is used once. So an event that the kernel still
+//! reports for a removed descriptor reaches no other source.
 //!
 //! # Invariants
 //!
@@ -486,9 +486,9 @@ impl Leader<'_> {
         registry.is_turning = false;
         registry.is_asleep = true;
         registry.turns += 1;
-        // If the list `unsettled` (postponed work) or the list `unarmed` (not yet notified by the
-        // peer) is not empty, other threads have added sources since the last round. So this poll
-        // of the epoll set must not block.
+        // If there is a source on the list `unsettled` (postponed work) or `unarmed` (not yet
+        // notified by the peer), another thread has added it since the last round. So this poll of
+        // the epoll set must not block.
         let is_unsettled = !(registry.unsettled.is_empty() && registry.unarmed.is_empty());
         let at_once = is_unsettled.then(Instant::now);
         at_once.or_else(|| registry.timers.first().map(|(time, _)| *time))
@@ -569,8 +569,8 @@ impl Hasher for TokenHasher {
 }
 
 /// Maximum number of rounds in which a leader (the polling thread) does the postponed work of
-/// sources, and arms sources, before one poll of the epoll set. The poll then does not block if
-/// sources are left, so that sockets are not starved.
+/// sources, and arms sources, before one poll of the epoll set. If sources are left then, the poll
+/// does not block: the sockets get their turn, and the rest of the sources after that.
 const SETTLED_MAX: u32 = 16;
 /// Token of the reactor's own doorbell in its epoll set.
 const DOORBELL: u64 = 0;

@@ -162,8 +162,8 @@ impl ConnectionDriver<'_> {
         if received.activated {
             self.activated(state, token);
         }
-        // The messages and acknowledgements in `received` need no notification of their own: the
-        // end of the connection wakes all waiting threads, which then find them.
+        // The messages and acknowledgements that were read last need no notification of their own:
+        // the end of the connection wakes all waiting threads, which then find them.
         state
             .connections
             .index(token)
@@ -357,7 +357,8 @@ impl Source for Endpoint {
             return;
         }
         let mut state = self.monitor.lock();
-        // A timer that is due is no longer in the reactor, which has removed it before this call.
+        // The reactor has removed the timer that is due, before it made this call. So this end has
+        // no timer now.
         state.connections.timer = None;
         let now = Instant::now();
         while let Some(index) = state.connections.wires.iter().position(|wire| wire.is_late(now)) {

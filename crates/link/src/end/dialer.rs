@@ -269,9 +269,8 @@ impl DialDriver<'_> {
             .may_share(&socket)
             .then(|| self.doorbells_of_client(state))
             .flatten();
-        // The transport of the new connection is checked before the client attaches. So a
-        // connection over a transport that the configuration does not allow never replaces the
-        // present one.
+        // The transport of the new connection is checked before the client attaches. So the present
+        // connection is replaced only by one over a transport that the configuration allows.
         self.end
             .config
             .judge_transport(doorbells.is_some())
@@ -372,7 +371,8 @@ impl DialDriver<'_> {
     }
 }
 
-/// Ends a connection whose socket could not be registered or written: no byte was sent on it.
+/// Ends a connection on which no byte was sent, because its socket could not be registered or
+/// written.
 fn drop_conn(core: &mut LinkState, mut conn: Conn) {
     core.ended(&mut conn, End::Broken("no connection".to_owned()));
 }
@@ -391,7 +391,8 @@ const BRIEF: Duration = Duration::from_millis(5);
 /// which `AT_ONCE_MAX` and `EXPECTED_MAX` limit.
 const LASTED: Duration = Duration::from_millis(100);
 /// Maximum number of consecutive connections that are made without a pause, each after a connection
-/// that had been attached and broke no rule. Further ones wait for the back-off.
+/// that had been attached, and that ended for another reason than a violation. Further ones wait
+/// for the back-off.
 const AT_ONCE_MAX: u32 = 3;
 /// Maximum number of consecutive connections that are made without a pause, each after a connection
 /// that ended because both ends had to attach again, as in a new epoch. Further ones wait for the

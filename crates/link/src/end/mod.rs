@@ -235,7 +235,7 @@ impl Endpoint {
         }
     }
 
-    /// Sends a message like [`send_with`](Self::send_with), but only if there is room now.
+    /// Sends a message of `len` bytes that `fill` writes, but only if ring or slab has room now.
     #[inline]
     pub(super) fn try_send_with(
         &self,
@@ -261,8 +261,8 @@ impl Endpoint {
         }
     }
 
-    /// Passes a message to `read` like [`recv_with`](Self::recv_with), but only if there is a
-    /// message now.
+    /// Calls `read` with the next message, if one has arrived, and acknowledges the message when
+    /// `read` returns.
     pub(super) fn try_recv_with<R, F: FnOnce(&[u8], &MessageInfo) -> R>(
         &self,
         read: F,
@@ -350,8 +350,8 @@ impl Endpoint {
         self.fork_word.load(Ordering::Relaxed) != self.fork_value
     }
 
-    /// Closes the fast path (the short code path for one message), and turns the guard of the lock
-    /// into the guard of the monitor, without releasing the lock.
+    /// Closes the fast path (the short code path for one message). The link stays locked; the
+    /// returned guard is one of its monitor, by which waiting threads can be woken.
     #[inline(never)]
     fn leave_fast_path<'a>(&'a self, locked: FastLocked<'a>) -> Locked<'a> {
         let mut state = self.monitor.guard(locked);

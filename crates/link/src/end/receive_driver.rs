@@ -42,8 +42,8 @@ impl ReceiveDriver<'_> {
         }
     }
 
-    /// Passes the next message to the application's code `read` if one has arrived, like
-    /// [`try_recv`](Self::try_recv).
+    /// Passes the next message to the application's code `read`, if one has arrived, and
+    /// acknowledges the message when `read` returns.
     pub(super) fn try_recv_with<R, F: FnOnce(&[u8], &MessageInfo) -> R>(
         &self,
         read: F,
@@ -79,8 +79,8 @@ impl ReceiveDriver<'_> {
         Err(TryRecvError::Empty)
     }
 
-    /// Passes the next message to `sink`, which reads or copies it, like
-    /// [`try_recv`](Self::try_recv), but waits for one until `deadline`.
+    /// Passes the next message to `sink`, which reads or copies it; waits for a message until
+    /// `deadline`.
     pub(crate) fn recv<T: Sink>(
         &self,
         deadline: Option<Instant>,

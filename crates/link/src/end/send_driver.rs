@@ -27,13 +27,14 @@ pub(crate) struct SendDriver<'a> {
 }
 
 impl SendDriver<'_> {
-    /// Sends the messages of `load` if the link has room for them now.
+    /// Sends the messages of `load` (one message, or a batch) if the link has room for them now.
     pub(crate) fn try_send(&self, load: Load<'_>) -> Result<(), TrySendError> {
         let state = self.end.lock().map_err(SendError::from)?;
         self.try_send_by(state, load.amount(), &mut { load })
     }
 
-    /// Sends the messages of `load`. If there is no room, waits for room until `deadline`.
+    /// Sends the messages of `load` (one message, or a batch). If the link has no room for them,
+    /// waits for room until `deadline`.
     pub(crate) fn send(&self, load: Load<'_>, deadline: Option<Instant>) -> Result<(), SendError> {
         self.send_by(self.end.lock()?, load.amount(), deadline, load)
     }
@@ -52,7 +53,8 @@ impl SendDriver<'_> {
         self.send_by(state?, Amount::message(len), deadline, message)
     }
 
-    /// Sends a message like [`send_slow`](Self::send_slow), but only if there is room now.
+    /// Sends a message of `len` bytes that the fast path (the short code path for one message)
+    /// could not send, but only if there is room now.
     #[inline(never)]
     pub(super) fn try_send_slow<F: FnOnce(&mut [u8])>(
         &self,
@@ -231,8 +233,8 @@ impl SendDriver<'_> {
         self.end.exchange().push(state);
     }
 
-    /// Tries once more to send, after reading acknowledgements of the peer that no thread has read
-    /// yet.
+    /// Tries once more to send a message for which there was no room, after reading
+    /// acknowledgements of the peer, which free room.
     #[cold]
     fn send_again(
         &self,

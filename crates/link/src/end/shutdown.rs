@@ -81,8 +81,8 @@ impl Shutdown<'_> {
         closed.map_err(|error| Stopped::System(Arc::new(error)))
     }
 
-    /// Closes the link like [`close`](Self::close), except that the link file is not written to the
-    /// disk.
+    /// Closes the link in good order, except that the link file is not written to the disk. An
+    /// error means that not all messages went out. The link is closed even then.
     #[cfg(feature = "tokio")]
     pub(crate) fn close_unsynced(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let (result, core) = self.leave_in_time(deadline);
@@ -135,8 +135,8 @@ impl Shutdown<'_> {
         drop(self.take(Farewell::Said));
     }
 
-    /// Ends all connections, and takes the state out of the link. The link file stays owned until
-    /// the returned state is dropped.
+    /// Ends all connections of this end, and takes out and returns the state of the link, so that
+    /// the link is closed. The link file stays owned until the returned state is dropped.
     fn take(&self, farewell: Farewell) -> Option<Box<LinkState>> {
         if self.end.guard.is_child() {
             return None;
@@ -236,6 +236,6 @@ enum Farewell {
 
 /// Interval at which `wait_taken` asks the system whether the peer's system has all bytes.
 const ASKED_EVERY: Duration = Duration::from_millis(5);
-/// Maximum number of reads from the socket in one call of `discard`, so that a peer that sends
-/// without end does not keep the call from returning.
+/// Maximum number of reads from the socket in one call of `discard`, so that the call returns even
+/// if the peer sends without end.
 const DISCARDED_MAX: u32 = 64;

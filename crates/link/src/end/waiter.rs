@@ -183,9 +183,10 @@ impl Waiter<'_> {
     ) -> Option<R> {
         loop {
             if let Some(found) = check(state) {
-                // The event for which the thread waited may have come while this end was declared
-                // awake to the peer and other threads slept. So this end is put on the reactor's
-                // list of sources that declare themselves asleep before any thread sleeps again.
+                // This thread now stops waiting, and may leave this end declared awake to the peer,
+                // which then sends no notifications, while other threads sleep. So this end is put
+                // on the reactor's list of sources that are declared asleep before a thread sleeps
+                // again.
                 self.end.wakeups().arm_later(state);
                 return Some(found);
             }

@@ -136,7 +136,8 @@ impl Wire {
         Ok((received.bytes, FIRST_BYTES))
     }
 
-    /// Takes all complete records and frames from `input`, and adds their effects to `received`.
+    /// Takes all complete records and frames out of the bytes that were read from the socket, and
+    /// adds their effects to `received`.
     fn take(&mut self, core: &mut LinkState, received: &mut Received) -> Result<(), End> {
         let taken = core.receive_into(&mut self.conn, &mut self.input, received);
         if received.activated && self.active_since.is_none() {

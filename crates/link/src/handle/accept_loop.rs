@@ -46,8 +46,8 @@ impl Source for ServerShared {
         }
         {
             let mut state = self.monitor.lock();
-            // A timer that is due is no longer in the reactor, which has removed it before this
-            // call.
+            // The reactor has removed the timer that is due, before it made this call. So the
+            // server has no timer now.
             state.timer = None;
             let now = Instant::now();
             state.resting_until = state.resting_until.filter(|until| *until > now);

@@ -58,11 +58,11 @@ impl<'a> Batch<'a> {
         self.link.send_driver().send(self.load(), None)
     }
 
-    /// Sends all messages of the batch like [`commit`](Self::commit), but waits for room only until
-    /// `deadline`.
+    /// Sends all messages of the batch; waits only until `deadline` for the link to have room for
+    /// all of them.
     ///
     /// # Errors
-    /// The errors of [`commit`](Self::commit).
+    /// [`SendError`] lists the reasons.
     pub fn commit_deadline(self, deadline: Instant) -> Result<(), SendError> {
         self.link.send_driver().send(self.load(), Some(deadline))
     }

@@ -40,7 +40,7 @@ impl Sender {
     /// Sends a message, and waits until the link has room for it, as [`Link::send`] does.
     ///
     /// # Errors
-    /// The errors of [`Link::send`].
+    /// [`SendError`] lists the reasons.
     pub fn send(&self, message: &[u8]) -> Result<(), SendError> {
         self.handle.end.send_with(message.len(), |room| room.copy_from_slice(message), None)
     }
@@ -48,7 +48,7 @@ impl Sender {
     /// Sends a message if the link has room now, as [`Link::try_send`] does.
     ///
     /// # Errors
-    /// The errors of [`Link::try_send`].
+    /// [`TrySendError`] lists the reasons.
     pub fn try_send(&self, message: &[u8]) -> Result<(), TrySendError> {
         self.handle.end.try_send_with(message.len(), |room| room.copy_from_slice(message))
     }
@@ -56,7 +56,7 @@ impl Sender {
     /// Sends a message, and waits for room until `deadline`, as [`Link::send_deadline`] does.
     ///
     /// # Errors
-    /// The errors of [`Link::send_deadline`].
+    /// [`SendError`] lists the reasons.
     pub fn send_deadline(&self, message: &[u8], deadline: Instant) -> Result<(), SendError> {
         self.handle.end.send_with(
             message.len(),
@@ -68,7 +68,7 @@ impl Sender {
     /// Sends a message of `len` bytes that `fill` writes, as [`Link::send_with`] does.
     ///
     /// # Errors
-    /// The errors of [`Link::send_with`].
+    /// [`SendError`] lists the reasons.
     #[inline]
     pub fn send_with(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), SendError> {
         self.handle.end.send_with(len, alone(fill), None)
@@ -78,7 +78,7 @@ impl Sender {
     /// does.
     ///
     /// # Errors
-    /// The errors of [`Link::try_send_with`].
+    /// [`TrySendError`] lists the reasons.
     #[inline]
     pub fn try_send_with(
         &self,
@@ -92,7 +92,7 @@ impl Sender {
     /// [`Link::send_with_deadline`] does.
     ///
     /// # Errors
-    /// The errors of [`Link::send_with_deadline`].
+    /// [`SendError`] lists the reasons.
     #[inline]
     pub fn send_with_deadline(
         &self,
@@ -106,7 +106,7 @@ impl Sender {
     /// Sends one message that consists of `parts`, as [`Link::send_parts`] does.
     ///
     /// # Errors
-    /// The errors of [`Link::send_parts`].
+    /// [`SendError`] lists the reasons.
     pub fn send_parts(&self, parts: &[&[u8]]) -> Result<(), SendError> {
         self.handle.end.send_driver().send(Load::Message(parts), None)
     }
@@ -120,7 +120,7 @@ impl Sender {
     /// does.
     ///
     /// # Errors
-    /// The errors of [`Link::wait_acked`].
+    /// [`WaitError`] lists the reasons.
     pub fn wait_acked(&self, deadline: Instant) -> Result<(), WaitError> {
         self.handle.end.send_driver().wait_acked(Some(deadline))
     }
@@ -128,7 +128,7 @@ impl Sender {
     /// Waits until all messages sent so far have left this process, as [`Link::wait_sent`] does.
     ///
     /// # Errors
-    /// The errors of [`Link::wait_sent`].
+    /// [`WaitError`] lists the reasons.
     pub fn wait_sent(&self, deadline: Instant) -> Result<(), WaitError> {
         self.handle.end.send_driver().wait_sent(Some(deadline))
     }
@@ -137,7 +137,7 @@ impl Sender {
     /// them.
     ///
     /// # Errors
-    /// The errors of [`Link::unacked_bytes`].
+    /// [`Stopped`] lists the reasons.
     pub fn unacked_bytes(&self) -> Result<u64, Stopped> {
         self.handle.end.send_driver().unacked_bytes()
     }
@@ -184,7 +184,7 @@ impl Receiver {
     /// `deadline`.
     ///
     /// # Errors
-    /// The errors of [`recv_ref`](Self::recv_ref).
+    /// [`RecvError`] lists the reasons.
     pub fn recv_ref_deadline(
         &mut self,
         deadline: Instant,
@@ -218,7 +218,7 @@ impl Receiver {
     /// Waits for the next message and returns it, as [`Link::recv`] does.
     ///
     /// # Errors
-    /// The errors of [`Link::recv`].
+    /// [`RecvError`] lists the reasons.
     pub fn recv(&mut self) -> Result<Option<Message>, RecvError> {
         self.handle.recv(None)
     }
@@ -226,7 +226,7 @@ impl Receiver {
     /// Returns the next message if one has arrived, as [`Link::try_recv`] does.
     ///
     /// # Errors
-    /// The errors of [`Link::try_recv`].
+    /// [`TryRecvError`] lists the reasons.
     pub fn try_recv(&mut self) -> Result<Option<Message>, TryRecvError> {
         self.handle.try_recv()
     }
@@ -234,7 +234,7 @@ impl Receiver {
     /// Waits for the next message until `deadline`, as [`Link::recv_deadline`] does.
     ///
     /// # Errors
-    /// The errors of [`Link::recv_deadline`].
+    /// [`RecvError`] lists the reasons.
     pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Option<Message>, RecvError> {
         self.handle.recv(Some(deadline))
     }
@@ -242,7 +242,7 @@ impl Receiver {
     /// Waits for the next message and passes it to `read`, as [`Link::recv_with`] does.
     ///
     /// # Errors
-    /// The errors of [`Link::recv_with`].
+    /// [`RecvError`] lists the reasons.
     #[inline]
     pub fn recv_with<R>(
         &mut self,
@@ -255,7 +255,7 @@ impl Receiver {
     /// Passes the next message to `read` if one has arrived, as [`Link::try_recv_with`] does.
     ///
     /// # Errors
-    /// The errors of [`Link::try_recv_with`].
+    /// [`TryRecvError`] lists the reasons.
     pub fn try_recv_with<R>(
         &mut self,
         read: impl FnOnce(MessageView<'_>) -> R,
@@ -268,7 +268,7 @@ impl Receiver {
     /// [`Link::recv_with_deadline`] does.
     ///
     /// # Errors
-    /// The errors of [`Link::recv_with_deadline`].
+    /// [`RecvError`] lists the reasons.
     pub fn recv_with_deadline<R>(
         &mut self,
         read: impl FnOnce(MessageView<'_>) -> R,
@@ -281,7 +281,7 @@ impl Receiver {
     /// Acknowledges the message that `token` names and all before it, as [`Link::ack_to`] does.
     ///
     /// # Errors
-    /// The errors of [`Link::ack_to`].
+    /// [`AckError`] lists the reasons.
     pub fn ack_to(&mut self, token: Token) -> Result<(), AckError> {
         self.handle.end.receive_driver().ack_to(&token.0)
     }
@@ -289,7 +289,7 @@ impl Receiver {
     /// Makes every received and unacknowledged message arrive again, as [`Link::rewind`] does.
     ///
     /// # Errors
-    /// The errors of [`Link::rewind`].
+    /// [`Stopped`] lists the reasons.
     pub fn rewind(&mut self) -> Result<(), Stopped> {
         self.handle.end.receive_driver().rewind()
     }

@@ -123,10 +123,10 @@ impl Link {
         self.end().try_send_with(message.len(), |room| room.copy_from_slice(message))
     }
 
-    /// Sends a message like [`send`](Self::send), but waits for room only until `deadline`.
+    /// Sends a message; waits only until `deadline` for the link to have room for it.
     ///
     /// # Errors
-    /// The errors of [`send`](Self::send).
+    /// [`SendError`] lists the reasons.
     pub fn send_deadline(&self, message: &[u8], deadline: Instant) -> Result<(), SendError> {
         self.end().send_with(message.len(), |room| room.copy_from_slice(message), Some(deadline))
     }
@@ -186,7 +186,7 @@ impl Link {
     /// only until `deadline`.
     ///
     /// # Errors
-    /// The errors of [`send_with`](Self::send_with).
+    /// [`SendError`] lists the reasons.
     #[inline]
     pub fn send_with_deadline(
         &self,
@@ -200,7 +200,7 @@ impl Link {
     /// Sends one message whose bytes are the concatenation of `parts`.
     ///
     /// # Errors
-    /// The errors of [`send`](Self::send).
+    /// [`SendError`] lists the reasons.
     pub fn send_parts(&self, parts: &[&[u8]]) -> Result<(), SendError> {
         self.end().send_driver().send(Load::Message(parts), None)
     }
@@ -257,10 +257,11 @@ impl Link {
         self.handle.try_recv()
     }
 
-    /// Receives the next message like [`recv`](Self::recv), but waits only until `deadline`.
+    /// Receives the next message, and waits for one only until `deadline`. `None` means the same as
+    /// for [`recv`](Self::recv): the peer closed its end in good order.
     ///
     /// # Errors
-    /// The errors of [`recv`](Self::recv), and [`RecvError::TimedOut`].
+    /// [`RecvError`] lists the reasons.
     pub fn recv_deadline(&self, deadline: Instant) -> Result<Option<Message>, RecvError> {
         self.handle.recv(Some(deadline))
     }
@@ -328,7 +329,7 @@ impl Link {
     /// `deadline`.
     ///
     /// # Errors
-    /// The errors of [`recv_with`](Self::recv_with), and [`RecvError::TimedOut`].
+    /// [`RecvError`] lists the reasons.
     pub fn recv_with_deadline<R>(
         &self,
         read: impl FnOnce(MessageView<'_>) -> R,

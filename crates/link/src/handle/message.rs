@@ -122,18 +122,18 @@ impl Message {
         self.info.reply(&self.link, answer, None)
     }
 
-    /// Sends `answer` and acknowledges like [`reply`](Self::reply), but waits for room only until
-    /// `deadline`.
+    /// Sends `answer` and acknowledges this message and all before it: both or neither. Waits for
+    /// room only until `deadline`.
     ///
     /// # Errors
-    /// The errors of [`reply`](Self::reply).
+    /// [`ReplyError`] lists the reasons.
     pub fn reply_deadline(self, answer: &[u8], deadline: Instant) -> Result<(), ReplyError> {
         self.info.reply(&self.link, answer, Some(deadline))
     }
 
-    /// Replies like [`reply`](Self::reply), but does not wait: returns
-    /// [`SendError::TimedOut`](crate::SendError::TimedOut) if the link has no room now. The message
-    /// then stays unacknowledged, and the caller may try again.
+    /// Sends `answer` and acknowledges this message, without waiting: returns
+    /// [`SendError::TimedOut`](crate::SendError::TimedOut) if the link has no room for `answer`
+    /// now. The message then stays unacknowledged, and the caller may try again.
     #[cfg(feature = "tokio")]
     pub(crate) fn try_reply(&self, answer: &[u8]) -> Result<(), ReplyError> {
         self.info.reply(&self.link, answer, Some(Instant::now()))

@@ -90,7 +90,7 @@ impl<'a> MessageRef<'a> {
     /// Acknowledges this message and all before it, as [`Message::ack`](crate::Message::ack) does.
     ///
     /// # Errors
-    /// The errors of [`Message::ack`](crate::Message::ack).
+    /// [`AckError`] lists the reasons.
     #[inline]
     pub fn ack(self) -> Result<(), AckError> {
         self.buffer.info.ack(self.link)
@@ -100,16 +100,16 @@ impl<'a> MessageRef<'a> {
     /// [`Message::reply`](crate::Message::reply) does.
     ///
     /// # Errors
-    /// The errors of [`Message::reply`](crate::Message::reply).
+    /// [`ReplyError`] lists the reasons.
     pub fn reply(self, answer: &[u8]) -> Result<(), ReplyError> {
         self.buffer.info.reply(self.link, answer, None)
     }
 
-    /// Replies, and waits for room until `deadline`, as
-    /// [`Message::reply_deadline`](crate::Message::reply_deadline) does.
+    /// Sends `answer` and acknowledges this message, both or neither; waits for room until
+    /// `deadline`, as [`Message::reply_deadline`](crate::Message::reply_deadline) does.
     ///
     /// # Errors
-    /// The errors of [`Message::reply_deadline`](crate::Message::reply_deadline).
+    /// [`ReplyError`] lists the reasons.
     pub fn reply_deadline(self, answer: &[u8], deadline: Instant) -> Result<(), ReplyError> {
         self.buffer.info.reply(self.link, answer, Some(deadline))
     }

@@ -9,8 +9,8 @@
 //! # Invariants
 //!
 //! - If two snapshots of a link are equal, nothing happened between them for which a future could
-//!   wait, except messages and events. A field that has changed never returns to a former value
-//!   unless `connections` has risen.
+//!   wait, except messages and events. A field of a snapshot may take a former value again only
+//!   after `connections` has risen.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -47,8 +47,8 @@ pub(crate) struct Observation {
     pub(crate) tail: u64,
     /// Whether a message has arrived that was not delivered to the application.
     pub(crate) has_next: bool,
-    /// Whether the peer closed its end in good order, and no call of `recv` has reported that (by
-    /// `None`) yet.
+    /// Whether the peer closed its end in good order, and the next call of `recv` has to report
+    /// that by `None`.
     pub(crate) has_finished: bool,
 }
 
@@ -95,13 +95,13 @@ impl Observer {
         self.end.shutdown().close(deadline)
     }
 
-    /// Closes the link like [`Link::detach`]: does not send LEAVE, the frame that ends this end's
-    /// stream of messages.
+    /// Closes the link without LEAVE, the frame that ends this end's stream of messages, as
+    /// [`Link::detach`] does: the peer waits for this end to return.
     pub(crate) fn detach(&self) -> Result<(), Stopped> {
         self.end.shutdown().detach()
     }
 
-    /// Closes the link like [`close`](Self::close), but writes nothing to the disk.
+    /// Sends all messages and closes the link, but does not write its file to the disk.
     pub(crate) fn close_unsynced(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         self.end.shutdown().close_unsynced(deadline)
     }

@@ -145,7 +145,7 @@ impl Server {
     /// of the addresses, and may [switch](Link::switch_to) between them.
     ///
     /// # Errors
-    /// The errors of [`bind`](Self::bind).
+    /// [`BindError`] lists the reasons.
     pub fn listen_also<A>(&self, address: A) -> Result<Address, BindError>
     where
         A: TryInto<Address>,
@@ -190,7 +190,7 @@ impl Server {
     /// `deadline`.
     ///
     /// # Errors
-    /// The errors of [`accept`](Self::accept), and [`AcceptError::TimedOut`].
+    /// [`AcceptError`] lists the reasons.
     pub fn accept_deadline(&self, deadline: Instant) -> Result<Link, AcceptError> {
         self.shared.accept(Some(deadline))
     }
@@ -199,7 +199,7 @@ impl Server {
     /// and answers connections that have arrived, and never waits.
     ///
     /// # Errors
-    /// The errors of [`accept`](Self::accept); [`AcceptError::TimedOut`] if no link is ready.
+    /// [`AcceptError`] lists the reasons; [`AcceptError::TimedOut`] if no link is ready.
     pub fn try_accept(&self) -> Result<Link, AcceptError> {
         self.shared.group.inner.reactor.try_turn(Before::Polling)?;
         self.shared.accept(Some(Instant::now()))
@@ -310,8 +310,8 @@ impl ServerShared {
         }
         {
             let mut state = self.monitor.lock();
-            // The value `None` makes the next call of `arrange`, which pauses or resumes listeners,
-            // do so for every listener, the new one included.
+            // The new listener is not paused, though others may be. `None` says so: the next call
+            // of `arrange` then pauses or resumes every listener.
             state.is_paused = None;
             state.listeners.insert(token, Listening { listener, address });
         }

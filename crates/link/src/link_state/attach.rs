@@ -143,9 +143,9 @@ impl LinkState {
         self.attach_with(names, login, None)
     }
 
-    /// Begins a connection like [`attach`](Self::attach), but over a Unix socket to a process of
-    /// the same user. The first frame, ATTACH, offers this end's memory to the server, if the
-    /// memory can be mapped.
+    /// Begins a client's connection over a Unix socket to a process of the same user, and queues on
+    /// it ATTACH, the first frame. The frame offers this end's memory to the server, if the memory
+    /// can be mapped.
     pub(crate) fn attach_shm(&mut self, names: Names, login: Vec<u8>) -> Option<Conn> {
         let descriptor = self.store.descriptor();
         self.attach_with(names, login, descriptor)
@@ -336,8 +336,8 @@ impl LinkState {
             return Err(End::EpochAdopted);
         }
         // An honest client may have freed records of its ring, or begun an epoch, since it made its
-        // view. So a decision that does not match that view is no violation, and both ends attach
-        // again.
+        // view. So a decision that fails to match that view counts as outdated instead of a
+        // violation, and both ends attach again.
         if theirs.check(&attach.sending, &given).is_err() {
             return Err(End::Moved);
         }
@@ -616,8 +616,8 @@ impl LinkState {
         }
     }
 
-    /// Records a skip (a range that the peer passed over) like [`learn`](Self::learn), but leaves
-    /// the commit to the caller. Returns whether the skip is new.
+    /// Records a skip: a range of our stream that the peer, as its receiver, has passed over. The
+    /// caller then has to commit it to the store. Returns whether the skip is new.
     fn note_skip(&mut self, skip: Option<Skip>) -> bool {
         let durable = &mut self.store.durable;
         let before = durable.past.and_then(|past| past.sending).map(|sent| sent.stream);

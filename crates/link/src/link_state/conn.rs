@@ -48,8 +48,8 @@ pub(crate) struct Conn {
     /// Number of bytes of the queued control frames (`control`) that are already written to the
     /// socket.
     pub(super) control_sent: usize,
-    /// The place of the next byte of a record to write. `None` if the connection is not attached,
-    /// or it has shared memory, so that no record goes over its socket.
+    /// The place of the next byte of a record to write. `None` while the socket carries no records:
+    /// before the connection is attached, and always if it has shared memory.
     pub(super) cursor: Option<SendCursor>,
     /// Whether this end is closing the connection in good order. The record in progress and the
     /// control frames are still written, but no further record.
@@ -179,8 +179,8 @@ impl Conn {
 
     /// Queues a control frame to be written.
     ///
-    /// An ACK replaces an unwritten ACK before it, so a peer that reads nothing does not make the
-    /// queue longer.
+    /// An ACK (an acknowledgement) replaces an unwritten ACK before it. So the queue stays short
+    /// even if the peer reads nothing.
     pub(super) fn push_frame(&mut self, frame: &Frame) {
         let is_ack = matches!(frame, Frame::Ack { .. });
         match self.last_ack.filter(|at| is_ack && *at >= self.control_sent) {

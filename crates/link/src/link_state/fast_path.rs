@@ -123,8 +123,9 @@ impl FastPath {
         is_open
     }
 
-    /// Closes the fast path (the short code path for one message), after the caller has called
-    /// [`settle`](Self::settle). Returns how many more messages might have taken the path.
+    /// Closes the fast path (the short code path for one message), after the caller has added the
+    /// messages that took it to the link's other state ([`settle`](Self::settle)). Returns how many
+    /// more messages might have taken the path.
     pub(crate) fn close(link: &mut LinkState) -> u32 {
         let path = &mut link.fast_path;
         (path.may_send, path.reader) = (false, None);
@@ -191,8 +192,9 @@ impl FastPath {
         Ok(memory.is_notify_due_for_record(tail, path.consumed))
     }
 
-    /// Copies the peer's next record and checks it. Returns `None` if there is no record, or if the
-    /// record cannot be received on the fast path, such as a long one.
+    /// Copies the next record from the peer's memory and checks it. Returns `None` if there is no
+    /// record, or if the record cannot be received on the fast path (the short code path for one
+    /// message), such as a long one.
     #[inline(always)]
     pub(crate) fn copy_next(link: &mut LinkState) -> Option<Sealed> {
         let LinkState { fast_path: path, peer_memory, .. } = link;
@@ -210,7 +212,7 @@ impl FastPath {
         Some(record)
     }
 
-    /// Calls `read` with the message that [`copy_next`](Self::copy_next) copied, and acknowledges
+    /// Calls `read` with the message that was just copied from the peer's memory, and acknowledges
     /// the message after `read` has returned. Returns the result of `read`, and whether the peer
     /// may have to be notified. Returns `None` if the fast path is not open for receiving.
     #[inline(always)]

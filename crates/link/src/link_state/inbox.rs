@@ -85,8 +85,8 @@ struct Queued {
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     start: Position,
-    /// Position at which the message's record ends. No record ends at the start of a stream, so
-    /// position 0 means that there is no such message.
+    /// Position at which the message's record ends. Position 0 means that there is no such message:
+    /// only the start of a stream is there, and never the end of a record.
     end: Position,
     digest: RecordDigest,
     entry: Entry,
@@ -274,8 +274,8 @@ impl Inbox {
         let checked = match LinkRecord::check(at, tag, size, input) {
             Err(RecordFault::Cut) => return Ok(Taken::Incomplete(needed(input))),
             Err(fault) => return Err(End::violation(fault)),
-            // `check` returns `None` only if bit 0 of the record's first word is clear. The caller
-            // has found this bit set, so this case never occurs.
+            // The check of a record returns `None` only for a control frame: bit 0 of its first
+            // word is clear. The caller has found the bit set, so this case never occurs.
             Ok(None) => return Err(End::violation(Violation::OutOfPlace("nothing"))),
             Ok(Some(checked)) => checked,
         };
@@ -344,7 +344,7 @@ impl Inbox {
     }
 
     /// Delivers a message whose bytes are in the log of short messages, without the queue; the
-    /// inbox is empty. The caller has counted the message's record as received with `arrive`.
+    /// inbox is empty. The caller has already counted the message's record as received.
     #[inline(always)]
     pub(super) fn deliver(
         &mut self,
@@ -383,8 +383,8 @@ impl Inbox {
         self.delivered = 1;
     }
 
-    /// Adds a message to the queue. The caller has counted the message's record as received with
-    /// `arrive`.
+    /// Adds a message that has arrived to the queue. The caller has already counted the message's
+    /// record as received.
     ///
     /// # Errors
     /// Fails with a violation if the inbox would hold more than the peer's `window`, the size of
@@ -405,11 +405,11 @@ impl Inbox {
         Ok(())
     }
 
-    /// Adds a message to the queue like [`keep`](Self::keep); its bytes are in the log of short
-    /// messages.
+    /// Adds a message, whose bytes are in the log of short messages, to the queue. The caller has
+    /// counted the message's record as received.
     ///
     /// # Errors
-    /// The errors of [`keep`](Self::keep).
+    /// [`End`] lists the reasons.
     #[inline(always)]
     pub(super) fn keep_logged(
         &mut self,

@@ -52,8 +52,8 @@
 //! Several threads may sleep for the link at a time. Together they form one sleeper for records,
 //! and one for room or acknowledgements; each thread that is woken polls for all of them. A sleeper
 //! stays armed until it is notified, which happens once for each time it is armed. If descriptors
-//! do not arrive, or [`PeerMapping::map`] refuses them, nothing fails: the connection uses the
-//! socket. A notification of the doorbell only means that the driver has to poll again.
+//! do not arrive, or [`PeerMapping::map`] refuses them, the connection simply uses the socket. A
+//! notification of the doorbell only means that the driver has to poll again.
 //!
 //! # Invariants
 //!
@@ -244,8 +244,8 @@ impl LinkState {
         self.commit_base(self.retained.base_boundary());
     }
 
-    /// Commits like [`commit_state`](Self::commit_state), but with a higher base of the outgoing
-    /// stream: the position of the first record that is kept.
+    /// Commits to the store everything that a later owner must know, with a higher base of the
+    /// outgoing stream: the position of the first record that is kept.
     fn commit_base(&mut self, base: Boundary) {
         self.store.durable.outgoing = Some(self.outgoing_from(base.position));
         self.store.durable.base_digest = base.digest;
@@ -281,8 +281,8 @@ impl LinkState {
         self.send_with(len_of(parts), |room| join(parts, room))
     }
 
-    /// Sends a message like [`send`](Self::send). The message has `len` bytes, and `fill` must
-    /// write all of them. `fill` is called only if the link has room.
+    /// Appends a message of `len` bytes to the ring and publishes it. `fill` must write all its
+    /// bytes, and is called only if the link has room.
     #[inline(always)]
     pub(crate) fn send_with(
         &mut self,
@@ -373,8 +373,8 @@ impl LinkState {
         self.append_any(len, fill, carries)
     }
 
-    /// Appends a message as [`append`](Self::append) does, but as a record of any kind. If there is
-    /// no room, frees acknowledged records and tries again.
+    /// Appends a message to the open batch, as a record of whichever kind it needs. If there is no
+    /// room, frees acknowledged records and tries again.
     #[inline(never)]
     fn append_any(
         &mut self,
@@ -387,9 +387,8 @@ impl LinkState {
             AckCarrier::ConsumedRecord => (self.store.durable.acked_offset, true),
         };
         loop {
-            // An earlier round of this loop may have freed room in the ring. If `may_be_compact`,
-            // the place found now may be that of a short compact record (a record without
-            // acknowledgement), too.
+            // In a second round of this loop, records have been freed. A short message may then get
+            // a compact record (one without acknowledgement), if `may_be_compact`.
             match self.retained.place(len, may_be_compact) {
                 Ok(place) => {
                     let end = self.retained.append_placed(place, len, fill, ack);
@@ -473,9 +472,10 @@ impl LinkState {
         Some(taken)
     }
 
-    /// Delivers the next message straight from the peer's memory, as
-    /// [`pull_present`](Self::pull_present) and [`offer`](Self::offer) would do together. If it
-    /// returns `None`, nothing has changed, and those two calls may still find a message.
+    /// Delivers the next message straight from the peer's memory, if it is short and in a compact
+    /// record. If the call returns `None`, nothing has changed. The two calls
+    /// [`pull_present`](Self::pull_present), which takes a record into the inbox, and
+    /// [`offer`](Self::offer), which delivers from the inbox, may still find a message.
     ///
     /// `is_behind`: more messages are likely to follow in the peer's memory, so
     /// [`prefetch`](Self::prefetch) pays.
@@ -545,8 +545,8 @@ impl LinkState {
         }
     }
 
-    /// Acknowledges a message like [`ack_last_delivered`](Self::ack_last_delivered). The message
-    /// was just delivered by [`offer_short`](Self::offer_short).
+    /// Acknowledges the message that was just delivered straight from the peer's memory, without
+    /// the queue of the inbox, and all messages before it.
     #[inline(always)]
     pub(crate) fn ack_in_flight(&mut self) {
         if let Some(acked_offset) = self.inbox.in_flight() {
@@ -725,22 +725,22 @@ impl LinkState {
         self.peer_memory.as_ref().is_some_and(|memory| active == Some(memory.conn))
     }
 
-    /// Whether [`pull_present`](Self::pull_present) will return an error, because the peer's memory
-    /// broke the protocol.
+    /// Whether the peer's memory was found to break the protocol, so that the next read of a record
+    /// from it ends the connection.
     #[inline]
     pub(crate) fn has_fault(&self) -> bool {
         self.peer_memory.as_ref().is_some_and(|memory| memory.fault.is_some())
     }
 
-    /// Whether [`pull_present`](Self::pull_present) would now find a message, or the end of the
-    /// connection. The check loads one word.
+    /// Whether the peer's memory has a next record, or the connection has to end. The check loads
+    /// one word. [`pull_present`](Self::pull_present) then takes the record, or returns the reason.
     #[inline]
     pub(crate) fn is_pull_ready(&self) -> bool {
         self.next_pulled().is_some_and(|(memory, at)| memory.is_ready(at))
     }
 
-    /// Checks [`is_pull_ready`](Self::is_pull_ready) again and again while `goes_on` returns true.
-    /// Returns whether there is a message, or the end of the connection.
+    /// Polls the peer's memory for the next record while `goes_on` returns true. Returns whether
+    /// there is a record, or the connection has to end.
     #[inline]
     pub(crate) fn watch(&self, mut goes_on: impl FnMut() -> bool) -> bool {
         let Some((memory, at)) = self.next_pulled() else { return false };
@@ -1057,8 +1057,8 @@ impl LinkState {
         self.attachment.finished_at == Some(received) && !self.has_next()
     }
 
-    /// Whether the peer [has finished](Self::has_finished). For each time that the peer closed its
-    /// end, only one call returns true.
+    /// Whether the peer closed its end in good order, and every message that it had sent was
+    /// delivered. For each time that the peer closed its end, only one call returns true.
     pub(crate) fn take_finished(&mut self) -> bool {
         let has_finished = self.has_finished();
         if has_finished {
@@ -1084,7 +1084,7 @@ impl LinkState {
         self.store.file().into_iter().for_each(|file| file.set_notified(is_notified));
     }
 
-    /// Adds an event to the queue for the application.
+    /// Adds an event of the link, such as a lost connection, to the queue for the application.
     pub(crate) fn push_event(&mut self, event: Event) {
         self.events.push(event);
     }
@@ -1152,7 +1152,8 @@ enum AckCarrier {
 pub(crate) struct Delivered<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) token: DeliveryId,
-    /// The delivery count of the message, as [`offer`](LinkState::offer) defines it.
+    /// The delivery count of the message: 1, plus one for each earlier owner that was delivered the
+    /// message and did not acknowledge it.
     pub(crate) attempt: u32,
 }
 

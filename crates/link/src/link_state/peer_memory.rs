@@ -180,7 +180,7 @@ pub(super) struct PeerMemory {
     /// [`pull`](Self::pull) returns the violation.
     pub(super) fault: Option<End>,
     /// The position at which our published records ended when we last checked whether the peer
-    /// sleeps. For higher positions the check is made again.
+    /// sleeps. The check is made again once records beyond this position are published.
     notified_tail: Position,
     /// The position up to which we had acknowledged when we last checked whether the peer sleeps.
     pub(super) notified_consumed: Position,
@@ -285,7 +285,7 @@ impl PeerMemory {
         Ok(Pulled::Nothing)
     }
 
-    /// Takes the next record, which [`take_short_compact`](Self::take_short_compact) did not take.
+    /// Takes the peer's next record, which is no valid short compact record, into the inbox.
     /// Returns `Nothing` if the record was a PAD (filler at the end of the ring).
     #[inline(never)]
     fn pull_other(
@@ -454,16 +454,16 @@ impl PeerMemory {
     /// everything copied before this call belongs to that stream and was in the file.
     #[inline(always)]
     fn is_still(&self, stream: StreamId) -> bool {
-        // ORDER: the fence keeps the copies before the load of the stream's word: a copy that holds
-        // a byte of another stream is followed by a load that finds the other stream's id (SPEC
-        // 16.4).
+        // ORDER: the fence keeps the copies of the peer's records before the load that follows:
+        // that of the word with the id of the stream in the peer's ring. If a copy has a byte of
+        // another stream, the load finds the other stream's id (SPEC 16.4).
         self.ring.order_loads();
         let is_same = self.control.peek(as_usize(SENDING_STREAM)) == stream.0.get();
         is_same && !self.is_damaged()
     }
 
-    /// Checks like [`is_still`](Self::is_still) that the bytes copied so far are of `stream`, and
-    /// returns the reason if not.
+    /// Checks that the bytes copied so far from the peer's ring are of `stream`, and were in the
+    /// peer's file. Returns the reason if not.
     ///
     /// # Errors
     /// An error means that the connection has to be closed.
@@ -508,16 +508,16 @@ impl PeerMemory {
             (false, false) => return false,
             (true, false) => [self.records.check(), Wake::No],
             (false, true) => [Wake::No, self.room.check()],
-            // The method `check` makes a fence before it loads the peer's sleeper word for records.
-            // The load of the sleeper word for room comes after the same fence, so `check_early`
-            // makes no fence of its own.
+            // The check whether the peer sleeps for records has a fence before it loads the sleeper
+            // word. The check whether the peer sleeps for room comes after the same fence, so it
+            // needs no other one.
             (true, true) => [self.records.check(), self.room.check_early()],
         };
         records == Wake::Notify || room == Wake::Notify
     }
 
-    /// Whether the peer must be notified, like [`is_notify_due`](Self::is_notify_due). The caller
-    /// has just published a record that ends at `tail`.
+    /// Whether the peer sleeps and must be notified. The caller has just published a record that
+    /// ends at `tail`.
     #[inline(always)]
     pub(super) fn is_notify_due_for_record(&mut self, tail: Position, consumed: Position) -> bool {
         let has_room = self.notified_consumed.0 < consumed.0;
@@ -543,8 +543,8 @@ impl PeerMemory {
     /// copied before this call may be such zeros.
     #[inline]
     fn is_damaged(&self) -> bool {
-        // ORDER: Acquire, as in `FileView::is_damaged`: the signal handler that sets the flag may
-        // have run on another thread.
+        // ORDER: Acquire pairs with the signal handler that replaced missing pages of the file by
+        // zeros and then set the flag; the handler may have run on another thread.
         self.damage.load(Ordering::Acquire)
     }
 

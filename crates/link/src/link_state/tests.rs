@@ -22,8 +22,8 @@ impl LinkState {
         self.offer(|payload, token, attempt| Delivery { bytes: payload.to_bytes(), token, attempt })
     }
 
-    /// Delivers the next message from the peer's memory by [`offer_short`](Self::offer_short), if
-    /// that call finds one.
+    /// Delivers the next message straight from the peer's memory, if it is short and in a compact
+    /// record.
     pub(in crate::link_state) fn next_short(&mut self) -> Option<Delivery> {
         let Delivered { bytes, token, attempt } = self.offer_short(false)?;
         let bytes = bytes::Bytes::copy_from_slice(bytes);

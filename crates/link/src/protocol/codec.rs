@@ -63,7 +63,7 @@ pub fn body_bytes(header: &[u8; FRAME_HEADER_BYTES]) -> Result<usize, FrameFault
 ///
 /// # Errors
 ///
-/// The errors of [`body_bytes`].
+/// [`FrameFault::Kind`] or [`FrameFault::Length`] if the header is invalid.
 pub fn whole_bytes(input: &[u8]) -> Result<usize, FrameFault> {
     let Some(header) = input.first_chunk() else { return Ok(FRAME_HEADER_BYTES) };
     Ok(FRAME_HEADER_BYTES + body_bytes(header)?)
@@ -73,7 +73,7 @@ pub fn whole_bytes(input: &[u8]) -> Result<usize, FrameFault> {
 ///
 /// # Errors
 ///
-/// The errors of [`decode`], and a fault if `bytes` is shorter than a header.
+/// [`FrameFault`] if `bytes` is shorter than a header, or for the first broken rule (SPEC 15.4).
 pub fn read(bytes: &[u8]) -> Result<Frame, FrameFault> {
     let Some((header, body)) = bytes.split_first_chunk() else { return Err(UNCHECKED) };
     decode(header, body)

@@ -120,8 +120,8 @@ pub(crate) struct Proven {
     pub(crate) damage: Option<Damage>,
 }
 
-/// Checks records like [`walk`], but in memory of which pages may be missing after a power loss.
-/// Returns the part of the stream whose records are whole.
+/// Checks each record of a stream, from its base on, in memory of which pages may be missing after
+/// a power loss. Returns the part of the stream whose records are whole.
 ///
 /// # Errors
 ///

@@ -49,8 +49,8 @@
 //! as [`end`](Retained::end) asserts. So for a stream with base 0, a first slot with a complete
 //! record of another tag is the end of the stream, and any other invalid record is damage. Without
 //! step 1 there could be an incomplete record, which could not be distinguished from a damaged one.
-//! A compact record carries no tag, so no compact record ever begins at offset 0. After the first
-//! slot no record of the former stream can become valid, because each publish zeroes the next slot
+//! A compact record carries no tag; therefore it is never written at offset 0. After the first slot
+//! no record of the former stream can become valid, because each publish zeroes the next slot
 //! first.
 //!
 //! # Invariants
@@ -258,9 +258,9 @@ impl Retained {
         Ok(self.append_placed(place, len, |room| join(parts, room), ack))
     }
 
-    /// Appends a message like [`append`](Self::append), but as a compact record without `ack` where
-    /// possible. The caller must have stored `ack` in the control page of this end's memory, where
-    /// the peer reads it, before the call.
+    /// Appends a message, given in parts, to the open batch: where possible as a compact record,
+    /// which carries no acknowledgement. The caller must have stored `ack` in the control page of
+    /// this end's memory, where the peer reads it, before the call.
     ///
     /// # Errors
     ///
@@ -275,9 +275,10 @@ impl Retained {
         Ok(self.append_placed(place, len, |room| join(parts, room), ack))
     }
 
-    /// Appends a short message at the place that [`place_short_compact`](Self::place_short_compact)
-    /// returned. `fill` writes every byte of the message. While two processes exchange short
-    /// messages in turn, nearly all messages take this path.
+    /// Appends a short message as a compact record, at the place that
+    /// [`place_short_compact`](Self::place_short_compact) has found for it. `fill` writes every
+    /// byte of the message. While two processes exchange short messages in turn, nearly all
+    /// messages take this path.
     #[inline(always)]
     pub fn append_short_compact(
         &mut self,
@@ -400,7 +401,7 @@ impl Retained {
     }
 
     /// The position of the compact record for a short message, valid until the next call that
-    /// changes this stream. `None` if the message is not short, or its record may not be compact.
+    /// changes this stream. `None` if the message is long, or its record needs a prefix.
     ///
     /// # Errors
     ///
@@ -492,8 +493,8 @@ impl Retained {
         self.blobs.trim(base.position);
     }
 
-    /// Returns the record digest at `position`. Returns `None` unless `position` is the base, where
-    /// the first kept record begins, or the end of a kept record.
+    /// Returns the record digest at `position`. `position` has to be the base, where the first kept
+    /// record begins, or the end of a kept record; `None` for any other.
     #[must_use]
     pub fn digest_at(&self, position: Position) -> Option<RecordDigest> {
         let known = self.boundaries.before(position)?;
@@ -509,8 +510,8 @@ impl Retained {
         digest.filter(|_| next == position)
     }
 
-    /// Returns a cursor that starts sending at `from`. Returns `None` unless `from` is the base,
-    /// where the first kept record begins, or the end of a published record after the base.
+    /// Returns a cursor that starts sending at `from`. `from` has to be the base, where the first
+    /// kept record begins, or the end of a published record after it; `None` for any other.
     #[must_use]
     pub fn cursor(&self, from: Position) -> Option<SendCursor> {
         self.digest_at(from).map(|_| SendCursor::new(from))

@@ -214,7 +214,8 @@ impl DurableState {
         }
     }
 
-    /// Adds each of `reports`, as [`report`](Self::report) does for one.
+    /// Adds all `reports` of skipped or dropped messages; if there are too many, some are merged,
+    /// as [`report`](Self::report) describes.
     pub fn report_all(&mut self, reports: Reports) {
         reports.iter().for_each(|report| self.report(report));
     }
@@ -298,8 +299,8 @@ fn report(fields: &ReportFields) -> Option<Report> {
     })
 }
 
-/// Encodes a report into the fields of a state image. A span (the report's range) without a known
-/// end is encoded as not exact.
+/// Encodes a report into the fields of a state image. A span (the range of positions that the
+/// report is about) whose end is unknown is encoded as inexact.
 fn report_fields(report: &Report) -> ReportFields {
     let span = &report.span;
     let mut flags = 0;

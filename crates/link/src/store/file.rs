@@ -138,8 +138,8 @@ impl OwnFile {
         Self::open_after(directory, key, sizes, AfterReboot::Refuse)
     }
 
-    /// Opens the file like [`open`](Self::open). The policy says whether a file that was last owned
-    /// before a reboot is refused or adopted.
+    /// Opens the link file of `key`, or creates it, and makes this process its owner. The policy
+    /// says whether a file that was last owned before a reboot is refused or adopted.
     ///
     /// # Errors
     ///
@@ -156,8 +156,9 @@ impl OwnFile {
         Ok(Self { is_replaced, ..opening.open(file, stat)? })
     }
 
-    /// Opens the file like [`open_after`](Self::open_after), but creates none: `None` if there is
-    /// no file of `key`.
+    /// Opens the link file of `key` and makes this process its owner, but creates no file: `None`
+    /// if there is none. The policy says whether a file that was last owned before a reboot is
+    /// refused or adopted.
     ///
     /// # Errors
     ///

@@ -207,7 +207,8 @@ pub fn inspect(directory: &Path) -> Result<Vec<Found>, StorageError> {
     let directory = Directory::open(directory)?;
     let found = |name: &String| match is_link_file(name) {
         true => inspect_named(&directory, name, None),
-        // No link has a file of the name `name`, so the file belongs to no link, or was renamed.
+        // The file has another name than those of link files. So it was renamed, or is a foreign
+        // file.
         false => inspect_path(&directory.file_path(name), Name::OfLink).ok(),
     };
     Ok(directory.files()?.iter().filter_map(found).collect())
@@ -251,7 +252,7 @@ pub fn missing_files(directory: &Path) -> Result<Vec<PathBuf>, StorageError> {
 ///
 /// # Errors
 ///
-/// The errors of [`inspect`].
+/// [`StorageError`] lists the reasons.
 pub fn inspect_link(directory: &Path, key: &Key) -> Result<Option<Found>, StorageError> {
     let directory = Directory::open(directory)?;
     Ok(inspect_named(&directory, &key.file_name(), Some(key)))

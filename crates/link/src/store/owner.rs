@@ -194,8 +194,9 @@ pub(super) fn status(file: &File, record: &OwnerRecord) -> io::Result<OwnerState
 /// does. It returns whether the file is adopted with only the messages that it proves whole. If
 /// `prepare` fails, nothing has changed.
 ///
-/// The new owner record is on the disk when this function returns. So no later change of the file
-/// can reach the disk without the new record, and the previous owner's closing no longer holds.
+/// The new owner record is on the disk when this function returns. So whenever a later change of
+/// the file is on the disk, the new record is there too, and the previous owner's mark that the
+/// file is closed no longer counts.
 pub(super) fn follow(
     file: File,
     seen: &OwnerRecord,
@@ -262,8 +263,8 @@ fn following(seen: &OwnerRecord, own: &Instance, is_adopted: bool) -> OwnerRecor
     .sealed()
 }
 
-/// Reads the owner record in force, the newest complete one; `None` while another process writes
-/// it, or if it is damaged.
+/// Reads the newest complete owner record of the file; `None` while another process writes one, or
+/// if it is damaged.
 fn read(file: &File, path: &Path) -> Result<Option<OwnerRecord>, StorageError> {
     let mut page = [0; OWNER_PAGE_BYTES];
     file.read_exact_at(&mut page, OWNER_OFFSET)

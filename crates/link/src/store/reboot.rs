@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A page that was never written holds zeros, and a slot that begins with 0 is the end of the
-//! stream. So unless the owner has closed the file, no reader can distinguish a hole (a lost page)
-//! from the end.
+//! stream. So a reader can distinguish a hole (a lost page) from the end only if the owner has
+//! closed the file.
 //!
 //! # Invariants
 //!

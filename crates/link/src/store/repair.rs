@@ -132,7 +132,7 @@ pub enum RepairError {
         /// The contradiction between the records and the state, as text.
         words: String,
     },
-    /// The link is not in quarantine, and its file is not refused.
+    /// There is nothing to repair: the link is not in quarantine, and its file is accepted.
     #[error(
         "{} is not in quarantine, and not refused after a reboot: there is nothing to adopt; `reset` would give up \
          what it sends",

@@ -45,13 +45,14 @@ impl StateSlots {
         Self { page, in_force: Box::new(in_force) }
     }
 
-    /// The state image in force: the image that was committed last.
+    /// The state image that was committed last, and that a later owner would find.
     pub fn state(&self) -> &StateImage {
         &self.in_force
     }
 
-    /// Puts the whole `state` in force: writes it, with the next sequence number, into the slot
-    /// that is not in force, and then its seal. From then on a later owner finds this state.
+    /// Commits the whole `state`: writes it, with the next sequence number, into the slot with the
+    /// older state, and then the slot's seal (its checksum). From then on a later owner finds this
+    /// state.
     ///
     /// # Panics
     ///
@@ -82,14 +83,14 @@ pub struct ConsumedSlots<W = OwnMem> {
     line: W,
     /// The acked offset that the file held when this process became the owner.
     found: Consumed,
-    /// The sequence number of the slot record in force; each commit of a record adds 1. The fields
-    /// `stream`, `start` and `since` of this struct describe the same slot record.
+    /// The sequence number of the slot record that was committed last; each commit of a record adds
+    /// 1. The fields `stream`, `start` and `since` of this struct describe the same slot record.
     sequence: u64,
     stream: u64,
-    /// The acknowledged position in the slot record in force, the newest complete one. The further
-    /// word of that slot counts bytes from this position.
+    /// The acknowledged position in the slot record that was committed last. A further word of that
+    /// slot counts the bytes acknowledged since, from this position on.
     start: u64,
-    /// The offset of the word that counts the bytes acknowledged since the record in force was
+    /// The offset of the word that counts the bytes acknowledged since the last slot record was
     /// committed.
     since: usize,
 }
@@ -111,8 +112,8 @@ impl<W: Words> ConsumedSlots<W> {
     /// the position to the peer, which may free all records before it.
     #[inline]
     pub fn commit(&mut self, stream: u64, position: u64, digest: u32) {
-        // If `position` is below `start`, the position of the slot record in force, the subtraction
-        // wraps to a value above `NEAR`. So a new slot record is written.
+        // If `position` is below `start`, the position in the last committed slot record, the
+        // subtraction wraps to a value above `NEAR`. So a new slot record is written.
         let bytes = position.wrapping_sub(self.start);
         match since_word(bytes, digest) {
             Some(word) if bytes <= NEAR && stream == self.stream => {
@@ -123,15 +124,17 @@ impl<W: Words> ConsumedSlots<W> {
         self.publish(position);
     }
 
-    /// Writes a new record into the slot that is not in force, and puts the record in force by its
-    /// seal: readers then use it. The slot's word, which counts later acknowledged bytes, is 0.
+    /// Commits a new record of the acked offset: writes it into the slot with the older record, and
+    /// then the slot's seal (its checksum), from which on readers use it. The slot's word, which
+    /// counts bytes acknowledged later, is 0.
     #[inline(never)]
     fn begin(&mut self, stream: u64, position: u64, digest: u32) {
         self.sequence += 1;
         (self.stream, self.start) = (stream, position);
         self.since = since_index(self.sequence);
-        // The slot's word, which counts later acknowledged bytes, is zeroed before the seal puts
-        // the record in force: its old value counts from the slot's previous record.
+        // The slot's word, which counts later acknowledged bytes, is zeroed before the seal (the
+        // checksum), from which on readers use the record: the word's old value counts from the
+        // slot's previous record.
         let is_late = seeded_fault("link_since_later");
         if !is_late {
             self.line.publish(self.since, 0);
@@ -196,14 +199,14 @@ impl ConsumedSlots {
 /// The memory of the slots for the acked offset. Tests implement this trait with a memory that
 /// keeps a copy of its contents after each store.
 pub trait Words {
-    /// Loads the word at `offset`, like the method `load` of [`OwnMem`].
+    /// Loads the word at `offset` of the memory of the slots, as this process last stored it.
     fn load(&self, offset: usize) -> u64;
     /// Stores consecutive words in the memory of the slots for the acked offset, from `offset` on.
     fn store_all(&mut self, offset: usize, words: impl ExactSizeIterator<Item = u64>);
     /// Stores a word in the memory of the slots with Release: earlier stores become visible before
     /// this word.
     fn publish(&mut self, offset: usize, value: u64);
-    /// Orders all later stores after all earlier ones.
+    /// Orders all later stores into the memory of the slots after all earlier ones.
     fn order_stores(&self);
 }
 
@@ -245,9 +248,8 @@ pub fn consumed_of(control: &PeerMem) -> Option<Consumed> {
     })
 }
 
-/// Does the work of [`consumed_of`], which reads the acked offset from its two slots: `records`
-/// copies the 128 bytes of both slots once, and `word` loads single words of these bytes
-/// afterwards.
+/// Reads the acked offset from its two slots: `records` copies the 128 bytes of both slots once,
+/// and `word` loads single words of these bytes afterwards.
 fn consumed_by(
     records: impl FnOnce(&mut [u8]),
     mut word: impl FnMut(usize) -> u64,

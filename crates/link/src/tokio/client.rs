@@ -6,7 +6,8 @@ use super::link::Link;
 use crate::{Config, OpenError, Storage};
 use partywall::{Address, AddressError};
 
-/// Opens links to servers, like [`crate::Client`] for threads. [The module](super) has an example.
+/// Opens links to servers. The operations of these links are futures; for threads there is
+/// [`crate::Client`]. [The module](super) has an example.
 #[derive(Debug)]
 pub struct Client {
     client: crate::Client,
@@ -27,10 +28,11 @@ impl Client {
         Self::new_in(&Group::new()?, place, name, config)
     }
 
-    /// Makes a client like [`new`](Self::new), but its links belong to the given `group`.
+    /// Makes a client called `name`. It keeps its links in `place`, and its links belong to the
+    /// given `group`.
     ///
     /// # Errors
-    /// The errors of [`new`](Self::new).
+    /// [`OpenError`] lists the reasons.
     pub fn new_in(
         group: &Group,
         place: Storage,

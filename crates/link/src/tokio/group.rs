@@ -105,7 +105,7 @@ impl Group {
     /// runtime. If the future is dropped, the thread closes them all the same.
     ///
     /// # Errors
-    /// The errors of [`crate::Group::close`].
+    /// [`WaitError`] lists the reasons.
     pub async fn close(&self, deadline: Instant) -> Result<(), WaitError> {
         let group = self.hold.shared.group.clone();
         self.hold.shared.close_on_a_thread(move || group.close(deadline)).await
@@ -164,7 +164,7 @@ impl GroupShared {
         self.registry().fault.clone().map_or(Ok(()), Err)
     }
 
-    /// Does the check of [`is_driven`](Self::is_driven), but returns the error type of links.
+    /// Checks that the group's driver task runs; the error is that of a link that has stopped.
     pub(super) fn goes_on(&self) -> Result<(), Stopped> {
         self.is_driven().map_err(Stopped::System)
     }

@@ -38,7 +38,7 @@ impl Sender {
     /// Sends a message, like [`Link::send`]; waits for room.
     ///
     /// # Errors
-    /// The errors of [`Link::send`].
+    /// [`SendError`] lists the reasons.
     pub async fn send(&self, message: &[u8]) -> Result<(), SendError> {
         self.handle.send(message).await
     }
@@ -46,7 +46,7 @@ impl Sender {
     /// Sends a message that `fill` writes, like [`Link::send_with`]; waits for room.
     ///
     /// # Errors
-    /// The errors of [`Link::send_with`].
+    /// [`SendError`] lists the reasons.
     pub async fn send_with(
         &self,
         len: usize,
@@ -58,7 +58,7 @@ impl Sender {
     /// Sends a message that `fill` writes, if the link has room now, like [`Link::try_send_with`].
     ///
     /// # Errors
-    /// The errors of [`Link::try_send_with`].
+    /// [`TrySendError`] lists the reasons.
     pub fn try_send_with(
         &self,
         len: usize,
@@ -70,7 +70,7 @@ impl Sender {
     /// Sends a message if the link has room now, like [`Link::try_send`].
     ///
     /// # Errors
-    /// The errors of [`Link::try_send`].
+    /// [`TrySendError`] lists the reasons.
     pub fn try_send(&self, message: &[u8]) -> Result<(), TrySendError> {
         self.handle.try_send(message)
     }
@@ -83,7 +83,7 @@ impl Sender {
     /// Waits until the peer has acknowledged everything sent before, like [`Link::wait_acked`].
     ///
     /// # Errors
-    /// The errors of [`Link::wait_acked`].
+    /// [`WaitError`] lists the reasons.
     pub async fn wait_acked(&self) -> Result<(), WaitError> {
         self.handle.wait_acked().await
     }
@@ -91,7 +91,7 @@ impl Sender {
     /// Number of sent bytes that the peer has not acknowledged; see [`Link::unacked_bytes`].
     ///
     /// # Errors
-    /// The errors of [`Link::unacked_bytes`].
+    /// [`Stopped`] lists the reasons.
     pub fn unacked_bytes(&self) -> Result<u64, Stopped> {
         self.handle.link.unacked_bytes()
     }
@@ -112,7 +112,7 @@ impl Receiver {
     /// Receives the next message, like [`Link::recv`]; waits for one.
     ///
     /// # Errors
-    /// The errors of [`Link::recv`].
+    /// [`RecvError`] lists the reasons.
     pub async fn recv(&mut self) -> Result<Option<Message>, RecvError> {
         self.handle.recv().await
     }
@@ -120,7 +120,7 @@ impl Receiver {
     /// Receives the next message if one has arrived, like [`Link::try_recv`].
     ///
     /// # Errors
-    /// The errors of [`Link::try_recv`].
+    /// [`TryRecvError`] lists the reasons.
     pub fn try_recv(&mut self) -> Result<Option<Message>, TryRecvError> {
         self.handle.try_recv()
     }
@@ -129,7 +129,7 @@ impl Receiver {
     /// for a message.
     ///
     /// # Errors
-    /// The errors of [`Link::recv_with`].
+    /// [`RecvError`] lists the reasons.
     pub async fn recv_with<R>(
         &mut self,
         read: impl FnOnce(MessageView<'_>) -> R,
@@ -140,7 +140,7 @@ impl Receiver {
     /// Passes the next message to `read` if one has arrived, like [`Link::try_recv_with`].
     ///
     /// # Errors
-    /// The errors of [`Link::try_recv_with`].
+    /// [`TryRecvError`] lists the reasons.
     pub fn try_recv_with<R>(
         &mut self,
         read: impl FnOnce(MessageView<'_>) -> R,
@@ -151,7 +151,7 @@ impl Receiver {
     /// Acknowledges the message that `token` names and all before it, like [`Link::ack_to`].
     ///
     /// # Errors
-    /// The errors of [`Link::ack_to`].
+    /// [`AckError`] lists the reasons.
     pub fn ack_to(&mut self, token: Token) -> Result<(), AckError> {
         self.link().ack_to(token)
     }
@@ -159,7 +159,7 @@ impl Receiver {
     /// Delivers again all messages that were received and not acknowledged, like [`Link::rewind`].
     ///
     /// # Errors
-    /// The errors of [`Link::rewind`].
+    /// [`Stopped`] lists the reasons.
     pub fn rewind(&mut self) -> Result<(), Stopped> {
         self.link().rewind()
     }

@@ -86,7 +86,7 @@ impl Link {
     /// contains.
     ///
     /// # Errors
-    /// The errors of [`send`](Self::send); `fill` was then not called.
+    /// [`SendError`] lists the reasons; `fill` was then not called.
     ///
     /// # Panics
     /// If `fill` panics, or uses or drops a link.
@@ -397,8 +397,9 @@ impl Link {
 
     /// Closes this end in good order: waits until all messages have gone out, and reports the end
     /// to the peer. Messages that the peer has not acknowledged stay in the file for the next
-    /// owner. Without a file they are lost, so await [`wait_acked`](Self::wait_acked) first.
-    /// Without a connection, `close` waits for one, unless everything is acknowledged.
+    /// owner. Without a file they are lost, so await [`wait_acked`](Self::wait_acked) first. If the
+    /// link has no connection and some sent messages are unacknowledged, `close` waits for a
+    /// connection.
     ///
     /// One of the runtime's blocking threads waits until the last bytes have gone out.
     ///
@@ -502,7 +503,8 @@ impl Handle {
         Ok(value)
     }
 
-    /// Waits until `receive` returns a message, the end of the peer's stream, or an error.
+    /// Calls `receive` each time that messages may have arrived, until it returns a message, the
+    /// end of the peer's stream, or an error.
     async fn wait_for<R>(
         &self,
         mut receive: impl FnMut() -> Result<Option<R>, TryRecvError>,

@@ -77,7 +77,8 @@ impl Notices {
         }
     }
 
-    /// Calls the operation `act`, and notifies futures of the changes.
+    /// Calls `act`, an operation on the link, and then notifies the futures that wait for the
+    /// changes that it made.
     pub(super) fn act<R>(&self, act: impl FnOnce() -> R) -> R {
         // The guard `_acting`, when dropped, notifies the link's futures, even if the application's
         // code panics in `act`.
@@ -125,9 +126,9 @@ impl Notices {
         self.acks.notify_waiters();
     }
 
-    /// Waits until `act`, which sends a reply, returns a value, like
-    /// [`until_done`](Self::until_done). Calls `act` again after each acknowledgement too, because
-    /// the request may be acknowledged by another task.
+    /// Waits until `act`, which sends a reply, returns a value. Calls `act` again after each change
+    /// of the link, and after each acknowledgement: another task may acknowledge the request, and
+    /// the reply then fails.
     pub(super) async fn until_replied<R>(
         &self,
         mut act: impl FnMut() -> Option<R>,

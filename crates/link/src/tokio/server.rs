@@ -11,8 +11,8 @@ use super::link::Link;
 use crate::{AcceptError, BindError, Config, OpenError, Storage, WaitError};
 use partywall::{Address, AddressError};
 
-/// Serves links at an address, like [`crate::Server`] for threads. [The module](super) has an
-/// example.
+/// Serves links at an address. The operations of the server and its links are futures; for threads
+/// there is [`crate::Server`]. [The module](super) has an example.
 ///
 /// The group's task accepts and answers connections, even while no `accept` is awaited.
 ///
@@ -48,10 +48,11 @@ impl Server {
         Self::bind_in(&Group::new()?, address, place, name, config)
     }
 
-    /// Makes a server like [`bind`](Self::bind), but its links belong to the given `group`.
+    /// Makes a server for links of the end called `name` at `address`. It keeps its links in
+    /// `place`, and its links belong to the given `group`.
     ///
     /// # Errors
-    /// The errors of [`bind`](Self::bind).
+    /// [`BindError`] lists the reasons.
     pub fn bind_in<A>(
         group: &Group,
         address: A,
@@ -71,7 +72,7 @@ impl Server {
     /// Serves the same links at one more address; see [`listen_also`](crate::Server::listen_also).
     ///
     /// # Errors
-    /// The errors of [`bind`](Self::bind).
+    /// [`BindError`] lists the reasons.
     pub fn listen_also<A>(&self, address: A) -> Result<Address, BindError>
     where
         A: TryInto<Address>,
@@ -117,7 +118,7 @@ impl Server {
     /// Returns the next attached link without a handle, if there is one now.
     ///
     /// # Errors
-    /// The errors of [`accept`](Self::accept); [`AcceptError::TimedOut`] if no link is ready.
+    /// [`AcceptError`] lists the reasons; [`AcceptError::TimedOut`] if no link is ready.
     pub fn try_accept(&self) -> Result<Link, AcceptError> {
         // The blocking server's own `try_accept` would make a turn of the group (handle the events
         // of all its links), which is the driver task's job. So this function calls
@@ -140,7 +141,7 @@ impl Server {
     /// the runtime. If the future is dropped, the thread closes them all the same.
     ///
     /// # Errors
-    /// The errors of [`crate::Server::close`].
+    /// [`WaitError`] lists the reasons.
     pub async fn close(self, deadline: Instant) -> Result<(), WaitError> {
         let Self { server, hold } = self;
         hold.shared.close_on_a_thread(move || server.close(deadline)).await

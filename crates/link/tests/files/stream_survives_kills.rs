@@ -286,7 +286,7 @@ impl World {
         self.retained().end(next.stream);
         self.changed_nothing();
         // The sender commits the state that names the next stream. From this store on the next
-        // stream is in force, and is empty.
+        // owner finds the next stream, which is empty.
         self.state = next;
         self.kept.clear();
         self.batch.clear();

@@ -228,7 +228,7 @@ fn file_that_is_adopted_twice_at_a_time_proves_its_contents_once() {
 const ADOPTIONS: usize = 30;
 
 /// Input: the server is closed while the application decides about the login of a client. Expected:
-/// the client's link is not opened, so no file is left open or unclosed.
+/// the client's link is not opened, so every link file is closed when the server is.
 #[test]
 fn client_that_is_judged_while_the_server_closes_opens_no_link() {
     let ground = Ground::new(Via::Unix, true);

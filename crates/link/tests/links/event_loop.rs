@@ -264,8 +264,8 @@ fn idle_server(
             let idle = || threads.send((drive, number())).unwrap();
             clients(drive, &channel_address, &session_address, Some(their_end), idle);
         });
-        // The client's ends of the links stay open until the server's loop has ended: then `close`,
-        // for whose end the client's thread waits, is dropped.
+        // The client's thread keeps its ends of the links open until the server's loop has ended:
+        // it waits for the end of the channel `close`, which this thread drops after that loop.
         let (close, closed) = std::sync::mpsc::channel::<()>();
         let (client, link_address) = (&client, &link_address);
         scope.spawn(move || {

@@ -86,8 +86,9 @@ fn read_that_uses_a_link_panics() {
                 }
             }
             link.send(b"something").unwrap();
-            // The closure that reads the message in place owns a link, and drops it. The receive
-            // call must panic, because such a closure must not use a link, and must not deadlock.
+            // The closure that reads the message in place owns a link, and drops it. Dropping a
+            // link uses it, which such a closure must not do. So the receive call has to panic,
+            // instead of waiting for itself for ever.
             let drops = || served.recv_with_deadline(|_| drop(link), soon());
             let panicked = catch_unwind(AssertUnwindSafe(drops));
             assert!(panicked.is_err());

@@ -54,8 +54,8 @@ pub fn config() -> Config {
     Config::default().ring_bytes(16 << 10).slab_bytes(0).allow_anonymous_tcp(true)
 }
 
-/// The two ends of an async link, and the client and server that made them, like
-/// [`support_ends::Pair`](crate::support_ends::Pair).
+/// The two ends of an async link, and the client and the server that made them, which have to live
+/// as long as the ends are used.
 pub struct Ends {
     pub server: Server,
     pub client: Client,

@@ -45,7 +45,7 @@ pub fn run(settings: &Settings) -> Figures {
 ///
 /// # Panics
 ///
-/// If a round violates a rule, as for [`run`].
+/// If a round violates a rule: the text names the violation, the seed, and the last events.
 pub fn cut(settings: &Settings) -> Figures {
     let start = Instant::now();
     let round_trip = cuts::round_trip();

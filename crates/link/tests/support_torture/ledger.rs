@@ -270,10 +270,10 @@ impl Ledger {
     /// message with its length and digest that may arrive now.
     fn search(&self, got: &Got) -> Judged<usize> {
         let start = self.start(usize::MAX, got.owner);
-        // The sender sends in order. If a message was certainly sent in an earlier epoch than the
-        // received message's, all messages before that one are of the earlier epoch, or of one
-        // before. So none of them is the received message, even if it is unknown whether they were
-        // sent.
+        // The sender sends in order, and epochs only rise. So if a message was certainly sent in an
+        // earlier epoch than that of the received message, it and all messages before it are of
+        // earlier epochs. None of them is the received message, even if it is unknown whether they
+        // were sent.
         let is_of_before =
             |message: &Message| message.was_confirmed && message.epochs.1 < got.epoch;
         let of_before =
@@ -357,7 +357,7 @@ impl Ledger {
         let epoch = self.messages[number].place.map(|(epoch, _)| epoch);
         for message in &mut self.messages[first.min(number + 1)..=number] {
             // Only messages of the same epoch count as acknowledged. Messages of a past epoch that
-            // were delivered but not acknowledged are never acknowledged later.
+            // were delivered and unacknowledged at its end stay so.
             let is_of_it = message.place.map(|(epoch, _)| epoch) == epoch;
             if message.snapshot == LinkSnapshot::Sent && is_of_it {
                 message.is_consumed = true;

@@ -124,9 +124,9 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        // Shutting down the listening socket wakes the thread that polls it. A Unix socket that is
-        // shut down accepts nothing, without an error, so without the flag `is_over` that thread
-        // would spin.
+        // Shutting down the listening socket wakes the thread that polls it. On a Unix socket that
+        // is shut down, `accept` returns at once and reports no error. So the thread ends by the
+        // flag `is_over`; otherwise it would spin.
         self.shared.is_over.store(true, Ordering::Release);
         let copy = self.shared.listener.as_fd().try_clone_to_owned().unwrap();
         let _ = UnixStream::from(copy).shutdown(std::net::Shutdown::Both);

@@ -48,8 +48,8 @@ pub enum Address {
 
 impl Address {
     /// Returns the address as a `SocketAddr`, after looking up the host name. If the name has
-    /// several addresses, the result is the first one: a listener binds the first, a connecting
-    /// side tries all.
+    /// several addresses, the result is the first one. A listener binds that address; a connecting
+    /// side tries all addresses of the name.
     ///
     /// The system's resolver looks names up within its own time limits; no deadline of the caller
     /// applies to the lookup.

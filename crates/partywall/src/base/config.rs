@@ -12,8 +12,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Which transport a connection uses; [`Channel::transport`](crate::Channel::transport) returns the
-/// result.
+/// Which transport a connection may use; [`Channel::transport`](crate::Channel::transport) returns
+/// the one that it does use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum TransportPolicy {

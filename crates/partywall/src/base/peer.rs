@@ -19,7 +19,8 @@ pub enum Trust {
     /// message while this side reads it, as it could with a debugger.
     Trusted,
     /// This side does not trust the peer. It copies every message to private memory before it
-    /// checks and returns the message. The two sides notify each other over the socket.
+    /// checks and returns the message. The two sides wake each other by bytes on the control
+    /// socket.
     Untrusted,
 }
 

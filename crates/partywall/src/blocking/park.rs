@@ -8,8 +8,9 @@
 //!                                     └─ the deadline passes ─▶ no result
 //! ```
 //!
-//! The waker is a thread-local value, which a thread loses when it ends. Destructors of other
-//! thread-local values may still call blocking operations. Such a thread polls at intervals.
+//! The waker is a thread-local value, which is destroyed when its thread ends. Destructors of other
+//! thread-local values may still call blocking operations afterwards. The thread then has no waker,
+//! and polls the operation at intervals.
 
 use partywall_wait::{SpinOutcome, Spinner, Wait};
 use std::sync::Arc;

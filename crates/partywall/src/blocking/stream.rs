@@ -469,8 +469,8 @@ struct Guard<'a> {
 
 impl<'a> Guard<'a> {
     fn new(stream: &'a mut SendStream) -> Self {
-        // The caller may have leaked the previous reservation, so its memory and credit are freed
-        // first.
+        // The caller may have leaked the previous reservation. Its memory and credit are freed
+        // before the new message is reserved.
         stream.half.give_back();
         Self { stream }
     }

@@ -237,8 +237,8 @@ impl Receiver {
     pub fn arm_parker(&mut self) -> Result<Readiness, Fault> {
         let is_ready = match &mut self.end {
             AnyReceiver::SharedMemory(end) => end.arm_parker()?,
-            // A receiver over a socket has no parker, so it reports `Ready`, and the caller does
-            // not park.
+            // A receiver over a socket has no object on which a thread could park. So it reports
+            // `Ready`, and the caller does not park.
             AnyReceiver::Socket(_) | AnyReceiver::Protocol(_) => true,
         };
         Ok(if is_ready { Readiness::Ready } else { Readiness::WillNotify })

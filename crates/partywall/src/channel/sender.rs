@@ -361,9 +361,9 @@ impl Sender {
         self.end.as_ref().is_some_and(|end| end.has_unsent())
     }
 
-    /// Ends the direction as far as that is possible without waiting. Returns whether a socket has
-    /// not accepted all bytes of sent messages; the caller may then wait for space and call again.
-    /// Dropping the sender afterwards does not wait.
+    /// Ends the channel's sending direction as far as that is possible without waiting. Returns
+    /// whether a socket has not accepted all bytes of sent messages; the caller may then wait for
+    /// space and call again. Dropping the sender afterwards does not wait.
     pub(crate) fn begin_close(&mut self) -> bool {
         self.end.as_mut().is_some_and(AnySender::begin_close)
     }
@@ -378,7 +378,7 @@ impl Sender {
         }
     }
 
-    /// Makes `close` of this sender wait no longer for the peer.
+    /// Gives up waiting for the peer: closing this sender does not wait for it any more.
     pub(crate) fn give_up_end(&self) {
         if let Some(AnySender::Socket(end)) = &self.end {
             end.give_up_end();
@@ -394,8 +394,8 @@ impl Sender {
         }
     }
 
-    /// Moves the direction into the returned sender. Calls of this sender fail from now on, and
-    /// dropping it has no effect.
+    /// Moves the channel's sending direction from this sender into the returned one. Calls of this
+    /// sender fail from now on, and dropping it has no effect.
     pub(crate) fn take(&mut self) -> Self {
         Self {
             end: self.end.take(),
@@ -415,8 +415,9 @@ impl Sender {
     pub(super) fn end(&mut self) -> Result<&mut AnySender, NotSent> {
         let end = self.end.as_mut().ok_or(NotSent::Full)?;
         if self.batch_open {
-            // A batch borrows the sender, so nobody can make this call while a batch is in use. The
-            // caller has dropped or leaked it without a commit, so its messages are discarded.
+            // A batch borrows the sender, so nobody can make this call while a batch is in use. So
+            // the caller has dropped or leaked its batch without a commit, and the messages are
+            // discarded.
             self.batch_open = false;
             end.abort_batch();
         }

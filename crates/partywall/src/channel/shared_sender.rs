@@ -280,9 +280,9 @@ impl SharedSender {
         }
         state.returned += 1;
         if state.spinner.is_none() {
-            // The thread that waits for space holds the `spinner`, so another thread waits. Not the
-            // peer's receiver but this thread has freed the memory, and the receiver sends no
-            // notification. So this thread notifies the waiting thread.
+            // Another thread waits for space: it has taken the `spinner`. The peer's receiver sends
+            // it no notification, because the memory was freed on this side. So this thread
+            // notifies the waiting thread.
             self.shared.space.notify_self();
         }
     }

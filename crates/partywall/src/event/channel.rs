@@ -84,9 +84,10 @@ impl Channel {
     }
 }
 
-/// The receiving direction of a channel in a loop.
+/// The receiving direction of a channel in an event loop.
 ///
-/// The loop reports its tag as readable until an attempt to receive returns `Empty` or the end.
+/// The loop reports the receiver's tag as readable until an attempt to receive returns `Empty` or
+/// the end.
 #[derive(Debug)]
 pub struct Receiver {
     inner: crate::Receiver,
@@ -219,7 +220,8 @@ impl Receiver {
 
 /// The sending direction of a channel in an event loop.
 ///
-/// The loop reports its tag as writable once there may be room, after an attempt that found none.
+/// The loop reports the sender's tag as writable once there may be room, after an attempt that
+/// found none.
 ///
 /// Dropping the sender finishes its direction, and does not wait while the loop exists. Bytes of
 /// sent messages that a socket has not accepted are written by later turns of the loop, for at most

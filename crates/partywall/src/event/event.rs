@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An event that a loop reports: the tag of a source, and the kinds of events that the source may
-//! have.
+//! An event that an event loop reports: the tag of a source, and the kinds of events that the
+//! source may have.
 
 use std::fmt;
 use std::ops::{BitAnd, BitOr, BitOrAssign, Not};
 
-/// An event of a loop: the tag of a source, and what the application should try on that source.
+/// An event of an event loop: the tag of a source, and what the application should try on that
+/// source.
 ///
 /// An event says what *may* be possible. The attempt may still return `Empty` or `Full`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub struct Event {
     pub kinds: Kinds,
 }
 
-/// A set of kinds of events that a source of a loop may have.
+/// A set of kinds of events that a source of an event loop may have.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Kinds(u8);
 

@@ -59,8 +59,8 @@ pub struct Loop {
     round: Mutex<Round>,
 }
 
-/// The state of the thread that runs a loop. The loop keeps this state between two calls, so that
-/// the allocated lists are used again.
+/// The state of the thread that runs an event loop. The loop keeps this state between two calls, so
+/// that the allocated lists are used again.
 #[derive(Debug)]
 struct Round {
     tasks: Tasks,
@@ -72,8 +72,8 @@ struct Round {
     ready: Vec<Ready>,
     arrivals: Vec<Arrival>,
     idle: IdlePolicy,
-    /// Whether the thread polls instead of sleeping. Then tasks stay unarmed, so that their peers
-    /// need not notify them.
+    /// Whether the loop's thread polls instead of sleeping. Then tasks stay unarmed, so that their
+    /// peers need not notify the loop.
     is_spinning: bool,
     /// What the last call of the loop has found, if that call was `poll_awake`.
     awake: Awake,
@@ -92,7 +92,7 @@ struct Awake {
 }
 
 impl Loop {
-    /// Makes a loop without sources, which waits by the strategy [`Wait::Adaptive`].
+    /// Makes an event loop without sources, which waits by the strategy [`Wait::Adaptive`].
     ///
     /// # Errors
     /// Fails if the process has too few free descriptors; a loop takes three.
@@ -100,8 +100,8 @@ impl Loop {
         Self::with_wait(Wait::Adaptive, SPIN_BUDGET)
     }
 
-    /// Makes a loop without sources, which waits by the strategy `wait`. Under `Adaptive` its
-    /// thread polls for at most `spin_budget` before it sleeps. Under `Poll` it waits as under
+    /// Makes an event loop without sources, which waits by the strategy `wait`. Under `Adaptive`
+    /// its thread polls for at most `spin_budget` before it sleeps. Under `Poll` it waits as under
     /// `Park`, because every source notifies it.
     ///
     /// # Errors
@@ -110,10 +110,10 @@ impl Loop {
         Ok(Self::over(Shared::new(false)?, wait, spin_budget))
     }
 
-    /// Makes a loop that waits as a loop made by [`new`](Self::new), and reports each kind of event
-    /// of a source once. The kind is reported again only after an attempt on the source found
-    /// nothing. So a loop does not report in each turn what its application has no time to receive
-    /// yet. Groups of links are reported as in any loop.
+    /// Makes an event loop that waits as a loop made by [`new`](Self::new), and reports each kind
+    /// of event of a source once. The kind is reported again only after an attempt on the source
+    /// found nothing. So a loop does not report in each turn what its application has no time to
+    /// receive yet. Groups of links are reported as in any loop.
     ///
     /// # Errors
     /// The errors of [`new`](Self::new).
@@ -401,8 +401,8 @@ impl Loop {
 }
 
 impl Round {
-    /// Advances a loop that has no event for the application: runs tasks, spins, or waits. Returns
-    /// whether the epoll set was polled.
+    /// Advances an event loop that has no event for the application: runs tasks, spins, or waits.
+    /// Returns whether the epoll set was polled.
     fn next(&mut self, shared: &Shared, deadline: Option<Instant>) -> io::Result<bool> {
         if shared.list.is_idle() && !has_passed(deadline) && self.idle.idle() == IdleStep::Poll {
             std::hint::spin_loop();
@@ -433,7 +433,7 @@ impl Round {
         self.serve(shared)
     }
 
-    /// Runs tasks as [`poll`](Self::poll) does, without a look at the epoll set.
+    /// Runs each task that needs a turn once, without a look at the epoll set.
     fn advance(&mut self, shared: &Shared) -> io::Result<()> {
         self.run_unarmed(shared)?;
         self.ready.clear();
@@ -585,14 +585,15 @@ impl Round {
     }
 }
 
-/// The tasks of a loop, in a table whose index is that of the source's entry in the ready list.
+/// The tasks of an event loop, in a table whose index is that of the source's entry in the ready
+/// list.
 #[derive(Debug, Default)]
 struct Tasks {
     places: Vec<Option<Place>>,
 }
 
-/// A task in the table of a loop. `is_unarmed` and `is_timed` say which lists of the loop contain
-/// the task.
+/// A task in the table of an event loop. `is_unarmed` and `is_timed` say which lists of the loop
+/// contain the task.
 #[derive(Debug)]
 struct Place {
     key: Key,
@@ -649,12 +650,13 @@ impl fmt::Debug for Loop {
     }
 }
 
-/// The longest time for which the thread of a loop polls before it sleeps; it equals the default of
-/// [`Config::spin_budget`].
+/// The longest time for which the thread of an event loop polls before it sleeps; it equals the
+/// default of [`Config::spin_budget`].
 const SPIN_BUDGET: Duration = Duration::from_micros(50);
 /// Most times that one call of `poll_spinning` polls. The limit ends the call if a peer keeps a
 /// task busy without causing an event.
 const SPINNING_POLLS_MAX: u32 = 10_000;
-/// A task that has nothing to do in this many turns in a row is armed, although the thread does not
-/// wait. Otherwise a busy loop would run all its idle sessions in each turn.
+/// A task that has nothing to do in this many turns in a row is armed, although the loop's thread
+/// does not wait. Otherwise a busy loop would run the drivers of all its idle sessions in each
+/// turn.
 const IDLE_TURNS_MAX: u32 = 8;

@@ -17,7 +17,8 @@ use std::time::Instant;
 
 /// A listener for channels in an event loop.
 ///
-/// The loop reports its tag as readable while handshakes advance or channels are established.
+/// The loop reports the listener's tag as readable while handshakes advance or channels are
+/// established.
 /// Dropping the listener removes it from the loop, and its socket file.
 #[derive(Debug)]
 pub struct ChannelListener {
@@ -49,7 +50,7 @@ impl ChannelListener {
     }
 
     /// Returns the next channel if one is established now. Also drives the handshakes under way.
-    /// [`Loop::add_channel`](super::Loop::add_channel) adds the channel to a loop.
+    /// [`Loop::add_channel`](super::Loop::add_channel) adds the channel to an event loop.
     ///
     /// # Errors
     /// [`AcceptError::TimedOut`] if no channel is established now: the loop reports the tag once
@@ -71,7 +72,8 @@ impl ChannelListener {
 
 /// A listener for sessions in an event loop, which also runs the drivers of the sessions.
 ///
-/// The loop reports its tag as opened while handshakes advance or sessions are established.
+/// The loop reports the listener's tag as opened while handshakes advance or sessions are
+/// established.
 /// Dropping the listener removes it from the loop, and its socket file.
 #[derive(Debug)]
 pub struct Listener {

@@ -25,7 +25,7 @@ use partywall_sys::Doorbell;
 use std::collections::VecDeque;
 use std::task::Poll;
 
-/// The object that wakes the thread of a loop.
+/// The object that wakes the thread of an event loop.
 pub(super) trait LoopWaker {
     /// Wakes the loop's thread, or makes the next wait of that thread return at once.
     fn wake(&self);
@@ -39,7 +39,7 @@ impl LoopWaker for Doorbell {
     }
 }
 
-/// The sources of a loop that have events, and the doorbell that wakes the loop's thread.
+/// The sources of an event loop that have events, and the doorbell that wakes the loop's thread.
 #[derive(Debug)]
 pub(super) struct ReadyList<B = Doorbell> {
     state: Mutex<State>,
@@ -69,7 +69,7 @@ struct State {
     is_external: bool,
 }
 
-/// The entry of one source in the ready list of a loop.
+/// The entry of one source in the ready list of an event loop.
 #[derive(Debug, Default)]
 struct Slot {
     generation: u32,
@@ -79,8 +79,8 @@ struct Slot {
     needs_turn: bool,
 }
 
-/// Identifies a source of a loop, by the index and the generation of its entry in the ready list.
-/// An entry that is used again has another generation, so events of a removed source match no
+/// Identifies a source of an event loop, by the index and the generation of its entry in the ready
+/// list. An entry that is used again has another generation, so events of a removed source match no
 /// source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
@@ -150,8 +150,8 @@ impl<B: LoopWaker> ReadyList<B> {
     }
 
     /// Notes that an attempt of the application found nothing, so the source has no events of the
-    /// kinds `kinds`. The caller then attempts once more, and marks the source if it finds
-    /// something.
+    /// kinds `kinds`. The caller then attempts once more, and if it finds something, it notes the
+    /// events again by `mark`.
     pub(super) fn clear(&self, key: Key, kinds: Kinds) {
         let mut state = self.lock();
         let Some(slot) = state.slot(key) else { return };
@@ -162,10 +162,10 @@ impl<B: LoopWaker> ReadyList<B> {
     }
 
     /// Calls `poll`, an attempt of the application to receive or accept. If `poll` finds nothing,
-    /// it has registered a waker that marks the source.
+    /// it has registered a waker that later gives the source an event.
     ///
     /// In that case the source's events are cleared, and `poll` is called once more, because the
-    /// waker may have marked the source just before the events were cleared.
+    /// waker may have given the event just before the events were cleared.
     pub(super) fn attempt<T>(
         &self,
         key: Key,
@@ -204,7 +204,8 @@ impl<B: LoopWaker> ReadyList<B> {
         self.notify_if_waiting(self.lock());
     }
 
-    /// Returns the number of sources, such as sessions, whose task the loop has to poll.
+    /// Returns the number of sources, such as sessions, whose task needs a turn of the loop's
+    /// thread.
     pub(super) fn turns_due(&self) -> usize {
         self.lock().turns.len()
     }
@@ -270,8 +271,8 @@ impl<B: LoopWaker> ReadyList<B> {
         (state.is_waiting, state.is_notified) = (false, false);
     }
 
-    /// Ends a turn of a loop that an external event loop may watch, in which the thread may wait
-    /// now. `is_due` says that the external event loop has to run another turn in any case. Returns
+    /// Ends a turn of the loop, after which an external event loop that watches the loop's
+    /// descriptor may wait. `is_due` says that the loop needs another turn in any case. Returns
     /// whether such an external event loop exists.
     pub(super) fn end_turn(&self, is_due: bool) -> bool {
         let mut state = self.lock();
@@ -414,8 +415,8 @@ mod tests {
     }
 }
 
-/// Model of a loop under shuttle: the loop's thread, threads that mark sources, and a thread that
-/// receives. If a wake-up is lost, a thread waits for ever, which shuttle reports.
+/// Model of an event loop under shuttle: the loop's thread, threads that mark sources, and a thread
+/// that receives. If a wake-up is lost, a thread waits for ever, which shuttle reports.
 #[cfg(all(test, shuttle))]
 mod model {
     use super::*;
@@ -480,8 +481,9 @@ mod model {
         Inside,
         Level,
         Edge,
-        /// Edge-triggered, and the thread waits only after two turns that found nothing. The first
-        /// of the two turns does not tell the ready list that the thread may wait.
+        /// The thread waits until the descriptor is notified (an edge), and only after two turns
+        /// that found nothing. The first of these turns does not tell the ready list that the
+        /// thread may wait.
         Awake,
     }
 
@@ -591,7 +593,8 @@ mod model {
             events
         }
 
-        /// Runs the turns that are due, and collects the events.
+        /// Runs the turns of drivers that are due, and returns the events that the ready list
+        /// reports.
         fn collect(&self, done: &mut u32) -> Vec<Event> {
             let mut events = Vec::new();
             for _ in 0..self.list.turns_due() {

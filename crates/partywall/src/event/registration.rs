@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The registration of one source with a loop: its place in the ready list, and its descriptors in
-//! the epoll set.
+//! The registration of one source with an event loop: its place in the ready list, and its
+//! descriptors in the epoll set.
 //!
 //! ```text
 //!   Receiver, Stream, Session … ─ Registration ─ Arc<Shared> ─┬─ ReadyList   tags and kinds
@@ -36,8 +36,8 @@ pub(super) struct Shared {
     next_timer: Mutex<Option<Instant>>,
 }
 
-/// Tasks that other threads have added to a loop, or want to have removed, since the loop's last
-/// turn.
+/// Tasks that other threads have added to an event loop, or want to have removed, since the loop's
+/// last turn.
 #[derive(Debug, Default)]
 struct Arrivals {
     waiting: Vec<Arrival>,
@@ -45,7 +45,7 @@ struct Arrivals {
     is_closed: bool,
 }
 
-/// One change of a loop's tasks: a task to add, or a task to remove.
+/// One change of an event loop's tasks: a task to add, or a task to remove.
 #[derive(Debug)]
 pub(super) enum Arrival {
     Add(Key, Task),
@@ -53,8 +53,8 @@ pub(super) enum Arrival {
 }
 
 impl Shared {
-    /// Makes the part of a loop that the loop shares with its sources. If `is_once`, every kind of
-    /// event is reported once, until an attempt of the application finds nothing.
+    /// Makes the part of an event loop that the loop shares with its sources. If `is_once`, every
+    /// kind of event is reported once, until an attempt of the application finds nothing.
     pub(super) fn new(is_once: bool) -> io::Result<Self> {
         let (set, timer) = (EpollSet::new()?, Timer::new()?);
         let doorbell = Doorbell::new()?;
@@ -108,8 +108,8 @@ impl Shared {
     }
 }
 
-/// A source in the ready list of a loop. Dropping the registration removes the source from the
-/// list.
+/// A source in the ready list of an event loop. Dropping the registration removes the source from
+/// the list.
 #[derive(Debug)]
 pub(super) struct Registration {
     shared: Arc<Shared>,
@@ -137,7 +137,8 @@ impl Registration {
         self.shared.list.clear(self.key, kinds);
     }
 
-    /// Attempts to receive or accept on this source, as [`ReadyList::attempt`] does.
+    /// Calls `poll`, an attempt to receive or accept on this source. If `poll` finds nothing, the
+    /// source has no events of the kinds `kinds` any more.
     pub(super) fn attempt<T>(&self, kinds: Kinds, poll: impl FnMut() -> Poll<T>) -> Poll<T> {
         self.shared.list.attempt(self.key, kinds, poll)
     }
@@ -194,9 +195,9 @@ pub(super) struct Interest {
 /// The meaning that an event of a descriptor has for its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// There may be a message to receive or a channel to accept. In a loop that reports every kind
-    /// of event once, the epoll set reports a descriptor of `Records` or `Opened` once, and then
-    /// ignores it until `watch` is called again.
+    /// There may be a message to receive or a channel to accept. In an event loop that reports
+    /// every kind of event once, the epoll set reports a descriptor of `Records` or `Opened` once,
+    /// and then ignores it until `watch` is called again.
     Records = 0,
     /// There may be room to send. The epoll set reports the descriptor once, and then ignores it
     /// until `watch` is called again.

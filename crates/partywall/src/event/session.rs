@@ -20,7 +20,7 @@ use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// A connection that carries many streams, and whose driver a loop runs.
+/// A connection that carries many streams, and whose driver an event loop runs.
 ///
 /// The loop reports the session's tag as opened while there may be streams to accept. It reports
 /// the tag as writable once a stream may be opened after an attempt that was refused. It reports

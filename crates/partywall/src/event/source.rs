@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sources of events in other crates, which a loop polls. A group of links is such a source.
+//! Sources of events in other crates, which an event loop polls. A group of links is such a source.
 
 use super::registration::Registration;
 use std::fmt;
@@ -8,8 +8,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A source of events of another crate, such as a group of links. A loop does the source's work in
-/// the loop's thread.
+/// A source of events of another crate, such as a group of links. An event loop does the source's
+/// work in the loop's thread.
 ///
 /// The loop watches the source's descriptor, which becomes readable when
 /// [`try_poll`](Self::try_poll) has work to do. The loop calls `try_poll` when the descriptor is
@@ -28,7 +28,7 @@ pub trait Source: AsFd + Send {
     fn next_timer(&self) -> Option<Instant>;
 }
 
-/// A [`Source`] in a loop. Dropping this value removes the source from the loop.
+/// A [`Source`] in an event loop. Dropping this value removes the source from the loop.
 #[must_use = "dropping the value removes the source from the loop"]
 pub struct Attached {
     pub(super) registration: Arc<Registration>,

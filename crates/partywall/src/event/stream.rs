@@ -114,10 +114,10 @@ impl Stream {
     }
 }
 
-/// The sending direction of a stream in a loop.
+/// The sending direction of a stream in an event loop.
 ///
-/// The loop reports its tag as writable once there may be credit and room, after an attempt that
-/// found none, and as ended once the peer receives no more.
+/// The loop reports the stream's tag as writable once there may be credit and room, after an
+/// attempt that found none, and as ended once the peer receives no more.
 #[derive(Debug)]
 pub struct SendStream {
     half: SendHalf,
@@ -202,9 +202,10 @@ impl SendStream {
     }
 }
 
-/// The receiving direction of a stream in a loop.
+/// The receiving direction of a stream in an event loop.
 ///
-/// The loop reports its tag as readable until an attempt to receive returns `Empty` or the end.
+/// The loop reports the stream's tag as readable until an attempt to receive returns `Empty` or the
+/// end.
 #[derive(Debug)]
 pub struct RecvStream {
     half: RecvHalf,
@@ -270,8 +271,8 @@ fn stream_waker(registration: &Arc<Registration>, half: &RecvHalf, kinds: Kinds)
     Waker::from(Arc::new(StreamWaker { shared, key, kinds, ends: half.ends() }))
 }
 
-/// The waker of one direction of a stream in a loop. When that direction has ended, the waker also
-/// gives the stream the event `ENDED`.
+/// The waker of one direction of a stream in an event loop. When that direction has ended, the
+/// waker also gives the stream the event `ENDED`.
 struct StreamWaker {
     shared: Arc<Shared>,
     key: Key,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The work that a loop does in its thread for one source: the driver of a session, a source of
-//! another crate, or the last bytes of a dropped sender.
+//! The work that an event loop does in its thread for one source: the driver of a session, a source
+//! of another crate, or the last bytes of a dropped sender.
 //!
 //! An armed task has asked its peer to notify the loop of records and of room. The loop arms a task
 //! before its thread waits, or after several turns without work, because each notification costs
@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-/// One task of a loop: the driver of a session, or a source of another crate.
+/// One task of an event loop: the driver of a session, or a source of another crate.
 pub(super) enum Task {
     Session(Box<SessionTask>),
     Source(SourceTask),
@@ -101,7 +101,7 @@ impl fmt::Debug for Task {
     }
 }
 
-/// The driver of a session, which a loop runs instead of a thread.
+/// The driver of a session, which an event loop runs instead of a thread.
 pub(super) struct SessionTask {
     // The fields `records` and `room` are declared before the driver, so that their descriptors
     // leave the epoll set before the driver is dropped. Users of the session learn of its end when
@@ -117,7 +117,7 @@ pub(super) struct SessionTask {
 }
 
 impl SessionTask {
-    /// Adds a new session to a loop. Returns its first handle, and its registration.
+    /// Adds a new session to an event loop. Returns its first handle, and its registration.
     pub(super) fn start(
         shared: &Arc<Shared>,
         established: Established,
@@ -125,9 +125,9 @@ impl SessionTask {
         tag: u64,
     ) -> io::Result<(Handle, Arc<Registration>)> {
         let registration = Registration::new(shared, tag);
-        // No call in a loop waits, so the policies `Block` and `Error` mean the same for its
-        // sessions. A session gets `Block`, because under `Error` it would register no waker for
-        // credit and room.
+        // No call of a session in an event loop waits, so the back-pressure policies `Block` and
+        // `Error` mean the same for it. The session gets `Block`, because under `Error` it would
+        // register no waker for credit and room.
         let mut config = config.clone();
         if config.back_pressure == BackPressure::Error {
             config.back_pressure = BackPressure::Block;
@@ -178,8 +178,9 @@ impl SessionTask {
         }
     }
 
-    /// Adds the descriptors for which the driver sleeps to the epoll set. The descriptors may be
-    /// others than at the last sleep, because the connection may have moved to shared memory.
+    /// Adds the descriptors whose events the sleeping driver awaits to the epoll set. They may be
+    /// other descriptors than at its last sleep, because the connection may have moved to shared
+    /// memory.
     fn watch(&mut self, sleep: Sleep) -> Result<(), crate::Fault> {
         let Self { driver, records, room, .. } = self;
         let mut added = records.watch(driver.records_descriptor());
@@ -231,7 +232,7 @@ pub(super) struct SourceTask {
 }
 
 impl SourceTask {
-    /// Adds a source to a loop. Returns its registration.
+    /// Adds a source to an event loop. Returns its registration.
     pub(super) fn start(
         shared: &Arc<Shared>,
         source: Box<dyn Source>,
@@ -277,7 +278,8 @@ pub(super) struct ClosingTask {
 }
 
 impl ClosingTask {
-    /// Adds a sender, whose close has begun, to a loop. The loop reports no event of this sender.
+    /// Adds a sender, whose close has begun, to an event loop. The loop reports no event of this
+    /// sender.
     pub(super) fn start(shared: &Arc<Shared>, sender: crate::Sender) {
         let registration = Registration::new(shared, 0);
         let (key, until) = (registration.key(), Instant::now() + LINGER);

@@ -489,8 +489,9 @@ impl Listener {
         }
     }
 
-    /// Returns each handshake whose peer has sent no byte: the earliest time at which the handshake
-    /// may be refused for another connection, and its index.
+    /// Returns a pair for each handshake whose peer has sent no byte. The pair has the earliest
+    /// time at which the handshake may be refused in favour of another connection, and the
+    /// handshake's index.
     fn silent(&self) -> impl Iterator<Item = (Instant, usize)> {
         let under_way = self.pending.iter().enumerate();
         under_way.filter_map(|(index, underway)| {

@@ -127,9 +127,9 @@ struct Offered {
     region: OwnRegion,
     doorbells: (Doorbell, Doorbell),
     doorbells_attached: bool,
-    /// Doorbells that this side uses instead of the offered ones, if the two sides notify each
-    /// other over the socket. An acceptor that moves a connection makes these doorbells early: if
-    /// making them failed after READY, the connection could not stay on the socket.
+    /// Doorbells that this side uses instead of the offered ones, if the two sides wake each other
+    /// by bytes on the control socket. An acceptor that moves a connection makes these doorbells
+    /// early: if making them failed after READY, the connection could not stay on the socket.
     replacement: Option<(Doorbell, Doorbell)>,
 }
 
@@ -340,9 +340,8 @@ impl Pending {
     /// sent already.
     fn offer(&mut self) -> Result<(), HandshakeError> {
         if terms::own_obstacle(&self.config, self.socket.family()).is_none() {
-            // This side does not know yet whether it may trust the acceptor. If the acceptor turns
-            // out untrusted, this side does not use the acceptor's doorbells, and replaces its own
-            // doorbells.
+            // This side does not know yet whether it may trust the acceptor. If it may not, it uses
+            // none of the acceptor's doorbells, and replaces the doorbells that it offers here.
             let may_trust = self.config.trust != TrustPolicy::Untrusted;
             self.offered = self.make_region(self.own_hello.nonce, may_trust);
         }
@@ -368,8 +367,9 @@ impl Pending {
     fn on_hello(&mut self, hello: Hello) -> Result<Option<Established>, HandshakeError> {
         let has_move =
             hello.features.get() & FEATURE_MOVE != 0 && (self.is_acceptor || self.begins_on_socket);
-        // An acceptor whose HELLO contains the feature MOVE may already use the connection. So the
-        // connector sends no REJECT frame, and refuses the acceptor by hanging up.
+        // By the feature MOVE in its HELLO, the acceptor agrees to begin on the socket, and may
+        // already send records there. So the connector sends no REJECT frame, and refuses the
+        // acceptor by hanging up.
         self.is_ready_sent |= has_move && !self.is_acceptor;
         if hello.nonce == self.own_hello.nonce {
             let (peer, found) = (self.peer_name(), "our own words, sent back".to_owned());
@@ -636,8 +636,8 @@ impl Pending {
     }
 
     /// Makes new doorbells for this side if the peer has received the old ones, but the two sides
-    /// notify each other over the socket. A peer that holds the old doorbells could make each
-    /// notification of them block.
+    /// wake each other by bytes on the control socket. A peer that holds the old doorbells could
+    /// make each notification of them block.
     fn replace_doorbells(
         &self,
         offered: &mut Result<Offered, FallbackReason>,
@@ -847,8 +847,8 @@ impl Pending {
             {
                 Some((self.doorbell(records)?, self.doorbell(room)?))
             }
-            // At least one side does not trust the other, so each notifies the other over the
-            // socket.
+            // At least one side does not trust the other, so each wakes the other by bytes on the
+            // control socket.
             _ => None,
         };
         Ok(Ok(Accepted { region, doorbells }))
@@ -904,7 +904,8 @@ impl Pending {
             (Ok(offered), Ok(accepted), None) => {
                 let theirs = accepted.doorbells.filter(|_| has_doorbells);
                 let Offered { region, doorbells, replacement, .. } = offered;
-                // Both sides use eventfds, or each notifies the other over the socket.
+                // Both sides use eventfds as doorbells, or each wakes the other by bytes on the
+                // control socket.
                 let (own_doorbells, doorbells) = match theirs {
                     Some((records, space)) => (doorbells, Doorbells::Eventfd { records, space }),
                     None => (replacement.unwrap_or(doorbells), Doorbells::Byte),

@@ -69,8 +69,8 @@ pub(super) const fn begins_on_socket(config: &Config, service: u32, family: Fami
     is_free && begins && matches!(family, Family::Unix)
 }
 
-/// Checks the feature MOVE in the peer's HELLO (SPEC 2.9). `may_begin` is false for the second
-/// handshake of a connection.
+/// Checks that the peer's HELLO may contain the feature MOVE, by which a side agrees to begin on
+/// the socket (SPEC 2.9). `may_begin` is false for the second handshake of a connection.
 pub(super) fn check_move(theirs: &Hello, may_begin: bool) -> Result<(), Violation> {
     let found = theirs.features.get();
     if may_begin && found & BOTH == BOTH {

@@ -48,8 +48,8 @@ impl Listener for Incoming {
         Self::accept(self).await
     }
 
-    /// Always fails: the address type is [`ConnectInfo`], and a listener has no caller. Call
-    /// [`Incoming::local_address`] before serving.
+    /// Always fails: axum wants the listener's address as a [`ConnectInfo`], which describes a
+    /// caller, and a listener has none. Call [`Incoming::local_address`] before serving.
     fn local_addr(&self) -> io::Result<ConnectInfo> {
         let advice = "ask Incoming::local_address before it is served";
         Err(io::Error::new(io::ErrorKind::Unsupported, advice))

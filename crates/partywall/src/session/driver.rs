@@ -90,7 +90,8 @@ pub(crate) enum Closing {
     Again,
     /// The driver waits for room in the socket for the last record of the session.
     ForRoom,
-    /// The peer has not closed its direction yet, and closing before would discard sent bytes.
+    /// The driver waits for records: the peer has not ended its direction yet. If this side closed
+    /// the connection before, the kernel would discard bytes that it has sent.
     ForRecords,
 }
 

@@ -3,8 +3,8 @@
 //! `blocking` and `event` wrap both directions for applications.
 //!
 //! ```text
-//!   SendHalf  charge credit ─▶ outbox ─▶ wire       dropped: CLOSE_WRITE (RESET while panicking)
-//!   RecvHalf  queue ─▶ message ─▶ credit            dropped: RESET {receiving}
+//!   SendHalf  charge credit ─▶ outbox ─▶ transport  dropped: CLOSE_WRITE (RESET while panicking)
+//!   RecvHalf  queue ─▶ message ─▶ credit            dropped: RESET of the receiving direction
 //! ```
 //!
 //! After `Pending`, the caller of a `poll_` method may call it again or give up. The direction
@@ -153,9 +153,9 @@ impl SendHalf {
         self.uncharge(polled)
     }
 
-    /// Sends the first `len` bytes of all `slices` as one whole message, like
-    /// [`poll_send_whole`](Self::poll_send_whole). A long message is copied once, from the slices
-    /// into shared memory.
+    /// Sends the first `len` bytes of all `slices` as one whole message, never in fragments. After
+    /// `Pending`, the next call may pass other bytes. A long message is copied once, from the
+    /// slices into shared memory.
     #[cfg(feature = "tokio")]
     pub(crate) fn poll_send_slices(
         &mut self,
@@ -559,13 +559,15 @@ impl RecvHalf {
         self.take(self.stream.lock())
     }
 
-    /// Takes the next message from the queue, if it has one.
+    /// Takes the next message from the queue of messages that have arrived on the stream, if there
+    /// is one.
     #[inline]
     fn take(&self, mut state: MutexGuard<'_, StreamState>) -> Option<Message> {
         let message = state.queue.pop_front()?;
-        // The credit is reported along with the next message of the other direction, or before
-        // this side waits. If a sender of the stream already waits for credit, no message follows
-        // that could carry it, and the peer may wait for exactly this credit.
+        // Taking the message frees credit for the peer. This side's next message of the stream
+        // carries that credit, or a record does before this side waits. If this side's sender
+        // already waits for credit itself, it sends no message, and the peer may wait for exactly
+        // this credit: then the record is sent now.
         state.credit_pending |= state.recv_credit.took(cost(message.len()));
         let awaits_credit = state.sender.is_some() && !seeded_fault("no_credit_for_a_waiter");
         let is_overdue = state.credit_pending && (awaits_credit || state.recv_credit.is_overdue());

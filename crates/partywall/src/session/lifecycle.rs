@@ -9,6 +9,9 @@
 //!
 //!   both over:  the answerer writes END and forgets the stream
 //!               the opener waits for END; then the number is free
+//!
+//!   RESET {s} ends the direction in which the sender of this record sends messages,
+//!   RESET {r} the direction in which it receives messages.
 //! ```
 //!
 //! A pure state machine. Its inputs are calls of the application and received records. Its outputs
@@ -66,7 +69,8 @@ pub(crate) enum PendingControl {
     End,
 }
 
-/// One side's state of a stream. Fields that every message reads come first, in one cache line.
+/// One side's state of a stream. The fields that are read for every message come first, in one
+/// cache line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub(crate) struct Lifecycle {
@@ -373,8 +377,8 @@ mod tests {
                 continue;
             }
             // Rule: once both sides have ended both directions, writing and receiving of records
-            // alone must free the number. No record of the stream may then be on its way to the
-            // opener.
+            // alone must free the stream's number. No record of the stream may then be on its way
+            // to the opener.
             let is_over = |side: &Lifecycle| {
                 side.sending() != Sending::Open && side.receiving() != Receiving::Open
             };

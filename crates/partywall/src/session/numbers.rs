@@ -16,13 +16,13 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// Makes the set of free indices. `max` is the number of streams that the peer allows at a
-    /// time.
+    /// Makes the set of stream indices, all of them free. `max` is the number of streams that the
+    /// peer allows at a time.
     pub(crate) const fn new(max: u32) -> Self {
         Self { fresh: 0, freed: BinaryHeap::new(), max }
     }
 
-    /// Takes the lowest free index, or returns `None` if all are in use.
+    /// Takes the lowest free stream index, or returns `None` if all are in use.
     pub(crate) fn take(&mut self) -> Option<u32> {
         if let Some(Reverse(index)) = self.freed.pop() {
             return Some(index);

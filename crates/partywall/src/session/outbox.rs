@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   streams ─▶ pending records ─▶ ┐
-//!   PING, GO_AWAY ──────────────▶ ├─▶ flush ─▶ wire          before every message
+//!   PING, GO_AWAY ──────────────▶ ├─▶ flush ─▶ transport     before every message
 //!   senders without room ─▶ waiters ◀─ the driver wakes them when there is room
 //! ```
 //!

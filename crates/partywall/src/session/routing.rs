@@ -86,7 +86,8 @@ impl Driver {
         let Slot::Open(stream) = &self.table(is_own)[at] else { return Ok(()) };
         let has_ended = self.act(record, stream).map_err(|violation| self.violated(violation))?;
         if record.kind == Kind::Credit && !has_ended {
-            // Returns early for CREDIT, the most frequent record: it never makes a record pending.
+            // CREDIT is the most frequent of these records, and never makes another record pending,
+            // so nothing else is to be done.
             return Ok(());
         }
         if has_ended {
@@ -307,7 +308,8 @@ impl Driver {
         self.shared.settle(flushed);
     }
 
-    /// Finds the table entry of a stream number. A number that was never opened is a violation.
+    /// Finds the entry of a stream in the driver's tables, by the stream's number. A number that
+    /// was never opened is a violation.
     #[inline]
     fn locate(&mut self, number: u32) -> Result<(bool, usize), SessionError> {
         let Some((at, by_acceptor)) = index(number) else {

@@ -200,7 +200,8 @@ impl SessionShared {
                 self.wake_driver();
                 return self.end.get().cloned().unwrap_or_else(|| self.ended_by_peer(closed));
             }
-            // `Full` and `TooLarge` end no session, and every caller handles them itself.
+            // The errors `Full` (no room now) and `TooLarge` do not end the session. Every caller
+            // handles them itself.
             NotSent::Full | NotSent::TooLarge(_) => {}
         }
         self.end.get().cloned().unwrap_or(SessionError::Closed(Closed::Disconnected))
@@ -290,7 +291,7 @@ impl SessionShared {
         Poll::Pending
     }
 
-    /// Sends OPEN for a stream to which `poll_number` gave a number.
+    /// Sends OPEN, the record that opens a stream, for a stream that has got its number.
     pub(super) fn poll_open(
         &self,
         context: &Context<'_>,
@@ -300,7 +301,8 @@ impl SessionShared {
     ) -> Poll<Result<(), SessionError>> {
         self.check()?;
         let mut outbox = self.outbox();
-        // Another protocol has no OPEN record and no metadata, so the body is empty.
+        // Another protocol opens a stream without a record OPEN and without metadata. Its sender
+        // only has to know that a stream is opened, so the body is empty.
         let head: &[u8] = if self.is_foreign { &[] } else { OpenHead::APPLICATION.as_bytes() };
         let payload = [head, metadata].concat();
         match outbox.control(Kind::Open, stream.number, &payload) {

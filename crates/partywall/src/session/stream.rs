@@ -49,8 +49,8 @@ pub(crate) struct Terms {
     pub(super) accepts_max: u32,
 }
 
-/// The mutable part of a stream. The order of the fields is that in which a message uses the
-/// fields.
+/// The mutable part of a stream. The fields have the order in which the code that handles a message
+/// accesses them.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct StreamState {
@@ -116,15 +116,15 @@ impl StreamShared {
     /// does not hold the stream's lock; senders check the state again under the lock.
     #[inline]
     pub(crate) fn may_send(&self) -> bool {
-        // ORDER: Relaxed: the flag is only a hint. Senders check the state again under the stream's
-        // lock.
+        // ORDER: Relaxed: the flag `is_sending_over` is only a hint. Senders check the stream's
+        // state again under its lock.
         !self.is_sending_over.load(Ordering::Relaxed)
     }
 
     /// Notes that this side can send no more on the stream.
     pub(crate) fn note_sending_over(&self) {
-        // ORDER: Relaxed: the flag is only a hint. Senders check the state again under the stream's
-        // lock.
+        // ORDER: Relaxed: the flag `is_sending_over` is only a hint. Senders check the stream's
+        // state again under its lock.
         self.is_sending_over.store(true, Ordering::Relaxed);
     }
 

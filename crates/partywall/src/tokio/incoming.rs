@@ -181,7 +181,8 @@ impl fmt::Debug for Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        // The task of each session notices that the queue is closed, and sends `go_away`.
+        // Closes the queue of streams that wait for `accept`. The task of each session notices
+        // that, and sends `go_away`.
         self.streams.close();
         self.sessions.detach_all();
         while let Ok(mut unseen) = self.streams.try_recv() {

@@ -345,8 +345,8 @@ impl RecvStream {
         within_budget(context, |context| self.poll_next(context))
     }
 
-    /// Polls for the next message, like [`poll_recv`](Self::poll_recv), without using the task's
-    /// budget.
+    /// Polls for the next message without charging tokio's task budget, unlike
+    /// [`poll_recv`](Self::poll_recv).
     pub(super) fn poll_next(
         &mut self,
         context: &Context<'_>,
@@ -401,7 +401,8 @@ impl<'a> Guard<'a> {
     #[inline]
     fn new(stream: &'a mut SendStream) -> Self {
         let half = &mut stream.half;
-        // The caller may have leaked the previous reservation, so its resources are freed first.
+        // The caller may have leaked the previous reservation. Its memory and credit are freed
+        // before the new message is reserved.
         half.give_back();
         Self { half }
     }

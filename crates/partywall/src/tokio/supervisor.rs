@@ -24,7 +24,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// The state of a pool, which its supervisors write and callers of `open` read.
+/// The state of a pool, which its supervisors write, and which callers of `Pool::open` read to find
+/// a session.
 #[derive(Debug)]
 pub(super) struct PoolState {
     /// For each place, the session that accepts new streams, if there is one.
@@ -97,8 +98,8 @@ impl Supervisor {
         next_attempt
     }
 
-    /// Offers a session to callers of `open` while the session accepts streams. Returns the wait
-    /// before the next attempt to connect.
+    /// Offers a session to callers of `Pool::open` while the session accepts streams. Returns the
+    /// wait before the next attempt to connect.
     async fn use_up(
         &self,
         session: Session,

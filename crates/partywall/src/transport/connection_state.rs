@@ -54,7 +54,7 @@ impl ConnectionState {
     #[cold]
     pub(super) fn violated(&self, violation: Violation, socket: &Socket) -> Fault {
         let first = *self.violation.get_or_init(|| violation);
-        // An error of the shutdown is ignored: the peer may have closed the socket already.
+        // An error of shutting the socket down is ignored: the peer may have closed it already.
         let _ = socket.shutdown_both();
         self.fault(first)
     }

@@ -125,8 +125,8 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// Allocates memory for a message of `len` bytes.
     fn reserve(&mut self, len: usize) -> Result<Memory, NotSent>;
 
-    /// As [`reserve`](Self::reserve), but writes the result to `place`, which is faster for
-    /// repeated calls.
+    /// Allocates memory for a message of `len` bytes, and stores it in `place`. For repeated calls,
+    /// that is faster than to return the memory as [`reserve`](Self::reserve) does.
     fn reserve_into(&mut self, place: &mut Option<Memory>, len: usize) -> Result<(), NotSent> {
         *place = Some(self.reserve(len)?);
         Ok(())
@@ -181,8 +181,8 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// at intervals while it blocks, so the peer need not notify it for each freed space.
     fn arm(&mut self, quiet: bool) -> Result<(), Fault>;
 
-    /// Consumes notifications for which no thread waited, before a caller polls the descriptor for
-    /// space.
+    /// Consumes notifications of space for which no thread waited, so that they do not end the wait
+    /// of a caller that polls the descriptor for space.
     fn drain(&mut self) -> Result<(), Fault> {
         Ok(())
     }
@@ -205,18 +205,19 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
 
 /// The receiving end of a transport. One thread at a time uses it; only `wait` blocks.
 pub(crate) trait TransportReceiver: fmt::Debug + Send {
-    /// Finds the next record. A message becomes the receiver's current message. `may_wait` is
-    /// whether the caller will call [`wait`](Self::wait) if no record has arrived.
+    /// Finds the next record. If it is a message, it becomes the receiver's current message.
+    /// `may_wait` is whether the caller will call [`wait`](Self::wait) if no record has arrived.
     fn find(&mut self, may_wait: bool) -> Result<Found, Fault>;
 
     /// Prepares the receiver to carry the streams of a session: `find` then returns the session's
     /// control records as [`Found::Control`].
     fn enable_streams(&mut self) {}
 
-    /// Returns the number of the stream to which the current message belongs.
+    /// Returns the number of the stream to which the receiver's current message belongs.
     fn stream(&self) -> u32;
 
-    /// Takes the credit that the current message carried.
+    /// Takes the credit for the stream's other direction that the receiver's current message
+    /// carried.
     fn take_credit(&mut self) -> Option<u64> {
         None
     }
@@ -234,22 +235,24 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
     /// Returns the length of the longest message that may arrive, in bytes.
     fn message_max(&self) -> u64;
 
-    /// Returns the bytes of the current message.
+    /// Returns the bytes of the receiver's current message, the one that [`find`](Self::find)
+    /// found.
     fn current(&self) -> &[u8];
 
-    /// Takes the current message. An inline message is copied out of the ring.
+    /// Takes the receiver's current message, for the caller to keep. An inline message is copied
+    /// out of the ring.
     fn take(&mut self) -> Message;
 
-    /// Consumes the current message, so that `find` can find the next one. Has no effect if the
-    /// caller has taken the message.
+    /// Consumes the receiver's current message, so that `find` can find the next one. Has no effect
+    /// if the caller has taken the message.
     fn done(&mut self);
 
-    /// Makes the current message a view: the message stays valid until the next call of `find`,
-    /// which consumes it.
+    /// Makes the receiver's current message a view: the message stays valid until the next call of
+    /// `find`, which consumes it.
     fn begin_view(&mut self);
 
-    /// Makes the message of the last view the current message again. Returns whether there was a
-    /// view.
+    /// Makes the message of the last view the receiver's current message again. Returns whether
+    /// there was a view.
     fn end_view(&mut self) -> bool;
 
     /// Blocks until `find` may find a record, or until the deadline.
@@ -278,7 +281,7 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
         false
     }
 
-    /// Makes `close` of this receiver wait no longer for the peer.
+    /// Gives up waiting for the peer: `close` of this receiver does not wait for it any more.
     fn give_up_end(&self) {}
 
     /// Announces to the peer's sender that this side receives no more messages.

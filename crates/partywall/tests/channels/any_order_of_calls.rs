@@ -29,8 +29,8 @@ enum Call {
     EndOwned(usize, SendOutcome),
     Recv,
     RecvRef,
-    /// Receives a view: a message without a copy, valid until the next receive call. If the value
-    /// is true, the message is kept by `keep_view`.
+    /// Receives a view: a message without a copy, valid until the next receive call. The value says
+    /// whether the test then keeps the message by `keep_view`.
     RecvView(bool),
     Hold,
     DropHeld(usize),

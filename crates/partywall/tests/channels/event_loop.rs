@@ -282,8 +282,8 @@ fn an_early_notification_in_vain_is_not_repeated_at_once() {
         let filled = sender.send_with(8, |message| {
             message.copy_from_slice(&number.to_le_bytes());
             is_early = is_readable(&receiver);
-            // During the write, the receiver polls as if it had been woken early. The receiver
-            // finds no record, and sleeps again.
+            // While the sender writes the message, the receiver polls as if it had been woken
+            // early. The receiver finds no record, and sleeps again.
             assert!(matches!(receiver.try_recv(), Err(TryRecvError::Empty)));
             assert_eq!(receiver.arm().unwrap(), Readiness::WillNotify);
         });

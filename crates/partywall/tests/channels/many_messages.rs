@@ -47,8 +47,6 @@ const fn each(count: u64) -> u64 {
     (count - alone(count)) / THREADS
 }
 
-// The following functions run in the second process, which sends the messages.
-
 #[test]
 fn child() {
     let Some(address) = variable("MANY_ADDRESS") else { return };
@@ -70,8 +68,8 @@ fn child() {
     assert_eq!(receiver.recv_deadline(soon()).unwrap().unwrap(), b"all is well");
 }
 
-/// Sends the messages 0 to `count` - 1, whose lengths and bytes follow from `seed`, each by a
-/// randomly chosen method.
+/// Runs in the second process: sends the messages 0 to `count` - 1, whose lengths and bytes follow
+/// from `seed`, each by a randomly chosen method.
 fn send_alone(mut sender: Sender, seed: u64, count: u64) -> Sender {
     let mut chance = Random::new(seed ^ 1);
     let mut buffer = vec![0; LEN_MAX as usize];
@@ -222,10 +220,8 @@ fn send_together(sender: &SharedSender, thread: u64, count: u64) {
     }
 }
 
-// The following functions run in the first process, which receives and checks the messages.
-
-/// The receiving side of the test: the number of the next expected message, and the received
-/// messages that it has not dropped.
+/// The receiving side of the test, in the first process: the number of the next expected message,
+/// and the received messages that it has not dropped.
 struct Reader {
     seed: u64,
     alone: u64,

@@ -46,7 +46,8 @@ fn reservations_filled_by_another_thread_are_committed_in_any_order() {
             (0..).zip(reserved).map(fill).collect::<Vec<_>>()
         });
         let mut filled = filled.join().unwrap();
-        // The receiver reads meanwhile, because the bytes exceed the buffer of a socket.
+        // The receiver reads while the sender sends, because the messages exceed the buffer of a
+        // socket.
         let received = std::thread::spawn(move || {
             let mut receive = || server.recv_deadline(soon()).unwrap().unwrap();
             (0..=LENS.len()).map(|_| receive()).collect::<Vec<_>>()

@@ -218,7 +218,7 @@ fn session_is_writable_once_there_is_room_to_open() {
 }
 
 /// Expected: after `Full`, the loop reports the stream as writable under each back-pressure policy,
-/// because no call in a loop waits.
+/// because no call in an event loop waits.
 #[test]
 fn stream_is_writable_again_under_each_policy() {
     for policy in [BackPressure::Block, BackPressure::Error, BackPressure::Overflow] {

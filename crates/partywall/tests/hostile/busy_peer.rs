@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests that a peer which sends records or changes words of its region without pause delays no
-//! call beyond the call's deadline. A segment that the peer retires stays counted while this side
-//! holds messages in it. Each test reproduces a bug that once existed.
+//! call beyond the call's deadline. A segment that the peer retires still counts against the limits
+//! of this side while this side holds messages in it. Each test reproduces a bug that once existed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use partywall::{Channel, Config, Listener, RecvError, SendError, TryRecvError, Wait};

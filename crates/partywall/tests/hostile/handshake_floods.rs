@@ -210,7 +210,7 @@ fn too_many_too_few_and_wrong_descriptors_are_named() {
     let doorbell = Doorbell::new().unwrap();
     let pipe = pipe();
     // Input: a doorbell without O_NONBLOCK. The flag belongs to the open file description. So
-    // clearing it through `alias` also affects the descriptor `blocking`.
+    // clearing it through `alias`, a duplicate, also clears it for the descriptor `blocking`.
     let blocking = Doorbell::new().unwrap();
     let alias = UnixStream::from(blocking.as_fd().try_clone_to_owned().unwrap());
     alias.set_nonblocking(false).unwrap();

@@ -170,9 +170,9 @@ fn loop_that_reports_once_reports_a_listener_again_after_a_shortage() {
     assert!(second.wait().success());
 }
 
-/// Code of the second process: a listener in a loop that reports each event only once finds no free
-/// descriptor for a waiting connection. Once a descriptor is free again, the loop must report the
-/// listener again.
+/// Code of the second process: a listener in an event loop that reports each event only once finds
+/// no free descriptor for a waiting connection. Once a descriptor is free again, the loop must
+/// report the listener again.
 #[test]
 fn once() {
     if role().is_none() {

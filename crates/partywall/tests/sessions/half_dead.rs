@@ -73,7 +73,8 @@ fn reader() {
     });
 }
 
-/// Code of a second process: sends `MESSAGES` on one stream, and waits until the peer closes.
+/// Code of a second process: sends `MESSAGES` messages on one stream, and waits until the peer
+/// closes the session.
 #[test]
 fn sender() {
     if variable(KIND).is_none() {

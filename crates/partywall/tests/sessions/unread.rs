@@ -32,9 +32,9 @@ const MEMORY_MAX: u64 = 2 << 20;
 /// The metadata of the stream that is never read.
 const NOBODY: &[u8] = b"nobody reads";
 
-/// Sends on the stream that is never read without pause, whether or not it has credit, until the
-/// other streams are done. Checks the session's memory each time. Returns the stream and the number
-/// of sent messages.
+/// Sends without pause on the stream that the peer never reads, with or without credit, until the
+/// other streams are done. Checks the session's memory after each attempt. Returns the stream and
+/// the number of sent messages.
 async fn never_stop(
     session: Session,
     mut stream: Stream,

@@ -38,7 +38,7 @@ pub struct Entry {
     pub stream: StreamId,
     pub position: Position,
     pub number: u32,
-    /// The number of the request that this message answers.
+    /// The number of the request that this message answers; `None` if the message is no reply.
     pub answers: Option<u32>,
 }
 
@@ -122,7 +122,8 @@ impl File {
         Past { epoch: self.epoch, sending, receiving, settled: false }
     }
 
-    /// Publishes a record at the tail; `None` if the window is full.
+    /// Publishes a record at the tail, the end of the outgoing stream; `None` if the window is
+    /// full.
     pub fn publish(
         &mut self,
         number: u32,

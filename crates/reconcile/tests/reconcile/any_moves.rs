@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Property tests. Any sequence of operations on a stream keeps its watermarks (base, acked,
-//! consumed, received, tail) in order. Any two pasts, what the two sides of a link had sent and
-//! consumed in an epoch that they left, are settled once, with the same result on both sides.
+//! consumed, received, tail) in order. The pasts of two sides (what each had sent and consumed in
+//! an epoch that it left) lead to reports of the messages lost between them: once, and the same on
+//! both sides.
 
 use partywall_reconcile::{
     AckUnfit, Arrival, Direction, Epoch, Incoming, Outgoing, Past, Position, ReceivedPast,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Property test: for any view of a sender and any view of a receiver (their states of one stream),
-//! the decision how the stream resumes is the one of an independent description.
+//! Property tests: for any view of a sender and any view of a receiver (their states of one
+//! stream), the decision how the stream resumes keeps the rule that the test states.
 
 use partywall_reconcile::{
     AckedOffset, Decision, Epoch, Impossible, Malformed, Position, ReceiverView, RecordDigest,

@@ -193,7 +193,7 @@ impl From<FrameError> for partywall::protocol::ProtocolError {
 pub const MAGIC: [u8; 2] = [0x77, 0x58];
 /// Length of a header, in bytes.
 pub const HEADER_BYTES: usize = 8;
-/// Length of a header in bytes, in the type of a length field.
+/// [`HEADER_BYTES`] as a `u32`, the type of the length field in a message's header.
 const HEADER_LENGTH: u32 = 8;
 /// Length of a [`Kind::StreamClose`] message, in bytes.
 const STREAM_CLOSE_LENGTH: u32 = 12;

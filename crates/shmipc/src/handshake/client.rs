@@ -90,8 +90,8 @@ impl ClientHandshake {
         self.steps.pop_front()
     }
 
-    /// Number of bytes that the owner must read from the socket, and not one more. The number is 0
-    /// once all bytes of the handshake were read.
+    /// Number of bytes that the owner of this state machine must read from the socket; it must not
+    /// read more. The number is 0 once all bytes of the handshake were read.
     #[must_use]
     pub fn missing(&self) -> usize {
         self.intake.missing()

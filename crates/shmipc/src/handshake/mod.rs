@@ -127,9 +127,9 @@ pub enum NegotiationError {
     /// A name or path that the client sent is impossible.
     #[error("the {what} in the client's message {fault}")]
     Name {
-        /// Which name or path is impossible.
+        /// The impossible name or path, in words: that of the queue or that of the buffers.
         what: &'static str,
-        /// The fault of the name or path, as text.
+        /// What is wrong with the name or path, as text.
         fault: &'static str,
     },
     /// The client sent a number of descriptors other than two.

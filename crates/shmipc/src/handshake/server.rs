@@ -80,8 +80,8 @@ impl ServerHandshake {
         self.steps.pop_front()
     }
 
-    /// Number of bytes that the owner must read from the socket, and not one more. The number is 0
-    /// while the owner maps memory, and once all bytes were read.
+    /// Number of bytes that the owner of this state machine must read from the socket; it must not
+    /// read more. The number is 0 while the owner maps memory, and once all bytes were read.
     #[must_use]
     pub fn missing(&self) -> usize {
         self.intake.missing()
@@ -181,7 +181,8 @@ impl ServerHandshake {
         Ok(())
     }
 
-    /// Awaits the body of the message with this header, whose length has been checked.
+    /// Begins to await the body of the message with this `header`. The length that the header
+    /// states has been checked.
     fn expect_body(&mut self, header: Header) {
         self.state = State::Body { kind: header.kind, version: header.version };
         self.intake.expect(header.length as usize - HEADER_BYTES);
@@ -219,9 +220,12 @@ impl ServerHandshake {
 
 /// The newest version of the protocol that this crate supports.
 const VERSION: u8 = super::client::VERSION;
-/// Name, for error texts, of the message that decides the version.
+/// The message that decides the version of the protocol, as the error texts of a server's handshake
+/// name it.
 const FIRST: &str = "a client's first message";
-/// Name, for error texts, of the message that decides how memory is shared.
+/// The message that decides how memory is shared, as the error texts of a server's handshake name
+/// it.
 const HOW: &str = "the names of the client's queue and buffers";
-/// Name, for error texts, of the byte that comes with descriptors.
+/// The byte that comes with the client's descriptors, as the error texts of a server's handshake
+/// name it.
 const DESCRIPTORS: &str = "the descriptors of the client's buffers and queue";

@@ -31,9 +31,11 @@ use std::time::SystemTime;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Naming {
-    /// The start of all names of the pool: the chosen prefix with token and process id.
+    /// The start of the names of all regions of the pool: the chosen prefix with token and process
+    /// id.
     prefix: String,
-    /// The part that a hot restart adds to each name; empty before the first hot restart.
+    /// The part that a hot restart adds to the name of each region; empty before the first hot
+    /// restart.
     epoch: String,
 }
 
@@ -47,7 +49,8 @@ pub struct Names {
 }
 
 impl Naming {
-    /// Generates names that start with this prefix, and that no other process or pool uses.
+    /// Makes a generator of names of regions that start with this prefix, and that no other process
+    /// or pool uses.
     ///
     /// # Errors
     /// Fails for one of the reasons in [`NameError`].
@@ -55,7 +58,8 @@ impl Naming {
         Self::checked(prefix, &format!("_{:016x}_{}", token(), std::process::id()))
     }
 
-    /// Generates names as other implementations do, without a token.
+    /// Makes a generator of names of regions as other implementations name them, without a random
+    /// token. `process` is the process id in the names.
     ///
     /// # Errors
     /// Fails for one of the reasons in [`NameError`].
@@ -77,8 +81,8 @@ impl Naming {
         Ok(Self { prefix, epoch: String::new() })
     }
 
-    /// Returns the names that the pool uses after a hot restart. Epoch 0 adds nothing, as in other
-    /// implementations.
+    /// Returns the generator of the names of regions that the pool uses after the hot restart with
+    /// this epoch. Epoch 0 adds nothing, as in other implementations.
     #[must_use]
     pub fn in_epoch(&self, epoch: u64) -> Self {
         let epoch = match epoch {

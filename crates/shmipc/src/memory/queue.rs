@@ -47,11 +47,11 @@ pub struct QueueLayout {
 }
 
 impl QueueLayout {
-    /// The layout on x86-64, where the counters are not aligned.
+    /// Layout of a ring's header on x86-64, where the counters are not aligned.
     pub const LEGACY: Self = Self { head: 4, tail: 12, flag: 20 };
-    /// The layout on arm64, where the counters are aligned.
+    /// Layout of a ring's header on arm64, where the counters are aligned.
     pub const ALIGNED: Self = Self { head: 8, tail: 16, flag: 4 };
-    /// The layout on this processor, which versions 2 and 3 of the protocol use.
+    /// Layout of a ring's header on this processor, which versions 2 and 3 of the protocol use.
     pub const NATIVE: Self =
         if cfg!(target_arch = "x86_64") { Self::LEGACY } else { Self::ALIGNED };
 }
@@ -75,8 +75,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Size in bytes of the memory for two rings of `capacity` elements, rounded up as in
-    /// [`create`](Self::create); `None` if the size is too large.
+    /// Size in bytes of the memory for two rings of `capacity` elements, with `capacity` rounded up
+    /// to a multiple of 16; `None` if the size is too large.
     pub fn size_bytes(capacity: u32) -> Option<usize> {
         let capacity = rounded(capacity)?;
         Some(2 * region_bytes(capacity))
@@ -167,8 +167,9 @@ struct Ring {
 }
 
 impl Ring {
-    /// Returns the value of the counter at offset `at` of the ring's header. The caller names a
-    /// counter that only this side stores, or a counter in memory that is not in use yet.
+    /// Returns the value of the counter at offset `at` of the ring's header. It must be a counter
+    /// that only this side stores, or one in memory that the peer does not use yet: the peer must
+    /// not change it between the loads of its two words.
     fn counter(&self, at: usize) -> u64 {
         let [low, high] = [0, 4].map(|part| self.map.load(self.base + at + part));
         u64::from(high) << 32 | u64::from(low)
@@ -265,9 +266,9 @@ impl Producer {
     /// Sets the ring's flag. Returns `true` if the peer was idle, so that the caller must notify
     /// the peer by one Polling message.
     pub fn mark_working(&self) -> bool {
-        // The fence orders the store of the tail before the load of the flag. The consumer stores
-        // the flag and then loads the tail, so at least one of producer and consumer sees the
-        // other's store.
+        // The fence orders this producer's store of the ring's tail before its load of the ring's
+        // flag. The peer, which consumes, does the reverse: it stores the flag and then loads the
+        // tail. So at least one of the two sees the other's store, and no wake-up is lost.
         full_fence();
         // The ring's flag is loaded before it is exchanged: an exchange takes the flag's cache line
         // away from a working consumer, and is needed only if the flag is clear.
@@ -406,8 +407,9 @@ impl Consumer {
     /// again.
     pub fn set_idle(&self) {
         self.ring.map.store(self.ring.flag(), 0);
-        // The fence orders the store of the flag before the load of the tail. It pairs with the
-        // fence in the producer's `mark_working`: either the producer sees the cleared flag, or the
+        // The fence orders this consumer's store of the ring's flag before its load of the ring's
+        // tail. The producer stores the tail and then loads the flag, with a fence in
+        // `mark_working` between. So either the producer sees the cleared flag and notifies, or the
         // consumer sees the new tail.
         full_fence();
     }

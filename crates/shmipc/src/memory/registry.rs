@@ -70,8 +70,9 @@ pub fn keep(given: PeerMemory) -> Option<Arc<Backing>> {
     Some(backing)
 }
 
-/// Returns the region registered for the memory `given`, or a new one that `map` maps. `map` runs
-/// without the registry's lock, because mapping and reading headers may block on the file system.
+/// Returns the region registered for the memory `given`, or a new one that `map` maps. The function
+/// `map` runs without the lock of the registry of regions, because mapping and reading headers may
+/// block on the file system.
 fn open_or(
     given: &PeerMemory,
     map: impl FnOnce() -> Result<Arc<BufferRegion>, RegionError>,
@@ -82,8 +83,8 @@ fn open_or(
         None => {
             let mapped = map()?;
             let mut regions = regions();
-            // If another thread has registered the region meanwhile, this thread discards its own
-            // mapping, from which no slice was allocated.
+            // If another thread has registered the region meanwhile, this thread uses that one, and
+            // discards its own mapping, from which no slice was allocated.
             find(&regions, given).unwrap_or_else(|| {
                 regions.retain(|_, region| region.strong_count() > 0);
                 regions.insert(given.identity(), Arc::downgrade(mapped.shared()));

@@ -200,15 +200,16 @@ impl SessionManager {
             let fallbacks = place.control.fallbacks();
             match place.open().await {
                 Ok(stream) => return Ok(PooledStream::new(stream, place, fallbacks)),
-                // The chosen session broke just now, so the next iteration of the loop chooses
-                // another session.
+                // The session that was chosen for the stream broke just now, so the next iteration
+                // of the loop chooses another one.
                 Err(OpenError::Session(_)) if !place.is_open() => {}
                 Err(error) => return Err(GetStreamError::Open(error)),
             }
         }
     }
 
-    /// Does what [`PooledStream::put_back`] does, under the name of shmipc-go.
+    /// Gives a stream back to the pool for later calls, as [`PooledStream::put_back`] does;
+    /// shmipc-go has the function here. Returns whether the stream was kept.
     #[allow(clippy::unused_self, reason = "where users of the peers look for it")]
     pub fn put_back(&self, stream: PooledStream) -> bool {
         stream.put_back()

@@ -9,8 +9,10 @@
 //!   put_back: clean ─▶ idle          drop, or put_back otherwise ─▶ closed
 //! ```
 //!
-//! If the caller drops the future of a `recv`, the answer may still arrive later. The next user of
-//! the stream would take it for the answer to another call. So such a stream is never reused.
+//! A clean stream can be used for another call. An expecting stream may still get an answer, and a
+//! dirty one is never used again. If the caller drops the future of a `recv`, the answer may still
+//! arrive later. The next user of the stream would take it for the answer to another call. So such
+//! a stream is never reused.
 
 use super::place::Place;
 use partywall::tokio::{RecvStream, Reservation, SendStream, Stream, StreamIo};
@@ -56,7 +58,8 @@ enum Condition {
 }
 
 impl Condition {
-    /// Records that the caller sends a message on the stream.
+    /// Records that the caller sends a message on the stream. If an answer to an earlier message
+    /// may still arrive, the stream is never reused.
     fn send(&mut self) {
         if *self == Self::Expecting {
             *self = Self::Dirty;
@@ -108,8 +111,8 @@ impl PooledStream {
         self.use_.put_back(self.stream)
     }
 
-    /// Converts the stream to a stream of bytes, which can be [put back](PooledIo::put_back) as
-    /// well.
+    /// Converts the stream to a stream of bytes, which can be [given back](PooledIo::put_back) to
+    /// the pool as well.
     #[must_use]
     pub fn into_io(self) -> PooledIo {
         PooledIo { io: self.stream.into_io(), use_: self.use_ }
@@ -124,7 +127,7 @@ impl PooledStream {
     /// Sends a message; see [`SendStream::send`].
     ///
     /// # Errors
-    /// The errors of `SendStream::send`.
+    /// A [`StreamSendError`]: why the message was not sent.
     pub async fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.use_.condition.send();
         let before = self.use_.condition.begin();
@@ -136,8 +139,8 @@ impl PooledStream {
     /// Sends a message if there is room; see [`SendStream::try_send`].
     ///
     /// # Errors
-    /// The errors of `SendStream::try_send`. After [`StreamSendError::Full`] the stream can still
-    /// be reused.
+    /// A [`StreamSendError`]: why the message was not sent. After [`StreamSendError::Full`] the
+    /// stream can still be reused.
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.use_.condition.send();
         self.stream.try_send(payload)
@@ -146,7 +149,7 @@ impl PooledStream {
     /// Reserves memory for a message, which the commit then sends; see [`SendStream::reserve`].
     ///
     /// # Errors
-    /// The errors of `SendStream::reserve`.
+    /// A [`StreamSendError`]: why no memory was reserved.
     pub async fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
         self.use_.condition.send();
         self.stream.reserve(len).await
@@ -155,7 +158,7 @@ impl PooledStream {
     /// Receives the next message; see [`RecvStream::recv`].
     ///
     /// # Errors
-    /// The errors of `RecvStream::recv`.
+    /// A [`StreamRecvError`]: why no message was received.
     pub async fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         let before = self.use_.condition.begin();
         let received = self.stream.recv().await;
@@ -170,7 +173,7 @@ impl PooledStream {
     /// Receives the next message if it has arrived; see [`RecvStream::try_recv`].
     ///
     /// # Errors
-    /// The errors of `RecvStream::try_recv`.
+    /// A [`StreamRecvError`]: why no message was received.
     pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         let received = self.stream.try_recv();
         self.use_.condition.looked(matches!(received, Ok(Some(_))));
@@ -210,8 +213,8 @@ pub struct PooledIo {
 }
 
 impl PooledIo {
-    /// Does what [`PooledStream::put_back`] does. The stream is also closed if a read is
-    /// incomplete, or a message was read in part.
+    /// Gives the stream back to the pool for later calls, as [`PooledStream::put_back`] does. The
+    /// stream is also closed if a read is incomplete, or a message was read in part.
     pub fn put_back(self) -> bool {
         let Self { io, use_ } = self;
         io.into_stream().is_ok_and(|stream| use_.put_back(stream))

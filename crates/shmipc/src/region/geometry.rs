@@ -13,6 +13,7 @@
 //!   slice     u32 capacity │ u32 size │ u32 start │ u32 next │ u8 flags │ 3 unused │ data
 //! ```
 //!
+//! The manager is the header of the region. A list has a header of its own, and then its slices.
 //! This file allocates and frees no slices: `list.rs` does, within this geometry.
 //!
 //! # Invariants
@@ -57,18 +58,18 @@ impl ListGeometry {
         self.capacity + SLICE_HEADER_BYTES
     }
 
-    /// Offset in the region of the list's area, which begins with the header of its first slice.
+    /// Offset in the region of the list's area: the memory of its slices, each with its header.
     pub const fn area(&self) -> u32 {
         self.header + LIST_HEADER_BYTES
     }
 
-    /// Offset of the header of slice `index`, relative to the list's area.
+    /// Distance in bytes from the header of the list's first slice to the header of slice `index`.
     pub const fn relative(&self, index: u32) -> u32 {
         index * self.stride()
     }
 
-    /// Index of the slice whose header is at offset `relative` in the list's area; `None` if no
-    /// slice begins at that offset.
+    /// Index of the slice whose header lies `relative` bytes after the header of the list's first
+    /// slice; `None` if no slice begins there.
     pub const fn index(&self, relative: u32) -> Option<u32> {
         let index = relative / self.stride();
         if relative % self.stride() == 0 && index < self.slices { Some(index) } else { None }
@@ -145,8 +146,9 @@ impl Geometry {
         Self::read_words(map.len(), |at| map.load(at))
     }
 
-    /// Does what [`read`](Self::read) does, for a region of `size` bytes of which `word` loads a
-    /// word.
+    /// Reads the geometry of a region of `size` bytes, which the peer created. The function `word`
+    /// loads the word of the region at a byte offset. Fails for the same reasons as
+    /// [`read`](Self::read).
     pub(crate) fn read_words(size: usize, word: impl Fn(usize) -> u32) -> Result<Self, Damage> {
         let bytes = size as u64;
         if bytes < u64::from(MANAGER_BYTES) || bytes > u64::from(u32::MAX) {
@@ -252,7 +254,8 @@ fn read_list(
     if end > bytes {
         return Err(Damage::new("a list ends behind the buffer region", end));
     }
-    // The end of the list fits into a u32, so no sum of its parts overflows.
+    // `end`, the offset after the list's last slice, fits into 32 bits. So no offset within the
+    // list exceeds 32 bits either.
     Ok(ListGeometry { header, slices, capacity })
 }
 
@@ -286,7 +289,8 @@ pub enum PlanError {
         /// The sum of the shares of all classes, in percent.
         sum: u64,
     },
-    /// A list never allocates its last slice, so a class with one slice is useless.
+    /// The share of a class has room for fewer than two slices. Such a class is useless, because a
+    /// list never allocates its last free slice.
     #[error(
         "{percent} percent of the buffer region hold {slices} slices of {size} bytes, and it takes \
          {SLICES_MIN}: make the region larger, the slices smaller or the share larger"

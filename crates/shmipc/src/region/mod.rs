@@ -201,7 +201,8 @@ impl BufferRegion {
         next
     }
 
-    /// Does what [`send`](Self::send) does, for a message that lies in one slice.
+    /// Makes a message of one slice and gives up the slice's ownership. Returns the message's
+    /// offset, for an element of the queue. If the slice is empty, frees it and returns `None`.
     ///
     /// # Panics
     ///
@@ -310,8 +311,8 @@ impl BufferRegion {
     }
 
     /// The caller reports that a session begins. From now on the session caches some freed slices,
-    /// and allocates from its cache first. So an answer uses the memory of its request, which the
-    /// processor has cached. Most slices remain for the peer.
+    /// and allocates from its cache first. So an answer is written into the slices of its request,
+    /// which are still in the processor's cache. Only few slices are kept from the peer.
     pub fn join(&self) {
         // ORDER: Relaxed: the number of sessions only determines the size of each cache.
         self.shared.sessions.fetch_add(1, Ordering::Relaxed);

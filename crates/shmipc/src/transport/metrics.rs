@@ -45,7 +45,7 @@ pub enum Count {
 }
 
 impl Count {
-    /// All events, in the order of their declaration.
+    /// All events that [`Counters`] count, in the order of their declaration.
     pub const ALL: [Self; 9] = [
         Self::PollingReceived,
         Self::PollingSent,

@@ -166,8 +166,8 @@ impl ConnectionSender for Sender {
             self.scarce_since = None;
             return Ok(Some(Box::new(slice)));
         }
-        // The reservation waits only briefly for slices: they are freed soon or never, because both
-        // sides may wait for each other.
+        // The reservation waits for free slices only briefly. If the peer frees some, it does so
+        // soon; it may also wait for slices that this side holds, and then never frees any.
         self.check_memory()?;
         let may_come = len <= self.region.slice_bytes_max() && self.policy != BackPressure::Error;
         if may_come {
@@ -269,10 +269,10 @@ fn damaged(damage: Damage) -> TrySendError {
 }
 
 /// Time for which a reservation waits for a free slice; after that, the message is written to
-/// private memory and copied. Copying one of the largest messages takes about as long. A sleeping
-/// sender polls twice in that time.
+/// private memory and copied. Copying one of the largest messages takes about as long. A sender
+/// that sleeps meanwhile looks for a free slice twice in that time.
 const SCARCE_MAX: Duration = Duration::from_millis(2);
 
-/// Statuses of elements: data, and the close of a stream.
+/// Statuses of the elements in a ring: the element announces data, or the close of its stream.
 pub(super) const DATA: u32 = 0;
 pub(super) const CLOSE: u32 = 1;

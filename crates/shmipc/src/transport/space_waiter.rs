@@ -53,8 +53,8 @@ impl SpaceWaiter {
     }
 
     pub(super) fn disarm(&self) {
-        // Errors of the timer and of the epoll set are ignored, because the sender prepares the
-        // descriptor again before it next waits on it.
+        // Errors of the timer and of the epoll set are ignored, because the sender sets both again
+        // before it next waits.
         let _ = self.timer.set(None);
         let _ = self.timer.drain();
         let _ = self.watch(false);

@@ -45,8 +45,8 @@ fn a_file_is_made_for_its_user_alone_and_shared_by_identity() {
     drop((region, backing));
     assert!(!path.exists() && hard_link.exists());
 
-    // A process that only opened a file does not remove the file, so the file stays after `given`
-    // is dropped.
+    // A process that only opened a file does not remove the file. So the file stays when `given`,
+    // the value of the process that opened it, is dropped.
     let given = PeerMemory::path(&hard_link, &allowed(directory.path())).unwrap();
     drop(open_buffer(&given).unwrap());
     drop(given);

@@ -168,8 +168,8 @@ fn truncated_memory_ends_the_session_and_nothing_else() {
     let mut ours = region.reserve(10).unwrap();
 
     file.set_len(0).unwrap();
-    // The peer's mapping of the truncated memory is not guarded, so nothing may access it any more,
-    // not even its drop.
+    // This test's own mapping as the peer is not guarded, and the memory behind it is truncated. An
+    // access would kill the process, so not even the code that drops the mapping may run.
     std::mem::forget(theirs);
     ours.as_mut_slice().fill(1);
     assert_eq!(chain.as_slice(), [0; 4096]);

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-/// Time-out of a wait, after which the wait has failed.
+/// Longest time that a test waits for a future or a condition; after that the test fails.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Time between two checks of a condition that a test waits for.
 const PAUSE: Duration = Duration::from_millis(2);

@@ -117,7 +117,7 @@ pub fn echo(session: &Session) -> SessionError {
     })
 }
 
-/// Settings of a client with little memory.
+/// Settings of a client with little shared memory.
 pub fn small() -> partywall_shmipc::Config {
     let classes = [
         SizePercentPair { size: 4096, percent: 50 },

@@ -46,7 +46,7 @@ impl Home {
     }
 
     /// The code and the reason of the refusal that the listener recorded since the last call. There
-    /// must be exactly one.
+    /// must be exactly one such refusal.
     pub fn reason(&mut self) -> (u32, String) {
         for _ in 0..100 {
             assert!(self.listener.accept_deadline(within(millis(20))).is_err(), "was let in");

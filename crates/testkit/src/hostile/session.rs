@@ -421,8 +421,8 @@ fn agree_on_socket(wire: &Wire, role: Role) {
     assert!(wire.send(ready.as_bytes(), &[]));
 }
 
-/// Waits for at most [`POLL_PERIOD`]; returns whether the attacked end has closed the connection by
-/// then.
+/// Waits for at most the pause between two polls ([`POLL_PERIOD`]); returns whether the attacked
+/// end has closed the connection by then.
 fn has_hung_up(wire: &Wire) -> bool {
     let deadline = Some(Instant::now() + POLL_PERIOD);
     let mut ready = [PollFd::new(&wire.socket, PollFlags::IN)];

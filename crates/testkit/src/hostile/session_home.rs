@@ -88,7 +88,7 @@ impl SessionHome {
         (foe, self.wait(connecting).unwrap().unwrap())
     }
 
-    /// Runs `future` until it is done, and fails after [`LIMIT`].
+    /// Runs `future` until it is done, and fails after the time limit of these tests ([`LIMIT`]).
     pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(async { tokio::time::timeout(LIMIT, future).await }).expect("hung")
     }

@@ -200,8 +200,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until fewer than `in_flight_max` calls are in flight, and counts one more (occupies a
-    /// slot).
+    /// Waits until fewer than `in_flight_max` calls are in flight, and then counts one more: the
+    /// caller's, which is about to be sent.
     fn take_slot(&self, deadline: Option<Instant>) -> Result<(), CallError> {
         self.send_cancels();
         let taken = self.drive(deadline, |state| {
@@ -211,8 +211,8 @@ impl Shared {
         taken.map_err(|lost| lost.map_or(CallError::DeadlineExceeded, CallError::Lost))
     }
 
-    /// Counts one call in flight less (frees a slot), because a call could not be sent. Returns
-    /// `error`, the reason.
+    /// Counts one call in flight less, because that call could not be sent. Returns `error`, the
+    /// reason.
     fn leave_slot(&self, error: CallError) -> CallError {
         self.lock().in_flight -= 1;
         self.changed.notify_all();

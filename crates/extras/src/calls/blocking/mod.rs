@@ -60,12 +60,12 @@ const SEND_SLICE_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of messages that a side receives between two attempts to send a frame.
 const BETWEEN_MAX: usize = 64;
 
-/// Maximum time after which a waiting thread looks for unsent frames (a CANCEL, or an error for the
-/// client) that another thread has left during the wait.
+/// Longest time for which a thread waits before it looks for unsent frames (a CANCEL, or an error
+/// for the client) that another thread has left during the wait.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Returns the time until which a thread waits before it looks for unsent frames again; the thread
-/// waits until `deadline` in all. `has_unsent` says whether there is an unsent frame already.
+/// Returns the time, at most `deadline`, at which a waiting thread next looks for unsent frames:
+/// soon if `has_unsent` says that there is one already.
 fn look_again(deadline: Option<Instant>, has_unsent: bool) -> Instant {
     let until = Instant::now() + if has_unsent { SEND_SLICE } else { LOOK_AGAIN };
     deadline.map_or(until, |deadline| deadline.min(until))

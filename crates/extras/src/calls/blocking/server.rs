@@ -189,7 +189,8 @@ impl Request {
     /// Makes the call fail with an error code of the application, and sends the client the detail.
     ///
     /// # Errors
-    /// Fails as [`answer`](Self::answer) does.
+    /// Fails as [`answer`](Self::answer) does: [`StreamSendError::TimedOut`] if there was no room
+    /// before `deadline`, or another [`StreamSendError`] if the stream has ended.
     ///
     /// # Panics
     /// Panics if the code is reserved for the protocol: [`CODES_RESERVED`] or greater.

@@ -100,7 +100,8 @@ const _: () = {
     assert!(core::mem::offset_of!(AttachedFields, zero_too) == 292);
 };
 
-/// Checks that the body begins with the magic of the link protocol.
+/// Checks that the body of an ATTACH begins with the magic, eight fixed bytes that identify the
+/// protocol of links.
 pub(super) fn check_magic(body: &[u8]) -> Result<(), FrameFault> {
     match body.first_chunk() {
         Some(magic) if *magic == FRAME_MAGIC => Ok(()),
@@ -172,5 +173,5 @@ fn login_bytes(bytes: U32) -> Result<usize, FrameFault> {
 }
 
 const NOT_ZERO: &str = "a reserved field is not 0";
-/// The names in an ATTACH, in their order in the frame, as error texts call them.
+/// The names in an ATTACH, in the order of the frame, in the words that error texts use.
 const WHICH_NAMES: [&str; 3] = ["client's name", "server's name", "link's name"];

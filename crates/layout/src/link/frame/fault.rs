@@ -22,7 +22,8 @@ pub enum FrameFault {
         /// Length of the frame's body in bytes.
         bytes: usize,
     },
-    /// The body of the frame does not begin with the magic: the peer uses another protocol.
+    /// The body of the frame does not begin with the magic, eight fixed bytes of the link protocol:
+    /// the peer uses another protocol.
     Foreign {
         /// The first eight bytes of the body, in place of the magic.
         magic: [u8; 8],

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The bodies of three frames (SPEC 15.2): CONFIRM and BEGIN, by which client and server accept
-//! each other's decision how to resume, and ACK, which acknowledges messages.
+//! each other's decision how a direction resumes after a new connection, and ACK, which
+//! acknowledges messages.
 //!
 //! ```text
 //!  CONFIRM   echo │ tail │ decision
@@ -16,7 +17,7 @@ use crate::link::past::is_position;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The body of a CONFIRM.
+/// The body of a CONFIRM: the client has applied the server's decision, and sends its own.
 ///
 /// Each field after its offset in bytes; sizes of longer fields in parentheses:
 /// ```text
@@ -38,7 +39,8 @@ pub struct ConfirmFields {
     pub decision: DecisionFields,
 }
 
-/// The body of a BEGIN.
+/// The body of a BEGIN: the server has applied the client's decision how the client's records
+/// resume.
 ///
 /// Each field after its offset in bytes:
 /// ```text
@@ -59,7 +61,7 @@ pub struct BeginFields {
     pub tail: U64,
 }
 
-/// The body of an ACK.
+/// The body of an ACK: how far its sender has consumed the peer's stream.
 ///
 /// Each field after its offset in bytes:
 /// ```text

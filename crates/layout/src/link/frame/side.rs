@@ -58,7 +58,7 @@ pub struct SideFields {
     /// The record digest at the position `consumed`: the crc of the record that ends at that
     /// position.
     pub digest: U32,
-    /// Flags of the side: [`SIDE_SHARES_MEMORY`] or 0.
+    /// Flags of the side: [`SIDE_SHARES_MEMORY`] if the side shares its memory, otherwise 0.
     pub flags: U32,
     /// The streams and positions with which the side left its previous epoch (SPEC 12.4).
     pub past: Previous,

@@ -90,8 +90,8 @@ impl Pair {
         self.socket_bytes = 0;
     }
 
-    /// Begins a connection like [`connect`](Self::connect), but stops as soon as the server has
-    /// answered with the frame ATTACHED, which the client has not read then.
+    /// Begins a new connection between the two ends, but stops as soon as the server has answered
+    /// with the frame ATTACHED, which the client has not read then.
     fn begin(&mut self, [of_client, of_server]: [Option<PeerMapping>; 2]) {
         let names = Names { client: "a".into(), server: "b".into(), link: "l".into() };
         let [client, server] = &mut self.sides;
@@ -173,8 +173,9 @@ impl Pair {
             self.pump();
         }
         let side = &mut self.sides[at];
-        // A message can be taken out of shared memory by two calls, `offer_short` and `pull`. The
-        // received position decides which of the two the test tries first, so that both are used.
+        // The library has two ways to take a message from shared memory: a short one for short
+        // compact records, and one for all records. The received position decides which of them the
+        // test tries first, so that both are used.
         let tries_fast_path = side.core.inbox.received().0 / 64 % 2 == 0;
         let delivery = match tries_fast_path.then(|| side.core.next_short()).flatten() {
             Some(delivery) => delivery,

@@ -325,9 +325,9 @@ fn file_made_for_a_missing_one_is_announced_even_if_its_maker_never_owned_it() {
     let hash = disk.key.file_name().replace(".link", "");
     fs::write(&list, format!("{hash} {}\n", "7".repeat(32))).unwrap();
     let mut link = disk.link(AfterReboot::AdoptProven).unwrap();
-    // Input: the process that made the file was killed after it named the file and before it became
-    // the owner. Then the second slot of the owner page is empty, and the first still has the
-    // record that the maker wrote.
+    // Input: the process that made the file was killed after it had given the file its name, and
+    // before it became the owner. Then of the two slots for owner records the first has the record
+    // of a file without an owner, and the second is empty.
     let mut contents = disk.contents();
     let second = usize::try_from(OWNER_OFFSET + PAGE_SLOT_STRIDE).unwrap();
     contents[second..second + size_of::<OwnerRecord>()].fill(0);

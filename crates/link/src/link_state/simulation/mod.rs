@@ -26,8 +26,8 @@ use world::{CLIENT, SERVER, World};
 struct Messages {
     /// Number of messages that were received from shared memory.
     pulled: u64,
-    /// Number of messages received from shared memory that `offer_short` delivered straight,
-    /// without the queue of the inbox.
+    /// Number of messages received from shared memory that were delivered at once, without the
+    /// queue of the inbox.
     at_once: u64,
     /// Number of messages that were sent on the fast path, the short code path for one message.
     sent_fast: u64,

@@ -28,7 +28,8 @@ pub(super) struct World {
     wires: Vec<Wire>,
     /// Number of messages that were taken from shared memory into the inbox.
     pub(super) pulled: u64,
-    /// Number of messages that `offer_short` delivered straight from shared memory.
+    /// Number of messages that were delivered straight from shared memory, without the queue of the
+    /// inbox.
     pub(super) at_once: u64,
     /// The numbers of messages that were sent and that were received on the fast path, the short
     /// code path for one message.
@@ -310,8 +311,8 @@ impl World {
         assert!(!FastPath::is_in_use(core), "seed {}", self.seed);
     }
 
-    /// Takes the next message at the end `side`: straight from shared memory (`offer_short`), or
-    /// from the inbox, into which `pull` has moved it.
+    /// Takes the next message at the end `side`: straight from shared memory, or from the inbox,
+    /// into which an earlier step has moved it.
     fn next(&mut self, side: usize) -> Option<Delivery> {
         if self.below(4) > 0 {
             let delivery = self.sides[side].core.as_mut()?.next_short();

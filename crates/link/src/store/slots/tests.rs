@@ -9,7 +9,8 @@ fn new() -> (ConsumedSlots, PeerMem) {
     (ConsumedSlots::fresh(own), peer)
 }
 
-/// The stream, position and digest of the acked offset in force, as a peer reads them.
+/// The stream, position and digest of the acked offset that was committed last, as a peer reads
+/// them.
 fn in_force(control: &PeerMem) -> (u64, u64, u32) {
     let found = consumed_of(control).unwrap();
     (found.record.stream.get(), found.position, found.digest)
@@ -150,7 +151,7 @@ fn kill_between_two_stores_leaves_the_last_commit() {
 }
 
 /// Rule: a slow peer, which copies each word after a different store, finds the acked offset that
-/// was in force when the copy began, or a later one.
+/// was the last committed one when the copy began, or a later one.
 #[test]
 fn slow_read_of_consumed_finds_a_commit() {
     let (states, begun) = traced(&COMMITS);

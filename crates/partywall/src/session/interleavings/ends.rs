@@ -40,8 +40,9 @@ fn open_into_the_end() {
         0 => ours.close(0, ""),
         1 => theirs.close(0, ""),
         2 => wires.sever(),
-        // In this variant of the test, only the drop of both handles after this `match` ends the
-        // session. The peer then refuses a stream that is being opened, or the session is closed.
+        // In this variant of the test, nothing ends the session here: it ends when both handles are
+        // dropped, after this `match`. A stream that is being opened is then refused by the peer,
+        // or `open` reports the closed session.
         _ => {}
     }
     drop((ours, theirs));
@@ -145,8 +146,8 @@ fn streams_opened_during_go_away_are_served_or_refused() {
     explore(1000, open_while_going_away);
 }
 
-/// Race: one thread waits for each kind of event, while the session ends in one of four ways.
-/// Expected: every thread is woken.
+/// Race: for each kind of event of a session one thread waits, while the session ends in one of
+/// four ways. Expected: every thread is woken.
 fn all_wait_for_the_end() {
     let (mut chance, setup) = random();
     let setup = Setup { streams_max: 1, window: 0, ..setup };

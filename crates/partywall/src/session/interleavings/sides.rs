@@ -94,7 +94,8 @@ impl Wires {
         self.links.iter().for_each(Link::hang_up);
     }
 
-    /// Returns the blocks in use in both directions: reserved, or published and not yet released.
+    /// Returns how many blocks of shared memory are in use in both directions together: reserved,
+    /// or published and not yet released.
     pub(super) fn blocks_in_use(&self) -> i64 {
         let [one, other] = &self.links;
         let in_use = |sender: &Link, receiver: &Link| {
@@ -216,7 +217,8 @@ impl Bed {
     }
 }
 
-/// Calls `poll` until its result is ready; blocks the thread between two calls.
+/// Calls `poll` until its result is ready. Between two calls, blocks the calling thread until its
+/// waker is called.
 pub(super) fn wait<T>(mut poll: impl FnMut(&Context<'_>) -> Poll<T>) -> T {
     let bed = Arc::new(Bed::default());
     let waker = Waker::from(Arc::clone(&bed));

@@ -105,7 +105,7 @@ impl Names {
     }
 }
 
-/// The object on which the sender of a connection waits for space.
+/// The object on which the sender of another protocol's connection waits for space.
 #[derive(Debug)]
 struct ProtocolSpace {
     guard: ForkGuard,

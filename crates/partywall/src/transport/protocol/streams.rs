@@ -46,8 +46,8 @@ pub(super) struct Table {
     is_acceptor: bool,
     own: Vec<Option<Entry>>,
     theirs: Vec<Option<Entry>>,
-    /// Free indices in `theirs`, the entries of the streams that the peer opened. Its next streams
-    /// take them.
+    /// Free indices in `theirs`, the entries of the streams that the peer opened. The peer's next
+    /// streams take these indices.
     free: Vec<usize>,
     numbers: StreamIdMap<u32>,
     /// Records that were derived from events of the protocol and that the session has not received

@@ -54,17 +54,17 @@ pub(super) struct BlobMemory {
     /// The peer may have to hold the descriptor of each such segment.
     published_segments: VecDeque<Position>,
     idle_timeout: Duration,
-    /// When `note_idle` first found an idle segment; `None` while no segment is idle.
+    /// When a check (`note_idle`) first found an idle segment; `None` while no segment is idle.
     idle_since: Option<Instant>,
-    /// Number of large messages since `note_idle` last looked for idle segments, which it does not
-    /// do for every message.
+    /// Number of large messages since the last check for idle segments, which is not made for every
+    /// message.
     unchecked: u32,
-    /// Time of the last notification of the peer, as known when `note_idle` last looked for idle
-    /// segments. If `note_idle` is called with another time, the peer was notified since.
+    /// When this side had last notified the peer, as known at the last check for idle segments. If
+    /// the next check gets another time, this side has notified the peer since.
     notified_at: Option<Instant>,
 }
 
-/// The reason why `BlobMemory` allocated no block for a message.
+/// The reason why no block of shared memory was allocated for a large message.
 #[derive(Debug)]
 pub(super) enum AllocError {
     /// No memory for large messages is free now.
@@ -431,14 +431,15 @@ impl BlobMemory {
         self.pending.push_back((kind, body));
     }
 
-    /// Notes since when a segment has been idle, and retires it after the configured time.
+    /// Checks for idle segments: notes since when there is one, and retires it after the configured
+    /// time.
     #[inline]
     fn note_idle(&mut self, notified_at: Option<Instant>) {
         if self.segments.is_empty() {
             return;
         }
-        // If every message wakes the peer, the rate is low, so reading the clock each time is
-        // affordable. At a high rate, the clock is read for one message in `CLOCK_EVERY`.
+        // If every message wakes the peer, few messages come in a second, and the clock can be read
+        // for each. If many come, the clock is read for one message in `CLOCK_EVERY`.
         self.unchecked += 1;
         if self.unchecked < CLOCK_EVERY && self.notified_at == notified_at {
             return;
@@ -461,6 +462,6 @@ const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 /// Most SEGMENT and SEGMENT_RETIRE records that may be pending at a time. Every batch keeps ring
 /// space free for these records (`PENDING_BYTES_MAX`), so the number is small.
 const PENDING_MAX: usize = 4;
-/// At a high rate of large messages, `note_idle` reads the clock once per this number of messages,
-/// because each reading takes time.
+/// At a high rate of large messages, the check for idle segments reads the clock once per this
+/// number of messages, because each reading takes time.
 const CLOCK_EVERY: u32 = 64;

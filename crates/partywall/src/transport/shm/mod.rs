@@ -267,9 +267,9 @@ impl SharedMemory {
         if let Some(origin) = self.origin.get().and_then(Weak::upgrade) {
             origin.violated_elsewhere(violation);
         }
-        // ORDER: Relaxed: the word guards no other memory. A sender or receiver that still reads
-        // the word's previous value does one more operation on peer memory, and checks that memory
-        // as in any other operation.
+        // ORDER: Relaxed: the word `owner` guards no other memory. A sender or receiver that still
+        // reads its previous value does one more operation on the peer's memory, and checks what it
+        // reads there as in any other operation.
         self.owner.store(VIOLATED, Ordering::Relaxed);
         self.state(|identity| identity.broke(fault.code()));
         fault
@@ -364,8 +364,9 @@ impl SharedMemory {
     pub(crate) fn park_receiver(&self, deadline: Option<Instant>) -> Result<(), Fault> {
         self.check()?;
         if self.sleep_for_records(deadline).map_err(waiting_failed)? {
-            // ORDER: Relaxed: only the thread that parks reads the flag, or a later owner of the
-            // receiver, to which another mechanism hands it over.
+            // ORDER: Relaxed: the flag `may_have_ended` is read only by the thread that parks for
+            // the receiver, or by the next owner of the receiver. Handing the receiver over orders
+            // the two.
             self.may_have_ended.store(true, Ordering::Relaxed);
         }
         Ok(())
@@ -373,8 +374,8 @@ impl SharedMemory {
 
     /// Whether a thread that parked for the receiver has found that the peer is gone.
     fn may_have_ended(&self) -> bool {
-        // ORDER: Relaxed: this thread stored the flag itself, or another mechanism handed the
-        // receiver over to it since.
+        // ORDER: Relaxed: this thread stored the flag `may_have_ended` itself, or it got the
+        // receiver since from the thread that did, which orders the two.
         self.may_have_ended.load(Ordering::Relaxed)
     }
 

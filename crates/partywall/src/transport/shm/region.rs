@@ -149,7 +149,7 @@ pub(crate) struct SpareRegion {
 #[derive(Default)]
 enum Spare {
     /// No region is made in advance, because no handshake has needed a region yet, or because the
-    /// region was freed at a limit.
+    /// region was freed at a limit of descriptors or memory.
     #[default]
     Unused,
     Taken,

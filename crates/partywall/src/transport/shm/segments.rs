@@ -131,7 +131,8 @@ impl Segments {
             return Err(bad("segment number", number.into()).into());
         }
         self.forget_unviewed();
-        // The limit counts added segments only. The slab of the region, segment 0, does not count.
+        // The limit of mapped segments counts added ones only: the slab of the region, segment 0,
+        // does not count.
         let known = self.mapped.len() + self.retired.len();
         if known > shm.limits.segments as usize {
             let (wanted, max) = (known as u64, shm.limits.segments.into());

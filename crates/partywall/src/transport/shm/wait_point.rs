@@ -36,7 +36,7 @@ pub(crate) struct WaitPoint {
     doorbell: Doorbell,
     /// Whether the peer's doorbells come as bytes on the control socket.
     wakes_on_bytes: bool,
-    /// Number of sleeps so far, counted only until the epoll set is made.
+    /// Number of sleeps on this wait point, counted only until its epoll set is made.
     sleeps: Mutex<u32>,
     /// The epoll set for later sleeps. The inner `Option` is `None` if an event loop asked for the
     /// set and it could not be made.
@@ -91,7 +91,8 @@ impl WaitPoint {
         Ok(Woken { socket: tokens & 1 << SOCKET != 0, died: tokens & 1 << PROCESS != 0 })
     }
 
-    /// Sleeps as [`sleep`](Self::sleep) does, by `ppoll` instead of the epoll set.
+    /// Blocks until the doorbell, the socket or the peer's process reports an event, or until the
+    /// deadline: by `ppoll`, while this wait point has no epoll set.
     fn poll(&self, deadline: Option<Instant>, sources: EventSources<'_>) -> io::Result<Woken> {
         let mut interest = PollFlags::RDHUP;
         interest.set(PollFlags::IN, self.wakes_on_bytes);

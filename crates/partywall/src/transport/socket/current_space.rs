@@ -94,8 +94,8 @@ impl SpaceWaiter for CurrentSpace {
     fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool> {
         let was_shared = self.shm.get().is_some();
         let slept = self.current(|space| space.sleep(deadline)).unwrap_or(Ok(true));
-        // The sender switched to shared memory while the thread slept. The events of the socket
-        // mean nothing for shared memory, so the thread tries again.
+        // The sender switched to shared memory while this thread slept until the socket had space.
+        // The socket's events mean nothing for shared memory, so the thread tries again.
         if !was_shared && self.shm.get().is_some() { Ok(false) } else { slept }
     }
 

@@ -97,8 +97,8 @@ impl Large {
         }
     }
 
-    /// Returns the memory for further bytes, and the number of received bytes to update. The memory
-    /// is empty if no byte is missing.
+    /// Returns the memory for the next bytes of the large message, empty if no byte is missing.
+    /// Also returns the count of received bytes, which the caller raises after reading.
     fn room(&mut self) -> (&mut [u8], &mut usize) {
         if self.filled == self.bytes.len() {
             let step = self.filled.max(LARGE_STEP).min(self.len - self.filled);
@@ -259,7 +259,8 @@ impl SocketReceiver {
         }
     }
 
-    /// Whether the buffer contains a record that `find` could return.
+    /// Whether the received bytes complete a message, or begin with a record for which `find`
+    /// returns without reading more.
     fn is_ready(&self) -> bool {
         let unread = &self.buffer[self.start..self.end];
         if let Some(large) = &self.large {
@@ -493,8 +494,8 @@ impl TransportReceiver for SocketReceiver {
 
     fn enable_streams(&mut self) {
         self.has_streams = true;
-        // The flag says that the connection carries the streams of a session. The ignored error
-        // only means that the flag was set before.
+        // Notes that the connection carries the streams of a session. The ignored error only means
+        // that this was noted before.
         let _ = self.shared.carries_streams.set(());
     }
 

@@ -38,7 +38,7 @@ pub(crate) struct SocketSender {
     pub(super) rest: Vec<u8>,
     /// Number of bytes of `rest` that the kernel has accepted.
     pub(super) rest_sent: usize,
-    /// The framed messages of the open batch.
+    /// The bytes of the open batch: its messages, each after its record header.
     batch: Vec<u8>,
     /// The position at which the next record after the open batch begins. The two fields that
     /// follow count the messages of the batch, and their payload bytes.
@@ -47,10 +47,10 @@ pub(crate) struct SocketSender {
     batch_bytes: u64,
     batch_footprint_max: u64,
     batch_bytes_max: u64,
-    /// The framing of the message that is being sent in pieces.
+    /// The record header, and for a BLOB the body, of the message that is being sent in pieces.
     framing: Framing,
     /// Whether the caller has sent only some bytes of a message. The caller must still pass the
-    /// other bytes, which are not in `rest`.
+    /// other bytes, because the sender keeps none of them.
     in_pieces: bool,
     /// When the sender last checked whether the peer lives, after the socket had no space.
     death_checked: Option<Instant>,
@@ -185,8 +185,8 @@ impl SocketSender {
         }
     }
 
-    /// Takes the position of the next record back from `pending_move`, because this sender is about
-    /// to write.
+    /// Takes the position of the next record back from `pending_move`, so that the receiver does
+    /// not send MOVE there while this sender writes.
     fn leave_boundary(&mut self) {
         if std::mem::take(&mut self.is_at_boundary) && !seeded_fault("stale_boundary") {
             let taken = self.pending_move.as_ref().and_then(|pending| pending.take_boundary());
@@ -227,7 +227,7 @@ impl SocketSender {
     }
 
     /// Checks that this sender may write. Takes the position of its next record back from
-    /// `pending_move`.
+    /// `pending_move`, so that the receiver sends no MOVE meanwhile.
     pub(super) fn check(&mut self) -> Result<(), NotSent> {
         self.shared.check().map_err(NotSent::Fault)?;
         self.leave_boundary();
@@ -314,7 +314,7 @@ impl SocketSender {
         self.shared.discard_step()
     }
 
-    /// Makes `close` of this sender wait no longer for the peer.
+    /// Gives up waiting for the peer: `close` of this sender does not wait for it any more.
     pub(crate) fn give_up_end(&self) {
         let _ = self.shared.end_given_up.set(());
     }
@@ -574,7 +574,6 @@ impl TransportSender for SocketSender {
     }
 }
 
-/// Returns the framing of a message of `len` bytes at `position`.
 fn framing(position: Position, len: usize) -> Framing {
     let mut bytes = [0; FRAMING_MAX];
     let (record, rest) = bytes.split_at_mut(FRAMING_MAX - size_of::<BlobBody>());

@@ -28,9 +28,10 @@ impl ShmReceiver {
         &self.shm
     }
 
-    /// Prepares for a sleep in [`SharedMemory::park_receiver`]. Returns `true` if a record, or the
-    /// end, may have come already. Unlike `arm`, the call does not consume a notification that came
-    /// earlier. Such a notification ends the sleep early, once.
+    /// Prepares for a sleep of a thread that parks for this receiver
+    /// ([`SharedMemory::park_receiver`]). Returns `true` if a record, or the end, may have come
+    /// already. Unlike `arm`, the call does not consume a notification that came earlier. Such a
+    /// notification ends the sleep early, once.
     pub(crate) fn arm_parker(&mut self) -> Result<bool, Fault> {
         self.check()?;
         if self.shm.may_have_ended() {

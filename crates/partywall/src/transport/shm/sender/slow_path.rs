@@ -148,7 +148,7 @@ impl ShmSender {
         self.has_pending = self.abort_pending || self.memory.next_announcement().is_some();
     }
 
-    /// Discards the records that were appended and not published.
+    /// Discards the open batch: the records that were appended and not published.
     pub(super) fn roll_back(&mut self) {
         // The receiver was notified early for a record that is now discarded. The next record needs
         // its own notification.

@@ -43,7 +43,9 @@ final class Call implements AutoCloseable {
         return arena.allocateFrom(text).address();
     }
 
-    /** Returns the address of a copy of bytes for the library. */
+    /**
+     * Copies bytes to memory that the native library can read, and returns the address of the copy.
+     */
     long bytes(byte[] bytes) {
         return bytes.length == 0 ? 0 : arena.allocateFrom(ValueLayout.JAVA_BYTE, bytes).address();
     }
@@ -90,8 +92,9 @@ final class Call implements AutoCloseable {
     }
 
     /**
-     * Calls a function as {@link #status} does, again while another call uses the object; that call
-     * does not wait for long.
+     * Calls a native function that reports an error object, and returns its status. While the
+     * library answers that another call uses the same object, calls again: that other call is
+     * short.
      */
     int statusAlone(String name, long... arguments) {
         int status = status(name, arguments);
@@ -102,7 +105,10 @@ final class Call implements AutoCloseable {
         return status;
     }
 
-    /** Calls a native function as {@link #status} does, and throws unless it succeeds. */
+    /**
+     * Calls a native function that reports an error object. Throws the error unless the call
+     * succeeds.
+     */
     void check(String name, long... arguments) throws PartywallException {
         int status = status(name, arguments);
         if (status != Native.OK) {
@@ -126,8 +132,9 @@ final class Call implements AutoCloseable {
     }
 
     /**
-     * Calls a function as {@link #invoke} does, again while another call uses the object; that call
-     * does not wait for long.
+     * Calls a native function that reports no error object, and returns its status. While the
+     * library answers that another call uses the same object, calls again: that other call is
+     * short.
      */
     static int invokeAlone(String name, long... arguments) {
         int status = invoke(name, arguments);
@@ -139,8 +146,8 @@ final class Call implements AutoCloseable {
     }
 
     /**
-     * Frees an object by {@code function}. Only short calls, such as those for the transport, may
-     * use the object at the same time; they are waited for.
+     * Frees an object of the native library by {@code function}. Waits for short calls of other
+     * threads, such as those for the transport; no other call may use the object at the same time.
      */
     static void free(String function, long handle) {
         invokeAlone(function, handle);
@@ -165,7 +172,7 @@ final class Call implements AutoCloseable {
 
     private static final Map<String, MethodHandle> FUNCTIONS = new ConcurrentHashMap<>();
 
-    /** The argument types of each function: J for 64 bits, I for 32 bits. */
+    /** The argument types of each native function: J for 64 bits, I for 32 bits. */
     private static final Map<String, String> SIGNATURES = Map.ofEntries(
             Map.entry("partywall_config_new", "JJ"),
             Map.entry("partywall_config_set", "JJJJ"),

@@ -15,7 +15,10 @@ public final class CallException extends PartywallException {
         this.detail = detail;
     }
 
-    /** Returns the detail that the handler has added to its code, or the server's text. */
+    /**
+     * Returns the bytes that the handler at the server has sent beside its error code; if the call
+     * did not fail in its handler, the server's text.
+     */
     public byte[] detail() {
         return detail.clone();
     }

@@ -23,8 +23,8 @@ record CallFrame(int kind, int word, long id, byte[] payload) {
     }
 
     /**
-     * Decodes a message. If it violates CALLS 1 or 2, throws an exception with the number of the
-     * violation.
+     * Decodes a message. If the message breaks a rule of CALLS 1 or 2, throws an exception with the
+     * number of the violation.
      */
     static CallFrame decode(byte[] message) throws PartywallException {
         if (message.length < HEADER_BYTES) {
@@ -46,8 +46,8 @@ record CallFrame(int kind, int word, long id, byte[] payload) {
     }
 
     /**
-     * Returns the exception for a frame that the peer may not send: only a side of the own role
-     * may, such as a server an answer.
+     * Returns the exception for a frame of a kind that only this side's own role may send, such
+     * as an answer that a server receives.
      */
     static PartywallException ofOtherRole() {
         return new PartywallException(ROLE, "the frame is one of this side: are both clients, or servers?");

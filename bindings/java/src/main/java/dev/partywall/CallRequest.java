@@ -4,7 +4,10 @@ package dev.partywall;
 import java.io.IOException;
 import java.time.Duration;
 
-/** A received call. Any thread may answer it; closing it without an answer aborts the call. */
+/**
+ * A received call. Any thread may answer it. If it is closed without an answer, the client's call
+ * fails with {@link PartywallException#CALL_ABORTED}.
+ */
 public final class CallRequest implements AutoCloseable {
     private final CallsServer server;
     private final CallFrame frame;
@@ -80,7 +83,10 @@ public final class CallRequest implements AutoCloseable {
         server.finish(this, new CallFrame(kind, word, frame.id(), payload));
     }
 
-    /** Aborts the call at the client, unless it was answered. */
+    /**
+     * Closes the request. If it was not answered, the client's wait for the answer ends with {@link
+     * PartywallException#CALL_ABORTED}.
+     */
     @Override
     public void close() throws IOException {
         if (claim()) {

@@ -62,8 +62,8 @@ final class CallStream {
                 resetForViolation();
             }
         }
-        // The stream is over for the waiting threads only after the reset, because they may close
-        // it at once.
+        // The stream is reset before the waiting threads learn that it is over. They may close it
+        // at once, and the peer would then not get the reset.
         isOver = true;
         side.end(failed);
     }
@@ -80,8 +80,8 @@ final class CallStream {
             stream.stop(CallFrame.VIOLATION);
             stream.reset(CallFrame.VIOLATION);
         } catch (IOException ended) {
-            // The stream is closed, or its session is over. The peer learns of that instead of the
-            // reset.
+            // The reset has failed, because the stream is closed or its session is over. The peer
+            // learns of that instead.
         }
     }
 
@@ -102,8 +102,8 @@ final class CallStream {
         try {
             stream.send(frame.get().encode(), deadline);
         } catch (PartywallException failure) {
-            // A violation resets the stream, and then sending fails. Its cause, the violation, says
-            // more than the reset.
+            // If the peer breaks the protocol, the receiving thread resets the stream, and sending
+            // fails. The exception for the breach says more than the one for the reset.
             throw failure.code() == PartywallException.MESSAGE_TOO_LONG || cause == null
                     ? failure : copied(awaitCause());
         } finally {

@@ -108,8 +108,8 @@ public final class CallsClient implements AutoCloseable {
             }
         }
         if (lost != null && waiting.remove(made[0].id()) != null) {
-            // The stream ended after checkOpen and before the call was put into `waiting`, so the
-            // end of the stream has not failed this call.
+            // The stream ended after this thread had found it open, and before the call was among
+            // the waiting ones. So the end of the stream has not failed this call.
             slots.release();
             made[0].fail(lost);
         }

@@ -115,8 +115,8 @@ public final class Channel extends MessageChannel {
             try {
                 write(deadline);
             } catch (InterruptedIOException interrupt) {
-                // The thread's interrupt status stays set, so its next call that waits throws the
-                // exception.
+                // The message is sent, so this call succeeds. The thread's interrupt status stays
+                // set, and its next call that waits throws the exception.
             }
         }
     }
@@ -180,9 +180,9 @@ public final class Channel extends MessageChannel {
     }
 
     /**
-     * How long a platform thread first waits in the library, which polls as its strategy says: most
-     * answers come in that time. A virtual thread does not wait there, because it would hold its
-     * carrier thread.
+     * How long a platform thread that waits first does so in the native library, which polls as the
+     * setting {@code wait} says. Most answers come in that time. A virtual thread does not wait
+     * there, because it would hold its carrier thread.
      */
     @Override
     long briefWait() {

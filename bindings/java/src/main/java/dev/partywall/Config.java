@@ -48,11 +48,14 @@ public final class Config {
 
     /** Which peers are trusted not to change the bytes of messages that they have sent. */
     public enum Trust {
-        /** As the system allows to judge. */
+        /** Peers are trusted that certainly run as the same user in the same namespaces. */
         AUTO,
-        /** Processes of this process's user are trusted. */
+        /**
+         * Those peers too that run as this process's user in other pid and user namespaces, such as
+         * containers.
+         */
         OWN_USER,
-        /** Every admitted process is trusted. */
+        /** Every admitted peer is trusted. */
         TRUSTED,
         /** None. */
         UNTRUSTED

@@ -16,7 +16,8 @@ public final class LinkMessage implements AutoCloseable {
     LinkMessage(long handle) {
         this.handle = handle;
         try (Call call = new Call()) {
-            // The library has just made the handle, so the call cannot fail.
+            // The library has just made the handle of this message, so asking for its bytes cannot
+            // fail.
             Call.invoke("partywall_link_message_data", handle, call.result(), call.secondResult());
             bytes = Native.bytes(call.resultLong(), call.secondResultLong());
         }
@@ -58,8 +59,8 @@ public final class LinkMessage implements AutoCloseable {
     }
 
     /**
-     * Replies as {@link #reply(byte[])} does. Throws {@link TimedOutException} if there is no room
-     * in time; the link then delivers the message again.
+     * Sends an answer and acknowledges the message: both or neither. Throws {@link
+     * TimedOutException} if there is no room in time; the link then delivers the message again.
      */
     public void reply(byte[] payload, Duration timeout) throws IOException {
         reply(payload, Deadline.left(Deadline.after(timeout)));

@@ -93,7 +93,6 @@ public final class Listener implements AutoCloseable {
             }
         } finally {
             accepting.unlock();
-            freeIfClosed();
         }
     }
 
@@ -133,25 +132,22 @@ public final class Listener implements AutoCloseable {
 
     /**
      * Stops listening, and removes the socket file. Ends calls of other threads that wait to
-     * accept.
+     * accept. When this method returns, the address is free.
      */
     @Override
     public void close() {
         isClosed = true;
         waiter.signal();
-        freeIfClosed();
-    }
-
-    private void freeIfClosed() {
-        if (isClosed && accepting.tryLock()) {
-            try {
-                if (!isFreed) {
-                    isFreed = true;
-                    Call.free("partywall_listener_free", handle);
-                }
-            } finally {
-                accepting.unlock();
+        // The threads that accept leave soon: the signal has ended the wait of the first one, and
+        // the others find that the listener is closed.
+        accepting.lock();
+        try {
+            if (!isFreed) {
+                isFreed = true;
+                Call.free("partywall_listener_free", handle);
             }
+        } finally {
+            accepting.unlock();
         }
     }
 

@@ -5,8 +5,6 @@ import java.io.IOException;
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
 import java.lang.foreign.ValueLayout;
-import java.lang.invoke.MethodHandles;
-import java.lang.invoke.VarHandle;
 import java.nio.ByteBuffer;
 import java.nio.ReadOnlyBufferException;
 import java.nio.channels.AsynchronousCloseException;
@@ -25,9 +23,9 @@ import java.util.Objects;
  * an interrupt.
  *
  * <pre>
- *   send, reserve ── sending: 0 or 1 ──┐
- *                                      ├─ close: freed once neither direction is in use
- *   recv, view ── receiving: 0 or 1 ───┘
+ *   send, reserve ── lock of sending ──┐
+ *                                      ├─ close: freed once it can take both locks
+ *   recv, view ── lock of receiving ───┘
  * </pre>
  */
 public abstract sealed class MessageChannel implements AutoCloseable permits Channel, Stream {
@@ -51,8 +49,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     private MemorySegment recvMemory;
     private ByteBuffer recvBuffer;
     private final Object freeing = new Object();
-    private volatile int sending;
-    private volatile int receiving;
+    private final DirectionLock sending = new DirectionLock();
+    private final DirectionLock receiving = new DirectionLock();
     private volatile boolean isClosed;
     private volatile boolean isFinished;
     /**
@@ -118,16 +116,16 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Sends a buffer as {@link #send(ByteBuffer)} does. Throws {@link TimedOutException} if there
-     * is no room in time.
+     * Sends a copy of the remaining bytes of {@code payload}, which then has no remaining bytes.
+     * Throws {@link TimedOutException} if there is no room in time.
      */
     public final void send(ByteBuffer payload, Duration timeout) throws IOException {
         send(payload, Deadline.after(timeout));
     }
 
     /**
-     * Sends a buffer as {@link #send(ByteBuffer)} does if there is room now, and returns whether
-     * there was.
+     * Sends a copy of the remaining bytes of {@code payload} if there is room now, and returns
+     * whether there was. If so, {@code payload} then has no remaining bytes.
      */
     public final boolean trySend(ByteBuffer payload) throws IOException {
         return send(payload, Deadline.NOW);
@@ -197,8 +195,9 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Receives a message as {@link #recv()} does. Throws {@link TimedOutException} if no message
-     * comes in time.
+     * Receives the next message as a view, without a copy; returns null once the peer has finished.
+     * Throws {@link TimedOutException} if no message comes in time. Close the view before the next
+     * message is received.
      */
     public final View recv(Duration timeout) throws IOException {
         return recvView(Deadline.after(timeout));
@@ -217,8 +216,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Calls {@code handler} as {@link #recv(MessageHandler)} does. Throws {@link TimedOutException}
-     * if no message comes in time.
+     * Calls {@code handler} with the next message; returns false once the peer has finished. Throws
+     * {@link TimedOutException} if no message comes in time.
      */
     public final boolean recv(MessageHandler handler, Duration timeout) throws IOException {
         return handle(handler, Deadline.after(timeout));
@@ -235,37 +234,47 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Receives a message as {@link #recv(byte[])} does. Throws {@link TimedOutException} if no
-     * message comes in time.
+     * Receives a copy of the next message, and returns its length, or -1 once the peer has
+     * finished. Throws {@link TimedOutException} if no message comes in time. If the array is too
+     * short, throws {@link IndexOutOfBoundsException}, and the next call receives the same message.
      */
     public final int recv(byte[] target, Duration timeout) throws IOException {
         return recv(target, Deadline.after(timeout));
     }
 
     /**
-     * Receives a copy of the next message into the remaining space of a buffer, as
-     * {@link #recv(byte[])} does.
+     * Receives a copy of the next message into the remaining space of a buffer, and returns its
+     * length, or -1 once the peer has finished. If the space is too short, throws
+     * {@link IndexOutOfBoundsException}, and the next call receives the same message.
      */
     public final int recv(ByteBuffer target) throws IOException {
         return recv(target, Deadline.NEVER);
     }
 
     /**
-     * Receives a message as {@link #recv(ByteBuffer)} does. Throws {@link TimedOutException} if no
-     * message comes in time.
+     * Receives a copy of the next message into the remaining space of a buffer, and returns its
+     * length, or -1 once the peer has finished. Throws {@link TimedOutException} if no message
+     * comes in time. If the space is too short, throws {@link IndexOutOfBoundsException}, and the
+     * next call receives the same message.
      */
     public final int recv(ByteBuffer target, Duration timeout) throws IOException {
         return recv(target, Deadline.after(timeout));
     }
 
-    /** Receives a copy of the next message into a segment, as {@link #recv(byte[])} does. */
+    /**
+     * Receives a copy of the next message into a segment, and returns its length, or -1 once the
+     * peer has finished. If the segment is too short, throws {@link IndexOutOfBoundsException}, and
+     * the next call receives the same message.
+     */
     public final long recv(MemorySegment target) throws IOException {
         return recv(target, Deadline.NEVER);
     }
 
     /**
-     * Receives a message as {@link #recv(MemorySegment)} does. Throws {@link TimedOutException} if
-     * no message comes in time.
+     * Receives a copy of the next message into a segment, and returns its length, or -1 once the
+     * peer has finished. Throws {@link TimedOutException} if no message comes in time. If the
+     * segment is too short, throws {@link IndexOutOfBoundsException}, and the next call receives
+     * the same message.
      */
     public final long recv(MemorySegment target, Duration timeout) throws IOException {
         return recv(target, Deadline.after(timeout));
@@ -343,7 +352,10 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         return errorPlace(operation) + 16;
     }
 
-    /** Returns the address of memory for two {@code struct pollfd} of the operation's direction. */
+    /**
+     * Returns the address of memory for two {@code struct pollfd}. Sending and receiving have two
+     * each, and {@code operation} says which of the two directions is meant.
+     */
     final long pollPlaces(int operation) {
         return places + (operation == RECV ? POLL_PLACES : POLL_PLACES + 2 * Native.POLL_BYTES);
     }
@@ -358,14 +370,14 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     final void endView() {
-        RECEIVING.setVolatile(this, 0);
+        receiving.release();
         if (isClosed) {
             freeUnlessUsed();
         }
     }
 
     final void beginSending() throws IOException {
-        if (!SENDING.compareAndSet(this, 0, 1)) {
+        if (!sending.take()) {
             throw refusal();
         }
         if (isClosed) {
@@ -375,14 +387,14 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     final void endSending() {
-        SENDING.setVolatile(this, 0);
+        sending.release();
         if (isClosed) {
             freeUnlessUsed();
         }
     }
 
     private void beginReceiving() throws IOException {
-        if (!RECEIVING.compareAndSet(this, 0, 1)) {
+        if (!receiving.take()) {
             view.checkClosed();
             throw refusal();
         }
@@ -421,8 +433,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
 
     /**
      * Sends a segment by a copy of the JDK; the library never gets the segment's address. If the
-     * segment's arena is closed before or during the copy, the copy throws. The library would read
-     * memory that is gone.
+     * segment's arena is closed before or during the copy, the copy throws. A copy by the library
+     * would read memory that is gone.
      */
     private boolean send(MemorySegment payload, long deadline) throws IOException {
         long length = payload.byteSize();
@@ -468,8 +480,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Sends a short direct buffer through the buffer for short messages. A segment of the direct
-     * buffer would have to be allocated.
+     * Sends a short direct buffer: copies it into the buffer for short messages, because a segment
+     * of the direct buffer would have to be allocated.
      */
     private boolean sendStaged(ByteBuffer payload, long deadline) throws IOException {
         beginSending();
@@ -687,7 +699,9 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
             if (!isReceived) {
                 int status = receiveStatus(deadline);
                 isReceived = status == Native.OK;
-                isFinished |= status == Native.FINISHED;
+                if (status == Native.FINISHED) {
+                    isFinished = true;
+                }
                 boolean isNone = status == Native.EMPTY && deadline == Deadline.NOW;
                 if (!isReceived && !isNone && status != Native.FINISHED) {
                     throw PartywallException.of(status, errorPlace(RECV));
@@ -732,15 +746,14 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
      */
     private void freeUnlessUsed() {
         synchronized (freeing) {
-            if (!SENDING.compareAndSet(this, 0, 1)) {
+            if (!sending.takeForever()) {
                 return;
             }
-            if (!RECEIVING.compareAndSet(this, 0, 1)) {
-                SENDING.setVolatile(this, 0);
+            if (!receiving.takeForever()) {
+                sending.release();
                 return;
             }
-            // SENDING and RECEIVING stay 1, as if both directions were in use, so the object is
-            // freed only once.
+            // Nothing releases the two locks any more, so the object is freed only once.
             free();
         }
     }
@@ -762,16 +775,4 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
      * message, shared memory is reserved.
      */
     private static final int STAGING_BYTES = 4096;
-    private static final VarHandle SENDING;
-    private static final VarHandle RECEIVING;
-
-    static {
-        try {
-            MethodHandles.Lookup lookup = MethodHandles.lookup();
-            SENDING = lookup.findVarHandle(MessageChannel.class, "sending", int.class);
-            RECEIVING = lookup.findVarHandle(MessageChannel.class, "receiving", int.class);
-        } catch (ReflectiveOperationException failure) {
-            throw new ExceptionInInitializerError(failure);
-        }
-    }
 }

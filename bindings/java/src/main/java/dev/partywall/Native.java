@@ -48,8 +48,8 @@ final class Native {
     /** Size of {@code partywall_event}. */
     static final int EVENT_BYTES = 16;
     /**
-     * Longest message that a critical native call copies, in bytes; for an array,
-     * {@code ARRAY_BYTES_MAX} holds.
+     * Longest message that a critical native call copies, in bytes. For a message in a Java array
+     * the limit is {@code ARRAY_BYTES_MAX}.
      */
     static final long CRITICAL_BYTES_MAX = 4096;
     /**
@@ -103,6 +103,8 @@ final class Native {
     private static final MethodHandle EPOLL_CREATE = system("epoll_create1", "I");
     private static final MethodHandle EPOLL_CTL = system("epoll_ctl", "IIIJ");
     private static final MethodHandle EPOLL_WAIT = system("epoll_wait", "IJII");
+    private static final MethodHandle SYSCALL =
+            system("syscall", "J", "JIII", Linker.Option.firstVariadicArg(1));
 
     private Native() {}
 
@@ -412,6 +414,21 @@ final class Native {
         return getInt(events + (long) index * EPOLL_EVENT_BYTES + EPOLL_EVENT_BYTES - 8);
     }
 
+    /**
+     * Calls membarrier(2), for which the C library has no function. Returns 0, or -1 if the system
+     * refuses or the number of the system call is not known for this processor.
+     */
+    static long membarrier(int command) {
+        if (MEMBARRIER < 0) {
+            return -1;
+        }
+        try {
+            return (long) SYSCALL.invokeExact(MEMBARRIER, command, 0, 0);
+        } catch (Throwable failure) {
+            throw unexpected(failure);
+        }
+    }
+
     static long getLong(long address) {
         return MEMORY.get(JAVA_LONG_UNALIGNED, address);
     }
@@ -482,9 +499,10 @@ final class Native {
         return system(name, "I", arguments);
     }
 
-    private static MethodHandle system(String name, String result, String arguments) {
+    private static MethodHandle system(
+            String name, String result, String arguments, Linker.Option... options) {
         MemorySegment symbol = LINKER.defaultLookup().find(name).orElseThrow();
-        return LINKER.downcallHandle(symbol, descriptor(result, arguments));
+        return LINKER.downcallHandle(symbol, descriptor(result, arguments), options);
     }
 
     private static FunctionDescriptor descriptor(String result, String arguments) {
@@ -527,4 +545,10 @@ final class Native {
     private static final long ONE = one();
     private static final int EPOLLIN = 1;
     private static final int EPOLLONESHOT = 1 << 30;
+    /** Number of the system call membarrier(2); negative if it is not known. */
+    private static final long MEMBARRIER = switch (System.getProperty("os.arch")) {
+        case "amd64" -> 324;
+        case "aarch64", "riscv64", "loongarch64" -> 283;
+        default -> -1;
+    };
 }

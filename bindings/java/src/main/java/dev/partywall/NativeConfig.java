@@ -6,8 +6,9 @@ import java.util.Map;
 /** A configuration object of the native library. It exists for the time of one call. */
 record NativeConfig(String kind, long handle) implements AutoCloseable {
     /**
-     * Makes a configuration of {@code kind}, the word in the names of its native functions, with
-     * the given settings: {@code config} for channels and sessions, or that of links.
+     * Makes a configuration object with the given settings. {@code kind} is the word in
+     * the names of its native functions: {@code config} for channels and sessions,
+     * another word for links.
      */
     static NativeConfig of(String kind, Map<String, Long> settings) throws PartywallException {
         try (Call call = new Call()) {

@@ -82,8 +82,8 @@ final class Poller {
     private void run() {
         long events = Native.allocateForever((long) EVENTS_MAX * Native.EPOLL_EVENT_BYTES);
         while (true) {
-            // The call returns a negative number only if a signal handler of the process has
-            // interrupted it.
+            // Waiting for the epoll set gives a negative number only if a signal handler of the
+            // process has interrupted it.
             int count = Native.epollWait(epoll, events, EVENTS_MAX);
             for (int index = 0; index < count; index++) {
                 signal(Native.epollFd(events, index));

@@ -62,7 +62,8 @@ public final class Reservation implements AutoCloseable {
 
     private void commit(long deadline) throws IOException {
         check();
-        // Closing the arena throws in any thread but the owner, before anything is changed.
+        // Closing the arena of the reserved memory throws in any thread but the one that reserved
+        // it. It comes first, so that nothing has changed by then.
         arena.close();
         isDone = true;
         boolean isSent = false;

@@ -90,8 +90,8 @@ final class SessionLoop {
     }
 
     /**
-     * Lets the sessions advance as {@link #turn} does but without waiting, for a thread that calls
-     * again before it waits.
+     * Lets the sessions advance without waiting, and signals the objects that have events. It is
+     * for a thread that calls again before it waits.
      */
     int turnAwake(long memory) throws PartywallException {
         return signal(memory,
@@ -141,8 +141,9 @@ final class SessionLoop {
     }
 
     /**
-     * Waits for events and signals. If an observer throws, gives its exception to the thread's
-     * handler of uncaught exceptions, and the thread goes on.
+     * The work of the daemon thread: waits for events of the loop, and signals the objects that
+     * have them. An exception of an observer goes to the thread's handler of uncaught exceptions,
+     * and the thread goes on.
      */
     private void turnOrReport(long memory) throws PartywallException {
         try {

@@ -118,7 +118,7 @@ public final class View implements AutoCloseable {
         channel.endView();
     }
 
-    /** Ends the view if this thread has received it. */
+    /** Ends the view if this thread received its message. */
     void closeIfOwned() {
         if (owner == Thread.currentThread()) {
             close();

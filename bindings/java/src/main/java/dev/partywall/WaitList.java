@@ -31,9 +31,10 @@ final class WaitList {
     }
 
     /**
-     * Calls {@code attempt} until its status is not {@code nothing}, at most until the deadline,
-     * and returns the first result of {@code call}. The argument of an attempt is the nanoseconds
-     * that it may wait; its status is one of {@link Native}.
+     * Makes a native call again and again until its status is not {@code nothing}, at most until
+     * the deadline. After each attempt in vain the thread waits for the event of the list. Returns
+     * the first result of {@code call}. The argument of an attempt is the nanoseconds that it may
+     * wait; its status is one of {@link Native}.
      */
     long await(Call call, int nothing, long deadline, LongToIntFunction attempt) throws IOException {
         if (isClosed) {

@@ -189,7 +189,8 @@ final class CallsTest {
     }
 
     /**
-     * Sends the messages to a server, and returns the number of the violation that it finds, or 0.
+     * Sends the messages of a test vector to a server of calls. Returns the number of the
+     * violation that the server finds, or 0.
      */
     private static int serve(Stream stream, Stream peer, List<byte[]> messages) throws Exception {
         sendAll(peer, messages);
@@ -204,8 +205,8 @@ final class CallsTest {
     }
 
     /**
-     * Makes {@code made} calls of a client, sends it the messages, and returns the number of the
-     * violation that it finds, or 0.
+     * Makes {@code made} calls by a client, and sends that client the messages of a test vector.
+     * Returns the number of the violation that the client finds, or 0.
      */
     private static int call(Stream stream, Stream peer, List<byte[]> messages, int made) throws Exception {
         CallsClient client = new CallsClient(stream);
@@ -214,8 +215,8 @@ final class CallsTest {
             peer.recv(new byte[16], Pair.SOON);
         }
         sendAll(peer, messages);
-        // The next call is made after the client knows of the end. An earlier call would get an id
-        // that the messages name.
+        // The next call is made once the client knows that the stream has ended. An earlier call
+        // would get an id that the messages of the test vector name.
         while (client.lost() == null) {
             Thread.yield();
         }
@@ -235,8 +236,8 @@ final class CallsTest {
     }
 
     /**
-     * Checks that the side under test has reset its direction after a violation, and otherwise has
-     * ended it in good order.
+     * Checks that the side under test has reset its sending direction after a violation of its
+     * peer, and otherwise has ended it in good order.
      */
     private static void checkEnd(Stream peer, int outcome) throws IOException {
         byte[] target = new byte[1000];

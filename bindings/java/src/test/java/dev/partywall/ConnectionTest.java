@@ -58,8 +58,9 @@ final class ConnectionTest {
                 try (Call call = new Call()) {
                     long place = call.buffer(SenderStats.BYTES);
                     while (pair.server().receiverStats().messages() < 2000) {
-                        // Calls for properties use the directions for a moment each. The threads
-                        // that send and receive must not fail because of that.
+                        // A call for a property, such as the transport, uses a direction of the
+                        // connection for a moment. The threads that send and receive meanwhile
+                        // must not fail because of that.
                         for (int count = 0; count < 1000; count++) {
                             Call.invoke("partywall_channel_receiver_stats", pair.server().handle, place,
                                     ReceiverStats.BYTES);

@@ -54,7 +54,7 @@ final class LinkTest {
 
     /**
      * Serves a link once, and acknowledges one message. If {@code attempt} is 1, a second message
-     * is received but not acknowledged, so it comes again.
+     * is received and not acknowledged, so the next server receives it again, as attempt 2.
      */
     private static void receive(String address, Path directory, String expected, int attempt)
             throws Exception {

@@ -44,7 +44,10 @@ final class ProcessTest {
         }
     }
 
-    /** The process of {@link #libraryOfAnotherVersionIsRefused} that loads a native library. */
+    /**
+     * The process that {@link #libraryOfAnotherVersionIsRefused} starts: it loads a native library,
+     * and prints why that is refused.
+     */
     static final class Loader {
         private Loader() {}
 

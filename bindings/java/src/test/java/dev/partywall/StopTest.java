@@ -128,7 +128,8 @@ final class StopTest {
             Thread.ofVirtual().start(() -> uncaught(() -> {
                 Stream stream = sessions.accept(Pair.SOON).accept(Pair.SOON);
                 while (stream.recv(message -> stream.send(message))) {
-                    // The handler, which recv has called, has sent the message back.
+                    // Nothing is left to do: recv has called the handler, which has sent the
+                    // message back.
                 }
             }));
             Thread.ofPlatform().daemon().start(() -> uncaught(() -> {
@@ -141,7 +142,8 @@ final class StopTest {
             }));
             Channel channel = channels.accept(Pair.SOON);
             while (channel.recv(message -> channel.send(message))) {
-                // The handler, which recv has called, has sent the message back.
+                // Nothing is left to do: recv has called the handler, which has sent the message
+                // back.
             }
         }
 

@@ -112,6 +112,24 @@ final class WaitTest {
         }
     }
 
+    void addressIsFreeOnceTheListenerIsClosed() throws Exception {
+        String address = Pair.address();
+        for (int round = 0; round < 100; round++) {
+            Thread.Builder threads = THREADS.get(round % THREADS.size());
+            Listener listener = Listener.bind(address);
+            Waiting<Channel> first = new Waiting<>(threads, listener::accept);
+            Waiting<Channel> second = new Waiting<>(threads, listener::accept);
+            first.untilItWaits();
+            listener.close();
+            Listener.bind(address).close();
+            for (Waiting<Channel> waiting : List.of(first, second)) {
+                ExecutionException end =
+                        Check.thrown(ExecutionException.class, () -> waiting.task.get());
+                Check.that(end.getCause() instanceof ClosedChannelException, "" + end.getCause());
+            }
+        }
+    }
+
     void secondThreadThatAcceptsIsInterruptedAndHasItsDeadline() throws Exception {
         for (Thread.Builder threads : THREADS) {
             try (Listener listener = Listener.bind(Pair.address())) {

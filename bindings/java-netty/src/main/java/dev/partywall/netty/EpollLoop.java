@@ -79,7 +79,10 @@ final class EpollLoop implements EpollIoHandle {
         this.eventLoop = eventLoop;
     }
 
-    /** Is called with the session that was opened, or with the reason why none was. */
+    /**
+     * What to do once an attempt to connect has ended: with the session that was opened, or with
+     * the reason why none was.
+     */
     interface Connected {
         void done(Session session, IOException failure);
     }
@@ -258,7 +261,8 @@ final class EpollLoop implements EpollIoHandle {
                 goesOn = true;
             }
         } finally {
-            // Also after an error: while isSpinning is set, nothing but the spin polls.
+            // This is set after an error, too. If it stayed true although no spin runs, nothing
+            // would poll the loop any more.
             isSpinning = goesOn;
             if (!goesOn) {
                 poll(false);

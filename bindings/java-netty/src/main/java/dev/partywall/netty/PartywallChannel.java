@@ -215,8 +215,6 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
         }
     }
 
-    // ---- Events ---------------------------------------------------------------------------------
-
     /**
      * Handles kinds of events of the stream. The thread of the event loop that drives the session
      * calls this.
@@ -253,8 +251,6 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
             }
         }
     }
-
-    // ---- Reading --------------------------------------------------------------------------------
 
     @Override
     protected void doBeginRead() {
@@ -359,8 +355,6 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
         pipeline().fireUserEventTriggered(ChannelInputShutdownEvent.INSTANCE);
         pipeline().fireUserEventTriggered(ChannelInputShutdownReadComplete.INSTANCE);
     }
-
-    // ---- Writing --------------------------------------------------------------------------------
 
     @Override
     protected Object filterOutboundMessage(Object message) {
@@ -477,8 +471,6 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
         }
     }
 
-    // ---- Half-closed channels -------------------------------------------------------------------
-
     @Override
     public boolean isInputShutdown() {
         return isInputShutdown || state == State.CLOSED;
@@ -553,8 +545,6 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
             eventLoop().execute(task);
         }
     }
-
-    // ---- Connecting -----------------------------------------------------------------------------
 
     private void connected(Session established, IOException failure) {
         if (connecting == null) {

@@ -38,7 +38,7 @@ final class Server {
         }));
     }
 
-    /** A step of the end of the process that may fail. */
+    /** What this process does when it ends, such as the removal of a socket file; it may fail. */
     private interface Step {
         void run() throws IOException;
     }
@@ -79,7 +79,8 @@ final class Server {
     private static void echo(Channel client) throws IOException {
         try (client) {
             while (client.recv(message -> client.send(message))) {
-                // The handler, which recv has called, has sent the message back.
+                // Nothing is left to do: recv has called the handler, which has sent the message
+                // back.
             }
         }
     }

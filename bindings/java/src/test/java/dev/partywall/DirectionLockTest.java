@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall;
+
+import java.io.IOException;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLongArray;
+
+/** Tests that the lock of a direction lets one thread in, also while it favours a thread. */
+final class DirectionLockTest {
+    /** More releases in a row than a lock needs to favour a thread for the first time. */
+    private static final int ENOUGH = 40;
+    private static final int LOCKS = 20_000;
+    private static final int CHANNELS = 50;
+
+    void favouredThreadHasTheLockOnce() throws Exception {
+        for (boolean isFavoured : new boolean[] {false, true}) {
+            DirectionLock lock = new DirectionLock();
+            if (isFavoured) {
+                favour(lock);
+            }
+            Check.that(lock.take(), "nobody has the lock");
+            Check.that(!lock.take(), "this thread has the lock");
+            Check.that(!elsewhere(lock), "another thread cannot take it");
+            lock.release();
+            Check.that(lock.take(), "the lock is released");
+            lock.release();
+        }
+    }
+
+    void anotherThreadTakesTheLockFromTheFavouredOne() throws Exception {
+        DirectionLock lock = new DirectionLock();
+        favour(lock);
+        for (int round = 0; round < 10; round++) {
+            Check.that(elsewhere(lock), "the favoured thread does not have the lock");
+            Check.that(lock.take(), "the other thread has released the lock");
+            Check.that(!elsewhere(lock), "this thread has the lock");
+            lock.release();
+            favour(lock);
+        }
+    }
+
+    void lockOfAnEndedThreadIsTaken() throws Exception {
+        DirectionLock lock = new DirectionLock();
+        Thread ended = Thread.ofPlatform().start(() -> favour(lock));
+        ended.join();
+        Check.that(lock.take(), "the thread that the lock favours has ended");
+        Check.that(!elsewhere(lock), "this thread has the lock");
+    }
+
+    void lockThatIsTakenForeverIsNotTakenAgain() throws Exception {
+        DirectionLock lock = new DirectionLock();
+        favour(lock);
+        Check.that(lock.takeForever(), "nobody has the lock");
+        Check.that(!lock.take() && !lock.takeForever(), "this thread has the lock");
+        FutureTask<Boolean> other = Pair.start(lock::takeForever);
+        Check.equal(other.get(), false);
+    }
+
+    /**
+     * One thread uses each lock until the lock favours it, and then for some time. Meanwhile another
+     * takes the lock away, once it sees the number of the lock. Each thread reads and writes a number while it
+     * has the lock, the second one with a pause. If both had the lock at the same time, an addition
+     * would be lost.
+     */
+    void favouredThreadAndAnotherNeverHaveTheLockTogether() throws Exception {
+        DirectionLock[] locks = new DirectionLock[LOCKS];
+        Arrays.setAll(locks, index -> new DirectionLock());
+        AtomicLongArray sums = new AtomicLongArray(LOCKS);
+        AtomicInteger current = new AtomicInteger();
+        AtomicBoolean isDone = new AtomicBoolean();
+        FutureTask<Long> favoured = Pair.start(() -> {
+            long taken = 0;
+            for (int index = 0; !isDone.get(); index = (index + 1) % LOCKS) {
+                for (int count = 0; count < 100 * ENOUGH; count++) {
+                    taken += add(locks[index], sums, index, 0);
+                    if (count == ENOUGH) {
+                        current.set(index);
+                    }
+                }
+            }
+            return taken;
+        });
+        long taken = 0;
+        int last = 0;
+        // On a busy machine the two threads seldom run at the same time, so the time is bounded.
+        long deadline = Deadline.after(Duration.ofSeconds(5));
+        for (int attempts = 0; attempts < LOCKS && Deadline.left(deadline) > 0; ) {
+            int index = current.get();
+            if (index != last) {
+                taken += add(locks[index], sums, index, 50);
+                attempts++;
+                last = index;
+            }
+        }
+        isDone.set(true);
+        taken += favoured.get();
+        for (int index = 0; index < LOCKS; index++) {
+            taken -= sums.get(index);
+        }
+        Check.equal(taken, 0L);
+    }
+
+    /**
+     * Adds one to a sum if the lock can be taken, and returns how much was added. {@code pauses} is
+     * the length of the pause between reading and writing.
+     */
+    private static int add(DirectionLock lock, AtomicLongArray sums, int index, int pauses) {
+        if (!lock.take()) {
+            return 0;
+        }
+        long sum = sums.getOpaque(index);
+        for (int pause = 0; pause < pauses; pause++) {
+            Thread.onSpinWait();
+        }
+        sums.setOpaque(index, sum + 1);
+        lock.release();
+        return 1;
+    }
+
+    /**
+     * One thread uses a lock some times while another closes it. Exactly one of them takes the lock
+     * for ever, as the one that frees a channel.
+     */
+    void lockIsTakenForeverByTheUserOrByTheOneThatCloses() throws Exception {
+        Closed[] all = new Closed[LOCKS];
+        Arrays.setAll(all, index -> new Closed());
+        FutureTask<Void> using = Pair.start(() -> {
+            int further = 1;
+            for (Closed it : all) {
+                int count = 0;
+                while (count < ENOUGH + further && it.use()) {
+                    count++;
+                    it.isUsed |= count == ENOUGH;
+                }
+                further = further % 64 + 1;
+            }
+            return null;
+        });
+        for (Closed it : all) {
+            while (!it.isUsed && !using.isDone()) {
+                Thread.yield();
+            }
+            it.isClosed = true;
+            it.free();
+        }
+        using.get();
+        for (Closed it : all) {
+            Check.equal(it.freed.get(), 1);
+        }
+    }
+
+    /**
+     * A lock that is used until it is closed, in the way in which {@link MessageChannel} uses it.
+     */
+    private static final class Closed {
+        final DirectionLock lock = new DirectionLock();
+        final AtomicInteger freed = new AtomicInteger();
+        volatile boolean isClosed;
+        volatile boolean isUsed;
+
+        /** Returns false once the lock is closed. */
+        boolean use() {
+            if (!lock.take()) {
+                return !isClosed;
+            }
+            lock.release();
+            if (isClosed) {
+                free();
+                return false;
+            }
+            return true;
+        }
+
+        synchronized void free() {
+            if (lock.takeForever()) {
+                freed.incrementAndGet();
+            }
+        }
+    }
+
+    /**
+     * A thread sends, and receives views, on a channel that another thread closes. The user gets an
+     * exception; the channel is freed by one of the two threads, and so its peer receives the end.
+     */
+    void channelClosedDuringItsUseIsFreed() throws Exception {
+        for (int count = 0; count < CHANNELS; count++) {
+            boolean isReceiver = count % 2 == 0;
+            try (Pair pair = Pair.open()) {
+                CountDownLatch isUsed = new CountDownLatch(1);
+                FutureTask<Integer> using = Pair.start(() -> use(pair, isUsed));
+                isUsed.await();
+                Channel closed = isReceiver ? pair.server() : pair.client();
+                Channel peer = isReceiver ? pair.client() : pair.server();
+                closed.close();
+                using.get();
+                byte[] target = new byte[48];
+                try {
+                    while (peer.recv(target, Pair.SOON) >= 0) {
+                        Check.that(!isReceiver, "the receiving side has sent nothing");
+                    }
+                } catch (PartywallException end) {
+                    throw new AssertionError("channel " + count, end);
+                }
+            }
+        }
+    }
+
+    /** Sends messages to the other end of the pair and views them, until an end is closed. */
+    private static int use(Pair pair, CountDownLatch isUsed) {
+        byte[] payload = Check.pattern(48, 1);
+        for (int count = 0; ; count++) {
+            if (count == ENOUGH) {
+                isUsed.countDown();
+            }
+            try {
+                pair.client().send(payload);
+                try (View view = pair.server().recv()) {
+                    if (view == null) {
+                        return count;
+                    }
+                    Check.that(view.get(47) == payload[47], "the last byte");
+                }
+            } catch (IOException closed) {
+                isUsed.countDown();
+                return count;
+            }
+        }
+    }
+
+    private static void favour(DirectionLock lock) {
+        for (int count = 0; count < ENOUGH; count++) {
+            Check.that(lock.take(), "nobody has the lock");
+            lock.release();
+        }
+    }
+
+    /** Returns whether another thread could take the lock, which it then has released. */
+    private static boolean elsewhere(DirectionLock lock) throws Exception {
+        return Pair.start(() -> {
+            boolean isTaken = lock.take();
+            if (isTaken) {
+                lock.release();
+            }
+            return isTaken;
+        }).get();
+    }
+}
