@@ -39,8 +39,8 @@ func ways() []way {
 	}
 }
 
-// eachWay runs test once with the channels of each way; without Linux, only with those over
-// sockets.
+// eachWay runs a test once for each combination of transport, configuration and socket; without
+// Linux, only for those over sockets.
 func eachWay(t *testing.T, test func(*testing.T, way)) {
 	for _, w := range ways() {
 		t.Run(w.name, func(t *testing.T) {
@@ -58,7 +58,8 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-// listen returns a listener for channels of the way w, which the test closes at its end.
+// listen returns a listener for channels with the transport and the configuration of w. The test
+// closes it at its end.
 func listen(t testing.TB, w way) *ChannelListener {
 	t.Helper()
 	address := "tcp:127.0.0.1:0"
@@ -73,8 +74,8 @@ func listen(t testing.TB, w way) *ChannelListener {
 	return listener
 }
 
-// pair returns both ends of a new channel of the way w: the end that dialed, and the end that
-// accepted.
+// pair returns both ends of a new channel with the transport and the configuration of w: the end
+// that dialed, and the end that accepted.
 func pair(t testing.TB, w way) (dialed, accepted *Channel) {
 	t.Helper()
 	return connect(t, listen(t, w), w)

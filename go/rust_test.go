@@ -54,7 +54,7 @@ func start(t *testing.T, arguments ...string) (*exec.Cmd, io.Reader) {
 	return command, output
 }
 
-// startServer starts the Rust echo server for the transport of the way w, and returns its address.
+// startServer starts the Rust echo server for the transport of w, and returns its address.
 func startServer(t *testing.T, w way) (*exec.Cmd, string) {
 	t.Helper()
 	address := "tcp:127.0.0.1:0"

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/net/nettest"
 )
 
-// testAddress returns an address for the transport of the way w, at which nobody listens.
+// testAddress returns an address for the transport of w, at which nobody listens.
 func testAddress(t testing.TB, w way) string {
 	if w.network == "unix" {
 		return "unix:" + filepath.Join(t.TempDir(), "s")

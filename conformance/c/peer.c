@@ -142,7 +142,7 @@ static void make_request(const struct plan *plan, uint64_t request, unsigned cha
     }
 }
 
-/* A stream, and the bytes of its last received message that read_exact has not returned yet. */
+/* A stream, and the bytes of its last received message that the program has not yet used. */
 struct reader {
     partywall_stream *stream;
     const unsigned char *data;

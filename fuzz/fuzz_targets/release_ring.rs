@@ -105,7 +105,7 @@ impl World {
 
     fn reclaim(&mut self) -> bool {
         // The loop reclaims at most as many blocks as are in flight, because an id of any other
-        // block is a violation, after which it returns.
+        // block is a violation, which ends the loop.
         for _ in 0..=ENTRIES {
             let before = self.slab.in_flight();
             match self.reclaimer.next(before) {

@@ -168,7 +168,8 @@ func compare(transports []string, size, rounds int, length time.Duration, cpu in
 // figures are those of the rounds of one transport, in microseconds for each round trip.
 type figures struct{ medians, times []float64 }
 
-// A trip is what a round trip takes in one round, in microseconds.
+// A trip has the figures of one round in microseconds: the median round trip, and the processor
+// time of both processes for a round trip.
 type trip struct {
 	median float64
 	cpu    float64 // mean processor time of both processes

@@ -18,9 +18,10 @@ import (
 //	buf  | returned, or released | unread       | free     |
 //	     0                       read           len(buf)   cap(buf)
 //
-// The buffer is memory of the reader, into which short messages are copied, or a long message where
-// it lies, which has no free bytes. Slices that were returned to the caller stay valid until
-// ReleasePreviousRead, because a buffer that is too small is replaced, and its bytes do not move.
+// The buffer is either memory of the reader, into which short messages are copied, or a long
+// message in the place where it lies, which has no free bytes. Slices that were returned to the
+// caller stay valid until ReleasePreviousRead, because a buffer that is too small is replaced, and
+// its bytes do not move.
 type reader struct {
 	stream    *partywall.Stream
 	borrowed  *borrowed
@@ -33,15 +34,16 @@ type reader struct {
 	isOver    atomic.Bool // nothing more comes
 }
 
-// borrowed is the memory of the session that a stream uses. The stream gives the memory back, or
-// the collector of garbage once the program has forgotten the stream.
+// borrowed is the memory of the session that a stream uses: received messages, and memory for
+// messages to send. The stream gives the memory back. If the program has forgotten the stream, the
+// garbage collector does.
 type borrowed struct {
 	messages []*partywall.Message // of the reader, until ReleasePreviousRead
 	size     int                  // of the messages in bytes
 	parts    []part               // of the writer, until Flush
 }
 
-// release gives all memory back.
+// release gives all borrowed memory back to the session.
 func (b *borrowed) release() {
 	b.releaseMessages(len(b.messages))
 	for _, part := range b.parts {
@@ -52,7 +54,7 @@ func (b *borrowed) release() {
 	b.parts = nil
 }
 
-// releaseMessages gives the memory of the first count messages back.
+// releaseMessages gives the memory of the first count received messages back to the session.
 func (b *borrowed) releaseMessages(count int) {
 	for _, message := range b.messages[:count] {
 		b.size -= message.Len()
@@ -138,8 +140,8 @@ func (r *reader) readInto(b []byte) (int, error) {
 	return n, nil
 }
 
-// fill receives bytes of the stream into a buffer that has room for size unread bytes. If a long
-// message has as many bytes, the message becomes the buffer.
+// fill receives bytes of the stream into a buffer that has room for size unread bytes. If the next
+// message is long and has at least as many bytes, that message itself becomes the buffer.
 func (r *reader) fill(size int) error {
 	isLong := size >= messageMin || r.isEager
 	if isLong && r.Len() == 0 && r.borrowed.size < borrowedMax {
@@ -161,7 +163,8 @@ func (r *reader) fill(size int) error {
 	return r.note(err)
 }
 
-// take makes the next message the buffer, of which all bytes were read before.
+// take makes the next message the reader's buffer, without a copy. All bytes of the buffer before
+// were read.
 func (r *reader) take() error {
 	message, err := r.stream.ReadMessage()
 	if err != nil {
@@ -291,7 +294,7 @@ func writeParts[B []byte | string](w *writer, b B) (int, error) {
 	}
 }
 
-// flush sends the buffer. After an error the rest is dropped.
+// flush sends the bytes of the sending buffer. After an error the rest of them is dropped.
 func (w *writer) flush() error {
 	var err error
 	parts := w.borrowed.parts
@@ -351,6 +354,7 @@ const (
 	// messageMin and messageMax are the least and the greatest size in bytes of a message that is
 	// written and read where it lies.
 	messageMin, messageMax = 16 << 10, 4 << 20
-	// borrowedMax is the size in bytes of messages that a reader holds, from which on it copies.
+	// borrowedMax bounds the messages that a reader holds where they lie, in bytes. From there on
+	// the reader copies messages.
 	borrowedMax = 8 << 20
 )

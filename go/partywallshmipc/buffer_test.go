@@ -180,7 +180,8 @@ func mustSend(t *testing.T, stream *partywall.Stream, parts ...[]byte) {
 	}
 }
 
-// mustRead fails the test unless the bytes want come next. It returns them as the reader does.
+// mustRead reads as many bytes as want has, fails the test unless they are the same, and returns
+// the bytes where the reader has them.
 func mustRead(t *testing.T, reader BufferReader, want []byte) []byte {
 	t.Helper()
 	got, err := reader.ReadBytes(len(want))
@@ -190,7 +191,8 @@ func mustRead(t *testing.T, reader BufferReader, want []byte) []byte {
 	return got
 }
 
-// Long messages are not copied, and stay in use until the release; short ones between them are.
+// Long messages are not copied, and stay in use until ReleasePreviousRead. Short messages between
+// them are copied.
 func TestLongMessagesAreReadWhereTheyLie(t *testing.T) {
 	stream, peer := pipe(t)
 	reader := &stream.in
@@ -221,7 +223,8 @@ func TestLongMessagesAreReadWhereTheyLie(t *testing.T) {
 	}
 }
 
-// Reads need not end where messages do. The part of a message that is unread survives the release.
+// Reads need not end where messages do. The unread part of a message stays valid after
+// ReleasePreviousRead.
 func TestReadsCrossLongMessages(t *testing.T) {
 	stream, peer := pipe(t)
 	reader := &stream.in

@@ -12,6 +12,7 @@
 //! orders()     stages shuttle and faults        target/shuttle   guards, --cfg shuttle
 //! ```
 //!
+//! Each row has a function of this file, the stages that use its build, and the target directory.
 //! Cargo reuses an artefact only if packages, features, flags and directory are equal. So each
 //! build is described once. A seeded fault (`faults.rs`) breaks the code on purpose, to show that a
 //! test notices it: it leaves out the lines behind its guard, an `if`. Guards exist only under

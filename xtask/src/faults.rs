@@ -160,7 +160,8 @@ pub const REGISTRY: &[Fault] = &[
     // a connection over.
     fault("other_peer_moves", &[test("partywall", "hostile", "moves")]),
     // Fault: an acceptor takes the socket pair of a connector that it does not trust. Effect: the
-    // connector, which may keep a copy of the acceptor's end, can block the acceptor's calls on it.
+    // connector, which may keep a copy of the acceptor's end, can block the acceptor's calls on
+    // that end.
     fault("untrusted_peer_moves", &[test("partywall", "hostile", "moves")]),
     // Fault: the driver of a session overlooks a thread that waits for space and has not woken the
     // driver yet (`wake_driver`). Effect: the driver polls for ever, and never wakes that thread.
@@ -229,10 +230,10 @@ pub const REGISTRY: &[Fault] = &[
     // twice.
     fault("link_compact_of_reply", &[unit("link", "link_state::shm::compact"), SWEEP]),
     // Fault: an end of a link accepts an answer to its ATTACH (the frame that begins a connection)
-    // without checking that it belongs to this connection. Effect: late bytes of an earlier
+    // without checking that the answer belongs to this connection. Effect: late bytes of an earlier
     // connection decide where a stream resumes.
     fault("link_echo_unchecked", &[SIMULATION]),
-    // Fault: a receiver on a link does not always store what it has acknowledged in its link file.
+    // Fault: a receiver on a link does not always store in its link file what it has acknowledged.
     // Effect: the next owner receives messages that were consumed already.
     fault("link_consumed_now_and_then", &[TORTURE]),
     // Fault: a receiver on a link acknowledges messages on arrival. Effect: a receiver that is

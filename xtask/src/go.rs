@@ -5,7 +5,7 @@
 //!   go          what the stage `go` runs
 //!   go --full   each pair of implementations over each transport: every size, a million messages,
 //!               199 streams, 600 kills, 20 stops, 1,000 connections; hostile peers; 100,000 calls
-//!               and 200 kills during calls; a table of it
+//!               and 200 kills during calls; it prints a table of the results
 //! ```
 
 use std::fs;

@@ -13,10 +13,11 @@
 //!     └──▶ torture (faults)
 //! ```
 //!
-//! This crate has no dependencies, so that it compiles in a moment, and its verdict depends only on
-//! the tree and the toolchain. It installs and downloads no tools, except those that build and test
-//! the Python package and the module for Netty: pip and Maven put them below `target/`. `install`
-//! installs the project's C library.
+//! An arrow leads from a module to one that it uses. In parentheses stands the command that runs a
+//! module, or another module with which it works. This crate has no dependencies, so that it
+//! compiles in a moment, and its verdict depends only on the tree and the toolchain. It installs
+//! and downloads no tools, except those that build and test the Python package and the module for
+//! Netty: pip and Maven put them below `target/`. `install` installs the project's C library.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![forbid(unsafe_code)]
 

@@ -6,7 +6,9 @@
 //! Maven Central ─ one test, online ─────────┴─▶ target/maven ─▶ every test, offline
 //! ```
 //!
-//! Maven's local repository is below `target/`, so that of the user stays as it is.
+//! `install-file` is the Maven command that copies a jar into a local repository. One test runs
+//! online, so that Maven downloads what all tests need. Maven's local repository is below
+//! `target/`, so that of the user stays as it is.
 
 use crate::command::Step;
 use crate::jdk::Jdk;

@@ -8,8 +8,9 @@
 //!                         │
 //!                     transport/     adapters of other libraries to the interface of the bench
 //! ```
-//! Scenarios, harness and figures are those of `partywall bench`. Measurements of Partywall alone
-//! are *not* part of this program.
+//! A cell is one combination of scenario, transport and size; the table has a row for each
+//! transport. Scenarios, harness and figures are those of `partywall bench`. Measurements of
+//! Partywall alone are *not* part of this program.
 
 #![forbid(unsafe_code)]
 
@@ -79,7 +80,7 @@ fn bench(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// Prints one JSON line per combination of scenario, transport and size. If all rounds of a
-/// combination failed, it has no line, so failures are also printed on stderr.
+/// combination failed, the combination has no line, so failures are also printed on stderr.
 fn print_json(outcomes: &[Outcome]) -> Result<()> {
     eprint!("{}", summary::notes(outcomes));
     for line in outcomes.iter().filter_map(|outcome| Line::of(outcome, outcomes)) {

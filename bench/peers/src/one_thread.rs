@@ -7,9 +7,9 @@
 //!   Rust       send, receive a view     the crate partywall
 //!   iceoryx2   loan, fill, send, receive
 //! ```
-//! C, Rust and iceoryx2 are measured in turn in each round. Each message is a copy of a buffer with
-//! another first word, so all its bytes are written, and the sum of its words is compared, so all
-//! are read.
+//! To loan is to take memory for a message from the library. C, Rust and iceoryx2 are measured in
+//! turn in each round. Each message is a copy of a buffer with another first word, so all its bytes
+//! are written, and the sum of its words is compared, so all are read.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

@@ -6,8 +6,9 @@
 //! SCENARIO      sizes × transports of the arguments, or defaults
 //! targets       the cells of targets.rs
 //! ```
-//! A cell is one combination of scenario, transport and size. Cells of one size follow each other,
-//! so cells that are compared are measured within seconds.
+//! A cell is one combination of scenario, transport and size. Untouched messages are neither
+//! written nor read. Cells of one size follow each other, so cells that are compared are measured
+//! within seconds.
 
 use std::time::Duration;
 

@@ -172,7 +172,7 @@ static int32_t make_pair_of_ends(struct monkey *it) {
 
 /*
  * Writes to reserved memory, which is allowed even after its channel or session was freed. Then
- * shares the reservation.
+ * gives the reservation to all threads.
  */
 static int32_t fill(struct monkey *it, int32_t status, void *data, size_t len, void *reservation) {
     if (status == PARTYWALL_OK) {

@@ -1421,8 +1421,8 @@ public:
         detail::call(code, partywall_link_close, time.is_valid() ? release() : nullptr, time);
     }
 
-    /// Takes the oldest event of the link, and waits for one: a connection, its end, or a failed
-    /// attempt to connect.
+    /// Takes the oldest event of the link, and waits if there is none. An event is a new
+    /// connection, its end, or a failed attempt to connect.
     link_event next_event(timeout time = forever) {
         link_event event{};
         run(partywall_link_next_event, &event, sizeof event, time);

@@ -182,7 +182,8 @@ class Transport(asyncio.Transport):
         return self._stream.peer
 
     def _handle(self, kinds: int) -> None:
-        # If a call of `_take_turn` is in the queue of asyncio's loop, that call receives.
+        # If a call of `_take_turn` is already in the queue of asyncio's loop, that call receives.
+        # Otherwise this one does.
         if kinds & _READABLE and not self._has_turn:
             self._receive()
         if self._unsent and not self._is_lost:

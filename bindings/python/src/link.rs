@@ -296,8 +296,8 @@ impl LinkServer {
         Ok(taken.map(|error| error::exception(py, &error).into_value(py).into_bound(py).into_any()))
     }
 
-    /// Stops listening, and closes all links of the server, as `Link.close` does. Ends `accept` of
-    /// other threads. Closing a server again does nothing.
+    /// Stops listening, and closes all links of the server in good order, as `Link.close` does.
+    /// Ends `accept` of other threads. Closing a server again does nothing.
     #[pyo3(signature = (timeout = 5.0))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let until = Deadline::after(timeout)?.instant();

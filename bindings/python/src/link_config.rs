@@ -176,7 +176,7 @@ pub struct LinkGroup {
 }
 
 impl LinkGroup {
-    /// Returns another reference to the group of the Rust crate.
+    /// Returns another reference to the group of links of the Rust crate.
     pub fn group(&self) -> PyResult<partywall_link::tokio::Group> {
         Ok(self.inner.get().ok_or_else(|| error::closed_here("group"))?.clone())
     }

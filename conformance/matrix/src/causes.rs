@@ -11,7 +11,7 @@ use crate::roster::Program;
 /// the client prints. The cause of the last error is that the harness kills the client's server.
 ///
 /// # Errors
-/// If an end fails, or the client reports another number.
+/// If an end fails, or the client reports a number that differs from that of the list.
 pub fn compare(job: &Job<'_>, client: &Program, place: &Place) -> Result<(), String> {
     let address = place.address(job.transport);
     let nobody = place.left_address(job.transport)?;

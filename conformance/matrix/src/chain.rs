@@ -6,9 +6,10 @@
 //! server   for each message n, acknowledges it and sends answer n: both or neither
 //! ```
 //!
-//! Both ends keep only the files of their link. So a lost or repeated message would change all
-//! later numbers that the ends print. A killed end may receive a message again that it had printed
-//! and not acknowledged; the message's delivery count is then above 1.
+//! "Both or neither" means that a kill leaves both steps done, or none. Both ends keep only the
+//! files of their link. So a lost or repeated message would change all later numbers that the ends
+//! print. A killed end may receive a message again that it had printed and not acknowledged; the
+//! message's delivery count is then above 1.
 
 use std::thread;
 

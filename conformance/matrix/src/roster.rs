@@ -26,8 +26,8 @@ impl Program {
         self.features.iter().any(|it| it == feature)
     }
 
-    /// Asks the program for its features, and checks that it lacks exactly those that `LACKS`
-    /// names.
+    /// Asks the program for its features, and checks that it lacks exactly those that the table
+    /// `LACKS` names.
     fn with_features(mut self) -> Result<Self, String> {
         let output = self.command().arg("features").output();
         let output =

@@ -10,8 +10,9 @@
 //! ```
 //!
 //! The harness does *not* depend on any library: each entry of the [`roster`] is a program with the
-//! same two subcommands. Testing another library means adding its program to the roster. A test
-//! that needs single sends to fail uses `partywall-shmipc` itself.
+//! same two subcommands. Testing another library means adding its program to the roster. A test in
+//! which a single send must fail uses the crate `partywall-shmipc` in its own process, and no
+//! program.
 //!
 //! Invariants: each wait has a deadline. A test kills only processes that it started, by their id.
 //! No file remains in the directory for shared memory.

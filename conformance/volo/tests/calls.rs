@@ -7,6 +7,7 @@
 //! Volo's shmipc transport, unmodified   our shmipc protocol, at the listener of our streams
 //! our shmipc protocol (Connector)       Volo's server on its shmipc transport, unmodified
 //! ```
+//! Each row is a client and a server that a test connects with each other.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::fs::File;

@@ -14,7 +14,8 @@
 //!                     │
 //!                 harness/       parent ◄─ control pipe ─► child     the program, started twice
 //! ```
-//! A cell is one combination of scenario, transport and size.
+//! A cell is one combination of scenario, transport and size. The table has one row for each
+//! transport; a `Runner` holds the functions that measure on it.
 //!
 //! To add a transport, implement [`transport::ChannelTransport`] or [`transport::StreamTransport`]
 //! in a file of `transport/` and add a row to `table.rs`. To add a scenario, add a file to

@@ -4,7 +4,8 @@
 //! ```text
 //! row = name · help · scenarios · Runner of channels · of streams · of frameworks
 //! ```
-//! A program may have its own table: `bench/peers` adds rows for other libraries.
+//! A `Runner` holds the functions that measure on the transport. A program may have its own table:
+//! `bench/peers` adds rows for other libraries.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 

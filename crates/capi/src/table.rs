@@ -33,7 +33,8 @@ pub(crate) trait Object: Sized + 'static {
     /// The part of an object that calls of its first direction lock; for most types, the whole
     /// object.
     type First: Send + 'static;
-    /// The part of an object that calls of its other direction lock, at the same time as the first.
+    /// The part of an object that calls of its second direction lock, while other calls may have
+    /// locked the first part.
     type Second: Send + 'static;
     /// The part of an object that any call may copy while other calls use the directions.
     type Shared: Send + 'static;

@@ -24,8 +24,8 @@ pub(crate) fn current() -> Option<Thread<'static>> {
     CURRENT.get()
 }
 
-/// Returns the calling thread, and gives it a presence if it has none and the system has the
-/// barrier.
+/// Returns the calling thread. If it has no presence yet, gives it one, provided that the system
+/// has the memory barrier of all threads.
 #[cold]
 pub(crate) fn registered() -> Option<Thread<'static>> {
     if CURRENT.get().is_none() && barrier::is_available() {
@@ -38,8 +38,8 @@ pub(crate) fn registered() -> Option<Thread<'static>> {
     CURRENT.get()
 }
 
-/// This process, in which lanes look up the presence of a thread and execute a barrier in all
-/// threads.
+/// This process. By it, the lanes (locks of handles) look up the presence of a thread, the word
+/// that says which lane the thread is inside, and execute a barrier in all threads.
 pub(crate) struct ThisProcess;
 
 impl Process for ThisProcess {
@@ -60,7 +60,8 @@ impl Process for ThisProcess {
     }
 }
 
-/// The presences of all threads that have ever called the library.
+/// The presences (words that say which lane a thread is inside) of all threads that have ever
+/// called the library.
 struct Presences {
     /// Every presence. The index is the presence's number less one.
     all: Vec<&'static Presence>,
@@ -97,7 +98,8 @@ thread_local! {
     static RETURN: Return = const { Return(Cell::new(None)) };
 }
 
-/// Gives the presence of a thread back when the thread ends.
+/// When a thread ends, gives its presence, the word that says which lane the thread is inside, back
+/// for another thread.
 struct Return(Cell<Option<Thread<'static>>>);
 
 impl Drop for Return {

@@ -324,8 +324,8 @@ pub fn frame_length(preamble: &[u8; PREAMBLE_BYTES]) -> Result<usize, Violation>
     tag.copy_from_slice(&preamble[..8]);
     let length = u32::from_le_bytes([preamble[12], preamble[13], preamble[14], preamble[15]]);
     let minimum = match tag {
-        // A later version may send a longer HELLO, but never one shorter than the preamble. This
-        // version skips the unknown bytes.
+        // A later version may send a longer HELLO, but never one shorter than the preamble, the
+        // first 16 bytes. This version skips the bytes that it does not know.
         HELLO_TAG => PREAMBLE_BYTES,
         OFFER_TAG => OFFER_BYTES,
         READY_TAG => READY_BYTES,

@@ -142,10 +142,10 @@ fn report_own(mine: &Past, peer: Option<Past>, reports: &mut Reports) {
     let both = peer.filter(|peer| peer.epoch == epoch);
     let sent = both.and_then(|peer| peer.sending);
     let received = both.and_then(|peer| peer.receiving);
-    // `knows`: whether the peer's past (its streams when it left an epoch) shows what the peer
-    // consumed in this epoch. A past of a lower epoch shows that the peer was never in this epoch.
-    // With a past of a higher epoch, or with a new store, the peer may have forgotten what it
-    // consumed.
+    // `knows` says whether the peer's past (its streams when it left an epoch) shows what the peer
+    // consumed in the epoch to report. A past of a lower epoch shows that the peer was never in
+    // this epoch. With a past of a higher epoch, or with a new store, the peer may have forgotten
+    // what it consumed.
     let knows = peer.is_some_and(|peer| peer.epoch <= epoch);
     let outgoing = undelivered(Direction::Outgoing, epoch, mine.sending, received);
     reports.add(outgoing.map(|report| Report {

@@ -446,8 +446,8 @@ impl World {
         }
     }
 
-    /// Changes the state of `side` as it reads the next frame of the socket pair. Without memory
-    /// `side` gives up the move, unless its handshake is too far for that.
+    /// Changes the state of `side` as it reads the next frame of the socket pair. Without memory to
+    /// share, `side` gives up the move, unless it has come too far in the handshake to do so.
     fn progress(&mut self, side: usize, has_memory: bool, bounds: &Bounds) {
         let frame = self.sides[1 - side].pair.pop_front();
         let own = &mut self.sides[side];

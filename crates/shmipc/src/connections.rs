@@ -140,7 +140,8 @@ impl Connections {
         self.alive().iter().map(|connection| connection.metrics()).collect()
     }
 
-    /// Reports the counters of each connection whose report interval has elapsed to the monitor.
+    /// Reports to the application's metrics monitor: the counters of each connection whose report
+    /// interval has elapsed.
     pub(crate) fn tell_monitor(&self) {
         self.alive().iter().for_each(|connection| connection.tell_monitor());
     }

@@ -129,7 +129,7 @@ impl Report {
 ///
 /// # Errors
 ///
-/// [`Damage`] if the bytes of the region or of a queue are no region of that kind.
+/// [`Damage`] if `region` holds no buffer region, or one of the `queues` no queue region.
 pub fn inspect(region: &[u8], queues: &[&[u8]], layout: QueueLayout) -> Result<Report, Damage> {
     let mut broken = Vec::new();
     let mut reports = Vec::with_capacity(queues.len());

@@ -150,8 +150,9 @@ impl<T> Biased<T> {
         }
     }
 
-    /// Locks the mutex as [`lock`](Self::lock) does; the returned guard allows
-    /// [`wait`](BiasedGuard::wait). No thread is favoured afterwards.
+    /// Locks the mutex, and returns a guard with which the caller can [`wait`](BiasedGuard::wait)
+    /// for a condition variable. Blocks until no other thread holds the mutex. Afterwards no thread
+    /// may lock without the mutex.
     pub fn lock_to_wait(&self) -> BiasedGuard<'_, T> {
         self.hold(self.lock_mutex())
     }

@@ -101,9 +101,10 @@ impl EpollSet {
         Ok(ready.len())
     }
 
-    /// Waits as [`wait`](Self::wait) does, but returns the tokens as bits, for a set of few
-    /// descriptors whose tokens are less than 64. In the result, bit `t` is set if the descriptor
-    /// with token `t` is ready. The call allocates no memory.
+    /// Waits until a descriptor is ready or `deadline` has come (`None`: no deadline), and returns
+    /// the tokens of the ready descriptors as bits. The call is for a set of few descriptors whose
+    /// tokens are less than 64. In the result, bit `t` is set if the descriptor with token `t` is
+    /// ready. The call allocates no memory.
     ///
     /// # Errors
     ///

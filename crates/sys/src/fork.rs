@@ -24,7 +24,8 @@
 //! # Invariants
 //!
 //! - The word is zero only in a forked child that has taken no guard yet.
-//! - Two processes of one line of descent never write the same word (see `generation`).
+//! - Two processes of one line of descent never write the same word: it contains the process id and
+//!   the time.
 
 use std::ptr;
 use std::sync::OnceLock;
@@ -116,8 +117,8 @@ pub fn own_pid() -> u32 {
     if ptr::eq(guard.word, &NEVER_WIPED) {
         return std::process::id();
     }
-    // The upper half of a guard's word is the id of the process that wrote the word (see
-    // `generation`).
+    // The upper half of a guard's word is the id of the process that wrote the word: `generation`
+    // makes words so.
     u32::try_from(guard.value >> u32::BITS).unwrap_or_else(|_| std::process::id())
 }
 

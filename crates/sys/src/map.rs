@@ -79,8 +79,8 @@ impl fmt::Debug for PeerMap {
 /// Checks that `fd` has the required seals and is memory on tmpfs.
 fn check_kind(fd: BorrowedFd<'_>) -> Result<(), MapError> {
     let present = fcntl_get_seals(fd).map_err(|errno| match errno {
-        // The error EBADF means that the descriptor was opened with O_PATH: it is open, because
-        // this process owns it.
+        // The descriptor is open, because this process owns it. So the error EBADF means that it
+        // was opened with O_PATH, which gives no access to a file's content.
         Errno::INVAL | Errno::BADF => MapError::NotMemfd { source: errno.into() },
         _ => MapError::Local { what: "F_GET_SEALS", source: errno.into() },
     })?;

@@ -96,8 +96,8 @@ impl Mapping {
         assert!(self.owner.is_some(), "the mapping is read-only");
         assert!(!self.is_inherited(), "{INHERITED}");
         // SAFETY: the range is mapped writable for the borrow (asserted). This process is its only
-        // writer: it sealed the memory before it sent the descriptor, or it owns the file. `&mut
-        // self` excludes `cells`.
+        // writer: it sealed the memory before it sent the descriptor, or it owns the file. The
+        // mutable borrow of this value rules out another reference to the bytes.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
@@ -121,8 +121,8 @@ impl Drop for Mapping {
 // SAFETY: mapped memory belongs to the process, not to a thread; any thread may unmap it.
 unsafe impl Send for Mapping {}
 
-// SAFETY: `&self` only yields UnsafeCells, which can only be accessed in an unsafe block of the
-// caller, and numbers that never change.
+// SAFETY: through a shared reference, threads only get numbers that never change, and the bytes as
+// `UnsafeCell`s, which each accesses in an unsafe block of its own.
 unsafe impl Sync for Mapping {}
 
 /// Size in bytes of the smallest huge page that the kernel maps into a process by itself.

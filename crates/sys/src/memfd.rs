@@ -44,7 +44,7 @@ use crate::{cgroup, limits};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct OwnMap {
-    // The fields are dropped in this order: the mapping, then the descriptor of its memory; the
+    // The mapping is dropped before the descriptor of its memory, because it is declared first. The
     // kernel allows either order.
     mapping: Mapping,
     fd: Arc<OwnedFd>,

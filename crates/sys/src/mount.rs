@@ -72,8 +72,8 @@ impl KernelMounts {
             let why = "a process may serve its file system (FUSE), and never answer";
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
-        // The `O_PATH` descriptor `found` keeps the checked file, whatever the inspected process
-        // does with its own descriptor.
+        // The `O_PATH` descriptor `found` still refers to the file that was checked, whatever the
+        // inspected process does with its own descriptor.
         open_to_read(format!("/proc/thread-self/fd/{}", found.as_raw_fd()).as_ref())
     }
 }

@@ -26,6 +26,6 @@ pub(crate) fn set(socket: BorrowedFd<'_>, is_on: bool) -> io::Result<()> {
 }
 
 // The number of SOL_SOCKET, from `<asm-generic/socket.h>`; PA-RISC and SPARC have another number
-// for it (see `ancillary`).
+// for it.
 const SOL_SOCKET: libc::c_int = 1;
 const SO_PASSPIDFD: libc::c_int = 76;

@@ -307,8 +307,8 @@ pub fn reopen_read_only(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 
 /// A file that this process has mapped for reading, and that another process may write.
 pub struct FileView {
-    // Fields are dropped in the order of their declaration: the SIGBUS guard is unregistered before
-    // the memory is unmapped.
+    // Fields are dropped in the order of their declaration: `guard`, by which this process survives
+    // a truncation of the file, is unregistered before the memory is unmapped.
     guard: Option<Guarded>,
     mapping: Mapping,
 }

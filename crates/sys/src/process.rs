@@ -60,7 +60,8 @@ pub fn own_program() -> &'static str {
 /// There is no such process, or the caller may not inspect it.
 pub fn open_descriptors(process: Process) -> io::Result<Vec<(i32, PathBuf)>> {
     // The kernel's list of open descriptors contains the one through which this call reads the
-    // list. `this` is the target of that descriptor, by which it is left out.
+    // list. `this` is the target of that descriptor, by which the loop recognises it and leaves it
+    // out.
     let this = PathBuf::from(format!("/proc/{}/fd", std::process::id()));
     let mut found = Vec::new();
     for entry in fs::read_dir(directory(process).join("fd"))? {

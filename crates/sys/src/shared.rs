@@ -45,8 +45,8 @@ use crate::sigbus::{Guarded, TableFull};
 /// Each access panics beyond the end, at an unaligned offset, and in a forked child: the caller
 /// checks offsets first.
 pub struct SharedMap {
-    // Fields are dropped in the order of their declaration: the SIGBUS guard is unregistered before
-    // the range is unmapped.
+    // Fields are dropped in the order of their declaration: `guard`, by which this process survives
+    // a truncation of the file, is unregistered before the range is unmapped.
     guard: OnceLock<Guarded>,
     /// Serialises the registration of the SIGBUS guard: two guards for one range would each see the
     /// other's faults.
@@ -129,8 +129,9 @@ impl SharedMap {
     /// The actual value of the word.
     #[inline]
     pub fn exchange(&self, offset: usize, current: u32, new: u32) -> Result<(), u32> {
-        // ORDER: SeqCst, like the locked instructions of the other process: accesses before the
-        // exchange in either process are visible after the exchange in the other.
+        // ORDER: SeqCst, like the locked instructions by which the other process changes the same
+        // word: the process that changes it later sees everything that the other one did before its
+        // own change.
         let order = Ordering::SeqCst;
         self.word(offset).compare_exchange(current, new, order, order).map(|_| ())
     }
@@ -138,16 +139,18 @@ impl SharedMap {
     /// Replaces the word at byte `offset` by `new` and returns the word's old value.
     #[inline]
     pub fn swap(&self, offset: usize, new: u32) -> u32 {
-        // ORDER: SeqCst, like the locked instructions of the other process: accesses before the
-        // swap in either process are visible after it in the other.
+        // ORDER: SeqCst, like the locked instructions by which the other process changes the same
+        // word: the process that changes it later sees everything that the other one did before its
+        // own change.
         self.word(offset).swap(new, Ordering::SeqCst)
     }
 
     /// Adds `addend` to the word at byte `offset`, wrapping, and returns the word's old value.
     #[inline]
     pub fn add(&self, offset: usize, addend: u32) -> u32 {
-        // ORDER: SeqCst, like the locked instructions of the other process: accesses before the
-        // addition in either process are visible after it in the other.
+        // ORDER: SeqCst, like the locked instructions by which the other process changes the same
+        // word: the process that changes it later sees everything that the other one did before its
+        // own change.
         self.word(offset).fetch_add(addend, Ordering::SeqCst)
     }
 
@@ -170,8 +173,9 @@ impl SharedMap {
     /// Sets the bits `bits` of the byte at `offset` and returns the byte's old value.
     #[inline]
     pub fn set_bits(&self, offset: usize, bits: u8) -> u8 {
-        // ORDER: SeqCst, like the locked instructions of the other process: accesses before the
-        // operation in either process are visible after it in the other.
+        // ORDER: SeqCst, like the locked instructions by which the other process changes the same
+        // byte: the process that changes it later sees everything that the other one did before its
+        // own change.
         self.byte(offset).fetch_or(bits, Ordering::SeqCst)
     }
 
@@ -191,8 +195,8 @@ impl SharedMap {
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
         self.check(offset, bytes.len());
         for (index, byte) in bytes.iter().enumerate() {
-            // ORDER: Relaxed: a word that the caller stores later, with Release, publishes these
-            // bytes.
+            // ORDER: Relaxed: the other process reads these bytes only after it has seen a word
+            // that the caller stores later, with Release.
             self.byte(offset + index).store(*byte, Ordering::Relaxed);
         }
     }
@@ -311,8 +315,8 @@ impl Pieces {
     #[inline]
     pub fn claim(&self, index: u32) -> Option<Piece> {
         let flag = self.claimed.get(index as usize)?;
-        // ORDER: Acquire pairs with the Release in `release`: the accesses of the piece's previous
-        // holder are complete.
+        // ORDER: Acquire pairs with the Release in `release`: this thread sees everything that the
+        // previous holder of the piece did with it.
         let had = flag.swap(true, Ordering::Acquire);
         (!had).then_some(Piece { area: self.number, index })
     }
@@ -321,8 +325,8 @@ impl Pieces {
     /// piece again.
     #[inline]
     pub fn release(&self, piece: Piece) {
-        // ORDER: Release pairs with the Acquire in `claim`: the next holder of the piece sees this
-        // holder's accesses.
+        // ORDER: Release pairs with the Acquire in `claim`: the next holder of the piece sees
+        // everything that this one did with it.
         self.flag(&piece).store(false, Ordering::Release);
     }
 
@@ -382,8 +386,8 @@ impl Pieces {
     #[inline]
     pub fn copy(&self, piece: &Piece, from: usize, into: &mut [u8]) {
         let start = self.start(piece, from, into.len());
-        // SAFETY: `Pieces::new` and `start` have checked that the source is within the mapping, the
-        // destination is private, so they do not overlap; bytes have no invalid values.
+        // SAFETY: `Pieces::new` and `start` have checked that the source is within the mapping. The
+        // destination is private memory, so the two do not overlap. Bytes have no invalid values.
         unsafe { start.as_ptr().copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
     }
 

@@ -159,7 +159,7 @@ impl CreatedFile {
         let fd = open(path, flags, Mode::RUSR | Mode::WUSR)?;
         let identity = identity(&fstat(&fd)?);
         let maker = ForkGuard::current();
-        // If a later step of `create` fails, dropping `file` removes the new file.
+        // If a later step of this function fails, `file` is dropped, which removes the new file.
         let file = CreatedFile { fd, path: path.to_owned(), identity, maker };
         allocate(&file.fd, size).map_err(into_io)?;
         // The lock of the file shows other processes that its creator lives. An error is ignored,

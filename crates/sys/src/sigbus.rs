@@ -53,8 +53,9 @@ impl Guarded {
                 entry.is_damaged.store(false, Ordering::Relaxed);
                 entry.process.store(std::process::id(), Ordering::Relaxed);
                 entry.start.store(start, Ordering::Relaxed);
-                // ORDER: Release pairs with the Acquire in `covering`: a thread that sees the
-                // length of the guarded range sees its start address.
+                // ORDER: Release pairs with the Acquire in `covering`, by which the SIGBUS handler
+                // looks for the range of a fault: a thread that sees the length of the guarded
+                // range sees its start address.
                 entry.len.store(len, Ordering::Release);
                 return Ok(Guarded { entry: index });
             }
@@ -73,8 +74,9 @@ impl Guarded {
     /// the range.
     #[inline]
     pub(crate) fn is_damaged(&self) -> bool {
-        // ORDER: Acquire pairs with the Release in the handler, which may have run on another
-        // thread.
+        // ORDER: Acquire pairs with the Release by which the SIGBUS handler sets the flag, perhaps
+        // on another thread: a thread that sees the flag set also sees the zeros that replaced the
+        // memory.
         TABLE[self.entry].is_damaged.load(Ordering::Acquire)
     }
 }
@@ -83,7 +85,8 @@ impl Drop for Guarded {
     fn drop(&mut self) {
         let entry = &TABLE[self.entry];
         // ORDER: Release for the stores of `len` and `is_taken`, pairing with the Acquire in
-        // `register`: a thread that finds this table entry free finds its length cleared.
+        // `register`: a thread that finds this entry of the table of guarded ranges free finds its
+        // length cleared.
         entry.len.store(0, Ordering::Release);
         entry.is_taken.store(false, Ordering::Release);
     }
@@ -144,7 +147,7 @@ fn install() -> io::Result<()> {
         ours.sa_sigaction = on_fault as *const () as usize;
         // The SIGBUS handler runs on the alternate signal stack, because the faulting thread may
         // have little stack left. SA_RESTART is not set: a fault interrupts no system call, and a
-        // SIGBUS that a process sends is passed on.
+        // SIGBUS that a process sends is passed on to the previous handler.
         ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         // SAFETY: the signal set is a field of a local variable, which was initialised by copying
         // the previous action.
@@ -212,8 +215,8 @@ fn mend(address: usize) -> bool {
     if mapped.is_err() {
         return false;
     }
-    // ORDER: Release pairs with the Acquire in `is_damaged`: a thread that sees the flag sees the
-    // zeros.
+    // ORDER: Release pairs with the Acquire in `is_damaged`: a thread that sees the flag
+    // `is_damaged` set also sees the zeros that replaced the memory of the range.
     entry.is_damaged.store(true, Ordering::Release);
     true
 }
@@ -222,8 +225,8 @@ fn covering(address: usize) -> Option<(&'static Entry, usize, usize)> {
     // `std::process::id` calls `getpid`, a plain system call, which a signal handler may make.
     let process = std::process::id();
     TABLE.iter().find_map(|entry| {
-        // ORDER: Acquire pairs with the Release in `register`: a thread that sees the length of the
-        // guarded range sees its start address.
+        // ORDER: Acquire pairs with the Release in `register`, which enters a guarded range in the
+        // table: a thread that sees the length of the guarded range sees its start address.
         let len = entry.len.load(Ordering::Acquire);
         let start = entry.start.load(Ordering::Relaxed);
         let is_here = len != 0 && address >= start && address - start < len;
@@ -239,8 +242,8 @@ fn covering(address: usize) -> Option<(&'static Entry, usize, usize)> {
 ///
 /// The arguments must be those of a running handler of SIGBUS.
 unsafe fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // PREVIOUS is set whenever the handler runs, because `install` sets PREVIOUS before it installs
-    // the handler.
+    // PREVIOUS is set whenever the handler runs, because `install` sets PREVIOUS, the previous
+    // handler, before it installs this one.
     let Some(previous) = PREVIOUS.get() else { return };
     let handler = previous.sa_sigaction;
     if handler == libc::SIG_IGN && code <= 0 {
@@ -248,7 +251,8 @@ unsafe fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, contex
     }
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
         // When the handler returns, the fault recurs and kills the process; the kernel lets no
-        // process ignore a fault. SAFETY: the action is the one that the kernel returned.
+        // process ignore a fault. SAFETY: `previous` is the action of SIGBUS that the kernel
+        // returned when this file's handler was installed, so it is valid.
         unsafe { libc::sigaction(signal, previous, ptr::null_mut()) };
         if code <= 0 {
             // A signal sent by a process is sent again, and arrives when the handler returns.

@@ -65,7 +65,7 @@ fn is_stopped(pid: i32) -> io::Result<bool> {
         let stat = match procfs::read_text(thread?.path().join("stat")) {
             Ok(stat) => stat,
             // The error ESRCH means that the thread has ended since the list of threads was read,
-            // so the thread is left out.
+            // so it counts as stopped.
             Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => continue,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),

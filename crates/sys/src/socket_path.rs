@@ -199,8 +199,8 @@ fn widen(path: &Path, stat: &Stat, mode: Mode) -> io::Result<()> {
         return Err(io::Error::other("the socket file was replaced while we made it"));
     }
     let by_descriptor = format!("/proc/thread-self/fd/{}", file.as_fd().as_raw_fd());
-    // Without /proc the mode of the socket file stays narrower than requested, which is worth an
-    // error.
+    // The permissions are changed through /proc. Without /proc the socket file has fewer
+    // permissions than requested, so this function fails.
     if fs::symlink_metadata(&by_descriptor).is_err() {
         return Err(io::Error::other(
             "the umask narrows the mode, and /proc is not mounted to widen it",

@@ -76,7 +76,8 @@ impl Kind {
 
     /// An address that no other test uses.
     pub fn address(self) -> String {
-        // ORDER: Relaxed: the counter only has to give each address another number.
+        // ORDER: Relaxed: the counter guards no other memory; each address only has to get a number
+        // that no other address gets.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         match self {

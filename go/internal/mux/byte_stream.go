@@ -50,7 +50,8 @@ func (s *Stream) append(m session.Message) {
 	Message{m, s.session}.Release()
 }
 
-// Take waits for bytes, and takes those of one message that are unread. The caller releases them.
+// Take waits until bytes of the stream have come, and returns the unread bytes of one message. The
+// caller releases them.
 func (s *Stream) Take() (Message, error) {
 	l := limit{deadline: &s.readDeadline}
 	if err := s.receiving.take(l); err != nil {

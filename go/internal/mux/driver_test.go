@@ -25,8 +25,8 @@ func inBubble(t *testing.T, test func(t *testing.T, sessions [2]*Session, own, p
 	})
 }
 
-// begin runs a call in a goroutine, and returns once every goroutine of the bubble sleeps. The
-// error of the call is sent on the returned channel.
+// begin runs a call in a goroutine, and returns once every goroutine of the test's bubble (package
+// synctest) sleeps. The error of the call is sent on the returned channel.
 func begin(call func() error) <-chan error {
 	result := make(chan error, 1)
 	go func() { result <- call() }()
@@ -42,7 +42,8 @@ func read(s *Stream) func() error {
 	}
 }
 
-// mustWrite writes a byte to the stream, and waits until all goroutines of the bubble sleep.
+// mustWrite writes a byte to the stream, and waits until all goroutines of the test's bubble
+// (package synctest) sleep.
 func mustWrite(t *testing.T, s *Stream) {
 	t.Helper()
 	if _, err := s.Write([]byte{1}); err != nil {
@@ -51,8 +52,8 @@ func mustWrite(t *testing.T, s *Stream) {
 	synctest.Wait()
 }
 
-// elapse lets the time d pass in the bubble, in which timers fire in their order. It takes no real
-// time.
+// elapse lets the time d pass in the test's bubble (package synctest), in which timers fire in
+// their order. It takes no real time.
 func elapse(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()

@@ -73,7 +73,7 @@ func (c *Consumer) Peek() (layout.Header, bool, error) {
 	return layout.Header{}, false, c.broken
 }
 
-// check checks the two words of a header, which were loaded once.
+// check checks the two words of a record's header, each of which was loaded from the ring once.
 func (c *Consumer) check(first, second uint64) (layout.Header, error) {
 	header, err := layout.ParseRing(first, second, c.position, c.size)
 	if err == layout.ViolationWord && fault.Is("word_unchecked") {

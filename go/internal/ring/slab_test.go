@@ -56,8 +56,8 @@ func TestBlockReturnedTwiceIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	isViolation(t, s.Reclaim(blob.Block), layout.ViolationBlock)
-	// The new block has the ticket of the old one, with another generation. So the old id must not
-	// be taken for the new block.
+	// The new block has the ticket of the old one, the entry in the table of blocks, with another
+	// generation. So the old id must not be taken for the new block.
 	next := s.Commit(reserve(t, s, 10))
 	isViolation(t, s.Reclaim(blob.Block), layout.ViolationBlock)
 	if err := s.Reclaim(next.Block); err != nil {

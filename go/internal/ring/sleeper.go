@@ -12,7 +12,7 @@ import (
 // of the sleeper's word in the control page (SPEC 6.1).
 type Which uint64
 
-// The values of [Which], one for each sleeper of a side.
+// The values of [Which]: the sleeper for records, and the sleeper for room.
 const (
 	Records Which = layout.ControlAsleepRecords
 	Room    Which = layout.ControlAsleepRoom

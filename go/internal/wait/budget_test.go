@@ -94,7 +94,8 @@ func TestPollEnds(t *testing.T) {
 func TestPollFindsWhatComesLater(t *testing.T) {
 	left := 1000 * pollsPerClockRead
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
-		// The budget is huge, but other goroutines may want the processor, which ends a poll early.
+		// The budget, an hour, is never used up. But other goroutines may want the processor, which
+		// ends a poll early.
 		b := NewBudget(time.Hour)
 		if b.Poll(Adaptive, func() bool { left--; return left < 0 }) {
 			return

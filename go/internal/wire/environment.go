@@ -53,7 +53,7 @@ func (e *environment) Judge(sender handshake.Sender, pidfd int) (bool, error) {
 	return e.peer.Trusted, nil
 }
 
-// checkPidfd returns the pidfd of itself that the peer sent, or nil if the pidfd cannot be
+// checkPidfd returns the pidfd by which the peer names itself, or nil if the pidfd cannot be
 // verified. The error says that the pidfd belongs to another process, or that the peer has died.
 func checkPidfd(sender handshake.Sender, descriptor int) (*sys.Pidfd, error) {
 	if descriptor < 0 {

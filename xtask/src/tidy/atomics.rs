@@ -7,6 +7,7 @@
 //! ALLOWED                     private memory of one process, with the reason
 //! anywhere else               a finding
 //! ```
+//! `ALLOWED` lists the files outside the ring that may use orderings, each with the reason.
 
 use super::Finding;
 use super::source::{Line, Source, has_word};

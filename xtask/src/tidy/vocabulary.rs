@@ -6,9 +6,10 @@
 //! ring_doorbell, RingBell, ring-bell.md, "ring_bell"   ──▶ parts: ring, bell ──▶ rows of WORDS
 //! struct Core, fn commit_to, Trust::Peer               ──▶ definitions, paths ──▶ rows of NAMES
 //! ```
-//! The rule reads identifiers and string literals of code, paths of files, keys and strings of TOML
-//! and JSON, code spans and code blocks of Markdown, and headings and tables in `spec/`. Sentences
-//! of comments and of Markdown are free: a metaphor may explain a thing, but not name it.
+//! `WORDS` and `NAMES` are the tables of what is retired. The rule reads identifiers and string
+//! literals of code, paths of files, keys and strings of TOML and JSON, code spans and code blocks
+//! of Markdown, and headings and tables in `spec/`. Sentences of comments and of Markdown are free:
+//! a metaphor may explain a thing, but not name it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;

@@ -6,9 +6,10 @@
 //! registry        <private directory>/iceoryx2/          instead of /tmp/iceoryx2
 //! shared memory   /dev/shm/bench-peers-<pid>-…           instead of /dev/shm/iox2_…
 //! ```
-//! All these names contain the run's name, so the run can find and remove the files at its end.
-//! Services are of the kind `ipc`, the fastest between processes. Payloads are words of 8 bytes.
-//! The receiver polls, as in the benchmark of that crate.
+//! The registry is the directory in which the crate lists its nodes and services. All these names
+//! contain the run's name, so the run can find and remove the files at its end. Services are of the
+//! kind `ipc`, the fastest between processes. Payloads are words of 8 bytes. The receiver polls, as
+//! in the benchmark of that crate.
 
 use std::time::{Duration, Instant};
 

@@ -6,9 +6,9 @@
 //! parent   publisher  ── request ──►  subscriber   child
 //!          subscriber ◄── reply ──── publisher
 //! ```
-//! As in the benchmark of that crate, there is one sample per subscriber, no history and safe
-//! overflow. The next sample is loaned while the peer works, so loaning and zeroing it are outside
-//! the measured path.
+//! As in the benchmark of that crate, a subscriber holds one unread sample (a message), a newer
+//! sample replaces it (safe overflow), and no history is kept. The memory of the next sample is
+//! loaned while the peer works, so loaning and zeroing it are outside the measured path.
 
 use anyhow::{Context, Result, ensure};
 use iceoryx2::port::publisher::Publisher;

@@ -7,10 +7,10 @@
 //! client    claim a slice, flush | receive, release, reuse the received slice for the next message
 //! server    receive, release | claim a slice, flush
 //! ```
-//! An untouched message is claimed without writing and discarded without reading, as in the crate's
-//! own benchmark. A touched message is written into the claimed slices and read from them, without
-//! a copy at either end. If no slice of the message's size is free, the message takes several
-//! smaller slices, so it may have many pieces.
+//! A flush tells the peer of a message. An untouched message is claimed without writing and
+//! discarded without reading, as in the crate's own benchmark. A touched message is written into
+//! the claimed slices and read from them, without a copy at either end. If no slice of the
+//! message's size is free, the message takes several smaller slices, so it may have many pieces.
 //!
 //! The code differs from that benchmark in two points, neither of them in the measured path.
 //! Protocol v4 may not fall back to v3, which would be measured under a wrong name. A full queue is

@@ -341,7 +341,8 @@ public:
     void drain(std::vector<std::unique_ptr<operation>> &done) {
         has_unsent_ = false;
         is_draining_ = true;
-        // While an operation of a session is pending, its wait or its look handles the events.
+        // While an operation of a session is pending, its wait for the descriptor, or its look (an
+        // attempt without waiting), handles the events of the loop.
         if (channel_ != nullptr || pending_ == 0) turn(done);
         arm();
     }
@@ -397,7 +398,8 @@ public:
         arm();
     }
 
-    /// Posts a call of settle(), which does nothing if an operation is pending by then.
+    /// Posts a call of settle(), which handles the events of the loop once. The call does nothing
+    /// if an operation is pending by then.
     void settle_later() {
         if (channel_ != nullptr || pending_ != 0 || is_settling_) return;
         is_settling_ = true;
@@ -412,7 +414,8 @@ public:
     }
 
 private:
-    /// Why the reactor is woken: the descriptor is readable, or a look or a settle() was posted.
+    /// Why the reactor is woken: the descriptor is readable, or a look (an attempt without waiting)
+    /// or a call of settle() was posted.
     enum class cause { wait, look, settle };
 
     /// The handler with which the executor wakes the reactor. If the handler is destroyed without a
@@ -456,8 +459,9 @@ private:
     /// operation, unsent bytes, or the end of a direction.
     bool has_work() const noexcept { return pending_ != 0 || has_unsent_ || is_draining_; }
 
-    /// If the reactor has work, makes sure that a wait or a look wakes it. If it has none, ends the
-    /// wait, which would keep the executor's context running.
+    /// If the reactor has work, makes sure that something wakes it: a wait for the loop's
+    /// descriptor, or a posted look. If it has none, ends the wait, which would keep the executor's
+    /// context running.
     void arm() {
         if (!has_work() && is_waiting_) descriptor_.cancel();
         if (is_waiting_ || is_looking_ || !has_work()) return;
@@ -481,8 +485,8 @@ private:
                 return settle();
             }
             (is_look ? is_looking_ : is_waiting_) = false;
-            // A channel's messages can be received without handling the loop's events, which costs
-            // system calls.
+            // A channel's messages can be received without handling the events of the loop, and
+            // handling them costs system calls.
             const bool is_direct = channel_ != nullptr && !channel_->pending[writing] &&
                                    !has_unsent_ && !is_draining_;
             if (is_direct) look(channel_->pending[reading], is_look ? LOOKS_MAX : 1, done);
@@ -726,7 +730,7 @@ public:
     }
 
     const std::shared_ptr<detail::reactor> reactor;
-    /// The source that accepts the further streams of a stream's session, kept alive by the stream;
+    /// The object that accepts the further streams of a stream's session, kept alive by the stream;
     /// null for a channel.
     std::shared_ptr<source> owner;
     Object object;

@@ -7,8 +7,8 @@
 //!        ◀──                    [ recvmsg, record, sendmsg ] ◀──
 //! ```
 //!
-//! The proxy does *not* parse the bytes; [`normal`] does, to write vectors that are the same in
-//! each run.
+//! The proxy does *not* parse the bytes; [`normal`] does, to turn a recording into text that is the
+//! same in each run.
 //!
 //! Invariant: the proxy passes descriptors on with the bytes that they came with, in their order.
 

@@ -285,7 +285,7 @@ impl<C: Client> Driver<C> {
 }
 
 /// Records which lanes have leased a stream since the harness last sent `renew`. A lane is one of
-/// the concurrent users of the pool.
+/// the concurrent users of the client's stream pool.
 ///
 /// Once all lanes have leased a stream after the request, "renewed" is printed. It means that no
 /// lane uses a stream that was leased before the request.

@@ -6,6 +6,8 @@
 //! stdin: end of file, or any other line ── close ── report
 //!        hot-restart EPOCH ── Server::hot_restart ── "restarted EPOCH"; serves until the next line
 //! ```
+//! The command `hot-restart` moves the clients to another server and prints "restarted"; the server
+//! then goes on until the next line of stdin ends it.
 
 use std::time::{Duration, Instant};
 

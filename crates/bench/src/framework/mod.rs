@@ -9,8 +9,9 @@
 //! grpc     one HTTP/2 connection carries all requesters              grpc.rs
 //! http     a connection of HTTP/1.1 for each requester               http.rs
 //! ```
-//! A request's payload begins with its number, from which the server computes the bytes that must
-//! follow, and the bytes of its reply. So the server verifies each request, the client each reply.
+//! The number of a reply is that of its request, with the bit `REPLY` set. A request's payload
+//! begins with its number, from which the server computes the bytes that must follow, and the bytes
+//! of its reply. So the server verifies each request, the client each reply.
 //!
 //! The child process counts the messages that it has verified. Its part of a batch of operations
 //! ends when all messages of the batch have come. So the CPU time of that part is the cost of the

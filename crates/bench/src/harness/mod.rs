@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The harness of the benchmark: it starts the second process, runs batches in both processes, and
-//! collects the results. It does not know any scenario or transport.
+//! The harness of the benchmark: it starts the second process, runs batches of operations in both
+//! processes, and collects the results. It does not know any scenario or transport.
 //!
 //! ```text
 //! parent: Pair ── Child ◄── JSON lines ──► Control :child

@@ -7,9 +7,9 @@
 //! headed payload:  | head: u64 | words of the pattern, counted from 1 |
 //!                    a send time or a flag, written by the sender and returned to the receiver
 //! ```
-//! All transports share this routine, so none has an advantage. Writing and verifying take one
-//! addition per word and no branch, so compilers vectorise them. The offset of a difference is
-//! searched only after a difference was found.
+//! `sequence` is the number of the message. All transports share this routine, so none has an
+//! advantage. Writing and verifying take one addition per word and no branch, so compilers
+//! vectorise them. The offset of a difference is searched only after a difference was found.
 //!
 //! The pattern is *not* random. It differs between messages, offsets and directions, so the
 //! receiver detects torn, lost, repeated and stale payloads.

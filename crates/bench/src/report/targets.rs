@@ -6,9 +6,10 @@
 //! measurement = (cell, metric) ÷ (cell, metric)     both measured in each of ≥ 5 rounds
 //!             | (cell, metric)
 //! ```
-//! The median over the rounds is compared with the bar; aim and spread are only printed. p99 of
-//! `rate` is taken from all rounds together and needs 1,000 samples. Comparisons with other
-//! libraries are measured by `bench/peers`, with the same table and the code of this file.
+//! The bar is the bound that a number must meet, the aim a stricter one that it should meet. The
+//! median over the rounds is compared with the bar; aim and spread are only printed. p99 of `rate`
+//! is taken from all rounds together and needs 1,000 samples. Comparisons with other libraries are
+//! measured by `bench/peers`, with the same table and the code of this file.
 
 use std::time::Duration;
 

@@ -6,10 +6,11 @@
 //! parent   send × window, then:  receive, send, receive, send …      last window: only received
 //! child    the same
 //! ```
-//! Compared with `throughput`, the scenario shows whether messages of one direction delay those of
-//! the other (SPEC 12.5). At most two windows are in flight per direction. Plain sockets would
-//! deadlock if both ends blocked on sending, so one window fits the buffers of each socket. No
-//! latency is measured, because the queues are always full.
+//! A window is the number of messages that an end sends before it first receives one. Compared with
+//! `throughput`, the scenario shows whether messages of one direction delay those of the other
+//! (SPEC 12.5). At most two windows are in flight per direction. Plain sockets would deadlock if
+//! both ends blocked on sending, so one window fits the buffers of each socket. No latency is
+//! measured, because the queues are always full.
 
 use std::time::Duration;
 

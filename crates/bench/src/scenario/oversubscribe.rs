@@ -7,8 +7,8 @@
 //!         …                 …
 //!         busy × k          busy × k               optional threads that only burn CPU
 //! ```
-//! A receiver that spins takes CPU time from other pairs. The reported CPU time is that of the
-//! pairs: the time of the busy threads is subtracted.
+//! The head of a message is its first word. A receiver that spins takes CPU time from other pairs.
+//! The reported CPU time is that of the pairs: the time of the busy threads is subtracted.
 
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::{self, ScopedJoinHandle};

@@ -9,10 +9,11 @@
 //! two processes   each with a runtime of as many threads as it has CPUs: one, if pinned
 //! one process     both ends on one runtime, not pinned
 //! ```
-//! Over shared memory all streams belong to one session; over sockets each has a connection of its
-//! own. The time per operation is the elapsed time divided by the operations of all streams. A
-//! latency is that of one operation among all others. Streams are opened, and memory grows, before
-//! the clock starts.
+//! `Gather` and `Run` are requests of the parent process: in the warm-up each stream carries one
+//! message, in the other steps many. Over shared memory all streams belong to one session; over
+//! sockets each has a connection of its own. The time per operation is the elapsed time divided by
+//! the operations of all streams. A latency is that of one operation among all others. Streams are
+//! opened, and memory grows, before the clock starts.
 
 use std::time::Duration;
 

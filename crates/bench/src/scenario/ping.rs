@@ -5,9 +5,10 @@
 //! parent   fill n ── send ──►             receive ◄── … verify n|REPLY ┐
 //! child              receive, verify n, fill n|REPLY, send ────────────┘   next n
 //! ```
-//! The clock is read once per round trip: the end of one round trip is the start of the next. The
-//! measured time therefore contains writing, verifying and the loop itself, equally for each
-//! transport.
+//! n is the number of a message, from which its bytes are made; a reply has the bit `REPLY` set in
+//! its number. The clock is read once per round trip: the end of one round trip is the start of the
+//! next. The measured time therefore contains writing, verifying and the loop itself, equally for
+//! each transport.
 
 use std::time::{Duration, Instant};
 

@@ -9,8 +9,9 @@
 //! Gather           client   send ×N                               receive ×N, release all
 //!                  server             receive ×N, release all, send ×N
 //! ```
-//! During `Gather` every stream has a message in flight at the same time, first in one direction
-//! and then in the other. Shared memory thereby reaches its largest size before the measurement.
+//! `Run` and `Gather` are requests of the parent process. During `Gather` every stream has a
+//! message in flight at the same time, first in one direction and then in the other. Shared memory
+//! thereby reaches its largest size before the measurement.
 //!
 //! Reading the clock for each short operation would slow the operations down. For messages below 64
 //! KiB, and for longer ones whose bytes are not touched, one operation in 16 is timed, and a

@@ -3,7 +3,7 @@
 //! its sent messages in a file and acknowledges received ones.
 //!
 //! ```text
-//! send      send_with(size): built in place in the log, from which the peer or the kernel reads
+//! send      send_with(size): built in the link's memory, where the peer or the kernel reads it
 //! receive   recv_with: read in the link's memory, then acknowledged
 //! ```
 //! The files lie on a memory file system if a writable one exists, because the scenario measures

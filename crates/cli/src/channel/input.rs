@@ -3,8 +3,9 @@
 //! process dies.
 //!
 //! ```text
-//!   stdin has bytes, or ended   ─▶ Readable     even if the peer has died: sending reports that
-//!   the peer's process ended    ─▶ Dead         no process is left to receive bytes of stdin
+//!   stdin has bytes or has ended     ─▶ Readable   also if the peer is dead: the next send says so
+//!   stdin has none, and the peer's
+//!   process has ended                ─▶ Dead       no process is left to receive bytes of stdin
 //! ```
 //! An `Input` does *not* notice a death over TCP, where the process is unknown, nor without pidfds
 //! (Linux before 5.3). In these cases the next write reports the death, as with a pipe.

@@ -5,12 +5,12 @@
 //!   stdin  ──▶ read into reserved memory   ──▶ Sender      thread `stdin`
 //!   stdout ◀── written from the message    ◀── Receiver    thread `stdout`
 //!                                     │
-//!                     events ──▶ the main thread waits for both ends, or for the first fault
+//!                     events ──▶ the main thread waits until both have ended, or one has failed
 //! ```
 //! The end of stdin closes the sending direction only; the end of the received stream leaves stdin
 //! open. A broken direction ends the program at once, without closing the other direction in good
 //! order, so that the peer does not take a part for the whole. The death of the peer also ends the
-//! program at once, whether it waits for stdin, for room or for messages (`input.rs`).
+//! program at once, whether the program waits for stdin, for room or for messages (`input.rs`).
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};

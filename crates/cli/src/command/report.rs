@@ -5,6 +5,8 @@
 //! ```text
 //!   inspection ─▶ text or JSON ─▶ stdout     0 sound · 1 UNSOUND · 2 UNREADABLE
 //! ```
+//! The numbers are the exit codes: what was inspected is sound, is damaged (UNSOUND), or could not
+//! be read (UNREADABLE).
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -6,9 +6,10 @@
 //!   caught     signal ─▶ a byte in its pipe ─▶ the poller drops the listener, exits 128 + signal
 //!   released   signal ─▶ the default effect: the process ends at once
 //! ```
-//! The code in this source file neither removes the socket file nor ends the process; its callers
-//! do. The code is not part of `partywall-sys`, because that crate promises to install no handler
-//! for these signals.
+//! The poller is the code that waits for a connection and for the pipe at the same time. The code
+//! in this source file neither removes the socket file nor ends the process; its callers do. The
+//! code is not part of `partywall-sys`, because that crate promises to install no handler for these
+//! signals.
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;

@@ -8,7 +8,9 @@
 //!   buffer   taken │ whole messages │ part of one │ free     offset: end of `taken` in the input
 //! ```
 //!
-//! This file does no I/O. The limit on the length of a message bounds the buffer.
+//! The buffer has four parts, in this order: messages that were taken, whole messages, a part of
+//! the next one, and free space. The code in this file does no I/O. The limit on the length of a
+//! message bounds the buffer.
 
 use std::fmt;
 use std::ops::Range;

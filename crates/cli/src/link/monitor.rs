@@ -5,11 +5,12 @@
 //! ```text
 //!   poll: descriptor of the group │ input or signals │ nearest timer
 //!     ├─ events ─▶ stderr, unless --quiet; lost messages, and what a reboot took ─▶ stderr always
-//!     ├─ refused by the peer for REFUSED_MAX   ─▶ no connection
-//!     └─ no progress for --timeout             ─▶ no connection, or the peer is gone
+//!     ├─ refused by the peer for REFUSED_MAX   ─▶ the command ends: no connection
+//!     └─ no progress for --timeout             ─▶ the command ends: no connection, or no peer
 //! ```
 //!
-//! A monitor waits only for descriptors, so one thread serves a file, a terminal and a link.
+//! The group is an object of the library whose descriptor reports the events of the link. A monitor
+//! waits only for descriptors, so one thread serves a file, a terminal and a link.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -169,8 +170,8 @@ impl Monitor {
         let mut all: Vec<PollFd<'_>> = also.iter().cloned().chain([group]).collect();
         poll::wait(&mut all, deadline)?;
         self.group.try_poll()?;
-        // The caller polls all its links before it waits again, so this monitor does not need the
-        // list of ready links.
+        // The list of ready links is discarded: the caller handles all its links before it waits
+        // again, also those that the list does not name.
         let _ = self.group.ready();
         Ok(all[..also.len()].iter().any(|polled| !polled.revents().is_empty()))
     }

@@ -15,7 +15,8 @@
 //!
 //! `--once` ends when the sender has left in good order and all its messages are written. A
 //! receiver that starts later finds the sender's last state in the record of `sender_record.rs`. If
-//! the sender has finished, the receiver waits RETURN_MAX for a new one, and then ends.
+//! the sender has finished, the receiver waits for a new sender for a limited time (`RETURN_MAX`),
+//! and then ends.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

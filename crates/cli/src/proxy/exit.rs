@@ -5,6 +5,9 @@
 //! ```text
 //!   accept sessions ─▶ accept streams of each ─▶ per stream: permit, connect in time ─▶ carry
 //! ```
+//! A connection carries bytes only while it holds a permit, of which there are as many as
+//! `--connections` says. The wait for a permit and the connect together may take
+//! `--connect-timeout`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Groups copied regions by connection: each `Group` is a buffer region with the queues that refer
-//! to it. The file also makes the report on a group.
+//! to it. The code in this file also makes the report on a group.
 //!
 //! ```text
 //!   …_buffer ◀── …_queue_0, …_queue_1        one family: the regions of one connection

@@ -36,7 +36,7 @@ impl Fixture {
     }
 }
 
-/// Writes to the socket until it accepts no more; returns the written bytes.
+/// Writes to the socket until it accepts no more bytes; returns how many it has accepted.
 fn fill(socket: &mut UnixStream) -> usize {
     socket.set_nonblocking(true).unwrap();
     let (mut total, block) = (0, [7; 8192]);

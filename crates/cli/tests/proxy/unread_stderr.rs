@@ -59,7 +59,7 @@ impl Fixture {
     }
 }
 
-/// Writes to the socket until it accepts no more; returns the written bytes.
+/// Writes to the socket until it accepts no more bytes; returns how many it has accepted.
 fn fill(mut socket: &UnixStream) -> usize {
     socket.set_nonblocking(true).unwrap();
     let mut total = 0;

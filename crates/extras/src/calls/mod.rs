@@ -123,7 +123,8 @@ pub enum CallError {
     /// The server aborted the call: its handler panicked, or its answer was too long to send.
     #[error("the server aborted the call: see its log")]
     Aborted,
-    /// The deadline passed before an answer. The handler may have done its work, or part of it.
+    /// The deadline passed before an answer came. The handler may have done its work, or part of
+    /// it.
     #[error("no answer came before the deadline")]
     DeadlineExceeded,
     /// The payload is longer than this session can ever send.

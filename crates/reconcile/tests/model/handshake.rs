@@ -256,7 +256,7 @@ impl World {
     }
 
     /// Returns the state of `side`, as a receiver, after it has applied the peer's decision how the
-    /// peer's stream resumes. Returns `None` if it must not apply the decision now.
+    /// peer's stream resumes. Returns `None` if `side` must not apply the decision now.
     fn fits(
         &self,
         side: usize,
@@ -299,7 +299,7 @@ impl World {
         decision.apply(&answer.sending, given, &now, continuous).ok()
     }
 
-    /// Stores in one commit: the applied decision; the peer's identity, and the range that it
+    /// Stores in one commit: the applied decision; the peer's identity, and the range that the peer
     /// skipped as a receiver; the state of the streams of the epoch before (the past); and the
     /// reports of these changes.
     fn commit(
@@ -382,8 +382,8 @@ impl World {
         }
     }
 
-    /// `side` adopts the higher epoch of its peer in one commit, and reports the messages of its
-    /// old streams that are lost.
+    /// The side `side` adopts the higher epoch of its peer in one commit, and reports the messages
+    /// of its old streams that are lost.
     fn adopt(&mut self, side: usize, answer: &Attach, bounds: &Bounds) {
         let stream = self.stream();
         let Some(life) = &self.sides[side].life else { return };

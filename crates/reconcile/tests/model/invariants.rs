@@ -231,7 +231,7 @@ fn end_broken(world: &World, side: usize) -> Option<Invariant> {
 }
 
 /// Whether `side` still has the past of the reported epoch (what it had sent and consumed), so that
-/// both sides could compare theirs. A side that has begun two epochs since the last attach has
+/// both sides could compare their pasts. A side that has begun two epochs since the last attach has
 /// reported the older one without comparison.
 fn remembers(side: &Side, report: &Report) -> bool {
     side.file.past.is_some_and(|past| past.epoch == report.epoch)

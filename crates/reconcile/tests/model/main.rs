@@ -123,7 +123,7 @@ pub(crate) fn explore(bounds: Bounds) -> Verdict {
     Verdict { states: checker.unique_state_count(), depth: checker.max_depth(), broken }
 }
 
-/// Whether `sought` holds for some state within `bounds`.
+/// Whether the model has a state within `bounds` for which `sought` returns true.
 pub(crate) fn reaches(bounds: Bounds, sought: fn(&World) -> bool) -> bool {
     let checker = Explored(bounds, Some(sought)).checker().threads(THREADS);
     checker.finish_when(HasDiscoveries::Any).spawn_bfs().join().discovery(REACHED).is_some()

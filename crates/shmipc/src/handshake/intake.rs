@@ -28,8 +28,8 @@ impl Intake {
         self.expected - self.bytes.len()
     }
 
-    /// Adds `bytes` to the collected ones. Once all expected bytes have arrived, returns them, and
-    /// expects `next` more.
+    /// Adds `bytes` to the collected ones. Once all expected bytes have arrived, returns them; from
+    /// then on, `next` further bytes are expected.
     pub(super) fn feed(&mut self, bytes: &[u8], next: usize) -> Option<Vec<u8>> {
         assert!(bytes.len() <= self.missing(), "more bytes than were missing");
         self.bytes.extend_from_slice(bytes);

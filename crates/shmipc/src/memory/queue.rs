@@ -167,8 +167,9 @@ struct Ring {
 }
 
 impl Ring {
-    /// Returns the value of the counter at offset `at` of the ring's header. The caller names a
-    /// counter that only this side stores, or a counter in memory that is not in use yet.
+    /// Returns the value of the counter at offset `at` of the ring's header. It must be a counter
+    /// that only this side stores, or one in memory that the peer does not use yet: the peer must
+    /// not change it between the loads of its two words.
     fn counter(&self, at: usize) -> u64 {
         let [low, high] = [0, 4].map(|part| self.map.load(self.base + at + part));
         u64::from(high) << 32 | u64::from(low)

@@ -83,8 +83,8 @@ fn open_or(
         None => {
             let mapped = map()?;
             let mut regions = regions();
-            // If another thread has registered the region meanwhile, this thread discards its own
-            // mapping, from which no slice was allocated.
+            // If another thread has registered the region meanwhile, this thread uses that one, and
+            // discards its own mapping, from which no slice was allocated.
             find(&regions, given).unwrap_or_else(|| {
                 regions.retain(|_, region| region.strong_count() > 0);
                 regions.insert(given.identity(), Arc::downgrade(mapped.shared()));

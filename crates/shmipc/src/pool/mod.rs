@@ -200,8 +200,8 @@ impl SessionManager {
             let fallbacks = place.control.fallbacks();
             match place.open().await {
                 Ok(stream) => return Ok(PooledStream::new(stream, place, fallbacks)),
-                // The chosen session broke just now, so the next iteration of the loop chooses
-                // another session.
+                // The session that was chosen for the stream broke just now, so the next iteration
+                // of the loop chooses another one.
                 Err(OpenError::Session(_)) if !place.is_open() => {}
                 Err(error) => return Err(GetStreamError::Open(error)),
             }

@@ -9,8 +9,10 @@
 //!   put_back: clean ─▶ idle          drop, or put_back otherwise ─▶ closed
 //! ```
 //!
-//! If the caller drops the future of a `recv`, the answer may still arrive later. The next user of
-//! the stream would take it for the answer to another call. So such a stream is never reused.
+//! A clean stream can be used for another call. An expecting stream may still get an answer, and a
+//! dirty one is never used again. If the caller drops the future of a `recv`, the answer may still
+//! arrive later. The next user of the stream would take it for the answer to another call. So such
+//! a stream is never reused.
 
 use super::place::Place;
 use partywall::tokio::{RecvStream, Reservation, SendStream, Stream, StreamIo};
@@ -109,8 +111,8 @@ impl PooledStream {
         self.use_.put_back(self.stream)
     }
 
-    /// Converts the stream to a stream of bytes, which can be [put back](PooledIo::put_back) as
-    /// well.
+    /// Converts the stream to a stream of bytes, which can be [given back](PooledIo::put_back) to
+    /// the pool as well.
     #[must_use]
     pub fn into_io(self) -> PooledIo {
         PooledIo { io: self.stream.into_io(), use_: self.use_ }

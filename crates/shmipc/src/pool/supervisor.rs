@@ -129,7 +129,7 @@ impl Supervisor {
         }
     }
 
-    /// Connects all sessions of the pool, or none.
+    /// Connects all sessions of the pool. If one attempt fails, no session stays connected.
     pub(super) async fn fill(&mut self) -> Result<(), Arc<ConnectError>> {
         self.connect_missing();
         while let Some(finished) = self.attempts.join_next().await {
@@ -241,8 +241,9 @@ impl Supervisor {
         }
         match self.migrator.on_hot_restart(number, epoch, now) {
             RestartAction::Ignore => {}
-            // The acknowledgement is sent again only if no bytes are buffered: a server that
-            // repeats the announcement and reads nothing must not fill the buffer.
+            // The acknowledgement of the hot restart is sent again only if no bytes are buffered
+            // for the socket: a server that repeats the announcement and reads nothing must not
+            // fill the buffer.
             RestartAction::Acknowledge(epoch) if !connection.keeps() => {
                 connection.acknowledge(epoch)
             }
@@ -318,7 +319,8 @@ impl Supervisor {
             && self.under_way.is_empty()
             && self.numbers > 0
         {
-            // No session uses the buffer region any more, so the next sessions share a new region.
+            // No session uses the present buffer region any more. The next sessions share a new
+            // region, because slices that the dead server held were never freed in the old one.
             self.shmipc =
                 Shmipc::named(self.shared.config.clone(), self.naming.in_epoch(self.numbers));
         }
@@ -385,8 +387,8 @@ impl Supervisor {
                 });
             }
         }
-        // The attempt to connect is over. The supervisor is woken to process the notices that the
-        // connection left during the attempt, which were put back.
+        // The attempt to connect is over. Notices that the connection left during the attempt were
+        // put back into the table. So the supervisor is woken to process them now.
         self.shared.notices.call();
     }
 
@@ -400,8 +402,8 @@ impl Supervisor {
             view.failure = None;
             before = view.live[index].replace(place);
         });
-        // Callers choose a session in the pool's shared view, in which the new session has replaced
-        // the old one. So no new stream is opened on the old session.
+        // The new session has replaced the old one in the view from which callers choose a session.
+        // So no new stream is opened on the old session.
         let Some(old) = before else { return };
         old.replace();
         if let Some(epoch) = replaces.and_then(|replaced| self.migrator.moved(replaced)) {

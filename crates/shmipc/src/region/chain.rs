@@ -94,8 +94,8 @@ impl Chain {
             return Err(damage);
         }
         if words.size == 0 {
-            // The slice is empty: some implementations send such slices, after a reservation that
-            // they did not use.
+            // The slice is empty, so it is freed and not made a part of the message. Some
+            // implementations send such slices after a reservation that they did not use.
             self.region.give(number, piece);
             return Ok(words.next);
         }
@@ -112,7 +112,8 @@ impl Chain {
     }
 
     /// Drops the chain without freeing its slices, and only marks them as no longer used by this
-    /// process. They may never have been part of a message, so another process may own them.
+    /// process. It serves for slices that may never have been part of a message, and that another
+    /// process may own.
     fn abandon(mut self) {
         for part in self.first.take().into_iter().chain(self.rest.drain(..)) {
             self.region.list(part.list).pieces().release(part.piece);

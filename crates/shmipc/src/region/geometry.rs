@@ -13,6 +13,7 @@
 //!   slice     u32 capacity │ u32 size │ u32 start │ u32 next │ u8 flags │ 3 unused │ data
 //! ```
 //!
+//! The manager is the header of the region. A list has a header of its own, and then its slices.
 //! This file allocates and frees no slices: `list.rs` does, within this geometry.
 //!
 //! # Invariants

@@ -138,8 +138,9 @@ impl List {
                 head = self.map.load(at);
                 continue;
             }
-            // Between the load of `next` and the compare-and-swap of the list's head, this process
-            // only checks the loaded word. So another process seldom changes the list in between.
+            // Between the load of `next` and the compare-and-swap of the list's head, this thread
+            // does nothing but check the loaded word. The shorter this time, the seldomer another
+            // process changes the list within it.
             let next = self.map.load(slice + SLICE_NEXT);
             if self.geometry.index(next).is_none() {
                 // The loaded word is no link of the free list. Another process may have allocated
@@ -194,9 +195,9 @@ impl List {
         self.map.store(slice + SLICE_START, 0);
         self.map.store(slice + SLICE_NEXT, 0);
         self.map.store_byte(slice + SLICE_FLAGS, 0);
-        // The slice is marked as not used by this process before the swap. After the swap the next
-        // process that frees a slice links this one, and another thread of this process can
-        // allocate it.
+        // This process gives up its claim to the slice before the swap makes the slice part of the
+        // list: after the swap another thread of this process may allocate the slice, and has to
+        // claim it.
         self.pieces.release(piece);
         let relative = self.geometry.relative(index);
         // One atomic swap replaces the tail; other implementations do the same with a loop of CAS.
@@ -259,17 +260,17 @@ impl List {
 
     /// Whether the list allocates no more slices, because a fault was detected.
     pub(super) fn is_stopped(&self) -> bool {
-        // ORDER: Relaxed: `is_stopped` only ends further allocation. A slice (a block for one part
-        // of a message) that is still allocated after the stop does no harm, because the user of a
-        // slice checks its offset and size.
+        // ORDER: Relaxed: the flag `is_stopped` only ends further allocation from a faulty list. A
+        // slice that is still allocated after the flag was set does no harm, because every slice is
+        // checked before use.
         self.is_stopped.load(Ordering::Relaxed)
     }
 
     #[cold]
     fn stop(&self) {
-        // ORDER: Relaxed: a slice that another thread allocates after the list was stopped is
-        // checked before use like any other. No other access depends on `violations`, the count of
-        // detected faults.
+        // ORDER: Relaxed: the flag `is_stopped` only ends further allocation from this faulty list.
+        // A slice that another thread still allocates is checked before use like any other. No
+        // other access depends on `violations`, the count of detected faults.
         self.is_stopped.store(true, Ordering::Relaxed);
         self.violations.fetch_add(1, Ordering::Relaxed);
     }

@@ -8,7 +8,8 @@
 //!   counters, rings ── current figures ──────────▶ Control ──▶ metrics
 //! ```
 //!
-//! A [`Control`] keeps neither the socket nor the session alive. After the connection has ended, it
+//! The receiver reads the connection's socket and ring, and the outlet writes to the socket. A
+//! [`Control`] keeps neither the socket nor the session alive. After the connection has ended, it
 //! still returns the last metrics, and writes nothing.
 //!
 //! # Invariants
@@ -174,7 +175,8 @@ impl Control {
         self.counters.region()
     }
 
-    /// Reports to the monitor if the report interval has elapsed.
+    /// Reports the counters of the connection to the application's metrics monitor, if the report
+    /// interval has elapsed.
     pub(crate) fn tell_monitor(&self) {
         self.counters.tell_monitor(false, || self.pending());
     }
@@ -196,8 +198,8 @@ impl Control {
 /// Functions that the connection's receiver calls.
 impl Control {
     pub(super) fn polled(&self) {
-        // ORDER: Relaxed: the swap only finds out whether this Polling message is the first. The
-        // lock of the connection's observer orders the notification that follows.
+        // ORDER: Relaxed: the swap of `has_polled` only finds out whether this Polling message is
+        // the first. If so, the observer is notified, and its lock orders that notification.
         if !self.has_polled.swap(true, Ordering::Relaxed) {
             self.observer.polled(self);
         }
@@ -215,7 +217,7 @@ impl Control {
     /// effect.
     pub(super) fn end(&self) {
         // ORDER: Relaxed: the swap returns `false` to only one caller, which notifies the observer.
-        // No other access depends on the flag.
+        // No other access depends on the flag `is_ended`.
         if !self.is_ended.swap(true, Ordering::Relaxed) {
             self.counters.tell_monitor(true, || (0, 0));
             self.observer.ended(self);

@@ -180,8 +180,9 @@ impl ConnectionCounters {
         Some(*monitoring.due.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reports to the monitor if a report is due, and always if `is_last`. `pending` returns the
-    /// number of elements in this side's queue and in the peer's.
+    /// Reports the counters of the connection to the application's metrics monitor, if a report is
+    /// due or `is_last` is set. `pending` returns the number of elements in this side's queue and
+    /// in the peer's.
     pub(super) fn tell_monitor(&self, is_last: bool, pending: impl FnOnce() -> (u64, u64)) {
         let Some(monitoring) = &self.monitor else { return };
         let now = Instant::now();

@@ -43,10 +43,10 @@ impl Heap {
         if !self.is_full() {
             return false;
         }
-        // ORDER: SeqCst, like the load of `bytes` in the next call of `is_full` and the accesses in
-        // `drop` of a message. Either the thread that drops the last message sees `is_held` and
-        // wakes the session's driver, or this thread's load of `bytes` sees that thread's
-        // subtraction.
+        // ORDER: SeqCst: this thread stores `is_held` and then loads the number of unread bytes. A
+        // thread that drops a message subtracts its bytes and then loads `is_held`. So either that
+        // thread sees `is_held` and wakes the session's driver, or this thread sees that the bytes
+        // were freed.
         self.shared.is_held.store(true, Ordering::SeqCst);
         let holds = self.is_full();
         if !holds {
@@ -91,9 +91,10 @@ impl RecvBuffer for OnHeap {
 impl Drop for OnHeap {
     fn drop(&mut self) {
         let used = &self.heap.shared;
-        // ORDER: SeqCst, like the load of `is_held` that follows and the accesses in `Heap::holds`.
-        // Either this thread sees `is_held` and wakes the session's driver, or `Heap::holds` sees
-        // that these bytes were freed.
+        // ORDER: SeqCst: this thread subtracts the message's bytes and then loads `is_held`. The
+        // session's driver stores `is_held` and then loads the number of unread bytes. So either
+        // this thread sees `is_held` and wakes the driver, or the driver sees that the bytes were
+        // freed.
         used.bytes.fetch_sub(weight(&self.bytes), Ordering::SeqCst);
         // ORDER: SeqCst: the load of `is_held` pairs with the store in `Heap::holds`, so a
         // session's driver that stops reading is not overlooked.

@@ -29,9 +29,9 @@ impl SharedOutlet {
     pub(super) fn with<T>(&self, write: impl FnOnce(&mut Outlet) -> T) -> T {
         let mut outlet = self.outlet.lock().unwrap_or_else(PoisonError::into_inner);
         let written = write(&mut outlet);
-        // ORDER: Relaxed: `keeps` is only a hint that bytes are buffered. A thread that misses it
-        // loses nothing, because bytes are written only under the outlet's lock, buffered ones
-        // first.
+        // ORDER: Relaxed: `keeps`, which says whether bytes are buffered for the socket, is only a
+        // hint. A thread that reads a stale value loses nothing, because bytes are written only
+        // under the outlet's lock, buffered ones first.
         self.keeps.store(outlet.keeps(), Ordering::Relaxed);
         written
     }
@@ -39,8 +39,9 @@ impl SharedOutlet {
     /// Whether bytes are buffered for the socket. A sender that has no bytes for the socket calls
     /// only this function, without the outlet's lock.
     pub(super) fn keeps(&self) -> bool {
-        // ORDER: Relaxed: `keeps` is only a hint that bytes are buffered. A stale value does no
-        // harm, because bytes are written only under the outlet's lock, buffered ones first.
+        // ORDER: Relaxed: `keeps`, which says whether bytes are buffered for the socket, is only a
+        // hint. A stale value does no harm, because bytes are written only under the outlet's lock,
+        // buffered ones first.
         self.keeps.load(Ordering::Relaxed)
     }
 }

@@ -65,8 +65,9 @@ impl Streams {
     /// Whether the data of the stream with id `name` uses the socket; `None` if the stream was
     /// closed meanwhile.
     pub(super) fn falls_back(&self, name: u32) -> Option<bool> {
-        // ORDER: Relaxed: only one sender at a time writes the flag `has_fallen`. The peer may
-        // still receive data of a stream that was closed just now, like all data in flight.
+        // ORDER: Relaxed: only one sender at a time writes the flag `has_fallen`, and it sees its
+        // own stores. While the flag is clear, this function does not look whether the stream was
+        // closed just now; the peer discards data of such a stream.
         if !self.has_fallen.load(Ordering::Relaxed) {
             return Some(false);
         }
@@ -75,7 +76,8 @@ impl Streams {
 
     /// Records that the data of the stream with id `name` uses the socket from now on.
     pub(super) fn fall_back(&self, name: u32) {
-        // ORDER: Relaxed: only one sender at a time writes the flag `has_fallen`.
+        // ORDER: Relaxed: only one sender at a time writes the flag `has_fallen`, which says that
+        // the data of some stream uses the socket.
         self.has_fallen.store(true, Ordering::Relaxed);
         self.lock().fall_back(name);
     }

@@ -144,8 +144,8 @@ impl Named {
         Some((parent, name))
     }
 
-    /// Opens the file again and removes it as [`remove`](Self::remove) does. The caller has closed
-    /// its descriptor of the file.
+    /// Opens the file again, because the caller has closed its descriptor, and removes the file
+    /// unless it is locked or another file has its name.
     fn remove_closed(&self) -> Found {
         let Ok(fd) = open_beneath(&self.directory, &self.path) else { return Found::Over };
         let is_it = |stat: SharedFileStat| {

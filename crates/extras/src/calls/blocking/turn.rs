@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Holds a value that only one thread at a time can take.
+/// Lends a value, such as a sending stream, to one thread at a time.
 #[derive(Debug)]
 pub(super) struct Turn<T> {
     place: Mutex<Place<T>>,
@@ -21,7 +21,8 @@ struct Place<T> {
     work: Option<fn(&mut T)>,
 }
 
-/// The taken value. Dropping this guard returns the value.
+/// The value that a thread has taken from a [`Turn`]. Dropping this guard gives the value back, for
+/// other threads.
 #[derive(Debug)]
 pub(super) struct Taken<'a, T> {
     turn: &'a Turn<T>,
@@ -34,22 +35,24 @@ impl<T> Turn<T> {
         Self { place: Mutex::new(place), returned: Condvar::new() }
     }
 
-    /// Takes the value. If another thread has taken it, waits until that thread returns it; returns
-    /// `None` if the value is not free before `deadline`.
+    /// Takes the value that this `Turn` lends to one thread at a time. If another thread has taken
+    /// it, waits until that thread returns it; returns `None` if the value is not free before
+    /// `deadline`.
     pub(super) fn take(&self, deadline: Option<Instant>) -> Option<Taken<'_, T>> {
         let is_away = |place: &mut Place<T>| place.value.is_none();
         let value = wait_while(&self.returned, self.lock(), deadline, is_away).value.take()?;
         Some(Taken { turn: self, value: Some(value) })
     }
 
-    /// Takes the value if no other thread has it; returns `None` otherwise.
+    /// Takes the value that this `Turn` lends to one thread at a time, if no other thread has it;
+    /// returns `None` otherwise.
     pub(super) fn try_take(&self) -> Option<Taken<'_, T>> {
         let value = self.lock().value.take()?;
         Some(Taken { turn: self, value: Some(value) })
     }
 
-    /// Calls `work` with the value: at once if no thread has taken the value, otherwise when the
-    /// thread that has taken it returns it.
+    /// Calls `work` with the value that this `Turn` lends: at once if no thread has taken the
+    /// value, otherwise when the thread that has taken it gives it back.
     pub(super) fn apply(&self, work: fn(&mut T)) {
         let mut place = self.lock();
         match &mut place.value {

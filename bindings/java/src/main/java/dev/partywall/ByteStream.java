@@ -116,7 +116,8 @@ public final class ByteStream implements ByteChannel {
     }
 
     /**
-     * Receives a message unless {@code rest} has unread bytes. Returns false at the stream's end.
+     * Receives a message, unless unread bytes of the last one are left in {@code rest}. Returns
+     * false at the stream's end.
      */
     private boolean fill() throws IOException {
         return position < limit || receive(rest, 0, 0) >= 0;
@@ -152,8 +153,8 @@ public final class ByteStream implements ByteChannel {
     }
 
     /**
-     * Makes the array {@code rest} long enough for a message. A very long array is not kept for
-     * later messages.
+     * Makes the array {@code rest}, which keeps unread bytes of a message, long enough for a
+     * message. A very long array is not kept for later messages.
      */
     private void makeRoom(int length) {
         if (rest.length < length || (rest.length > REST_BYTES_MAX && length <= REST_BYTES_MAX)) {

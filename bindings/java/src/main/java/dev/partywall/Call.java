@@ -172,7 +172,7 @@ final class Call implements AutoCloseable {
 
     private static final Map<String, MethodHandle> FUNCTIONS = new ConcurrentHashMap<>();
 
-    /** The argument types of each function: J for 64 bits, I for 32 bits. */
+    /** The argument types of each native function: J for 64 bits, I for 32 bits. */
     private static final Map<String, String> SIGNATURES = Map.ofEntries(
             Map.entry("partywall_config_new", "JJ"),
             Map.entry("partywall_config_set", "JJJJ"),

@@ -180,9 +180,9 @@ public final class Channel extends MessageChannel {
     }
 
     /**
-     * How long a platform thread first waits in the library, which polls as its strategy says: most
-     * answers come in that time. A virtual thread does not wait there, because it would hold its
-     * carrier thread.
+     * How long a platform thread that waits first does so in the native library, which polls as the
+     * setting {@code wait} says. Most answers come in that time. A virtual thread does not wait
+     * there, because it would hold its carrier thread.
      */
     @Override
     long briefWait() {

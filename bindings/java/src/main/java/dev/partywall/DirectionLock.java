@@ -35,20 +35,20 @@ import java.lang.invoke.VarHandle;
  */
 final class DirectionLock {
     private volatile State state = FREE;
-    /** The thread that has released the lock last, without being favoured. */
+    /** The thread that released the lock last, while the lock favoured no thread. */
     private long lastThread;
-    /** How often that thread has released the lock in a row. */
+    /** How often the thread that released the lock last has released it in a row. */
     private int releases;
     /** After how many releases in a row the lock favours a thread. */
     private int needed = NEEDED_MIN;
 
     /**
-     * A state of the lock. One that favours a thread is made anew for each time that a thread
-     * becomes the favoured one. So a thread that is held up between E1 and E3 cannot change what a
-     * later one has stored.
+     * A state of the lock. Each time that a thread becomes the favoured one, a new object of this
+     * class is made. So a thread that is held up between E1 and E3, two steps of its entry, cannot
+     * change what a later favoured thread has stored.
      */
     private static final class State {
-        /** The favoured thread, or null. */
+        /** The thread that the lock favours in this state; null if it favours none. */
         final Thread thread;
         /** Whether the favoured thread has the lock. Only that thread stores it. */
         boolean isInside;
@@ -57,7 +57,10 @@ final class DirectionLock {
             this.thread = thread;
         }
 
-        /** Lets the favoured thread in (steps E1 to E3), unless {@code lock} has another state. */
+        /**
+         * Lets the favoured thread enter the lock by plain stores and loads (steps E1 to E3).
+         * Returns false if {@code lock} has another state by now.
+         */
         boolean enter(DirectionLock lock) {
             INSIDE.setRelease(this, true);
             lightBarrier();
@@ -84,8 +87,9 @@ final class DirectionLock {
     }
 
     /**
-     * Takes the lock as {@link #take} does, for a thread that will not release it. If this method
-     * returns false, the thread that had the lock will see what this thread has stored before.
+     * Takes the lock for a thread that will never release it. If this method returns false, the
+     * thread that has the lock will see, after its release, what this thread stored before the
+     * call.
      */
     boolean takeForever() {
         return takeSlowly(true);
@@ -112,7 +116,8 @@ final class DirectionLock {
                     return true;
                 }
             } else if (found == REVOKED) {
-                // Another thread is between V1 and V3, which takes as long as a system call.
+                // Another thread is taking the lock away from the favoured thread (steps V1 to V3).
+                // That takes as long as a system call.
                 Thread.yield();
             } else if (found.thread == Thread.currentThread()) {
                 if (found.isInside) {
@@ -122,8 +127,9 @@ final class DirectionLock {
                     return true;
                 }
             } else if (!isForever && (boolean) INSIDE.getAcquire(found)) {
-                // The barrier would only disturb the favoured thread. A thread that takes the lock
-                // for ever needs the barrier, for otherwise its refusal could be out of date.
+                // The favoured thread has the lock, so the barrier would only disturb it. A thread
+                // that takes the lock for ever needs the barrier all the same, because the lock may
+                // have been released by now.
                 return false;
             } else if (STATE.compareAndSet(this, found, REVOKED)) {
                 return takeRevoked(found);
@@ -131,11 +137,15 @@ final class DirectionLock {
         }
     }
 
-    /** Takes the lock after step V1, unless the thread that {@code favoured} names has it. */
+    /**
+     * Takes the lock, whose favour this thread has just revoked (step V1), unless the favoured
+     * thread has the lock.
+     */
     private boolean takeRevoked(State favoured) {
         boolean isTaken = false;
         try {
-            // If the system refuses the barrier, the lock can only be taken from an ended thread.
+            // Without the barrier, which the system may refuse, only an ended thread can lose the
+            // lock.
             boolean isOrdered = ThreadBarrier.inAllThreads() || !favoured.thread.isAlive();
             isTaken = isOrdered && !(boolean) INSIDE.getAcquire(favoured);
         } finally {
@@ -150,7 +160,8 @@ final class DirectionLock {
     private void releaseSlowly() {
         State found = state;
         while (found == REVOKED) {
-            // The other thread will find this one inside, and restore the state.
+            // The thread that has revoked the favour will find this one inside, and restore the
+            // state.
             Thread.yield();
             found = state;
         }
@@ -179,7 +190,10 @@ final class DirectionLock {
     private static final State TAKEN = new State(null);
     private static final State REVOKED = new State(null);
     private static final int NEEDED_MIN = 16;
-    /** Each time that the favour is taken away, the needed number doubles, up to this one. */
+    /**
+     * The most releases in a row that a lock needs before it favours a thread. The needed number
+     * doubles each time that a favour is taken away.
+     */
     private static final int NEEDED_MAX = 1 << 16;
     private static final VarHandle STATE;
     private static final VarHandle INSIDE;

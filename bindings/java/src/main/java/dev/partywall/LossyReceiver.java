@@ -38,8 +38,8 @@ public final class LossyReceiver {
     }
 
     /**
-     * Receives a record as {@link #recv()} does. Throws {@link TimedOutException} if no record
-     * comes in time. A {@link PartywallException} with the code
+     * Waits for the next record; returns null once the sender has finished. Throws {@link
+     * TimedOutException} if no record comes in time. A {@link PartywallException} with the code
      * {@link PartywallException#NOT_A_RECORD} says that the sender has sent a message that is no
      * record; the next call receives what follows.
      */
@@ -69,7 +69,10 @@ public final class LossyReceiver {
         }
     }
 
-    /** Returns the kind of a message that is a record or report. */
+    /**
+     * Returns the number that says whether a message is a record or a report of lost records.
+     * Throws if it is neither.
+     */
     private static int kind(View message) throws PartywallException {
         boolean isLong = message.byteSize() >= HEADER_BYTES;
         int kind = isLong ? message.getInt(0) : 0;

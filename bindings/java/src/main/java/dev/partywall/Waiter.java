@@ -64,7 +64,7 @@ final class Waiter {
 
     /**
      * Waits until a descriptor is readable, or until a signal. Returns false if the deadline came
-     * first. {@code places} is the memory that {@link EventWakeup#watching} needs.
+     * first. {@code places} is the address of memory for two {@code struct pollfd}.
      */
     boolean poll(int fd, long places, long deadline) throws IOException {
         if (wakeup == null) {
