@@ -48,6 +48,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
      */
     private MemorySegment recvMemory;
     private ByteBuffer recvBuffer;
+    /** Used by the thread that receives. */
+    private final Yields yields = new Yields();
     private final Object freeing = new Object();
     private final DirectionLock sending = new DirectionLock();
     private final DirectionLock receiving = new DirectionLock();
@@ -319,6 +321,9 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
 
     /** Returns for how many nanoseconds a native call may wait before this thread parks. */
     abstract long briefWait();
+
+    /** Returns whether this thread may yield its processor before it parks for a message. */
+    abstract boolean yieldsFirst();
 
     /** Returns whether sending fails, instead of waiting, when there is no room. */
     abstract boolean failsWhenFull();
@@ -719,6 +724,12 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         int status = attemptAlone(RECV, 0, 0, 0);
         if (status != Native.EMPTY || deadline == Deadline.NOW) {
             return status;
+        }
+        if (yieldsFirst() && yields.isDue()) {
+            long started = System.nanoTime();
+            Thread.yield();
+            status = attemptAlone(RECV, 0, 0, 0);
+            yields.count(status != Native.EMPTY, System.nanoTime() - started);
         }
         long brief = Math.min(briefWait(), Deadline.left(deadline));
         if (brief > 0) {
