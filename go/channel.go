@@ -231,8 +231,9 @@ func (c *Channel) free(memory *wire.Reservation) {
 // into, the error wraps [io.ErrShortBuffer], and the next call receives the same message.
 func (c *Channel) Recv(into []byte) (int, error) { return c.recv(into, true) }
 
-// TryRecv receives a message as Recv does, but never waits. If there is no message now, the error
-// wraps [ErrEmpty].
+// TryRecv receives a message into the caller's memory and returns its size, but never waits. If
+// there is no message now, the error wraps [ErrEmpty]. The other errors are those of
+// [Channel.Recv].
 func (c *Channel) TryRecv(into []byte) (int, error) { return c.recv(into, false) }
 
 func (c *Channel) recv(into []byte, waits bool) (int, error) {
@@ -258,8 +259,8 @@ func (c *Channel) recv(into []byte, waits bool) (int, error) {
 // are those of [Channel.Recv], except that io.ErrShortBuffer does not occur.
 func (c *Channel) RecvMessage() (*Message, error) { return c.recvMessage(true) }
 
-// TryRecvMessage receives a message as RecvMessage does, but never waits. If there is no message
-// now, the error wraps [ErrEmpty].
+// TryRecvMessage receives a message without copying it, but never waits; the caller releases the
+// message. If there is no message now, the error wraps [ErrEmpty].
 func (c *Channel) TryRecvMessage() (*Message, error) { return c.recvMessage(false) }
 
 func (c *Channel) recvMessage(waits bool) (*Message, error) {

@@ -127,8 +127,8 @@ func (s *Session) Err() error { return wrap("session", s.session.Err()) }
 // [Config.Linger].
 func (s *Session) Close() error { return s.CloseWithCode(0, "") }
 
-// CloseWithCode closes the session as Close does, and sends the peer a code for its application and
-// a reason for its operators. The reason has at most 255 bytes.
+// CloseWithCode closes the session in good order, as [Session.Close] does, and sends the peer a
+// code for its application and a reason for its operators. The reason has at most 255 bytes.
 func (s *Session) CloseWithCode(code uint32, reason string) error {
 	if s.session.Err() != nil {
 		s.session.Close(code, reason)

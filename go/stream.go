@@ -52,9 +52,9 @@ func (s *Stream) Send(message []byte) error {
 	return wrap("send", s.stream.Send(context.Background(), message))
 }
 
-// SendParts sends one message that consists of the parts, as Send does. If ctx ends first, the
-// message is not sent, and the error is that of ctx. A long message is copied once, into the memory
-// where the peer reads it.
+// SendParts sends one message that consists of the parts, and waits for room and credit, as
+// [Stream.Send] does. If ctx ends first, the message is not sent, and the error is that of ctx. A
+// long message is copied once, into the memory where the peer reads it.
 func (s *Stream) SendParts(ctx context.Context, parts ...[]byte) error {
 	size := 0
 	for _, part := range parts {

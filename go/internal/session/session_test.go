@@ -21,7 +21,7 @@ type recorder struct {
 	room    int
 }
 
-// WriteRecord keeps the text of a record, as [Writer] asks for.
+// WriteRecord keeps the text of a record, as the interface [Writer] demands.
 func (r *recorder) WriteRecord(kind layout.Kind, stream uint32, payload []byte) (bool, error) {
 	if r.room == 0 {
 		return false, nil

@@ -61,8 +61,8 @@ public final class CallsServer implements AutoCloseable {
     }
 
     /**
-     * Receives a call as {@link #recv()} does. Throws {@link TimedOutException} if no call comes in
-     * time.
+     * Waits for the next call; returns null once the client has finished. Throws {@link
+     * TimedOutException} if no call comes in time.
      */
     public CallRequest recv(Duration timeout) throws IOException {
         return recv(Deadline.after(timeout));

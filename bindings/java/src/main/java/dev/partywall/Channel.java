@@ -189,6 +189,12 @@ public final class Channel extends MessageChannel {
         return parksAtOnce || spins || Thread.currentThread().isVirtual() ? 0 : BRIEF_WAIT_NS;
     }
 
+    /** With the other strategies, a platform thread polls in the library first. */
+    @Override
+    boolean yieldsFirst() {
+        return parksAtOnce && !Thread.currentThread().isVirtual();
+    }
+
     @Override
     boolean failsWhenFull() {
         return failsWhenFull;

@@ -62,8 +62,8 @@ public final class Link implements AutoCloseable {
     }
 
     /**
-     * Sends a message as {@link #send(byte[])} does. Throws {@link TimedOutException} if there is
-     * no room in time.
+     * Sends a copy of {@code payload}, which the link keeps until the peer has acknowledged it.
+     * Throws {@link TimedOutException} if there is no room in time.
      */
     public void send(byte[] payload, Duration timeout) throws IOException {
         send(payload, Deadline.after(timeout));
@@ -83,8 +83,8 @@ public final class Link implements AutoCloseable {
     }
 
     /**
-     * Receives a message as {@link #recv()} does. Throws {@link TimedOutException} if no message
-     * comes in time.
+     * Receives the next message; returns null once the peer has closed its end. Throws {@link
+     * TimedOutException} if no message comes in time.
      */
     public LinkMessage recv(Duration timeout) throws IOException {
         return recv(Deadline.after(timeout));
@@ -111,8 +111,8 @@ public final class Link implements AutoCloseable {
     }
 
     /**
-     * Takes an event as {@link #nextEvent()} does. Throws {@link TimedOutException} if none comes in
-     * time.
+     * Takes the oldest event of the link. Throws {@link TimedOutException} if none comes in time,
+     * and the exception of {@link #nextEvent()} once this end is fenced or in quarantine.
      */
     public LinkEvent nextEvent(Duration timeout) throws IOException {
         return nextEvent(Deadline.after(timeout));

@@ -59,8 +59,8 @@ public final class LinkMessage implements AutoCloseable {
     }
 
     /**
-     * Replies as {@link #reply(byte[])} does. Throws {@link TimedOutException} if there is no room
-     * in time; the link then delivers the message again.
+     * Sends an answer and acknowledges the message: both or neither. Throws {@link
+     * TimedOutException} if there is no room in time; the link then delivers the message again.
      */
     public void reply(byte[] payload, Duration timeout) throws IOException {
         reply(payload, Deadline.left(Deadline.after(timeout)));

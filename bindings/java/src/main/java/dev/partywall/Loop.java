@@ -60,9 +60,10 @@ public final class Loop implements AutoCloseable {
     }
 
     /**
-     * Polls as {@link #poll} does, for a thread that polls again before it waits. Meanwhile peers
-     * do not notify the loop, and its descriptor may stay quiet. Before the thread waits for the
-     * descriptor, level-triggered, it calls {@code poll} until that returns 0.
+     * Lets the sessions advance and calls observers without waiting, for a thread that polls again
+     * before it waits. Meanwhile peers do not notify the loop, and its descriptor may stay quiet.
+     * Before the thread waits for the descriptor, level-triggered, it calls {@link #poll} until
+     * that returns 0.
      */
     public int pollAwake() throws IOException {
         return isClosed ? 0 : sessions.turnAwake(memory.address());
@@ -88,16 +89,15 @@ public final class Loop implements AutoCloseable {
     }
 
     /**
-     * Listens for sessions, as {@link SessionListener#bind} does. This loop drives the listener and
-     * its sessions.
+     * Listens for sessions at an address. This loop drives the listener and its sessions.
      */
     public SessionListener bind(String address, Config config) throws IOException {
         return SessionListener.bind(address, config, sessions);
     }
 
     /**
-     * Opens a session, as {@link Session#connect} does. This loop drives the session. The call
-     * waits for the handshake, so another thread than the one that polls makes it.
+     * Opens a session with the listener at an address. This loop drives the session. The call waits
+     * for the handshake, so another thread than the one that polls makes it.
      */
     public Session connect(String address, Config config) throws IOException {
         return Session.connect(address, config, sessions);

@@ -38,8 +38,8 @@ public final class LossyReceiver {
     }
 
     /**
-     * Receives a record as {@link #recv()} does. Throws {@link TimedOutException} if no record
-     * comes in time. A {@link PartywallException} with the code
+     * Waits for the next record; returns null once the sender has finished. Throws {@link
+     * TimedOutException} if no record comes in time. A {@link PartywallException} with the code
      * {@link PartywallException#NOT_A_RECORD} says that the sender has sent a message that is no
      * record; the next call receives what follows.
      */

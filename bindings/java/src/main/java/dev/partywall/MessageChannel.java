@@ -48,6 +48,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
      */
     private MemorySegment recvMemory;
     private ByteBuffer recvBuffer;
+    /** Used by the thread that receives. */
+    private final Yields yields = new Yields();
     private final Object freeing = new Object();
     private final DirectionLock sending = new DirectionLock();
     private final DirectionLock receiving = new DirectionLock();
@@ -116,16 +118,16 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Sends a buffer as {@link #send(ByteBuffer)} does. Throws {@link TimedOutException} if there
-     * is no room in time.
+     * Sends a copy of the remaining bytes of {@code payload}, which then has no remaining bytes.
+     * Throws {@link TimedOutException} if there is no room in time.
      */
     public final void send(ByteBuffer payload, Duration timeout) throws IOException {
         send(payload, Deadline.after(timeout));
     }
 
     /**
-     * Sends a buffer as {@link #send(ByteBuffer)} does if there is room now, and returns whether
-     * there was.
+     * Sends a copy of the remaining bytes of {@code payload} if there is room now, and returns
+     * whether there was. If so, {@code payload} then has no remaining bytes.
      */
     public final boolean trySend(ByteBuffer payload) throws IOException {
         return send(payload, Deadline.NOW);
@@ -195,8 +197,9 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Receives a message as {@link #recv()} does. Throws {@link TimedOutException} if no message
-     * comes in time.
+     * Receives the next message as a view, without a copy; returns null once the peer has finished.
+     * Throws {@link TimedOutException} if no message comes in time. Close the view before the next
+     * message is received.
      */
     public final View recv(Duration timeout) throws IOException {
         return recvView(Deadline.after(timeout));
@@ -215,8 +218,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Calls {@code handler} as {@link #recv(MessageHandler)} does. Throws {@link TimedOutException}
-     * if no message comes in time.
+     * Calls {@code handler} with the next message; returns false once the peer has finished. Throws
+     * {@link TimedOutException} if no message comes in time.
      */
     public final boolean recv(MessageHandler handler, Duration timeout) throws IOException {
         return handle(handler, Deadline.after(timeout));
@@ -233,37 +236,47 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Receives a message as {@link #recv(byte[])} does. Throws {@link TimedOutException} if no
-     * message comes in time.
+     * Receives a copy of the next message, and returns its length, or -1 once the peer has
+     * finished. Throws {@link TimedOutException} if no message comes in time. If the array is too
+     * short, throws {@link IndexOutOfBoundsException}, and the next call receives the same message.
      */
     public final int recv(byte[] target, Duration timeout) throws IOException {
         return recv(target, Deadline.after(timeout));
     }
 
     /**
-     * Receives a copy of the next message into the remaining space of a buffer, as
-     * {@link #recv(byte[])} does.
+     * Receives a copy of the next message into the remaining space of a buffer, and returns its
+     * length, or -1 once the peer has finished. If the space is too short, throws
+     * {@link IndexOutOfBoundsException}, and the next call receives the same message.
      */
     public final int recv(ByteBuffer target) throws IOException {
         return recv(target, Deadline.NEVER);
     }
 
     /**
-     * Receives a message as {@link #recv(ByteBuffer)} does. Throws {@link TimedOutException} if no
-     * message comes in time.
+     * Receives a copy of the next message into the remaining space of a buffer, and returns its
+     * length, or -1 once the peer has finished. Throws {@link TimedOutException} if no message
+     * comes in time. If the space is too short, throws {@link IndexOutOfBoundsException}, and the
+     * next call receives the same message.
      */
     public final int recv(ByteBuffer target, Duration timeout) throws IOException {
         return recv(target, Deadline.after(timeout));
     }
 
-    /** Receives a copy of the next message into a segment, as {@link #recv(byte[])} does. */
+    /**
+     * Receives a copy of the next message into a segment, and returns its length, or -1 once the
+     * peer has finished. If the segment is too short, throws {@link IndexOutOfBoundsException}, and
+     * the next call receives the same message.
+     */
     public final long recv(MemorySegment target) throws IOException {
         return recv(target, Deadline.NEVER);
     }
 
     /**
-     * Receives a message as {@link #recv(MemorySegment)} does. Throws {@link TimedOutException} if
-     * no message comes in time.
+     * Receives a copy of the next message into a segment, and returns its length, or -1 once the
+     * peer has finished. Throws {@link TimedOutException} if no message comes in time. If the
+     * segment is too short, throws {@link IndexOutOfBoundsException}, and the next call receives
+     * the same message.
      */
     public final long recv(MemorySegment target, Duration timeout) throws IOException {
         return recv(target, Deadline.after(timeout));
@@ -308,6 +321,9 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
 
     /** Returns for how many nanoseconds a native call may wait before this thread parks. */
     abstract long briefWait();
+
+    /** Returns whether this thread may yield its processor before it parks for a message. */
+    abstract boolean yieldsFirst();
 
     /** Returns whether sending fails, instead of waiting, when there is no room. */
     abstract boolean failsWhenFull();
@@ -708,6 +724,12 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         int status = attemptAlone(RECV, 0, 0, 0);
         if (status != Native.EMPTY || deadline == Deadline.NOW) {
             return status;
+        }
+        if (yieldsFirst() && yields.isDue()) {
+            long started = System.nanoTime();
+            Thread.yield();
+            status = attemptAlone(RECV, 0, 0, 0);
+            yields.count(status != Native.EMPTY, System.nanoTime() - started);
         }
         long brief = Math.min(briefWait(), Deadline.left(deadline));
         if (brief > 0) {

@@ -137,8 +137,8 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * Accepts a stream as {@link #accept()} does. Throws {@link TimedOutException} if no stream
-     * comes in time.
+     * Waits for the next stream that the peer opens; returns null once the session was closed.
+     * Throws {@link TimedOutException} if no stream comes in time.
      */
     public Stream accept(Duration timeout) throws IOException {
         return accept(Deadline.after(timeout));

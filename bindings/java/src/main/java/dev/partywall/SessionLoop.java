@@ -90,8 +90,8 @@ final class SessionLoop {
     }
 
     /**
-     * Lets the sessions advance as {@link #turn} does but without waiting, for a thread that calls
-     * again before it waits.
+     * Lets the sessions advance without waiting, and signals the objects that have events. It is
+     * for a thread that calls again before it waits.
      */
     int turnAwake(long memory) throws PartywallException {
         return signal(memory,

@@ -125,6 +125,12 @@ public final class Stream extends MessageChannel {
         return 0;
     }
 
+    /** A stream's message comes from the thread of its session's loop, not from the peer itself. */
+    @Override
+    boolean yieldsFirst() {
+        return false;
+    }
+
     @Override
     boolean failsWhenFull() {
         return false;

@@ -154,7 +154,9 @@ final class DirectionLockTest {
         }
     }
 
-    /** A lock that is used until it is closed, as {@link MessageChannel} does it. */
+    /**
+     * A lock that is used until it is closed, in the way in which {@link MessageChannel} uses it.
+     */
     private static final class Closed {
         final DirectionLock lock = new DirectionLock();
         final AtomicInteger freed = new AtomicInteger();

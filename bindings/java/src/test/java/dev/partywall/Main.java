@@ -61,7 +61,7 @@ final class Main {
     }
 
     private static final List<Class<?>> TESTS = List.of(ChannelTest.class, ViewTest.class,
-            DirectionLockTest.class, WaitTest.class, AllocationTest.class, SessionTest.class, LoopTest.class, ByteStreamTest.class,
+            DirectionLockTest.class, YieldsTest.class, WaitTest.class, AllocationTest.class, SessionTest.class, LoopTest.class, ByteStreamTest.class,
             LinkTest.class, ConnectionTest.class, CallsTest.class, LossyTest.class, ShmipcTest.class, StopTest.class, ProcessTest.class);
     private static final long LIMIT_SECONDS = 120;
 }

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package dev.partywall;
+
+/**
+ * Decides whether a platform thread that is about to park yields its processor first. A peer that
+ * waits for the same processor then runs, and its message is found without a sleep and a wake-up.
+ *
+ * <p>Where the peer runs on another processor, a yield is in vain. So each yield in vain suspends
+ * yields for more waits, as in Rust (see {@code crates/wait/src/yields.rs}) and in Go. A yield that
+ * takes long suspends them for many waits: another thread has used its time slice meanwhile.
+ */
+final class Yields {
+    /** Number of the next waits without a yield. */
+    private int skip;
+    /** Value from which {@code skip} last counted down. */
+    private int skipped;
+
+    /** Returns whether the next wait begins with a yield. */
+    boolean isDue() {
+        if (skip > 0) {
+            skip--;
+            return false;
+        }
+        return true;
+    }
+
+    /** Counts a yield with the attempt after it, which has found something or not. */
+    void count(boolean isFound, long elapsedNanos) {
+        if (elapsedNanos > YIELD_NS_MAX) {
+            skipped = Math.clamp(2L * skipped, LONG_SKIP_MIN, LONG_SKIP_MAX);
+        } else if (isFound) {
+            skipped = 0;
+        } else {
+            // A suspension by a long yield stays longer than one by a yield in vain.
+            skipped = Math.max(skipped, Math.clamp(2L * skipped, SKIP_MIN, SKIP_MAX));
+        }
+        skip = skipped;
+    }
+
+    /** Longest time of a yield that pays off. */
+    private static final long YIELD_NS_MAX = 200_000;
+    private static final int SKIP_MIN = 4;
+    private static final int SKIP_MAX = 256;
+    private static final int LONG_SKIP_MIN = 1 << 10;
+    private static final int LONG_SKIP_MAX = 1 << 16;
+}
