@@ -174,7 +174,7 @@ pub const REGISTRY: &[Fault] = &[
     ),
     // Fault: a process that gets the lock of a link file does not check whether another owner has
     // written a record into the file meanwhile. Effect: the link has two owners.
-    fault("link_lock_is_enough", &[test("link", "owner", "")]),
+    fault("link_lock_is_enough", &[unit("link", "store::owner")]),
     // Fault: the lock of a link file that a dead owner's child keeps counts as a sign that the
     // owner lives. Effect: no other process can become owner of the link.
     fault("link_lock_is_life", &[test("link", "owner", "")]),
