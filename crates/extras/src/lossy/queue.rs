@@ -285,7 +285,7 @@ mod tests {
 
     proptest! {
         /// Rule: in whatever order records are queued, sent, dropped and put back, the receiver
-        /// learns how many records were lost at each position.
+        /// learns how many records were lost before each record that it gets.
         #[test]
         fn every_record_is_received_or_reported_lost(
             records_max in 1usize..6,

@@ -96,8 +96,9 @@ impl Drop for OnHeap {
         // this thread sees `is_held` and wakes the driver, or the driver sees that the bytes were
         // freed.
         used.bytes.fetch_sub(weight(&self.bytes), Ordering::SeqCst);
-        // ORDER: SeqCst: the load of `is_held` pairs with the store in `Heap::holds`, so a
-        // session's driver that stops reading is not overlooked.
+        // ORDER: SeqCst: this thread has subtracted the message's bytes and now loads `is_held`.
+        // The session's driver stores `is_held` and then loads the number of unread bytes. So one
+        // of the two sees the other's change, and a driver that stopped reading is woken.
         if used.is_held.load(Ordering::SeqCst) && !self.heap.is_full() {
             // ORDER: Relaxed: before the session's driver stops reading the socket again, it sets
             // `is_held` again, in `Heap::holds`.
