@@ -33,11 +33,11 @@ pub struct Receiver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Readiness {
-    /// A message, or space to send, may have come already: call `try_recv` or `try_send` before
+    /// A message, or room to send, may have come already: call `try_recv` or `try_send` before
     /// polling the descriptor.
     Ready,
-    /// Neither a message nor space to send has come. The descriptor becomes readable when a message
-    /// or space may have come.
+    /// Neither a message nor room to send has come. The descriptor becomes readable when a message
+    /// or room may have come.
     WillNotify,
 }
 
@@ -300,8 +300,8 @@ impl Receiver {
         Ok(self.recv_ref_until(deadline)?.map(std::mem::forget).is_some())
     }
 
-    /// Returns the bytes of the receiver's current message if `found`, the result of a search for a
-    /// message, is true. The bytes stay valid until the next call that receives.
+    /// Returns the bytes of the receiver's current message, or `None` if the search for a message,
+    /// whose result is `found`, found none. The bytes stay valid until the next call that receives.
     #[inline(always)]
     pub(crate) fn view(&mut self, found: bool) -> Option<&[u8]> {
         if found {

@@ -3,7 +3,7 @@
 //! mutex.
 //!
 //! ```text
-//!   thread A ── lock ── attempt: Full ── waiter: sleeps until there is space, without the lock
+//!   thread A ── lock ── attempt: Full ── waiter: sleeps until there is room, without the lock
 //!   thread B ── lock ── attempt: Full ── queues on the condition variable
 //!   A is woken, or times out ─▶ A stops waiting; all queued threads try again; one of them waits
 //! ```
@@ -49,13 +49,13 @@ struct State {
     end: Option<AnySender>,
     wait: Wait,
     /// The policy object that decides how long a thread spins before it blocks on the doorbell.
-    /// `None` while a thread waits on the doorbell, because that thread has taken the spinner.
+    /// `None` while a thread waits on the doorbell, because that thread has taken the object.
     spinner: Option<Spinner>,
     /// Whether a thread is sending a message in pieces (fragments). Until the last piece is sent,
     /// no other thread may send.
     in_pieces: bool,
     /// Number of times that reserved memory was freed without being sent. A thread that waits for
-    /// space compares this number to detect such memory.
+    /// room compares this number to detect such memory.
     returned: u64,
 }
 
@@ -73,7 +73,7 @@ impl SharedSender {
         Self { shared: Arc::new(Shared { state, changed, home, space, policy }) }
     }
 
-    /// Sets how this sender waits for space from now on.
+    /// Sets how this sender waits for room from now on.
     pub fn set_wait(&self, wait: Wait) {
         self.shared.lock().wait = wait;
     }
@@ -272,7 +272,7 @@ impl SharedSender {
         Ok(attempt(end)?)
     }
 
-    /// Frees reserved memory without sending it, and notifies a thread that waits for space.
+    /// Frees reserved memory without sending it, and notifies a thread that waits for room.
     pub(crate) fn release(&self, memory: Memory) {
         let mut state = self.shared.lock();
         if let Some(end) = &mut state.end {
@@ -280,9 +280,10 @@ impl SharedSender {
         }
         state.returned += 1;
         if state.spinner.is_none() {
-            // Another thread waits for space: it has taken the `spinner`. The peer's receiver sends
-            // it no notification, because the memory was freed on this side. So this thread
-            // notifies the waiting thread.
+            // Another thread waits for room on the doorbell: it has taken the `spinner`, the object
+            // that decides how long a thread spins. The peer's receiver sends it no notification,
+            // because the memory was freed on this side. So this thread notifies the waiting
+            // thread.
             self.shared.space.notify_self();
         }
     }
@@ -315,7 +316,7 @@ impl SharedSender {
         Ok(Reservation { holder: Holder::Shared(self), memory: Some(memory), deadline })
     }
 
-    /// Ends the sending of a message. If there was no space or no time for its remaining pieces,
+    /// Ends the sending of a message. If there was no room or no time for its remaining pieces,
     /// the message is aborted, and the receiver drops the pieces already sent. Then other threads
     /// may send again.
     fn settle(
@@ -340,7 +341,7 @@ impl SharedSender {
         settled
     }
 
-    /// Repeats `attempt` until it succeeds, and waits for space between two attempts.
+    /// Repeats `attempt` until it succeeds, and waits for room between two attempts.
     fn drive<T>(
         &self,
         deadline: Option<Instant>,
@@ -366,8 +367,9 @@ impl SharedSender {
                 other => return other.map_err(SendError::from),
             }
             let Some(mut spinner) = state.spinner.take() else {
-                // The thread that waits on the doorbell holds the `spinner`. Another thread holds
-                // it now, so this thread waits on the condition variable.
+                // Only the thread that has taken the `spinner`, the object that decides how long a
+                // thread spins, waits on the doorbell. Another thread has it now, so this thread
+                // waits on the condition variable.
                 state = shared.queue(state, deadline)?;
                 continue;
             };
@@ -388,7 +390,7 @@ impl SharedSender {
             state = shared.lock();
             state.spinner = Some(spinner);
             // This thread waits on the doorbell no longer. So the threads that wait on the
-            // condition variable try again; if there is no space, one of them waits on the doorbell
+            // condition variable try again; if there is no room, one of them waits on the doorbell
             // next.
             shared.changed.notify_all();
             if waited? == Waited::TimedOut {

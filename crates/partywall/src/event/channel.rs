@@ -243,14 +243,14 @@ impl Sender {
         Self { inner, room, registration }
     }
 
-    /// Sends a copy of `payload` if there is space now.
+    /// Sends a copy of `payload` if there is room now.
     ///
     /// On a socket, the kernel may accept only a part of the message. The loop then reports the tag
     /// as writable, and [`try_flush`](Self::try_flush) or the next message writes the remaining
     /// bytes.
     ///
     /// # Errors
-    /// [`TrySendError::Full`] if there is no space now: the loop reports the tag once there may be.
+    /// [`TrySendError::Full`] if there is no room now: the loop reports the tag once there may be.
     /// Other errors as of [`Sender::try_send`](crate::Sender::try_send).
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), TrySendError> {
         self.attempt(|sender| sender.try_send(payload))
@@ -339,7 +339,7 @@ impl Sender {
                 return Err(TrySendError::Full);
             }
         }
-        // The receiver frees space again and again, but never enough for the message. The loop
+        // The receiver frees room again and again, but never enough for the message. The loop
         // reports the sender again in its next turn, so that the application tries again.
         self.registration.mark(Kinds::WRITABLE);
         Err(TrySendError::Full)
@@ -362,6 +362,6 @@ impl Drop for Sender {
     }
 }
 
-/// Most attempts to receive or to send that one call makes. Before each further attempt some bytes
-/// have come, or some space, but too little.
+/// Most attempts to receive or to send that one call makes. A further attempt is made only if some
+/// bytes or some room came after the last one, but too little for the message.
 const ATTEMPTS_MAX: u32 = 16;

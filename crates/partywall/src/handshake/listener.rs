@@ -8,9 +8,10 @@
 //! ```
 //!
 //! The caller of `accept` drives all handshakes; the listener has no thread. A peer that stalls
-//! delays no other peer. Neither do many peers that connect and send nothing. If all places are
-//! taken and a new connection waits, the oldest silent handshake is refused (SPEC 2.7). A peer that
-//! has sent a byte keeps its place until its deadline.
+//! delays no other peer. Neither do many peers that connect and send nothing. If as many handshakes
+//! are under way as the configuration allows and a new connection waits, the oldest handshake whose
+//! peer has sent nothing is refused (SPEC 2.7). A handshake whose peer has sent a byte is not
+//! refused before its deadline.
 
 use super::Established;
 use super::pending::Pending;
@@ -489,9 +490,8 @@ impl Listener {
         }
     }
 
-    /// Returns a pair for each handshake whose peer has sent no byte. The pair has the earliest
-    /// time at which the handshake may be refused in favour of another connection, and the
-    /// handshake's index.
+    /// Returns, for each handshake whose peer has sent no byte, the earliest time at which the
+    /// handshake may be refused in favour of another connection, and the handshake's index.
     fn silent(&self) -> impl Iterator<Item = (Instant, usize)> {
         let under_way = self.pending.iter().enumerate();
         under_way.filter_map(|(index, underway)| {

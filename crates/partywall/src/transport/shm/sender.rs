@@ -18,7 +18,7 @@
 //! credit of the other direction: a BLOB contains the credit, and before any other message a record
 //! with the credit is written.
 //!
-//! A batch takes at most half the ring. While a batch is open, the sender may wait for space,
+//! A batch takes at most half the ring. While a batch is open, the sender may wait for room,
 //! because the receiver can consume the records before the batch. The sender must not wait for
 //! memory of which the batch holds all blocks.
 
@@ -196,7 +196,7 @@ impl ShmSender {
     }
 
     /// Whether a message of `len` bytes is short enough to be inline. Fails if the ring has no
-    /// space for it.
+    /// room for it.
     #[inline]
     pub(crate) fn prepare_inline(&mut self, len: usize) -> Result<bool, NotSent> {
         self.check()?;
