@@ -70,7 +70,8 @@ func TestSlicesOfReaderStayValidUntilRelease(t *testing.T) {
 	}
 }
 
-// The buffer of a reader does not grow with the bytes that were read, if their slices are released.
+// The buffer of a reader does not grow with the bytes that were read, if the program has released
+// them.
 func TestReaderKeepsItsBuffer(t *testing.T) {
 	stream, peer := pipe(t)
 	reader := stream.BufferReader()

@@ -221,7 +221,7 @@ const (
 	// yieldMax is the longest time that runtime.Gosched takes while no other goroutine wants to
 	// run. If it takes longer, polling for a peer in another process stops.
 	yieldMax = 2 * time.Microsecond
-	// missesUnchecked is the number of waits in this process that may poll in vain before isFutile
-	// asks the system for the number of CPUs and the CPU quota.
+	// missesUnchecked is the number of waits in this process that may poll in vain before the
+	// system is asked for the number of CPUs and the CPU quota.
 	missesUnchecked = 3
 )
