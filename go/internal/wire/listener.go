@@ -28,9 +28,8 @@ type ListenOptions struct {
 //	accept ─▶ fewer than HandshakesMax ─▶ handshake ─▶ Accept
 //	                                           └─▶ OnRefused
 //
-// At most HandshakesMax connections are between accept and Accept at a time. While there are as many,
-// the oldest peer that has sent nothing is refused; further connections wait in the backlog of the
-// socket.
+// At most HandshakesMax connections are on this way at a time. While as many are, the oldest peer
+// that has sent nothing is refused; further connections wait in the backlog of the socket.
 type Listener struct {
 	address  Address
 	settings Settings
