@@ -203,8 +203,8 @@ func (s *nativeStream) IsOpen() bool {
 	}
 }
 
-// ReleaseReadAndReuse makes the slices invalid that reading has returned, as ReleasePreviousRead of
-// the reader does.
+// ReleaseReadAndReuse ends the use of the bytes that earlier calls of the reading methods have
+// returned.
 func (s *nativeStream) ReleaseReadAndReuse() { s.in.ReleasePreviousRead() }
 
 func (s *nativeStream) StreamID() uint32 { return s.Number() }

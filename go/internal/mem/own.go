@@ -91,8 +91,8 @@ func (m Own) Publish(offset, value uint64) {
 	atomic.StoreUint64(word(m.base, offset, m.size), toWire(value))
 }
 
-// Bytes returns the size bytes of the memory that begin at offset. The slice is valid while the
-// memory is mapped.
+// Bytes returns the size bytes of the memory that begin at offset. They are valid while the memory
+// is mapped.
 func (m Own) Bytes(offset, size uint64) []byte {
 	check(offset, size, m.size)
 	if size == 0 {
@@ -143,5 +143,6 @@ func toWire(value uint64) uint64 {
 	return value
 }
 
-// fromWire returns the value for which [toWire] returned word.
+// fromWire returns the value of a word of shared memory, whose lowest byte comes first there, as
+// this machine has loaded it.
 func fromWire(word uint64) uint64 { return toWire(word) }

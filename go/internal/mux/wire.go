@@ -155,15 +155,14 @@ func (c *wireConn) Reserve(n int) (*wire.Reservation, error) {
 // Free frees a reservation whose message was not sent, as the interface [Conn] demands.
 func (c *wireConn) Free(r *wire.Reservation) { c.sender.Free(r) }
 
-// isLackOfMemory reports whether err says that a message found no block, now or ever. The same
-// errors occur when the ring has no room.
+// isLackOfMemory reports whether err says that a message found no block, now or ever. When the ring
+// has no room, the errors are the same.
 func isLackOfMemory(err error) bool {
 	var tooLong *wire.TooLongError
 	return errors.Is(err, wire.ErrFull) || errors.As(err, &tooLong)
 }
 
-// writeFragments writes the fragments of a message, and publishes them in batches of
-// fragmentsBytes.
+// writeFragments writes the fragments of a message, and publishes them in batches of about 64 KiB.
 func (c *wireConn) writeFragments(m *Outgoing) (bool, error) {
 	for visible := m.Written; ; {
 		isLast, err := c.writeFragment(m)

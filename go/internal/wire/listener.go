@@ -25,12 +25,11 @@ type ListenOptions struct {
 // A Listener accepts connections. One goroutine accepts sockets, and a goroutine for each socket
 // makes the handshake, so that no handshake delays another (SPEC 2.7).
 //
-//	accept ─▶ a slot of HandshakesMax ─▶ handshake ─▶ Accept
-//	                                          └─▶ OnRefused
+//	accept ─▶ fewer than HandshakesMax ─▶ handshake ─▶ Accept
+//	                                           └─▶ OnRefused
 //
-// At most HandshakesMax connections have a slot at a time. A connection keeps its slot until Accept
-// has returned it. While no slot is free, the oldest peer that has sent nothing is refused; further
-// connections wait in the backlog of the socket.
+// At most HandshakesMax connections are on this way at a time. While as many are, the oldest peer
+// that has sent nothing is refused; further connections wait in the backlog of the socket.
 type Listener struct {
 	address  Address
 	settings Settings
@@ -189,9 +188,10 @@ func (l *Listener) takeSlot() bool {
 	}
 }
 
-// evict ends the handshake of the oldest peer that has sent nothing, if this peer had at least
-// untouchedMin for it. It sets a deadline on the peer's socket, which cannot hit an established
-// connection, because a peer whose handshake is done is no longer in the list.
+// evict ends the handshake of the oldest peer that has sent nothing, if this peer had at least 100
+// ms for it. It sets a deadline on the peer's socket. This cannot hit an established connection,
+// because a peer whose handshake is done is no longer in the listener's list of unfinished
+// handshakes.
 func (l *Listener) evict() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()

@@ -32,8 +32,9 @@ type socketSender struct {
 	committed uint64   // position behind the last batch that was sent
 	isPartial bool     // a part of the open batch was sent
 
-	// write sends the parts as far as the socket takes them now, and writable as soon as the socket
-	// takes any. Both functions are made once, so that calling them allocates nothing.
+	// write sends the parts of the open batch as far as the socket takes them now. writable does
+	// the same whenever the socket may take bytes, until it has taken some. Both functions are made
+	// once, so that calling them allocates nothing.
 	write    func(uintptr)
 	writable func(uintptr) bool
 	sent     int // bytes that they have sent

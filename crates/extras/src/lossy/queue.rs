@@ -234,7 +234,8 @@ impl LossyQueue {
     }
 
     /// Counts as sent a new record that the caller sent without the sender's lock. The record's
-    /// header reported the losses that the caller had taken by `take_lost`.
+    /// header reported the losses that the caller had taken out of this queue's count by
+    /// `take_lost`.
     pub(super) const fn count_sent(&mut self) {
         self.sent += 1;
     }

@@ -58,9 +58,10 @@ impl Heap {
     }
 
     fn is_full(&self) -> bool {
-        // ORDER: SeqCst: the load of the unread bytes pairs with the accesses in `drop` of a
-        // message. Either this thread sees the bytes that another thread has freed, or that thread
-        // sees `is_held` and wakes the session's driver.
+        // ORDER: SeqCst: the session's driver stores `is_held`, then loads the number of unread
+        // bytes here, and stops reading if there are too many. A thread that drops a message
+        // subtracts the message's bytes and then loads `is_held`. So either the driver sees that
+        // the bytes were freed, or the other thread sees `is_held` and wakes the driver.
         self.shared.bytes.load(Ordering::SeqCst) > self.shared.bytes_max
     }
 }
