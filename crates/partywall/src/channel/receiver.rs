@@ -93,7 +93,7 @@ impl Receiver {
     /// dropped.
     ///
     /// # Errors
-    /// Fails as [`recv`](Self::recv) does.
+    /// Fails as [`recv`](Self::recv) does, for example if the peer died.
     #[inline]
     pub fn recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, RecvError> {
         self.recv_ref_until(None)
@@ -115,7 +115,8 @@ impl Receiver {
     /// blocks.
     ///
     /// # Errors
-    /// Fails as [`try_recv`](Self::try_recv) does.
+    /// Fails as [`try_recv`](Self::try_recv) does, for example if no message has arrived or the
+    /// peer died.
     #[inline]
     pub fn try_recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, TryRecvError> {
         match self.end.find(false)? {
@@ -152,7 +153,7 @@ impl Receiver {
     /// ```
     ///
     /// # Errors
-    /// Fails as [`recv`](Self::recv) does.
+    /// Fails as [`recv`](Self::recv) does, for example if the peer died.
     #[inline]
     pub fn recv_view(&mut self) -> Result<Option<&[u8]>, RecvError> {
         let found = self.find_until(None)?;
@@ -173,7 +174,8 @@ impl Receiver {
     /// arrived. Never blocks.
     ///
     /// # Errors
-    /// Fails as [`try_recv`](Self::try_recv) does.
+    /// Fails as [`try_recv`](Self::try_recv) does, for example if no message has arrived or the
+    /// peer died.
     #[inline]
     pub fn try_recv_view(&mut self) -> Result<Option<&[u8]>, TryRecvError> {
         let found = self.try_find()?;

@@ -139,7 +139,8 @@ impl Sender {
     /// order when it is committed.
     ///
     /// # Errors
-    /// Fails as [`send`](Self::send) does.
+    /// Fails as [`send`](Self::send) does, for example if the peer is gone or the message is too
+    /// long.
     ///
     /// # Examples
     /// ```no_run
@@ -171,7 +172,8 @@ impl Sender {
     /// Never blocks.
     ///
     /// # Errors
-    /// Fails as [`try_send`](Self::try_send) does.
+    /// Fails as [`try_send`](Self::try_send) does, for example if there is no room now or the peer
+    /// is gone.
     pub fn try_reserve(&mut self, len: usize) -> Result<Reservation<'_>, TrySendError> {
         let memory = match self.end()?.reserve(len) {
             Err(NotSent::Full) => self.try_again(|end| end.reserve(len))?,
@@ -202,7 +204,8 @@ impl Sender {
     /// free now. Never blocks.
     ///
     /// # Errors
-    /// Fails as [`try_send`](Self::try_send) does.
+    /// Fails as [`try_send`](Self::try_send) does, for example if there is no room now or the peer
+    /// is gone.
     pub fn try_reserve_owned(&mut self, len: usize) -> Result<OwnedReservation, TrySendError> {
         let memory = match self.end()?.reserve(len) {
             Err(NotSent::Full) => self.try_again(|end| end.reserve(len))?,
@@ -284,7 +287,7 @@ impl Sender {
     /// memory there are no such bytes, and the call returns immediately.
     ///
     /// # Errors
-    /// Fails as [`send`](Self::send) does.
+    /// Fails as [`send`](Self::send) does, for example if the peer is gone.
     pub fn flush(&mut self, deadline: Option<Instant>) -> Result<(), SendError> {
         self.drive(deadline, true, |end| end.flush())
     }
@@ -292,7 +295,8 @@ impl Sender {
     /// Returns all unused memory for large messages to the operating system.
     ///
     /// # Errors
-    /// Fails as [`try_send`](Self::try_send) does.
+    /// Fails as [`try_send`](Self::try_send) does, for example if there is no room now or the peer
+    /// is gone.
     pub fn trim(&mut self) -> Result<(), TrySendError> {
         Ok(self.end()?.trim(true)?)
     }
@@ -316,7 +320,7 @@ impl Sender {
             return Ok(Readiness::Ready);
         }
         // Another thread may have dropped an owned reservation after the failed attempt, and its
-        // memory may suffice now. The call of `sleep` before has consumed the notification of that
+        // memory may suffice now. The call of `sleep` above has consumed the notification of that
         // drop.
         if end.take_back() && !seeded_fault("no_look_for_given_back") {
             return Ok(Readiness::Ready);

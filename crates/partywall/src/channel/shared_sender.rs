@@ -81,7 +81,8 @@ impl SharedSender {
     /// Sends a copy of `payload`, as [`Sender::send`](crate::Sender::send) does.
     ///
     /// # Errors
-    /// Fails as [`Sender::send`](crate::Sender::send) does.
+    /// Fails as [`Sender::send`](crate::Sender::send) does, for example if the peer is gone or the
+    /// message is too long.
     pub fn send(&self, payload: &[u8]) -> Result<(), SendError> {
         self.send_until(payload, None)
     }
@@ -90,7 +91,8 @@ impl SharedSender {
     /// [`Sender::send_deadline`](crate::Sender::send_deadline) does.
     ///
     /// # Errors
-    /// Fails as [`Sender::send_deadline`](crate::Sender::send_deadline) does.
+    /// Fails as [`Sender::send_deadline`](crate::Sender::send_deadline) does, for example if the
+    /// deadline passes or the peer is gone.
     pub fn send_deadline(&self, payload: &[u8], deadline: Instant) -> Result<(), SendError> {
         self.send_until(payload, Some(deadline))
     }
@@ -134,7 +136,8 @@ impl SharedSender {
     /// Reserves memory for a message, as [`Sender::reserve`](crate::Sender::reserve) does.
     ///
     /// # Errors
-    /// Fails as [`Sender::reserve`](crate::Sender::reserve) does.
+    /// Fails as [`Sender::reserve`](crate::Sender::reserve) does, for example if the peer is gone
+    /// or the message is too long.
     pub fn reserve(&self, len: usize) -> Result<Reservation<'_>, SendError> {
         self.reserve_until(len, None)
     }
@@ -143,7 +146,8 @@ impl SharedSender {
     /// [`Sender::reserve_deadline`](crate::Sender::reserve_deadline) does.
     ///
     /// # Errors
-    /// Fails as [`Sender::reserve_deadline`](crate::Sender::reserve_deadline) does.
+    /// Fails as [`Sender::reserve_deadline`](crate::Sender::reserve_deadline) does, for example if
+    /// the deadline passes or the peer is gone.
     pub fn reserve_deadline(
         &self,
         len: usize,
@@ -167,7 +171,8 @@ impl SharedSender {
     /// [`Sender::reserve_owned`](crate::Sender::reserve_owned) does.
     ///
     /// # Errors
-    /// Fails as [`Sender::reserve_owned`](crate::Sender::reserve_owned) does.
+    /// Fails as [`Sender::reserve_owned`](crate::Sender::reserve_owned) does, for example if the
+    /// peer is gone or the message is too long.
     pub fn reserve_owned(
         &self,
         len: usize,
@@ -193,7 +198,8 @@ impl SharedSender {
     /// [`Sender::shared`](crate::Sender::shared) converted it into this shared sender.
     ///
     /// # Errors
-    /// Fails as [`Sender::commit_owned`](crate::Sender::commit_owned) does.
+    /// Fails as [`Sender::commit_owned`](crate::Sender::commit_owned) does, for example if the peer
+    /// is gone or the message is too long.
     pub fn commit_owned(
         &self,
         mut reservation: OwnedReservation,
@@ -235,7 +241,7 @@ impl SharedSender {
     /// Writes the unsent bytes of a socket, as [`Sender::flush`](crate::Sender::flush) does.
     ///
     /// # Errors
-    /// Fails as [`Sender::flush`](crate::Sender::flush) does.
+    /// Fails as [`Sender::flush`](crate::Sender::flush) does, for example if the peer is gone.
     pub fn flush(&self, deadline: Option<Instant>) -> Result<(), SendError> {
         self.drive(deadline, &mut Progress::default(), |end, _| end.flush())
     }

@@ -70,7 +70,7 @@ impl Channel {
     /// Sends a copy of `payload`, as [`Sender::try_send`] does.
     ///
     /// # Errors
-    /// Fails as [`Sender::try_send`] does.
+    /// Fails as [`Sender::try_send`] does, for example if there is no room now or the peer is gone.
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), TrySendError> {
         self.sender.try_send(payload)
     }
@@ -78,7 +78,8 @@ impl Channel {
     /// Receives a message, as [`Receiver::try_recv`] does.
     ///
     /// # Errors
-    /// Fails as [`Receiver::try_recv`] does.
+    /// Fails as [`Receiver::try_recv`] does, for example if no message has arrived or the peer
+    /// died.
     pub fn try_recv(&mut self) -> Result<Option<Message>, TryRecvError> {
         self.receiver.try_recv()
     }
@@ -127,7 +128,8 @@ impl Receiver {
     /// Borrows the next message, as [`Receiver::try_recv_ref`](crate::Receiver::try_recv_ref) does.
     ///
     /// # Errors
-    /// Fails as [`try_recv`](Self::try_recv) does.
+    /// Fails as [`try_recv`](Self::try_recv) does, for example if no message has arrived or the
+    /// peer died.
     pub fn try_recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, TryRecvError> {
         Ok(self.find()?.then(|| MessageRef::new(&mut self.inner)))
     }
@@ -136,7 +138,8 @@ impl Receiver {
     /// [`Receiver::try_recv_view`](crate::Receiver::try_recv_view) does.
     ///
     /// # Errors
-    /// Fails as [`try_recv`](Self::try_recv) does.
+    /// Fails as [`try_recv`](Self::try_recv) does, for example if no message has arrived or the
+    /// peer died.
     pub fn try_recv_view(&mut self) -> Result<Option<&[u8]>, TryRecvError> {
         let found = self.find()?;
         Ok(self.inner.view(found))
@@ -260,7 +263,8 @@ impl Sender {
     /// [`Sender::try_reserve_owned`](crate::Sender::try_reserve_owned) does.
     ///
     /// # Errors
-    /// Fails as [`try_send`](Self::try_send) does.
+    /// Fails as [`try_send`](Self::try_send) does, for example if there is no room now or the peer
+    /// is gone.
     pub fn try_reserve_owned(&mut self, len: usize) -> Result<OwnedReservation, TrySendError> {
         self.attempt(|sender| sender.try_reserve_owned(len))
     }

@@ -7,7 +7,7 @@
 //! sources.
 //!
 //! ```text
-//!   wait, poll ─▶ round: epoll set ─▶ marks, turns of tasks ─▶ collect ─┬─ events ─▶ application
+//!   wait, poll ─▶ pass: epoll set ──▶ marks, turns of tasks ─▶ collect ─┬─ events ─▶ application
 //!                   ▲                                                  └─ none ─▶ spin, or arm
 //!                   └─────────── an event, the doorbell, or a timer ◀─ epoll_wait ◀───────┘
 //! ```
@@ -288,7 +288,8 @@ impl Loop {
     /// Adds the receiving direction of a channel.
     ///
     /// # Errors
-    /// Fails as [`add_channel`](Self::add_channel) does.
+    /// Fails as [`add_channel`](Self::add_channel) does, for example if epoll cannot watch another
+    /// descriptor.
     pub fn add_receiver(&self, receiver: crate::Receiver, tag: u64) -> io::Result<Receiver> {
         Receiver::new(&self.shared, receiver, tag)
     }
@@ -302,7 +303,8 @@ impl Loop {
     /// Adds a listener for channels.
     ///
     /// # Errors
-    /// Fails as [`add_channel`](Self::add_channel) does.
+    /// Fails as [`add_channel`](Self::add_channel) does, for example if epoll cannot watch another
+    /// descriptor.
     pub fn add_listener(&self, listener: crate::Listener, tag: u64) -> io::Result<ChannelListener> {
         ChannelListener::new(&self.shared, listener, tag)
     }

@@ -37,8 +37,8 @@ use std::time::{Duration, Instant};
 
 const LISTENING: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
-/// Most connections that the listener accepts in one round, before it drives the handshakes under
-/// way. So a flood of connections does not delay these handshakes for ever.
+/// Most connections that the listener accepts one after the other, before it drives the handshakes
+/// under way. So a flood of connections does not delay these handshakes for ever.
 const ADMITTED_MAX: usize = 64;
 /// Time for which the listening socket is not polled after a shortage of descriptors or memory. A
 /// waiting connection would otherwise make the listener fail again and again, without a pause.
@@ -331,7 +331,7 @@ impl Listener {
             self.events = events;
             served?;
             // Events of other peers could keep the loop of a waiting `accept` busy for ever. So
-            // each round checks the deadline, not only a round without an event.
+            // each pass of that loop checks the deadline, not only a pass without an event.
             if self.ready.is_empty() && (was_empty || has_passed(deadline)) {
                 return Err(AcceptError::TimedOut);
             }
@@ -443,8 +443,8 @@ impl Listener {
     fn finish(&mut self, index: usize) {
         if let Some(underway) = self.pending.get_mut(index).and_then(Option::take) {
             // The channel holds a duplicate of the socket's descriptor, so closing the descriptor
-            // of `pending` would not remove the socket from the listener's epoll set. It is removed
-            // explicitly.
+            // of `pending` would not remove the socket from the listener's epoll set. So the socket
+            // is removed explicitly.
             if underway.is_in_set {
                 let _ = self.set.remove(&underway.pending);
             }
@@ -508,9 +508,9 @@ impl Listener {
     /// costs one wake-up; setting it for each handshake would cost a system call.
     fn set_timer(&mut self) -> std::io::Result<()> {
         let deadlines = self.pending.iter().flatten().map(|underway| underway.deadline);
-        // While the listener has paused because all places for handshakes are taken, the timer also
-        // fires when a silent handshake may be refused. A pause after a shortage of descriptors
-        // ends at `short_until`.
+        // While the listener has paused because as many handshakes are under way as the
+        // configuration allows, the timer also fires when a silent handshake may be refused. A
+        // pause after a shortage of descriptors ends at `short_until`.
         let is_full = self.is_paused && self.short_until.is_none();
         let next_place = if is_full { self.silent().min() } else { None };
         let next_place = next_place.map(|(spared_until, _)| spared_until);

@@ -13,8 +13,8 @@
 //! of messages.
 //!
 //! Attempts never block. A failed attempt that returns [`NotSent::Full`] either changed nothing
-//! that the receiver can see, or recorded in [`Progress`] how much was sent. Blocking is the same
-//! for all transports: take a snapshot, attempt, and block until the snapshot would differ
+//! that the receiver can see, or noted in [`Progress`] how much was sent. Blocking is the same for
+//! all transports: take a snapshot, attempt, and block until the snapshot would differ
 //! ([`wait_for_space`]).
 
 mod connection_state;
@@ -206,7 +206,7 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
 /// The receiving end of a transport. One thread at a time uses it; only `wait` blocks.
 pub(crate) trait TransportReceiver: fmt::Debug + Send {
     /// Finds the next record. If it is a message, it becomes the receiver's current message.
-    /// `may_wait` is whether the caller will call [`wait`](Self::wait) if no record has arrived.
+    /// If no record has arrived and `may_wait` is true, the caller calls [`wait`](Self::wait) next.
     fn find(&mut self, may_wait: bool) -> Result<Found, Fault>;
 
     /// Prepares the receiver to carry the streams of a session: `find` then returns the session's

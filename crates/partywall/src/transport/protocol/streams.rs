@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of a session's streams over another protocol. The table maps the session's stream
-//! numbers to the protocol's ids ("names"), and records which directions have ended.
+//! numbers to the protocol's ids ("names"), and notes which directions have ended.
 //!
 //! ```text
 //!   stream that this side opened

@@ -9,7 +9,7 @@
 //!
 //!   early check: notify the receiver if it sleeps ─▶ write the record, publish it ─▶ fence
 //!                ─▶ check: notify the receiver if it sleeps now
-//!   receiver without progress 5 ms after a wake-up, or in 256 commits ─▶ check its process
+//!   receiver without progress 5 ms after a wake-up, or in 256 batches ─▶ check its process
 //! ```
 //!
 //! No method blocks. The early notification only saves time ([`EarlyNotify`]); the check after the
@@ -59,8 +59,8 @@ pub(crate) struct ShmSender {
     pub(super) inline_max: usize,
     /// The number of the stream to which the next messages belong; 0 on a channel.
     stream: u32,
-    /// Number of commits since the sender last saw the peer make progress. After
-    /// `SILENT_COMMITS_MAX` of them, the sender checks whether the peer lives.
+    /// Number of batches that the sender has published since it last saw the peer make progress.
+    /// After `SILENT_COMMITS_MAX` of them, the sender checks whether the peer lives.
     silent_commits: u32,
     /// Credit for messages of the other direction, which the next message carries to the peer.
     pub(super) credit: Option<u64>,
@@ -389,8 +389,8 @@ impl EarlyNotify {
     }
 }
 
-/// After this many commits without progress of an awake peer, the sender checks whether the peer
-/// lives.
+/// After this many published batches without progress of an awake peer, the sender checks whether
+/// the peer lives.
 const SILENT_COMMITS_MAX: u32 = 256;
 /// After this time without a reaction to a notification, the sender checks whether the peer lives.
 const SILENT_TIME_MAX: Duration = Duration::from_millis(5);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sender of the socket transport: frames messages, and writes as many bytes as the kernel
-//! accepts.
+//! The sender of the socket transport: makes records of messages, and writes as many bytes as the
+//! kernel accepts.
 //!
 //! A message counts as sent once its first byte was written. If the kernel does not accept all
 //! bytes, a caller that waits writes the other bytes later. For a caller that does not wait, the
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// The sending end of a connection over a socket, which frames messages as records and writes the
+/// The sending end of a connection over a socket, which makes records of messages and writes the
 /// records.
 #[derive(Debug)]
 pub(crate) struct SocketSender {

@@ -216,7 +216,7 @@ impl ShmReceiver {
         }
     }
 
-    /// Sleeps until the wait point reports an event, or until `deadline`. Records in `hung_up`
+    /// Sleeps until the wait point reports an event, or until `deadline`. Stores in `hung_up`
     /// whether the peer hung up or died.
     pub(super) fn check_peer(&mut self, deadline: Option<Instant>) -> Result<(), Fault> {
         if self.shm.sleep_for_records(deadline).map_err(waiting_failed)? {

@@ -597,7 +597,7 @@ impl TransportSender for ShmSender {
         self.check()?;
         self.memory.reclaim().map_err(|violation| self.violated(violation))?;
         self.memory.take_back(&self.shm);
-        // Each round of the loop retires some idle segments and publishes their SEGMENT_RETIRE
+        // Each pass of the loop retires some idle segments and publishes their SEGMENT_RETIRE
         // records, because only a limited number of these records may be pending.
         loop {
             self.memory.retire_idle(all);
