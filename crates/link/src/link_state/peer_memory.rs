@@ -457,7 +457,8 @@ impl PeerMemory {
     fn is_still(&self, stream: StreamId) -> bool {
         // ORDER: the fence keeps the copies of the peer's records before the load that follows:
         // that of the word with the id of the stream in the peer's ring. If a copy has a byte of
-        // another stream, the load finds the other stream's id (SPEC 16.4).
+        // another stream, the load finds the other stream's id (SPEC 16.4): the fence pairs with
+        // the one of the peer between its store of that id and the stream's first byte.
         self.ring.order_loads();
         let is_same = self.control.peek(as_usize(SENDING_STREAM)) == stream.0.get();
         is_same && !self.is_damaged()
