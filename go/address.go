@@ -30,6 +30,6 @@ func (Addr) Network() string { return networkName }
 // String returns the text of the address, from which [ParseAddr] makes the same address.
 func (a Addr) String() string { return a.address.String() }
 
-// networkName is the network of addresses and of errors. It is never "unix": some servers remove
-// the path of an address of that network.
+// networkName is the network of addresses and of errors. It is never "unix", because some servers
+// delete the file at the path of an address whose network is "unix".
 const networkName = "partywall"

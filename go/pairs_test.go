@@ -143,8 +143,8 @@ func (p pairing) start(t *testing.T, role, task, address string, extra any) *pee
 	return process
 }
 
-// shrink makes the buffer of a pipe as small as possible. It then holds fewer than betweenStops
-// counts.
+// shrink makes the buffer of a pipe as small as possible. It then holds fewer counts than a process
+// writes from one of its stops to the next.
 func shrink(t *testing.T, pipe *os.File) {
 	t.Helper()
 	raw, err := pipe.SyscallConn()
@@ -439,8 +439,9 @@ func checkStreamKills(t *testing.T, r *row) {
 	}
 }
 
-// killAfter kills a process that sends on streams, once it has sent more messages after the
-// receiver has accepted each stream. It returns how many messages were sent on each stream.
+// killAfter kills a process that sends on streams, once it has sent as many messages as the
+// argument more says, after the receiver has accepted each stream. It returns how many messages
+// were sent on each stream.
 func (p *peerProcess) killAfter(t *testing.T, more int) (sent [senderStreams]uint64) {
 	t.Helper()
 	report := make([]byte, 8)
@@ -538,8 +539,8 @@ func checkConnections(t *testing.T, r *row) {
 	r.done.connections = count
 }
 
-// otherOfConnections starts the process at the other end of the channels of checkConnections. It
-// sets the function one, which makes and ends one channel.
+// otherOfConnections starts the process at the other end of the channels that the test opens and
+// closes. It stores in one the function that makes and ends one such channel.
 func (r *row) otherOfConnections(t *testing.T, count int, one *func()) *peerProcess {
 	if r.listener == "Rust" || r.dialer == r.listener {
 		other := r.start(t, "listen", "echo", testAddress(t, r.way), count+2)

@@ -155,7 +155,8 @@ func (l *leases) renew() {
 	l.printIfRenewed()
 }
 
-// begin records that the lane leased a stream when `request` requests of "renew" had arrived.
+// begin notes that the lane, a concurrent user of the stream pool, leased a stream when `request`
+// requests of "renew" had arrived.
 func (l *leases) begin(lane int, request uint64) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -223,7 +224,8 @@ func sendAhead(stream *shmipc.Stream, p *plan, room chan<- struct{}, stop <-chan
 	return nil
 }
 
-// receive reads and checks all answers. With --ignore-boundaries it reads pieces of the sizes in
+// receive reads the server's answers to all requests of the plan (the message that announces
+// requests), and checks every byte. With --ignore-boundaries it reads pieces of the sizes in
 // oddPieces, so one piece may hold the end of an answer and the whole next answers.
 func (c *client) receive(stream *shmipc.Stream, p *plan, room <-chan struct{}) error {
 	if !c.options.ignoreBoundaries {

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-//! Puts the commit from which the program is built into the program. Reports name it, because
-//! results of different commits differ.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Stores in the program the git commit from which it is
+// built. Reports name that commit, because results of different commits differ.
 
 use std::process::Command;
 

@@ -21,8 +21,8 @@ use partywall_ring::{AppendError, OwnMem, Producer, mem};
 struct World {
     producer: Producer,
     control: OwnMem,
-    /// The value that the peer's `consumed` word has now. The fuzz target needs it to check that a
-    /// violation which the producer reports is one.
+    /// The value that the peer's `consumed` word has now. When the producer reports a violation,
+    /// the fuzz target checks by this value that the peer broke a rule.
     consumed: u64,
     /// The highest value of the peer's `consumed` word so far that was valid when the producer
     /// could load it.

@@ -263,7 +263,7 @@ func (c *Client) giveUp(id uint64) bool {
 }
 
 // cancelLater queues the CANCEL frame of a call for the goroutine that sends them. The call counts
-// as in flight until then. The caller holds the client's lock.
+// as in flight until that goroutine has sent the frame. The caller holds the client's lock.
 func (c *Client) cancelLater(id uint64) {
 	c.cancels = append(c.cancels, id)
 	if !c.isCancelling {

@@ -134,8 +134,8 @@ func (p *peerProcess) mustEnd(t *testing.T) {
 }
 
 // mustServe waits until the server process has served its stream, and fails the test unless the
-// stream ended with this code. It returns how many handlers of calls that wait have begun, and how
-// many have ended.
+// stream ended with this code. The handlers of some calls wait until their call is given up; the
+// result is how many of these have begun, and how many have ended.
 func (p *peerProcess) mustServe(t *testing.T, code int) (begun, ended int) {
 	t.Helper()
 	for {
@@ -201,7 +201,8 @@ func (p pairing) exceed(t *testing.T) {
 	server.mustEnd(t)
 }
 
-// killServer kills the server while calls wait, and checks that each call of the client fails.
+// killServer kills the server while calls wait for their answers, and checks that each call of the
+// client fails.
 func (p pairing) killServer(t *testing.T) {
 	t.Helper()
 	client, server := p.startBoth(t, generous, "lost", killCalls)
@@ -211,8 +212,8 @@ func (p pairing) killServer(t *testing.T) {
 	client.mustEnd(t)
 }
 
-// killClient kills the client while its calls wait, and checks that each of their handlers at the
-// server ends.
+// killClient kills the client while its calls wait for their answers, and checks that the handler
+// of each of them ends at the server.
 func (p pairing) killClient(t *testing.T) {
 	t.Helper()
 	client, server := p.startBoth(t, generous, "lost", killCalls)

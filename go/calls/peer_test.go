@@ -79,8 +79,8 @@ func runPeer(arguments []string) error {
 	return fmt.Errorf("no task %q", task)
 }
 
-// counts are what a server has handled: the handlers of waiting calls that have begun, those that
-// have ended, and the one-way calls.
+// counts are what a server has handled: the handlers that have begun to wait until their call is
+// given up, those of them that have ended, and the one-way calls.
 type counts struct{ begun, ended, oneWay atomic.Uint32 }
 
 // servePeer is the task of a server: it answers the calls of one stream, and runs at most limit

@@ -64,8 +64,8 @@ func messageByChance(random *rand.Rand) []byte {
 	return message
 }
 
-// rule returns the number of the rule that the message breaks, or 0 if it breaks none. Before the
-// call, last is the highest id so far.
+// rule returns the number of the rule that the message breaks, or 0 if it breaks none. The argument
+// last points to the highest id of the calls before this message.
 func (v vector) rule(message []byte, last *uint64) uint32 {
 	if len(message) < headerBytes {
 		return 721

@@ -322,8 +322,9 @@ func (s *server) send(f frame, payload []byte) {
 	s.sent(err)
 }
 
-// sent handles the error of sending an answer: it ends the server. If the client receives no more
-// on this stream, that is no error, because the client has then given up all its calls.
+// sent ends the server because of err, the error of sending an answer to a call. If the client
+// receives no more on this stream, that is no error, because the client has then given up all its
+// calls.
 func (s *server) sent(err error) {
 	var ended *partywall.Error
 	switch {

@@ -23,9 +23,9 @@ import (
 //	      0                     read           len(in)    cap(in)
 //	out   chunks in the order of writing; the last one may have room
 //
-// A slice that Peek has returned stays valid until Release: a buffer that is too small is replaced,
-// and never moved. A slice that Malloc has returned stays valid until Flush. As with other
-// connections of Hertz, one goroutine at a time reads, and one writes.
+// The bytes that Peek has returned stay valid until Release: a buffer that is too small is
+// replaced, and never moved. The memory that Malloc has returned stays valid until Flush. As with
+// other connections of Hertz, one goroutine at a time reads, and one writes.
 type conn struct {
 	net.Conn
 	in      []byte
@@ -60,11 +60,11 @@ func (c *conn) Peek(n int) ([]byte, error) {
 	return c.in[c.read : c.read+n : c.read+n], nil
 }
 
-// fill reads from the connection once, into a buffer that has room for n unread bytes.
+// fill reads from the connection once, into a buffer that is large enough for n unread bytes.
 func (c *conn) fill(n int) {
 	if cap(c.in)-c.read < n {
-		// The new buffer also has room for the header of the next message, so that the body of that
-		// message fits as well.
+		// The new buffer is also large enough for the header of the next message, so that the body
+		// of that message fits as well.
 		larger := make([]byte, c.Len(), max(n, 2*c.Len())+bufferBytes)
 		copy(larger, c.in[c.read:])
 		c.in, c.read = larger, 0
@@ -83,8 +83,8 @@ func (c *conn) Skip(n int) error {
 	return nil
 }
 
-// Release makes the slices that Peek has returned invalid. A large buffer whose bytes were all read
-// is freed.
+// Release ends the use of the bytes that Peek has returned. A large buffer whose bytes were all
+// read is freed.
 func (c *conn) Release() error {
 	if c.Len() > 0 {
 		return nil
@@ -147,7 +147,7 @@ func (c *conn) Malloc(n int) ([]byte, error) {
 	return c.out[last][start : start+n : start+n], nil
 }
 
-// newChunk returns a chunk, a buffer for outgoing bytes, with room for n bytes.
+// newChunk returns a chunk, a buffer for outgoing bytes, of at least n bytes.
 func (c *conn) newChunk(n int) []byte {
 	if c.isUsed || n > bufferBytes {
 		return make([]byte, 0, max(n, bufferBytes))
@@ -191,8 +191,8 @@ func (c *conn) forget() {
 	c.out, c.isUsed = c.out[:0], false
 }
 
-// A bufferWriter writes several buffers in one call. A stream is one, and so sends header and body
-// together.
+// A bufferWriter writes several buffers in one call. A stream is such a writer, and so sends the
+// header and the body of an HTTP message together.
 type bufferWriter interface {
 	WriteBuffers(buffers ...[]byte) (int64, error)
 }
@@ -241,8 +241,8 @@ func plainReset(err error) error {
 }
 
 const (
-	// bufferBytes is the size in bytes of a new buffer. Longer slices are sent from the caller's
-	// memory without a copy.
+	// bufferBytes is the size in bytes of a new buffer. Bytes of the caller that are longer than
+	// this are sent from the caller's memory, without a copy.
 	bufferBytes = 4096
 	// keptBytes is the size in bytes of the largest buffer that a connection keeps for the next
 	// response.

@@ -96,7 +96,7 @@ func serve(address string) error {
 }
 
 // serverOptions listens on the address, and returns the options of a server for this listener. If
-// the address begins with plainPrefix, the listener is one of package net.
+// the address begins with "plain:", the listener is one of package net.
 func serverOptions(address string) ([]config.Option, error) {
 	if path, ok := strings.CutPrefix(address, plainPrefix); ok {
 		listener, err := net.Listen("unix", path)

@@ -56,8 +56,8 @@ func (grpcHandler) ProtocolMatch(_ context.Context, conn net.Conn) error {
 	return nil
 }
 
-// OnActive starts gRPC on a new connection. gRPC gets the connection as a grpcConn, whose Close
-// does not release the buffer.
+// OnActive starts gRPC on a new connection. gRPC gets the connection with another Close, which does
+// not release the buffer of received bytes.
 func (h grpcHandler) OnActive(ctx context.Context, conn net.Conn) (context.Context, error) {
 	address, ok := conn.RemoteAddr().(streamAddr)
 	if !ok {
@@ -90,14 +90,14 @@ func (h grpcHandler) GracefulShutdown(ctx context.Context) error {
 }
 
 // A grpcConn is a connection of the server of package gonet, with another Close: it closes the
-// stream alone. The original Close also releases the buffer, which another goroutine of gRPC may
-// still read. The server releases the buffer once OnRead has returned.
+// stream alone. The original Close also releases the buffer of received bytes, which another
+// goroutine of gRPC may still read. The server releases the buffer once OnRead has returned.
 type grpcConn struct {
 	net.Conn
 	stream *partywall.Stream
 }
 
-// Close closes the stream of the connection, and does not release the buffer.
+// Close closes the stream of the connection, and does not release the buffer of received bytes.
 func (c grpcConn) Close() error { return c.stream.Close() }
 
 var (

@@ -370,8 +370,8 @@ func TestConnectionIsNotActiveWithoutItsServer(t *testing.T) {
 	})
 }
 
-// acceptedStream accepts the next session of a listener and its first stream, and sends the stream,
-// or nil, on a channel.
+// acceptedStream accepts the next session of a listener and its first stream, and sends the stream
+// on the Go channel that it returns. After an error it only closes this Go channel.
 func acceptedStream(
 	ctx context.Context, listener *partywall.SessionListener,
 ) <-chan *partywall.Stream {

@@ -44,7 +44,8 @@ func PeerFromContext(ctx context.Context) (partywall.Peer, bool) {
 // shows nothing else of a connection to a handler.
 type peerListener struct{ *partywall.Listener }
 
-// Accept waits for the next stream of the listener, and returns it as a peerConn.
+// Accept waits for the next stream of the listener, and returns it with a remote address that
+// contains the stream.
 func (l peerListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
@@ -53,7 +54,7 @@ func (l peerListener) Accept() (net.Conn, error) {
 	return peerConn{c.(*partywall.Stream)}, nil
 }
 
-// A peerConn is a stream whose remote address is a streamAddr, and so contains the stream.
+// A peerConn is a stream whose remote address contains the stream itself.
 type peerConn struct{ *partywall.Stream }
 
 // RemoteAddr returns the address of the listener together with the stream.

@@ -21,7 +21,7 @@ import (
 // The buffer is either memory of the reader, into which short messages are copied, or a long
 // message in the place where it lies, which has no free bytes. Slices that were returned to the
 // caller stay valid until ReleasePreviousRead, because a buffer that is too small is replaced, and
-// its bytes do not move.
+// its bytes do not move. A message of which the caller got no slice is given back once it is read.
 type reader struct {
 	stream    *partywall.Stream
 	borrowed  *borrowed
@@ -30,22 +30,22 @@ type reader struct {
 	isMessage bool        // buf is the last message of borrowed
 	own       []byte      // memory of the reader, which has no use while buf is a message
 	isEager   bool        // the application wants all bytes that have come
-	isPinned  bool        // slices of buf may be in use
+	isPinned  bool        // the caller may use slices of buf
 	isOver    atomic.Bool // nothing more comes
 }
 
 // borrowed is the memory of the session that a stream uses: received messages, and memory for
-// messages to send. The stream gives the memory back. If the program has forgotten the stream, the
-// garbage collector does.
+// messages to send. The stream gives the memory back. Once the stream is closed or its session has
+// ended, and the program has forgotten the stream, the garbage collector does.
 type borrowed struct {
-	messages []*partywall.Message // of the reader, until ReleasePreviousRead
+	messages []*partywall.Message // of the reader, until ReleasePreviousRead at the latest
 	size     int                  // of the messages in bytes
 	parts    []part               // of the writer, until Flush
 }
 
 // release gives all borrowed memory back to the session.
 func (b *borrowed) release() {
-	b.releaseMessages(len(b.messages))
+	b.releaseFirst(len(b.messages))
 	for _, part := range b.parts {
 		if part.memory != nil {
 			part.memory.Abort()
@@ -54,13 +54,18 @@ func (b *borrowed) release() {
 	b.parts = nil
 }
 
-// releaseMessages gives the memory of the first count received messages back to the session.
-func (b *borrowed) releaseMessages(count int) {
-	for _, message := range b.messages[:count] {
+// releaseFirst gives the memory of the first count received messages back to the session.
+func (b *borrowed) releaseFirst(count int) { b.releaseMessages(0, count) }
+
+// releaseLast gives the memory of the last received message back to the session.
+func (b *borrowed) releaseLast() { b.releaseMessages(len(b.messages)-1, len(b.messages)) }
+
+func (b *borrowed) releaseMessages(from, to int) {
+	for _, message := range b.messages[from:to] {
 		b.size -= message.Len()
 		message.Release()
 	}
-	b.messages = slices.Delete(b.messages, 0, count)
+	b.messages = slices.Delete(b.messages, from, to)
 }
 
 var _ BufferReader = (*reader)(nil)
@@ -68,12 +73,20 @@ var _ BufferReader = (*reader)(nil)
 // Len returns the number of received bytes that are unread.
 func (r *reader) Len() int { return len(r.buf) - r.read }
 
-// Peek waits for size bytes of the stream, and returns them without reading them.
-func (r *reader) Peek(size int) ([]byte, error) {
+// await waits until size bytes of the stream are unread in the buffer.
+func (r *reader) await(size int) error {
 	for r.Len() < size {
 		if err := r.fill(size); err != nil {
-			return nil, err
+			return err
 		}
+	}
+	return nil
+}
+
+// Peek waits for size bytes of the stream, and returns them without reading them.
+func (r *reader) Peek(size int) ([]byte, error) {
+	if err := r.await(size); err != nil {
+		return nil, err
 	}
 	r.isPinned = true
 	return r.buf[r.read : r.read+size : r.read+size], nil
@@ -88,23 +101,41 @@ func (r *reader) ReadBytes(size int) ([]byte, error) {
 
 // ReadByte waits for a byte of the stream, and returns it.
 func (r *reader) ReadByte() (byte, error) {
-	b, err := r.ReadBytes(1)
-	if err != nil {
+	if err := r.await(1); err != nil {
 		return 0, err
 	}
-	return b[0], nil
+	b := r.buf[r.read]
+	r.skip(1)
+	return b, nil
 }
 
 // ReadString waits for size bytes of the stream, and returns a copy of them as a string.
 func (r *reader) ReadString(size int) (string, error) {
-	b, err := r.ReadBytes(size)
-	return string(b), err
+	if err := r.await(size); err != nil {
+		return "", err
+	}
+	text := string(r.buf[r.read : r.read+size])
+	r.skip(size)
+	return text, nil
 }
 
 // Discard waits for size bytes of the stream, and drops them.
 func (r *reader) Discard(size int) (int, error) {
-	b, err := r.ReadBytes(size)
-	return len(b), err
+	if err := r.await(size); err != nil {
+		return 0, err
+	}
+	r.skip(size)
+	return size, nil
+}
+
+// skip counts size bytes of the buffer as read. If they are the last of a message, and the caller
+// got no slice of it, the message is given back.
+func (r *reader) skip(size int) {
+	r.read += size
+	if r.Len() == 0 && r.isMessage && !r.isPinned {
+		r.buf, r.read, r.own, r.isMessage = r.own[:0], 0, nil, false
+		r.borrowed.releaseLast()
+	}
 }
 
 // ReleasePreviousRead makes the slices invalid that reading has returned before.
@@ -115,7 +146,7 @@ func (r *reader) ReleasePreviousRead() {
 		if r.isMessage {
 			count--
 		}
-		r.borrowed.releaseMessages(count)
+		r.borrowed.releaseFirst(count)
 		return
 	}
 	if r.isMessage {
@@ -125,7 +156,7 @@ func (r *reader) ReleasePreviousRead() {
 	if cap(r.buf) > keptBytes {
 		r.buf = nil
 	}
-	r.borrowed.releaseMessages(count)
+	r.borrowed.releaseFirst(count)
 }
 
 // readInto copies unread bytes of the buffer to b. If the buffer has none, it reads from the
@@ -136,7 +167,7 @@ func (r *reader) readInto(b []byte) (int, error) {
 		return n, r.note(err)
 	}
 	n := copy(b, r.buf[r.read:])
-	r.read += n
+	r.skip(n)
 	return n, nil
 }
 
@@ -148,7 +179,8 @@ func (r *reader) fill(size int) error {
 		if _, err := r.stream.Peek(1); err != nil {
 			return r.note(err)
 		}
-		if r.stream.Buffered() >= max(size, messageMin) {
+		n := r.stream.Buffered()
+		if n >= max(size, messageMin) && r.borrowed.size+n <= borrowedMax {
 			return r.take()
 		}
 	}
@@ -179,7 +211,7 @@ func (r *reader) take() error {
 	}
 	r.borrowed.messages = append(r.borrowed.messages, message)
 	r.borrowed.size += message.Len()
-	r.buf, r.read, r.isMessage = message.Bytes(), 0, true
+	r.buf, r.read, r.isMessage, r.isPinned = message.Bytes(), 0, true, false
 	return nil
 }
 
@@ -195,7 +227,10 @@ func (r *reader) replace(size int) {
 		larger = make([]byte, 0, max(size, 2*r.Len(), bufferBytes))
 	}
 	r.buf, r.read = append(larger, r.buf[r.read:]...), 0
-	r.own, r.isMessage = nil, false
+	if r.isMessage && !r.isPinned {
+		r.borrowed.releaseLast()
+	}
+	r.own, r.isMessage, r.isPinned = nil, false, false
 }
 
 // note returns the error of shmipc-go that corresponds to an error of the stream. It also records
@@ -354,7 +389,7 @@ const (
 	// messageMin and messageMax are the least and the greatest size in bytes of a message that is
 	// written and read where it lies.
 	messageMin, messageMax = 16 << 10, 4 << 20
-	// borrowedMax bounds the messages that a reader holds where they lie, in bytes. From there on
-	// the reader copies messages.
+	// borrowedMax bounds the messages that a reader holds where they lie, in bytes together. The
+	// reader copies further messages.
 	borrowedMax = 8 << 20
 )

@@ -4,9 +4,13 @@ package partywallshmipc
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
+	"weak"
 
 	partywall "partywall.test/go"
 )
@@ -66,7 +70,8 @@ func TestSlicesOfReaderStayValidUntilRelease(t *testing.T) {
 	}
 }
 
-// The buffer of a reader does not grow with the bytes that were read, if their slices are released.
+// The buffer of a reader does not grow with the bytes that were read, if the program has released
+// them.
 func TestReaderKeepsItsBuffer(t *testing.T) {
 	stream, peer := pipe(t)
 	reader := stream.BufferReader()
@@ -273,6 +278,139 @@ func TestReaderBorrowsBoundedMemory(t *testing.T) {
 	if size := stream.in.borrowed.size; size != borrowedMax {
 		t.Errorf("%d bytes are borrowed, want %d", size, borrowedMax)
 	}
+}
+
+// A message whose bytes were copied out by every call that read them is given back once it is read.
+func TestMessagesWithoutSlicesAreGivenBack(t *testing.T) {
+	stream, peer := pipe(t)
+	reader := &stream.in
+	want := counted(7, 2*messageMin)
+	ways := map[string]func() ([]byte, error){
+		"ReadString": func() ([]byte, error) {
+			text, err := reader.ReadString(len(want))
+			return []byte(text), err
+		},
+		"Read": func() ([]byte, error) {
+			got := make([]byte, len(want))
+			if err := reader.await(len(want)); err != nil {
+				return nil, err
+			}
+			_, err := io.ReadFull(stream, got)
+			return got, err
+		},
+		"ReadByte": func() ([]byte, error) {
+			got := make([]byte, len(want))
+			if err := reader.await(len(want)); err != nil {
+				return nil, err
+			}
+			for i := range got {
+				var err error
+				if got[i], err = reader.ReadByte(); err != nil {
+					return nil, err
+				}
+			}
+			return got, nil
+		},
+		"Discard": func() ([]byte, error) {
+			n, err := reader.Discard(len(want))
+			return want[:n], err
+		},
+	}
+	for name, read := range ways {
+		mustSend(t, peer, want)
+		got, err := read()
+		if err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("%s: %d bytes come, want %d: %v", name, len(got), len(want), err)
+		}
+		if n := len(reader.borrowed.messages); n != 0 || reader.borrowed.size != 0 || reader.Len() != 0 {
+			t.Errorf("%s: %d messages are borrowed, %d bytes unread", name, n, reader.Len())
+		}
+	}
+	// Slices of one message stay valid while the next one is read without any.
+	mustSend(t, peer, want, counted(8, 2*messageMin), counted(9, 2*messageMin))
+	held := mustRead(t, reader, want)
+	if _, err := reader.Discard(2 * messageMin); err != nil {
+		t.Fatal(err)
+	}
+	mustRead(t, reader, counted(9, 2*messageMin)[:messageMin])
+	if n := len(reader.borrowed.messages); n != 2 || !bytes.Equal(held, want) {
+		t.Errorf("%d messages are borrowed, want 2", n)
+	}
+	reader.ReleasePreviousRead()
+	if _, err := reader.Discard(messageMin); err != nil || len(reader.borrowed.messages) != 0 {
+		t.Errorf("%d messages are borrowed: %v", len(reader.borrowed.messages), err)
+	}
+}
+
+// A message of which no slice was returned is given back when its unread part is moved.
+func TestMessageThatIsMovedIsGivenBack(t *testing.T) {
+	stream, peer := pipe(t)
+	reader := &stream.in
+	sent := counted(10, 4*messageMin)
+	mustSend(t, peer, sent[:2*messageMin], sent[2*messageMin:])
+	if err := reader.await(messageMin); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reader.Discard(10); err != nil || !reader.isMessage {
+		t.Fatalf("the message was copied: %v", err)
+	}
+	mustRead(t, reader, sent[10:][:3*messageMin])
+	if n := len(reader.borrowed.messages); n != 0 {
+		t.Errorf("%d messages are borrowed", n)
+	}
+	mustRead(t, reader, sent[10+3*messageMin:])
+}
+
+// A message that would exceed the bound together with those that are borrowed is copied.
+func TestBoundOfBorrowedMemoryIsKept(t *testing.T) {
+	stream, peer := pipe(t)
+	sizes := []int{borrowedMax - messageMin, messageMin + 1, messageMin}
+	sent := make(chan error, 1)
+	go func() {
+		var err error
+		for _, size := range sizes {
+			err = errors.Join(err, peer.Send(counted(size, size)))
+		}
+		sent <- err
+	}()
+	for i, want := range []int{borrowedMax - messageMin, borrowedMax - messageMin, borrowedMax} {
+		mustRead(t, &stream.in, counted(sizes[i], sizes[i]))
+		if got := stream.in.borrowed.size; got != want {
+			t.Errorf("after message %d %d bytes are borrowed, want %d", i, got, want)
+		}
+	}
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What a program has read of a stream stays valid while the stream is not closed, even if the
+// program keeps no reference to the stream.
+func TestOpenStreamsAreNotForgotten(t *testing.T) {
+	opened, _ := pipe(t)
+	session := newNativeSession(opened.Stream.Session())
+	open := func() weak.Pointer[nativeStream] {
+		stream, err := session.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return weak.Make(stream.(*nativeStream))
+	}
+	forgotten := open()
+	runtime.GC()
+	if forgotten.Value() == nil {
+		t.Fatal("the memory of a stream that is not closed was freed")
+	}
+	if err := forgotten.Value().Close(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(30 * time.Second); forgotten.Value() != nil; {
+		if time.Now().After(end) {
+			t.Fatal("a stream that was closed is kept")
+		}
+		runtime.GC()
+	}
+	runtime.KeepAlive(session)
 }
 
 // Long texts are written where the peer reads them, in the order of all writes.

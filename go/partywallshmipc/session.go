@@ -67,7 +67,7 @@ func serve(
 		if err != nil {
 			return nil, err
 		}
-		return &Session{carried: nativeSession{session}, local: local, remote: remote}, nil
+		return &Session{carried: newNativeSession(session), local: local, remote: remote}, nil
 	}
 	if string(begin[4:6]) != shmipcMagic {
 		_ = conn.Close()
@@ -127,7 +127,7 @@ func dial(config *SessionManagerConfig) (*Session, error) {
 		return nil, err
 	}
 	return &Session{
-		carried: nativeSession{session}, local: listener, remote: listener, isClient: true,
+		carried: newNativeSession(session), local: listener, remote: listener, isClient: true,
 	}, nil
 }
 
@@ -237,7 +237,14 @@ func (s *Session) Peer() (partywall.Peer, bool) {
 }
 
 // nativeSession lets a session of package partywall do the work of a [Session] of this package.
-type nativeSession struct{ *partywall.Session }
+type nativeSession struct {
+	*partywall.Session
+	streams *openStreams
+}
+
+func newNativeSession(session *partywall.Session) nativeSession {
+	return nativeSession{session, newOpenStreams()}
+}
 
 func (s nativeSession) open() (carrier, error) {
 	return s.stream(s.OpenStream(context.Background(), nil))
@@ -251,7 +258,10 @@ func (s nativeSession) stream(stream *partywall.Stream, err error) (carrier, err
 	if err != nil {
 		return nil, ErrSessionShutdown
 	}
-	return newNativeStream(stream), nil
+	native := newNativeStream(stream)
+	native.open = s.streams
+	s.streams.add(native)
+	return native, nil
 }
 
 // Close closes the session. As with shmipc-go, closing it again is no error.

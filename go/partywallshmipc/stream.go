@@ -68,7 +68,7 @@ func (s *Stream) call(callbacks StreamCallbacks) {
 	reader := s.BufferReader()
 	wanted := 1
 	for !s.isClosed.Load() {
-		if _, err := reader.Peek(wanted); err == ErrTimeout {
+		if err := s.await(wanted); err == ErrTimeout {
 			_ = s.SetReadDeadline(time.Time{}) // it was one for the reads of OnData
 			continue
 		} else if err != nil {
@@ -97,6 +97,15 @@ func (s *Stream) call(callbacks StreamCallbacks) {
 	}
 }
 
+// await waits until size bytes are unread in the receiving buffer.
+func (s *Stream) await(size int) error {
+	if native, isNative := s.carrier.(*nativeStream); isNative {
+		return native.in.await(size) // no slice of them is returned, which would have to stay valid
+	}
+	_, err := s.BufferReader().Peek(size)
+	return err
+}
+
 // Close closes the stream. The peer still receives what was flushed. While OnData runs, the stream
 // is closed only when OnData has returned.
 func (s *Stream) Close() error {
@@ -121,6 +130,30 @@ type nativeStream struct {
 	in       reader
 	out      writer
 	isClosed atomic.Bool
+	open     *openStreams // of the session; may be nil
+}
+
+// openStreams has the streams of a session that are not closed. So what a program has read stays
+// valid until then, even if the program keeps no reference to the stream.
+type openStreams struct {
+	mu      sync.Mutex
+	streams map[*nativeStream]struct{}
+}
+
+func newOpenStreams() *openStreams {
+	return &openStreams{streams: make(map[*nativeStream]struct{})}
+}
+
+func (o *openStreams) add(s *nativeStream) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.streams[s] = struct{}{}
+}
+
+func (o *openStreams) remove(s *nativeStream) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.streams, s)
 }
 
 func newNativeStream(stream *partywall.Stream) *nativeStream {
@@ -170,8 +203,8 @@ func (s *nativeStream) IsOpen() bool {
 	}
 }
 
-// ReleaseReadAndReuse makes the slices invalid that reading has returned, as ReleasePreviousRead of
-// the reader does.
+// ReleaseReadAndReuse ends the use of the bytes that earlier calls of the reading methods have
+// returned.
 func (s *nativeStream) ReleaseReadAndReuse() { s.in.ReleasePreviousRead() }
 
 func (s *nativeStream) StreamID() uint32 { return s.Number() }
@@ -179,6 +212,9 @@ func (s *nativeStream) StreamID() uint32 { return s.Number() }
 // Close closes the underlying stream of package partywall.
 func (s *nativeStream) Close() error {
 	s.isClosed.Store(true)
+	if s.open != nil {
+		s.open.remove(s)
+	}
 	return shmipcError(s.Stream.Close())
 }
 

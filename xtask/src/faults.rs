@@ -147,9 +147,10 @@ pub const REGISTRY: &[Fault] = &[
     // which still holds the lock.
     fault("one_slot_for_all", &[model("bias")]),
     // Faults: a handle of the C interface has lanes, each of which favours one thread, so that this
-    // thread takes the handle without a system call. The favoured thread looks at its lane before
-    // its presence is visible, or the thread that revokes the favour looks at no presence, or
-    // before the barrier. Effect: two calls of C use one object at the same time.
+    // thread takes the handle without a system call. The favoured thread checks that the lane
+    // favours it before other threads can see that it uses the handle. Or the thread that ends the
+    // favour does not check whether the favoured thread uses the handle, or checks that before the
+    // barrier. Effect: two calls of C use one object at the same time.
     fault("no_light_barrier_of_lane", &[model("lane")]),
     fault("no_heavy_barrier_of_lane", &[model("lane")]),
     fault("no_look_for_presence", &[model("lane")]),
@@ -163,7 +164,7 @@ pub const REGISTRY: &[Fault] = &[
     // connector, which may keep a copy of the acceptor's end, can block the acceptor's calls on
     // that end.
     fault("untrusted_peer_moves", &[test("partywall", "hostile", "moves")]),
-    // Fault: the driver of a session overlooks a thread that waits for space and has not woken the
+    // Fault: the driver of a session overlooks a thread that waits for room and has not woken the
     // driver yet (`wake_driver`). Effect: the driver polls for ever, and never wakes that thread.
     fault(
         "no_look_for_uncalled",
@@ -174,7 +175,7 @@ pub const REGISTRY: &[Fault] = &[
     ),
     // Fault: a process that gets the lock of a link file does not check whether another owner has
     // written a record into the file meanwhile. Effect: the link has two owners.
-    fault("link_lock_is_enough", &[test("link", "owner", "")]),
+    fault("link_lock_is_enough", &[unit("link", "store::owner")]),
     // Fault: the lock of a link file that a dead owner's child keeps counts as a sign that the
     // owner lives. Effect: no other process can become owner of the link.
     fault("link_lock_is_life", &[test("link", "owner", "")]),
@@ -290,8 +291,8 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: a send on a link reports success although its message is not published. Effect: the
     // message is lost.
     fault("link_unpublished_now_and_then", &[TORTURE]),
-    // Fault: an ended session waits for ring space for ever. Effect: its driver never ends if the
-    // peer never reads.
+    // Fault: an ended session waits for room in its ring for ever. Effect: its driver never ends if
+    // the peer never reads.
     fault(
         "no_bound_on_leaving",
         &[unit(
@@ -299,9 +300,9 @@ pub const REGISTRY: &[Fault] = &[
             "driver::tests::peer_that_never_reads_is_not_waited_for_after_the_end",
         )],
     ),
-    // Fault: a sender that waits for space reads the counters of freed space after its failed
-    // attempt to send, not before it. Effect: the sender overlooks space that was freed between the
-    // two steps.
+    // Fault: a sender that waits for room reads the counters of the room that its peer has freed
+    // after its failed attempt to send, not before the attempt. Effect: the sender overlooks room
+    // that was freed between the two steps.
     fault("late_snapshot", &[shuttle("races::waiter_for_room_is_woken")]),
     // Fault: an owned reservation that is dropped does not notify its sender. Effect: a sender that
     // waits for memory is not woken.
@@ -361,15 +362,16 @@ pub const REGISTRY: &[Fault] = &[
     // belong to the next stream with the same number.
     fault("no_check_behind_end", &[shuttle("races::nothing_follows_end_of_stream")]),
     // Faults of the C interface: a panic leaves an exported function, a null pointer is accepted as
-    // the place for a result, or a handle is not compared with the generation of its slot. Effect:
-    // the C program dies, gets no result, or uses an object that has replaced another one.
+    // the place for a result, or a handle is accepted although its entry in the table of handles
+    // belongs to a newer object. Effect: the C program dies, gets no result, or uses an object that
+    // has replaced another one.
     fault("no_panic_boundary", &[unit("capi", "export::tests::panic_becomes_a_status")]),
     fault("no_null_check", &[unit("capi", "argument::tests::null_pointers_are_refused")]),
     fault(
         "no_generation_check",
         &[unit("capi", "table::tests::freed_handle_is_known_although_its_slot_is_used_again")],
     ),
-    // Faults: after opening a stream, or after beginning to wait for space, a thread does not check
+    // Faults: after opening a stream, or after beginning to wait for room, a thread does not check
     // again whether the session has ended. Effect: the stream is never notified of the end.
     fault("no_look_after_open", &[shuttle("ends::stream_opened_as_session_ends_reports_the_end")]),
     fault(
@@ -425,8 +427,9 @@ pub fn main(tests_have_passed: bool, models_have_passed: bool) -> Result<(), Str
     run(|by| !matches!(by, CaughtBy::Torture(_)), has_passed, FAULTS_AT_ONCE)
 }
 
-/// The command that builds, with guards, and runs all tests of the crate `link`, and the tests of
-/// other crates that notice seeded faults. The stages `test` and `faults` share this build.
+/// The command that builds, with the guards of seeded faults, and runs all tests of the crate
+/// `link`, and the tests of other crates that notice seeded faults. The stages `test` and `faults`
+/// share this build.
 ///
 /// # Errors
 /// If the directories of the crate's tests cannot be read, or the compiler's wrapper cannot be

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of results of all languages, and the machine and the commit that were measured.
+// SPDX-License-Identifier: MIT OR Apache-2.0 The table of results of all languages, and the machine
+// and the git commit that were measured.
 
 use std::fmt::Write;
 use std::fs;
@@ -39,7 +39,7 @@ fn time(nanoseconds: f64) -> String {
     }
 }
 
-/// Returns a text with the measured commit, the processor and the kernel.
+/// Returns a text with the measured git commit, the processor and the kernel.
 fn machine() -> String {
     let unknown = || "unknown".to_owned();
     let output = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();

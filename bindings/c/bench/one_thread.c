@@ -42,8 +42,8 @@ static double nanoseconds(void) {
 }
 
 /*
- * Returns the sum of all words of a message. It adds up eight sums at a time, as the compiler of
- * the Rust program that this one is compared with does.
+ * Returns the sum of all words of a message. It adds up eight partial sums at the same time,
+ * because the Rust compiler does so in the program with which this one is compared.
  */
 static uint64_t sum_of(const void *data, size_t len) {
     const char *bytes = data;

@@ -139,7 +139,7 @@ int32_t partywall_error_free(partywall_error *error);
  *   peer_blocks_max           1024: a power of two
  *   memory_max                67108864 bytes
  *   message_max               memory_max
- *   map_max                   memory_max and 1 MiB
+ *   map_max                   memory_max plus 1 MiB
  *   segments_max              32
  *   inline_max                1024 bytes
  *   idle_memory_timeout_ns    5000000000
@@ -370,12 +370,12 @@ int32_t partywall_channel_arm_send(partywall_channel *channel, int32_t *fd,
 int32_t partywall_channel_arm_recv(partywall_channel *channel, int32_t *fd,
                                    partywall_error **error);
 /*
- * Waits after PARTYWALL_EMPTY, without polling, until there may be a message or another thread calls
- * partywall_channel_wake. Then receive again. During the wait no other thread may receive, or add
- * the channel to a loop; short calls of other threads, such as those for counters, do not wait. A
- * wake-up shortly before the timeout may end as PARTYWALL_TIMED_OUT, so after every status look for
- * what the waking thread announces.
- * PARTYWALL_ARGUMENT: the channel did not begin over shared memory, or is in a loop: wait by
+ * Waits after PARTYWALL_EMPTY, without polling, until there may be a message or another thread
+ * calls partywall_channel_wake. Then receive again. During the wait no other thread may receive, or
+ * add the channel to a loop; short calls of other threads, such as those for counters, do not wait.
+ * A wake-up shortly before the timeout may end as PARTYWALL_TIMED_OUT, so after every status the
+ * program looks at whatever the other thread has set for it before the wake-up. PARTYWALL_ARGUMENT:
+ * the channel did not begin over shared memory, or is in a loop: wait by
  * partywall_channel_arm_recv, or by the loop.
  */
 int32_t partywall_channel_wait_recv(partywall_channel *channel, int64_t timeout_ns,
@@ -573,8 +573,9 @@ typedef struct partywall_event {
 /* Makes an event loop without objects. */
 int32_t partywall_loop_new(partywall_loop **loop, partywall_error **error);
 /*
- * Makes an event loop that reports each kind of an object's events once: again only after a call on
- * the object found nothing. Groups of links are reported as in any loop.
+ * Makes an event loop that reports each kind of an object's events once, and again only after a
+ * call on the object has found no message, no room, or nothing to accept. Groups of links are
+ * reported as in any loop.
  */
 int32_t partywall_loop_new_once(partywall_loop **loop, partywall_error **error);
 /*
@@ -591,9 +592,9 @@ int32_t partywall_loop_free(partywall_loop *loop);
  */
 int32_t partywall_loop_fd(partywall_loop *loop, int32_t *fd);
 /*
- * Adds both directions of a channel to the loop, which reports `tag` for either, in an event of its
- * own. From then on the calls of the channel take only timeout 0. Freeing the channel removes it
- * from the loop.
+ * Adds both directions of a channel to the loop. The events of both carry `tag`; one event is never
+ * of both directions. From then on the calls of the channel take only timeout 0. Freeing the
+ * channel removes it from the loop.
  */
 int32_t partywall_loop_add_channel(partywall_loop *loop, partywall_channel *channel, uint64_t tag,
                                    partywall_error **error);
@@ -918,7 +919,7 @@ int32_t partywall_request_free(partywall_request *request);
  *   queue_cap                 8192 elements: a multiple of 16
  *   share_memory_buffer_cap   33554432 bytes
  *   mem_map_type              PARTYWALL_SHMIPC_MEMFD
- *   region_bytes_max          1073741824: largest region of a client that a server maps
+ *   region_bytes_max          1073741824: largest buffer region of a client that a server maps
  *   queue_entries_max         1048576: longest queue of a client that a server maps
  *   fallback_unread_max       67108864: most unread bytes that came over the socket
  *   fallback_message_max      33554416: most bytes in one message on the socket
@@ -927,7 +928,7 @@ int32_t partywall_request_free(partywall_request *request);
  *
  * and of partywall_shmipc_config_set_text:
  *
- *   share_memory_path_prefix  "/dev/shm/shmipc": the beginning of the names of regions
+ *   share_memory_path_prefix  "/dev/shm/shmipc": the beginning of the names of buffer regions
  *   directory                 "/dev/shm": where a server opens files that clients name
  */
 #define PARTYWALL_SHMIPC_MEMFD 0
@@ -1075,10 +1076,10 @@ int32_t partywall_link_group_free(partywall_link_group *group);
 int32_t partywall_link_config_set_group(partywall_link_config *config, partywall_link_group *group,
                                         partywall_error **error);
 /*
- * Drives the links of a group until one of them has a message, room or another state. Writes the
- * number of such links, which is 0 if none had in time. Later calls count a link only for
- * unreceived messages, so call on every link the function that the program waits for, such as
- * partywall_link_recv.
+ * Drives the links of a group until one of them has a message, has room, or has changed its state.
+ * Writes the number of such links, which is 0 if the timeout passes first. A later call counts the
+ * same link again only if it has unreceived messages, so call on every link the function that the
+ * program waits for, such as partywall_link_recv.
  */
 int32_t partywall_link_group_poll(partywall_link_group *group, size_t *count, int64_t timeout_ns,
                                   partywall_error **error);
@@ -1186,9 +1187,9 @@ int32_t partywall_link_peer_name(partywall_link *link, void *buffer, size_t capa
 int32_t partywall_link_wait_attached(partywall_link *link, int64_t timeout_ns,
                                      partywall_error **error);
 /*
- * Waits until the kernel has every message that was sent on the link, or the message lies where the
- * peer reads it. A thread that stops waiting for the link to do other work calls this before. While
- * the link has no connection, waits for one.
+ * Waits until every message that was sent on the link is with the kernel, or in shared memory that
+ * the peer reads. A thread that stops waiting for the link to do other work calls this before.
+ * While the link has no connection, waits for one.
  */
 int32_t partywall_link_wait_sent(partywall_link *link, int64_t timeout_ns, partywall_error **error);
 /*
@@ -1203,10 +1204,10 @@ int32_t partywall_link_rewind(partywall_link *link, partywall_error **error);
 int32_t partywall_link_unacked_bytes(partywall_link *link, uint64_t *bytes,
                                      partywall_error **error);
 /*
- * Writes the id of the link's sent stream, and the position in it at which the next message will
- * begin, or a lower position close to that. After a restart both are the same, unless a message was
- * sent in between. So a sender that stores both before each message knows after a restart whether
- * the link kept its last message.
+ * Writes the id of the stream that this end of the link sends, and the position in it at which the
+ * next message will begin, or a lower position close to that. After a restart the id and the
+ * position are the same, unless a message was sent in between. So a sender that stores both before
+ * each message knows after a restart whether the link kept its last message.
  */
 int32_t partywall_link_sent_position(partywall_link *link, uint64_t *stream, uint64_t *position,
                                      partywall_error **error);

@@ -319,8 +319,8 @@ static void parked(const char *address) {
     size_t len = 0;
     pthread_t thread;
     /*
-     * The receiver waits several times, because the library makes the first few sleeps otherwise
-     * than later ones.
+     * The receiver waits several times, because the library uses another way to sleep for the first
+     * few waits of a receiver than for later ones.
      */
     for (int i = 0; i < 10; i++) {
         STATUS(partywall_channel_wait_recv(pair.server, 0, NULL), PARTYWALL_TIMED_OUT);

@@ -584,8 +584,8 @@ public:
     }
 };
 
-/// Structures of partywall.h, which explains their members: what is known of the peer process, and
-/// counters.
+/// What is known of the peer process, and the counters of each direction: structures of
+/// partywall.h, which explains their members.
 using peer_info = partywall_peer;
 using sender_stats = partywall_sender_stats;
 using receiver_stats = partywall_receiver_stats;
@@ -633,7 +633,7 @@ private:
 namespace detail {
 
 /// A received object and its bytes: base of messages and requests. After an error, and once it was
-/// moved from, the object is false and has no bytes.
+/// moved from, the object converts to false and has no bytes.
 template <class T, std::int32_t (*Free)(T *), auto Data> class received : public handle<T, Free> {
 public:
     received() = default;
@@ -957,9 +957,9 @@ class link_group : public detail::handle<partywall_link_group, partywall_link_gr
 public:
     link_group() { detail::call(partywall_link_group_new, out()); }
 
-    /// Drives the links of the group until one has a message, room or another state. Returns the
-    /// number of such links, 0 if none had in time. Later calls count a link only for unreceived
-    /// messages.
+    /// Drives the links of the group until one has a message, has room, or has changed its state.
+    /// Returns the number of such links, 0 if the timeout passes first. A later call counts the
+    /// same link again only if it has unreceived messages.
     std::size_t poll(timeout time = forever) {
         std::size_t count = 0;
         detail::call(partywall_link_group_poll, get(), &count, time);
@@ -1370,8 +1370,8 @@ public:
         run(code, partywall_link_wait_attached, time);
     }
 
-    /// Waits until the kernel has every message that was sent on the link, or the message lies
-    /// where the peer reads it.
+    /// Waits until every message that was sent on the link is with the kernel, or in shared memory
+    /// that the peer reads.
     void wait_sent(timeout time = forever) { run(partywall_link_wait_sent, time); }
     void wait_sent(timeout time, error_code &code) noexcept {
         run(code, partywall_link_wait_sent, time);
@@ -1396,9 +1396,9 @@ public:
         return bytes;
     }
 
-    /// The id of the link's sent stream, and the position in it at which the next message will
-    /// begin, or a lower position close to that. After a restart both are the same, unless a
-    /// message was sent in between.
+    /// The id of the stream that this end of the link sends, and the position in it at which the
+    /// next message will begin, or a lower position close to that. After a restart the id and the
+    /// position are the same, unless a message was sent in between.
     std::pair<std::uint64_t, std::uint64_t> sent_position() const {
         std::pair<std::uint64_t, std::uint64_t> next;
         detail::call(partywall_link_sent_position, get(), &next.first, &next.second);

@@ -124,8 +124,8 @@ static void codes(sessions &ends) {
     CHECK(!THROWS(pw::session().open(), pw::errc::argument).empty());
 }
 
-// The client of the server in a loop: opens streams, and gets each message back with the number of
-// its stream added.
+// The client of a server that uses an event loop: opens `streams` streams and sends numbers on
+// each. The server adds the index of the stream to each number, and sends the sum back.
 static void open_many(const std::string &address, std::uint64_t streams) {
     auto session = pw::session::connect(address);
     std::vector<pw::stream> open;

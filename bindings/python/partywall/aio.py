@@ -75,8 +75,8 @@ class _Reactor:
         """Whether a call that polls is in the queue of the loop."""
 
     def __del__(self) -> None:
-        # asyncio's loop was closed. The handlers refer to all transports, so without this a program
-        # that still has one transport would keep the others alive.
+        # asyncio's loop was closed. The handlers refer to all transports. If they were not removed
+        # here, a program that still has one transport would keep the others alive.
         if (handlers := getattr(self, "handlers", None)) is not None:
             handlers.clear()
 
@@ -698,8 +698,9 @@ class _Results:
                 self._waiters.remove(waiter)
 
     def _make_done(self) -> _Done:
-        # `done` refers to the lists and not to this object. So once no program uses this object, it
-        # is freed, and its `__del__` cancels the operation.
+        # `done`, which gets the result of the operation, refers to these two lists and not to this
+        # object. So once no program uses this object, it is freed, and its `__del__` cancels the
+        # operation.
         found, waiters = self._found, self._waiters
 
         def done(value: Any, error: BaseException | None) -> None:

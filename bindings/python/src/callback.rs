@@ -42,8 +42,8 @@ impl Callback {
         WeakCallback(Arc::downgrade(self))
     }
 
-    /// Shows the callable to the garbage collector. It skips the callable if its lock is held,
-    /// because the collector must not wait.
+    /// Shows the callable to the garbage collector. Does nothing if the lock of the callable is
+    /// held, because the collector must not wait.
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.callable.try_lock().map_or(Ok(()), |callable| visit.call(&*callable))
     }

@@ -26,7 +26,7 @@ use std::time::Instant;
 /// longer referred to.
 #[pyclass(frozen, module = "partywall._native")]
 pub struct CallsClient {
-    /// The client. A running call refers to it, so it ends with the last call.
+    /// The client. A running call also refers to the client, so the client ends with the last call.
     client: Mutex<Option<Arc<Detached<Client>>>>,
 }
 

@@ -16,8 +16,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Settings, each a keyword with a default: `Config(wait="park", memory_max=1 << 30)`. Its text
-/// lists their values: `print(Config())` the defaults.
+/// Settings, each a keyword with a default: `Config(wait="park", memory_max=1 << 30)`. The text of
+/// a config lists the values of all settings, so `print(Config())` prints the defaults.
 ///
 /// | keyword | value |
 /// |---|---|

@@ -508,8 +508,8 @@ impl Link {
         Ok(py.detach(|| end.events()).iter().map(LinkEvent::from).collect())
     }
 
-    /// Returns the reports of messages that were skipped or dropped. A report is returned until it
-    /// is acknowledged.
+    /// Returns the reports of messages that were skipped or dropped. A report is returned until
+    /// `acknowledge_reports` removes it.
     fn reports(&self, py: Python<'_>) -> PyResult<Vec<LinkReport>> {
         let reports = self.with(py, EndOfLink::reports)?;
         Ok(reports.into_iter().map(|inner| LinkReport { inner }).collect())

@@ -16,8 +16,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 use std::sync::Arc;
 
-/// Settings of links, each a keyword with a default: `Config(delivery="at_most_once")`. Its text
-/// lists their values: `print(Config())` the defaults.
+/// Settings of links, each a keyword with a default: `Config(delivery="at_most_once")`. The text of
+/// a config lists the values of all settings, so `print(Config())` prints the defaults.
 ///
 /// | keyword | value |
 /// |---|---|

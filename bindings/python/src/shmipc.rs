@@ -14,15 +14,15 @@ use pyo3::types::PyDict;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The protocol shmipc with its settings, each a keyword with a default:
-/// `Shmipc(queue_cap=1024)`. All sessions that one object connects share one region.
+/// The protocol shmipc with its settings, each a keyword with a default: `Shmipc(queue_cap=1024)`.
+/// All sessions that one object connects share one buffer region.
 ///
 /// | keyword | value |
 /// |---|---|
 /// | queue_cap | elements of a queue: a multiple of 16 |
-/// | share_memory_buffer_cap | bytes of the region |
-/// | buffer_slice_sizes | pairs of a size in bytes and the percent of the region: together 100 |
-/// | share_memory_path_prefix | the beginning of the names of regions |
+/// | share_memory_buffer_cap | bytes of the buffer region |
+/// | buffer_slice_sizes | pairs of a size in bytes and the percent of the buffer region |
+/// | share_memory_path_prefix | the beginning of the names of buffer regions |
 /// | mem_map_type | "memfd" or "file" |
 /// | directory | where a server opens files that clients name |
 /// | region_bytes_max, fallback_unread_max, fallback_message_max | bytes |

@@ -28,8 +28,9 @@ const (
 	messageMax = 65536
 	// finished is the error number that says that the peer closed the session in good order (SPEC 17).
 	finished = 9
-	// step, the difference of two successive words of a pattern, and the factors in mix are the values
-	// of crates/testkit/src/random.rs.
+	// step is the difference of two successive words of a pattern, the bytes of a message, before
+	// each word is mixed. It and the factors of the mixing have the values of
+	// crates/testkit/src/random.rs.
 	step = 0x9e3779b97f4a7c15
 )
 
@@ -114,7 +115,8 @@ func mix(word uint64) uint64 {
 	return word ^ word>>31
 }
 
-// pattern returns the bytes of the pattern of a seed, as crates/testkit/src/pattern.rs defines it.
+// pattern returns the size bytes that a message with this seed carries, as
+// crates/testkit/src/pattern.rs defines them.
 func pattern(size int, seed uint64) []byte {
 	whole := make([]byte, (size+7)/8*8)
 	word := mix(seed)

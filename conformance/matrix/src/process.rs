@@ -201,7 +201,8 @@ mod tests {
         process.expect("line").unwrap();
         process.kill();
         let rest = process.rest().unwrap().len();
-        // The pipe and the reader's buffer hold at most this number of lines of five bytes.
+        // The pipe from the program and the buffer of the reading thread hold at most this number
+        // of lines of five bytes, so the program has printed no more.
         assert!(rest < 2 * (64 + 8) * 1024 / 5, "{rest}");
     }
 

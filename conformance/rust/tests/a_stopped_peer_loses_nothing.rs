@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A server of shmipc-go or shmipc-rs is stopped while `partywall-shmipc` sends to it. Once the
-//! queue or the memory is full, the sender waits or returns an error, as configured. After the peer
-//! continues, every sent message arrives, and none twice.
+//! queue or the buffer region is full, the sender waits or returns an error, as configured. After
+//! the peer continues, every sent message arrives, and none twice.
 //!
 //! ```text
 //!   ours    plan: n requests ─ 0 ─ 1 ─ … ─ k-1 ─ k ✗ ─────────── k ─ … ─ n-1 ─ end
@@ -91,8 +91,8 @@ fn a_stopped_client_receives_all_that_was_sent() -> Result<()> {
     })
 }
 
-/// Calls `run` for shmipc-go and shmipc-rs as servers, and each transport: once with requests that
-/// fill the ring, and once with requests that fill the memory.
+/// Calls `run` for shmipc-go and shmipc-rs as servers, and each transport: once with short requests
+/// that fill the queue, and once with long ones that fill the buffer region.
 fn each(run: impl Fn(&Exchange, &Plan, BackPressure) -> Result<()>) -> Result<()> {
     for peer in present().into_iter().filter(|&peer| peer != Peer::Ours) {
         for transport in Transport::ALL {
@@ -132,8 +132,8 @@ fn ours(exchange: &Exchange) -> Result<Arc<Shmipc>> {
     Ok(Arc::new(Shmipc::new(config).context("settings")?))
 }
 
-/// Stops the server, sends requests until its ring or memory is full, continues the server, and
-/// sends the rest.
+/// Stops the server, sends requests until the queue or the buffer region is full, continues the
+/// server, and sends the rest.
 fn send_past_a_stop(
     stream: &mut Stream,
     plan: &Plan,

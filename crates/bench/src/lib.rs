@@ -45,5 +45,5 @@ pub mod transport;
 pub use arguments::{Arguments, UsageError};
 pub use command::{ChildArguments, run, run_child};
 
-/// The version of the package, and the commit from which it was built.
+/// The version of the package, and the git commit from which it was built.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("PARTYWALL_COMMIT"), ")");

@@ -37,7 +37,7 @@ pub struct Machine {
     pub virtual_machine: bool,
     /// Average number of the machine's runnable threads in the minute before the run.
     pub load: String,
-    /// The commit from which this program was built.
+    /// The git commit from which this program was built.
     pub commit: &'static str,
     /// The profile with which this program was built: `debug` or `release`.
     pub build: &'static str,
@@ -163,7 +163,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The commit from which this program was built.
+/// The git commit from which this program was built.
 pub const COMMIT: &str = env!("PARTYWALL_COMMIT");
 
 /// The profile with which this program was built.

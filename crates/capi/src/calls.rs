@@ -30,8 +30,8 @@ static CLIENTS: Table<CallsClientObject> = Table::new();
 impl Object for CallsClientObject {
     type First = ();
     type Second = ();
-    /// The client of calls. All threads use it at the same time, and each call copies the reference
-    /// to it.
+    /// The client of calls. All threads use it at the same time: each function of the C interface
+    /// copies the reference to it.
     type Shared = Client;
     const KIND: u8 = 21;
     const NAME: &'static str = "partywall_calls_client";
@@ -68,8 +68,8 @@ static SERVERS: Table<CallsServerObject> = Table::new();
 impl Object for CallsServerObject {
     type First = ();
     type Second = ();
-    /// The server of calls. All threads use it at the same time, and each call copies the reference
-    /// to it.
+    /// The server of calls. All threads use it at the same time: each function of the C interface
+    /// copies the reference to it.
     type Shared = Server;
     const KIND: u8 = 23;
     const NAME: &'static str = "partywall_calls_server";

@@ -118,8 +118,8 @@ export! {
         insert(r#loop, Loop::new)
     }
 
-    /// Makes an event loop that reports each kind of an object's events once, until a call on the
-    /// object found nothing.
+    /// Makes an event loop that reports each kind of an object's events once, and again only after
+    /// a call on the object has found nothing.
     fn partywall_loop_new_once(r#loop: Out<Handle<LoopObject>>, error: Errors) reports error {
         insert(r#loop, Loop::reporting_once)
     }

@@ -188,7 +188,7 @@ export! {
         Ok(())
     }
 
-    /// Copies the reason of the last connection that the server refused into `buffer`, without a
+    /// Copies the reason for which the server refused a connection last into `buffer`, without a
     /// zero byte at its end.
     fn partywall_link_server_last_refusal(
         server: Handle<LinkServerObject>, buffer: Buffer, capacity: usize, len: Out<usize>,
@@ -212,7 +212,7 @@ export! {
         Ok(())
     }
 
-    /// Frees the handle of a link without closing it. A null pointer is allowed.
+    /// Frees the handle of a link, without waiting for its peer. A null pointer is allowed.
     fn partywall_link_free(link: Handle<LinkObject>) {
         if !link.is_null() {
             link.remove()?;
@@ -282,7 +282,8 @@ export! {
         Ok(link.share_second()?.wait_attached(deadline(Timeout::new(timeout_ns)))?)
     }
 
-    /// Waits until every message that was sent has left this process.
+    /// Waits until every message that was sent is with the kernel, or in shared memory that the
+    /// peer reads.
     fn partywall_link_wait_sent(link: Handle<LinkObject>, timeout_ns: i64, error: Errors)
     reports error {
         Ok(link.share_second()?.wait_sent(deadline(Timeout::new(timeout_ns)))?)
@@ -307,8 +308,8 @@ export! {
         Ok(())
     }
 
-    /// Writes the id of the link's sent stream, and the position at which the next message will
-    /// begin in it, or a lower position close to that one.
+    /// Writes the id of the stream that this end of the link sends, and the position at which the
+    /// next message will begin in it, or a lower position close to that one.
     fn partywall_link_sent_position(
         link: Handle<LinkObject>, stream: Out<u64>, position: Out<u64>, error: Errors,
     ) reports error {

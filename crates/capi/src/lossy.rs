@@ -30,8 +30,8 @@ static SENDERS: Table<LossySenderObject> = Table::new();
 
 impl Object for LossySenderObject {
     type First = ();
-    /// The sender. A call locks this part only to copy the reference, so any number of threads may
-    /// log.
+    /// The sender of records. A call locks this part of the handle only while it copies the
+    /// reference to the sender, so any number of threads may log.
     type Second = Arc<LossySender>;
     type Shared = ();
     const KIND: u8 = 17;

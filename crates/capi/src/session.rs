@@ -30,8 +30,8 @@ static SESSIONS: Table<SessionObject> = Table::new();
 
 impl Object for SessionObject {
     type First = ();
-    /// The session. A call locks this part only to copy the reference, so any number of threads may
-    /// call.
+    /// The session. A call locks this part of the handle only while it copies the reference to the
+    /// session, so any number of threads may use the session.
     type Second = Arc<Session>;
     type Shared = ();
     const KIND: u8 = 8;

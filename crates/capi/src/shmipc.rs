@@ -52,8 +52,8 @@ static PROTOCOLS: Table<ShmipcObject> = Table::new();
 impl Object for ShmipcObject {
     type First = ();
     type Second = ();
-    /// The protocol's settings and memory, which all threads share; each call copies the reference
-    /// to them.
+    /// The protocol's settings and memory, which all threads share: each function of the C
+    /// interface copies the reference to them.
     type Shared = Arc<Shmipc>;
     const KIND: u8 = 20;
     const NAME: &'static str = "partywall_shmipc";

@@ -84,7 +84,7 @@ impl<O: Object> Handle<O> {
     /// Puts an object with a shared part into a free slot.
     ///
     /// # Errors
-    /// Fails as [`insert`](Self::insert) does.
+    /// Fails if the process has as many objects of the type as it may have.
     pub(crate) fn insert_with(
         first: O::First,
         second: O::Second,
@@ -121,7 +121,8 @@ impl<O: Object> Handle<O> {
     /// thread, which then needs no atomic exchange to lock it.
     ///
     /// # Errors
-    /// Fails as [`first`](Self::first) does, and with the failure of `act`.
+    /// Fails if the handle names no object, another call has locked the part, or a panic has left
+    /// it in an unknown state; and with the failure of `act`.
     pub(crate) fn with_first<R>(
         self,
         act: impl FnOnce(&mut O::First) -> Result<R, Failure>,
@@ -159,7 +160,8 @@ impl<O: Object> Handle<O> {
     /// Locks the second part of the object while `act` uses it.
     ///
     /// # Errors
-    /// Fails as [`with_first`](Self::with_first) does.
+    /// Fails if the handle names no object, another call has locked the part, or a panic has left
+    /// it in an unknown state; and with the failure of `act`.
     pub(crate) fn with_second<R>(
         self,
         act: impl FnOnce(&mut O::Second) -> Result<R, Failure>,
@@ -175,18 +177,20 @@ impl<O: Object> Handle<O> {
     /// Locks the second part of the object for one call.
     ///
     /// # Errors
-    /// Fails as [`first`](Self::first) does.
+    /// Fails if the handle names no object, another call has locked the part, or a panic has left
+    /// it in an unknown state.
     #[inline]
     pub(crate) fn second(self) -> Result<Guard<'static, O::Second>, Failure> {
         let (slot, generation) = self.locate()?;
         slot.second.lock(generation).map_err(|refusal| explain(refusal, O::NAME))
     }
 
-    /// Locks the second part of the object. If another call has locked it, which such calls do for
-    /// a moment only, tries again.
+    /// Locks the second part of an object whose calls lock this part for a moment only. While
+    /// another call has locked it, tries again.
     ///
     /// # Errors
-    /// Fails as [`first`](Self::first) does.
+    /// Fails if the handle names no object, another call has locked the part for too long, or a
+    /// panic has left it in an unknown state.
     pub(crate) fn second_briefly(self) -> Result<Guard<'static, O::Second>, Failure> {
         wait_briefly(|| self.second())
     }
@@ -222,7 +226,7 @@ impl<O: Object> Handle<O> {
     /// whose destructors are short, because the slot stays locked meanwhile.
     ///
     /// # Errors
-    /// Fails as [`remove`](Self::remove) does.
+    /// Fails if the handle names no object, or another call has locked a part of it.
     #[inline]
     pub(crate) fn discard(self) -> Result<(), Failure> {
         self.vacate(|first, second, shared| {
@@ -309,7 +313,8 @@ impl<T: ?Sized + Send + Sync + 'static, O: Object<Second = Arc<T>>> Handle<O> {
     /// time.
     ///
     /// # Errors
-    /// Fails as [`first`](Self::first) does.
+    /// Fails if the handle names no object, another call has locked it for too long, or a panic has
+    /// left it in an unknown state.
     pub(crate) fn share_second(self) -> Result<Arc<T>, Failure> {
         self.second_briefly().map(|guard| Arc::clone(&guard))
     }

@@ -69,7 +69,7 @@ pub const RECEIVING_COUNTERS: u64 = 5 * LINE_BYTES;
 pub const GONE: u64 = u64::MAX;
 
 /// Flag of the words `asleep_records` and `asleep_room`: the owner of the region looks for records
-/// and room by itself before long, so the peer need not notify the owner of ordinary commits (SPEC
+/// and room by itself before long, so the peer need not notify the owner of ordinary stores (SPEC
 /// 6.4).
 pub const QUIET: u64 = 1 << 63;
 
@@ -93,7 +93,7 @@ pub mod sending {
     /// Index of the word with the number of blocks that are allocated now, because the receiver has
     /// not released them yet.
     pub const BLOCKS_OUT: u64 = 7;
-    /// Index of the word with the position after the last record that the sender committed.
+    /// Index of the word with the position after the last record that the sender published.
     pub const TAIL: u64 = 8;
     /// Number of words that the counters of a sender take.
     pub const COUNT: u64 = 9;
@@ -269,8 +269,8 @@ pub struct Geometry {
     pub slab_bytes: u64,
 }
 
-/// Smallest number of entries in a release ring, and so of the peer's blocks that may be
-/// unreleased.
+/// Smallest number of entries in a release ring. The peer may have as many blocks in flight as the
+/// release ring has entries.
 pub const RELEASE_ENTRIES_MIN: u64 = 8;
 /// Largest number of entries in a release ring, eight bytes each.
 pub const RELEASE_ENTRIES_MAX: u64 = 1 << 20;

@@ -13,7 +13,7 @@
 //!    knows no stream                      Resume at position 0, or Gap from position 0 to base
 //!    is in another epoch                  NewEpoch
 //!
-//!  sender: reconcile(own view, receiver's view) ──decision──▶ receiver: check, apply, one commit
+//!  sender: reconcile(own view, receiver's view) ──decision──▶ receiver: check, apply, one update
 //! ```
 //!
 //! [`reconcile`] is total: every pair of views has a decision. It reads the sender's records only
@@ -141,7 +141,8 @@ pub enum Decision {
     },
     /// The direction cannot resume: the views of sender and receiver contradict each other.
     Impossible(Impossible),
-    /// The direction does not resume yet: the side with the lower epoch adopts this epoch first.
+    /// The direction does not resume yet: the side with the lower epoch takes over this epoch
+    /// first.
     NewEpoch(Epoch),
 }
 
@@ -191,8 +192,8 @@ impl Decision {
         self.resume_at().is_some_and(|resume| resume >= base || continuous)
     }
 
-    /// Returns the receiver's state after it has applied this decision: one commit stores all of
-    /// it.
+    /// Returns the receiver's state after it has applied this decision: one update of its store
+    /// contains all of it.
     ///
     /// `given` is the receiver's view for which the sender made the decision, `now` the receiver's
     /// present view. `continuous`: everything that was consumed between the two views came from the
@@ -251,14 +252,14 @@ impl Decision {
     }
 }
 
-/// The changes that a receiver stores in one commit when it applies a decision.
+/// The changes that a receiver stores in one update when it applies a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Applied {
-    /// The receiver's acked offset after the commit: the position up to which it has acknowledged
-    /// the stream, with the digest there.
+    /// The receiver's acked offset after the update of its store: the position up to which it has
+    /// acknowledged the stream, with the digest there.
     pub consumed: AckedOffset,
-    /// The range that the receiver skips by this commit. It replaces the receiver's stored skip,
-    /// and is reported to the application.
+    /// The range that the receiver skips by this update of its store. It replaces the receiver's
+    /// stored skip, and is reported to the application.
     pub skip: Option<Skip>,
 }
 

@@ -12,12 +12,12 @@
 //!
 //! Only the receiver knows `consumed`, and only the sender knows `tail`. So a side's report is
 //! exact once it has seen the peer's past of the same epoch. A past never changes, except that
-//! `settled` is set in the commit that stores its reports. So an old past that arrives late is
-//! still true.
+//! `settled` is set in the update of the store that adds its reports. So an old past that arrives
+//! late is still true.
 //!
 //! Pasts are compared when both sides are in the same epoch, or by the side with the lower epoch
-//! while it adopts the higher one. The side with the higher epoch waits, because the peer may still
-//! send messages of the lower epoch.
+//! while it takes over the higher one. The side with the higher epoch waits, because the peer may
+//! still send messages of the lower epoch.
 
 use crate::identity::{Epoch, StreamId};
 use crate::position::Position;
@@ -58,7 +58,7 @@ pub struct Past {
     pub settled: bool,
 }
 
-/// The changes that a side stores in one commit when it leaves an epoch, or when it settles one
+/// The changes that a side stores in one update when it leaves an epoch, or when it settles one
 /// that it has left. To settle an epoch is to compare the side's past with the peer's, and to
 /// report the ranges that will never be consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub struct Settlement {
     /// The past (the streams of an epoch as the side left them) that replaces the side's stored
     /// past.
     pub past: Option<Past>,
-    /// The reports that the commit stores for the application.
+    /// The reports that the update stores for the application.
     pub reports: Reports,
 }
 

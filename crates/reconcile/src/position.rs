@@ -135,10 +135,10 @@ pub struct Prepared {
 }
 
 /// The acked offset (acknowledged position with its digest) that the local side had when its last
-/// process ended, perhaps in the middle of a commit (SPEC 12.5).
+/// process ended, perhaps in the middle of an update of its store (SPEC 12.5).
 ///
 /// ```text
-///  acknowledgement alone   one commit: stored := acked offset
+///  acknowledgement alone   one update: stored := acked offset
 ///  with a reply            one store publishes the reply, which carries the acked offset: that
 ///                          store makes both valid
 ///                          later, before the reply is trimmed: stored := acked offset
@@ -191,9 +191,10 @@ pub fn recover(
 /// ```
 ///
 /// `acked` is the last position that the receiver reported on this connection, in the view, an ACK
-/// or a record. `window` is the sender's window in bytes. `drained`: every received message is
-/// consumed. An ACK needs no room for data, so a sender whose window is full gets one at the latest
-/// when its receiver has consumed everything.
+/// or a record. `window` is the number of bytes that the sender may send without an
+/// acknowledgement. `drained`: every received message is consumed. An ACK needs no room for data,
+/// so a sender that may send nothing more gets one at the latest when its receiver has consumed
+/// everything.
 ///
 /// ```
 /// use partywall_reconcile::{Position, is_ack_due};
@@ -329,8 +330,8 @@ impl Outgoing {
     }
 }
 
-/// Error of [`Outgoing::append`]: the window has no room for the record, or the stream has reached
-/// the highest position.
+/// Error of [`Outgoing::append`]: the sender would keep more bytes than it may, or the stream has
+/// reached the highest position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -432,6 +433,6 @@ pub struct OutOfOrder;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotReceived;
 
-/// An ACK is due once the receiver has consumed one part in `QUARTER` of the sender's window, even
-/// if messages are left to consume.
+/// An ACK is due once the receiver has consumed one part in `QUARTER` of the sender's window (the
+/// bytes that it may send without an acknowledgement), even if messages are left to consume.
 const QUARTER: u64 = 4;

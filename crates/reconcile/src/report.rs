@@ -8,8 +8,8 @@
 //!  Quarantined   the two stores contradict each other; nothing was dropped
 //! ```
 //!
-//! A report is stored in the same commit as the change that it reports, and kept until the
-//! application has taken it.
+//! A report is stored in the same update of the store as the change that it reports, and kept until
+//! the application has taken it.
 
 use crate::identity::{Epoch, StreamId};
 use crate::position::Position;
@@ -103,15 +103,15 @@ impl Report {
     }
 }
 
-/// The reports that one commit stores for the application: at most [`Reports::MAX`].
+/// The reports for the application in one update of a store: at most [`Reports::MAX`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reports {
     slots: [Option<Report>; Self::MAX],
 }
 
 impl Reports {
-    /// The maximum number of reports in one commit: two of the epoch before, three of the present
-    /// epoch, and one spare.
+    /// The maximum number of reports in one update of a store: two of the epoch before, three of
+    /// the present epoch, and one spare.
     pub const MAX: usize = 6;
 
     /// Adds `report`, unless its range is empty.

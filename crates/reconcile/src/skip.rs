@@ -3,16 +3,16 @@
 //! no longer has them. The module also decides when each side reports such a range (SPEC 12.3).
 //!
 //! ```text
-//!  receiver   one commit: moves `consumed` past the range, stores the skip and its report
+//!  receiver   one update: moves `consumed` past the range, stores the skip and its report
 //!                │ every later view of this receiver contains the skip
 //!                ▼
-//!  sender     compares that skip with the skip it reported last; if they differ, one commit stores
+//!  sender     compares that skip with the skip it reported last; if they differ, one update stores
 //!             the new skip and its report
 //! ```
 //!
-//! A skip takes effect with the receiver's commit, so the sender never reports a skip that was only
-//! decided. In the rejected design the sender reported at its decision. Then a connection cut
-//! before CONFIRM made it report twice, with different ranges, or not at all.
+//! A skip takes effect with the update of the receiver's store, so the sender never reports a skip
+//! that was only decided. In the rejected design the sender reported at its decision. Then a
+//! connection cut before CONFIRM made it report twice, with different ranges, or not at all.
 
 use crate::identity::{Epoch, StreamId};
 use crate::position::{Position, Range};
@@ -68,8 +68,9 @@ impl Skip {
 /// has already reported that skip.
 ///
 /// `reported` is the last skip that the sender reported; `mine` are its present stream and that of
-/// the epoch before. The reports are stored in one commit with `reported := skip`. A receiver whose
-/// file is an older copy skips again, and perhaps further; only the additional range is reported.
+/// the epoch before. The reports are stored in one update of the store with `reported := skip`. A
+/// receiver whose file is an older copy skips again, and perhaps further; only the additional range
+/// is reported.
 #[must_use]
 pub fn learn(
     skip: Option<Skip>,

@@ -22,8 +22,8 @@
 //!
 //! A thread that read `favoured` long ago may write its flag at any later time, and then finds that
 //! it is no longer favoured. It must not write the flag of another thread. So each thread that was
-//! ever favoured has a slot of its own. There are [`FAVOURED_MAX`] slots; further threads always
-//! take the mutex.
+//! ever favoured has a flag of its own, at its index ("slot") in `inside`. There are
+//! [`FAVOURED_MAX`] flags; further threads always take the mutex.
 //!
 //! This file has neither the mutex nor the protected value. Its user has both, because a mutex
 //! needs an operating system.
@@ -32,27 +32,28 @@
 //!
 //! - `favoured` is written while the mutex is locked. It names a thread only while that thread does
 //!   not hold the mutex, or is about to unlock it.
-//! - Only one thread ever writes a given slot: the thread to which the slot belongs.
+//! - Only one thread ever writes a given flag: the thread to which the flag belongs.
 
 use crate::sync::{AtomicU64, Ordering, light_barrier};
 use core::num::NonZeroUsize;
 use partywall_layout::seeded_fault;
 
 /// Upper bound of the threads that a biased lock favours in its life, one after the other. Each of
-/// them has a slot of its own; further threads always take the mutex.
+/// them has a flag of its own; further threads always take the mutex.
 pub const FAVOURED_MAX: usize = 4;
 
 /// The words of the lock's bias: which thread is favoured, and which threads are inside the lock.
 /// The module documentation describes the protocol.
 #[derive(Debug)]
 pub struct Bias {
-    /// The number of the favoured thread times [`FAVOURED_MAX`], plus its slot; 0 if no thread is
-    /// favoured.
+    /// The number of the favoured thread times [`FAVOURED_MAX`], plus the index of its flag "inside
+    /// the lock"; 0 if no thread is favoured.
     favoured: AtomicU64,
     inside: [AtomicU64; FAVOURED_MAX],
 }
 
-/// Proof that the favoured thread is inside the lock. It holds the number of that thread's slot.
+/// Proof that the favoured thread is inside the lock. It holds the index of that thread's flag
+/// "inside the lock".
 #[derive(Debug)]
 #[must_use = "the thread stays inside until `Bias::leave`"]
 pub struct Inside(NonZeroUsize);
@@ -69,16 +70,16 @@ impl Inside {
     }
 }
 
-/// The owner of each slot: the number of a thread that was favoured, or 0. The mutex of the lock's
-/// user protects this table.
+/// The owner of each flag "inside the lock": the number of a thread that was favoured, or 0. The
+/// mutex of the lock's user protects this table.
 #[derive(Debug, Default)]
 pub struct Slots {
     threads: [u64; FAVOURED_MAX],
 }
 
 impl Slots {
-    /// Returns the slot in which `thread` marks that it is inside the lock. A thread that has no
-    /// slot yet gets a free one; `None` if no slot is free.
+    /// Returns the index of the flag by which `thread` says that it is inside the lock. A thread
+    /// that has no flag yet gets a free one; `None` if no flag is free.
     fn of(&mut self, thread: u64) -> Option<usize> {
         if seeded_fault("one_slot_for_all") {
             return Some(0);
@@ -158,8 +159,8 @@ impl Bias {
         self.inside[inside.slot()].store(0, Ordering::Release);
     }
 
-    /// Favours `thread`, which holds the mutex and is about to unlock it. Does nothing if no slot
-    /// is left for `thread`.
+    /// Favours `thread`, which holds the mutex and is about to unlock it. Does nothing if no flag
+    /// "inside the lock" is left for `thread`.
     pub fn favour(&self, thread: u64, slots: &mut Slots) {
         if let Some(slot) = slots.of(thread) {
             // ORDER: Relaxed: for other threads the word `favoured` is only a hint, and `thread`,

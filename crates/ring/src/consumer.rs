@@ -123,7 +123,7 @@ impl Consumer {
         self.ring.slice(self.payload_offset(header), header.len as usize)
     }
 
-    /// Moves past the record that [`peek`](Self::peek) returned.
+    /// Goes on to the record after the one that [`peek`](Self::peek) returned.
     ///
     /// The producer reuses the record's slots only after [`report`](Self::report); see also
     /// [`is_report_due`](Self::is_report_due).

@@ -227,7 +227,7 @@ impl OwnMem {
 
     /// The `len` bytes of this memory from byte `offset` on, for writing in place.
     ///
-    /// The slice holds the bytes that this process last wrote, never bytes of another process.
+    /// The result has the bytes that this process last wrote, never bytes of another process.
     ///
     /// # Panics
     /// If the range exceeds the memory.
@@ -238,7 +238,7 @@ impl OwnMem {
         let start = unsafe { self.base.add(offset) };
         // SAFETY: the range is within this part of the memory, which has no other owner (invariant
         // 1 of this module) and stays mapped while `keep` lives (invariant 2); `&mut self` makes
-        // the slice the only reference to its bytes.
+        // the result the only reference to its bytes.
         unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), len) }
     }
 
@@ -254,7 +254,7 @@ impl OwnMem {
         let start = unsafe { self.base.add(offset) };
         // SAFETY: the range is within this part of the memory, mapped while `keep` lives (invariant
         // 2 of this module), and all writes need `&mut self` (invariant 1), so the bytes do not
-        // change while the slice lives.
+        // change while the result lives.
         unsafe { core::slice::from_raw_parts(start.as_ptr(), len) }
     }
 
@@ -473,13 +473,13 @@ impl PeerMem {
         // SAFETY: the destination is private and has room for two words and `len` bytes, which this
         // function has reserved; it need not be aligned.
         unsafe { spare.cast::<u64>().write_unaligned(head[0].to_le()) };
-        // SAFETY: the second word lies within the space that this function has reserved.
+        // SAFETY: the second word lies within the bytes of `onto` that this function has reserved.
         let second = unsafe { spare.add(HEAD_BYTES / 2) };
-        // SAFETY: the second word lies within the private space that this function has reserved; it
+        // SAFETY: the second word lies within the private bytes that this function has reserved; it
         // need not be aligned.
         unsafe { second.cast::<u64>().write_unaligned(head[1].to_le()) };
-        // SAFETY: the bytes after the two words begin within the space that this function has
-        // reserved, or just past its end.
+        // SAFETY: the bytes after the two words begin within the bytes of `onto` that this function
+        // has reserved, or just past their end.
         let rest = unsafe { spare.add(HEAD_BYTES) }.cast::<u8>();
         // SAFETY: the source is within this part of the peer's memory, which stays mapped while
         // `_keep` lives. The destination is private memory, in which this function has reserved
@@ -491,7 +491,7 @@ impl PeerMem {
 
     /// The `len` bytes of this memory from byte `offset` on, without a copy.
     ///
-    /// Sound if the peer keeps "committed bytes do not change" (SPEC 4.7) while the slice lives,
+    /// Sound if the peer keeps "committed bytes do not change" (SPEC 4.7) while the result lives,
     /// which `Trust::Trusted` assumes. For untrusted peers there is [`copy`](Self::copy).
     ///
     /// # Panics

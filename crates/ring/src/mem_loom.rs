@@ -4,8 +4,8 @@
 //!
 //! Loom cannot observe mapped bytes. In this file each eight bytes are one atomic word, payload
 //! included, and payload words are Relaxed. So a missing Release or fence shows as a stale or torn
-//! payload, which the models check for. This file offers no slices, so under loom the ring copies
-//! payloads.
+//! payload, which the models check for. This file gives no references to bytes, so under loom the
+//! ring copies payloads.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 use partywall_layout::seeded_fault;

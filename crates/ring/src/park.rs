@@ -50,8 +50,8 @@ impl Sleeper {
     /// Declares that this side is about to sleep. The caller drains its doorbell, *then* calls
     /// `arm`, *then* polls again, and sleeps only if the poll finds nothing.
     ///
-    /// If `quiet`, an ordinary commit of the peer does not notify: the caller polls again by itself
-    /// at intervals.
+    /// If `quiet`, the peer does not notify this side of each record that it publishes: the caller
+    /// polls again by itself at intervals. Otherwise the peer notifies once in this sleep.
     #[inline]
     pub fn arm(&mut self, quiet: bool) {
         self.epoch = if self.epoch == EPOCH_MAX { 1 } else { self.epoch + 1 };
@@ -150,7 +150,7 @@ impl Waker {
 
     /// Returns whether to notify the peer, for a caller that is about to wait for the peer. A
     /// sleeping peer is then notified even if it polls at intervals and asked not to be notified of
-    /// each commit.
+    /// each record.
     #[must_use]
     pub fn check_before_wait(&self) -> Wake {
         match self.check() {

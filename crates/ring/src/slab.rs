@@ -70,8 +70,8 @@ struct Ticket {
 /// connection.
 const CHUNKS_FIRST: usize = 32;
 
-/// A reserved block: memory for one message that only its holder may write, until the block is
-/// committed or freed.
+/// A reserved block: memory for one message that only its holder may write, until the block is put
+/// in flight or freed.
 #[derive(Debug)]
 pub struct Block {
     mem: OwnMem,
@@ -79,10 +79,10 @@ pub struct Block {
     len: usize,
 }
 
-/// The location of a committed block, as its BLOB record contains it.
+/// The location of a block in flight, as its BLOB record contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The id of the committed block, which the peer writes to its release ring.
+    /// The id of the block in flight, which the peer writes to its release ring.
     pub id: u64,
     /// The number of the segment in which the block lies.
     pub segment: u32,

@@ -128,8 +128,8 @@ impl Connections {
             if !is_pending {
                 return state;
             }
-            // `next_deadline` returns `None` only if the handover has ended since the last call of
-            // `poll`. So the next iteration of this loop gets the end of the handover from `poll`.
+            // If there is no further deadline, the handover has ended since this loop last read its
+            // state. So the next iteration of the loop finds that end.
             let Some(next) = self.lock().next_deadline() else { continue };
             let _ = tokio::time::timeout_at(next.into(), changed).await;
         }

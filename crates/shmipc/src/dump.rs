@@ -327,7 +327,7 @@ fn look_at_slice(region: &[u8], offset: u32, capacity: u32, stream: Option<u32>)
     SliceReport { offset, flags, size, start, next, stream, first }
 }
 
-/// The word at byte `at` of `bytes`; 0 beyond the end of `bytes`.
+/// The 32-bit word that begins at byte `at` of `bytes`; 0 if `bytes` ends before the word does.
 fn word(bytes: &[u8], at: usize) -> u32 {
     let word = bytes.get(at..).and_then(|rest| rest.first_chunk());
     word.map_or(0, |word| u32::from_ne_bytes(*word))

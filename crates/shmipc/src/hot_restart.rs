@@ -294,9 +294,9 @@ impl Migrator {
         RestartAction::Connect
     }
 
-    /// The caller reports that a session has its replacement. Returns the epoch to acknowledge on
-    /// the *old* connection; `None` if the old session has ended, or its migration was given up.
-    /// The pool uses the replacement in every case.
+    /// The caller reports that a session of the old process has been replaced by one to the new
+    /// process. Returns the epoch to acknowledge on the *old* connection; `None` if the old session
+    /// has ended, or its migration was given up. The pool uses the replacement in every case.
     pub fn moved(&mut self, session: u64) -> Option<u64> {
         self.moves.remove(&session)?;
         self.replaced.insert(session);

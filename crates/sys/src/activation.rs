@@ -47,8 +47,8 @@ fn number_of(name: &str, count: usize, names: &str) -> Option<RawFd> {
 /// Number of the first descriptor that a service manager passes to a process.
 const FIRST: RawFd = 3;
 
-/// Upper bound of the passed descriptors among which a name is searched, whatever number
-/// `LISTEN_FDS` states. Service managers pass far fewer.
+/// Upper bound of the passed descriptors among which a name is searched, whatever number the
+/// environment variable `LISTEN_FDS` states. Service managers pass far fewer.
 const DESCRIPTORS_MAX: usize = 1024;
 
 #[cfg(test)]

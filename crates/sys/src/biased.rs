@@ -169,8 +169,8 @@ impl<T> Biased<T> {
     }
 
     fn lock_mutex(&self) -> MutexGuard<'_, Habits> {
-        // A destructor that runs during a panic may lock even within `locking_nothing`, because a
-        // second panic would abort the process.
+        // A thread may lock nothing within `locking_nothing`, and panics if it tries. An exception
+        // is a destructor that runs during a panic, because a second panic would abort the process.
         let may_lock = thread_number() != LOCKS_NOTHING || thread::panicking();
         assert!(
             may_lock,
@@ -362,8 +362,8 @@ pub fn locking_nothing<R>(act: impl FnOnce() -> R) -> R {
     act()
 }
 
-/// The thread number that [`locking_nothing`] has replaced; dropping the value restores the number,
-/// even during a panic.
+/// The number of a thread that runs [`locking_nothing`], which has replaced that number meanwhile.
+/// Dropping the value restores the number, even during a panic.
 struct Restored(u64);
 
 impl Drop for Restored {

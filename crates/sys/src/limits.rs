@@ -13,13 +13,13 @@ use rustix::system::uname;
 
 use crate::procfs::{field, read_number, read_text};
 
-/// A resource limit of this process (`getrlimit`): the value in force and its maximum; `None` means
-/// unlimited.
+/// A resource limit of this process (`getrlimit`): the value that applies now, and the maximum to
+/// which this process may raise it; `None` means unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// The value of the limit that is in force.
+    /// The value of the limit that applies now.
     pub soft: Option<u64>,
-    /// The maximum to which this process may raise the limit in force.
+    /// The maximum to which this process may raise the limit.
     pub hard: Option<u64>,
 }
 

@@ -235,5 +235,6 @@ impl MapError {
 /// File system number of tmpfs: `TMPFS_MAGIC` of `<linux/magic.h>`.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// The unit of `st_blocks` in bytes, independent of the file system's block size.
+/// The unit, in bytes, in which fstat reports the allocated size of a file (`st_blocks`); it does
+/// not depend on the file system's block size.
 const STAT_BLOCK_SIZE: u64 = 512;

@@ -12,7 +12,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Turns `SO_PASSPIDFD` of `socket` on or off.
+/// Sets whether each read from `socket` also returns a pidfd of the sender's process
+/// (`SO_PASSPIDFD`).
 pub(crate) fn set(socket: BorrowedFd<'_>, is_on: bool) -> io::Result<()> {
     let value = libc::c_int::from(is_on);
     let size = libc::socklen_t::try_from(size_of_val(&value)).map_err(io::Error::other)?;

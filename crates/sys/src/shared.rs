@@ -117,8 +117,8 @@ impl SharedMap {
     /// Stores the word at byte `offset` of the mapping.
     #[inline]
     pub fn store(&self, offset: usize, value: u32) {
-        // ORDER: Release pairs with the Acquire of `load` in the other process: a process that sees
-        // the word sees the earlier writes of this process.
+        // ORDER: Release pairs with the Acquire by which the other process loads this word: a
+        // process that sees the word sees the earlier writes of this process.
         self.word(offset).store(value, Ordering::Release);
     }
 
@@ -165,8 +165,8 @@ impl SharedMap {
     /// Stores the byte at `offset` in the mapping.
     #[inline]
     pub fn store_byte(&self, offset: usize, value: u8) {
-        // ORDER: Release pairs with the Acquire of `load_byte` in the other process: a process that
-        // sees the byte sees the earlier writes of this process.
+        // ORDER: Release pairs with the Acquire by which the other process loads this byte: a
+        // process that sees the byte sees the earlier writes of this process.
         self.byte(offset).store(value, Ordering::Release);
     }
 

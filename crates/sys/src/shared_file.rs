@@ -193,8 +193,8 @@ impl CreatedFile {
 impl Drop for CreatedFile {
     fn drop(&mut self) {
         if !self.maker.is_child() && self.is_in_place() {
-            // Another process may remove the file after `is_in_place` has found it and before the
-            // call of `unlink`; the result is the same.
+            // Another process may remove the file after the check that the path still names it, and
+            // before the call of `unlink`; the result is the same.
             let _ = unlink(&self.path);
         }
     }

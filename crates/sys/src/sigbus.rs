@@ -84,9 +84,9 @@ impl Guarded {
 impl Drop for Guarded {
     fn drop(&mut self) {
         let entry = &TABLE[self.entry];
-        // ORDER: Release for the stores of `len` and `is_taken`, pairing with the Acquire in
-        // `register`: a thread that finds this entry of the table of guarded ranges free finds its
-        // length cleared.
+        // ORDER: Release for both stores, of `len` and of `is_taken`. A thread that registers
+        // another range takes a free entry of the table by an exchange of `is_taken` with Acquire.
+        // So it finds the entry's length cleared.
         entry.len.store(0, Ordering::Release);
         entry.is_taken.store(false, Ordering::Release);
     }

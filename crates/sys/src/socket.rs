@@ -6,8 +6,9 @@
 //!   receive / send    bytes, up to FDS_MAX descriptors, credentials (Unix only)
 //! ```
 //!
-//! This file frames nothing: a stream may split and join sent bytes at will, and a short count is
-//! no error. [`connect`](crate::connect) and [`listener`](crate::listener) create sockets.
+//! This file knows no boundaries of messages: a stream may split and join sent bytes at will, and a
+//! short count is no error. [`connect`](crate::connect) and [`listener`](crate::listener) create
+//! sockets.
 //!
 //! # Invariants
 //!

@@ -9,8 +9,8 @@
 //!                                                                   └─yes─► unlink, bind again
 //! ```
 //!
-//! A live listener at the path accepts the probing connection like any other, and reads its end at
-//! once.
+//! The attempt to connect shows whether the socket at the path is stale. A live listener accepts
+//! that connection like any other, and reads the connection's end at once.
 //!
 //! This process holds the lock (`flock` on the directory) until it listens. Between `bind` and
 //! `listen` a socket refuses connections like a stale one, so without the lock another process

@@ -33,8 +33,9 @@ pub enum IdleStep {
     Poll,
     /// The driver blocks until another thread wakes it.
     Block,
-    /// The driver blocks for this time, or until it is woken. It is armed quietly: an ordinary
-    /// commit of the peer does not wake it.
+    /// The driver blocks for this time, or until it is woken. It has not asked the peer for a
+    /// wake-up (it is armed quietly), so a record that the peer commits in the ordinary way does
+    /// not wake it.
     BlockFor(Duration),
 }
 

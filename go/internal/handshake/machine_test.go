@@ -20,8 +20,9 @@ func helloOf(nonce byte) layout.Hello {
 	}
 }
 
-// frugal is an environment that makes and maps no region, so that every handshake agrees on the
-// socket. It counts how many descriptors of the peer it was given to close.
+// frugal is, for the machine of a handshake, the environment that makes and maps regions. It makes
+// none, so that every handshake agrees on the socket. It counts how many descriptors of the peer it
+// was given to close.
 type frugal struct{ closed int }
 
 func (*frugal) Judge(Sender, int) (bool, error) { return true, nil }
@@ -112,8 +113,9 @@ func TestLostDescriptorsMeanSocket(t *testing.T) {
 	}
 }
 
-// counting is an environment in which memory can be shared. It counts, for each descriptor of the
-// peer, how often the machine has given it to the environment.
+// counting is, for the machine of a handshake, the environment that makes and maps regions. With
+// it, memory can be shared. It counts, for each descriptor of the peer, how often the machine has
+// given it the descriptor.
 type counting struct{ closed map[int]int }
 
 func (c *counting) Judge(_ Sender, pidfd int) (bool, error) {
@@ -136,9 +138,9 @@ func (c *counting) TakeDoorbells(records, room int) error {
 }
 func (c *counting) Close(descriptor int) { c.closed[descriptor]++ }
 
-// sentIn returns the bytes that the player of a transcript sends. It also returns numbers by which
-// FuzzMachine cuts these bytes so that each descriptor comes with its own frame, where the format
-// of the numbers allows this.
+// sentIn returns the bytes that the peer of the side under test sends in a transcript. It also
+// returns numbers by which FuzzMachine cuts these bytes so that each descriptor comes with its own
+// frame, where the format of the numbers allows this.
 func sentIn(f *testing.F, script transcript.Transcript) (b, cuts []byte) {
 	f.Helper()
 	for _, line := range script.Lines {
@@ -159,10 +161,10 @@ func sentIn(f *testing.F, script transcript.Transcript) (b, cuts []byte) {
 	return b, cuts
 }
 
-// FuzzMachine hands the bytes b to a machine in pieces of arbitrary sizes, with arbitrary
-// descriptors. Each byte of cuts is the size of one piece; its two lowest bits are the number of
-// descriptors that come with the piece. The machine must give each descriptor to the environment
-// exactly once.
+// FuzzMachine hands the bytes b to the machine of a handshake in pieces of arbitrary sizes, with
+// arbitrary descriptors. Each byte of cuts is the size of one piece; its two lowest bits are the
+// number of descriptors that come with the piece. The machine must give each descriptor exactly
+// once to the code that uses or closes it.
 func FuzzMachine(f *testing.F) {
 	hello := helloOf(1)
 	hello.Descriptors = layout.Descriptors{layout.DescriptorPidfd}

@@ -18,8 +18,9 @@ import (
 // this module never does.
 const movesMax = 7
 
-// Ways in which the frames that the player sends one after the other are cut into pieces: not at
-// all, at each frame, and at each byte. The outcome of the handshake must not depend on the cuts.
+// Ways in which the frames that the test, as the peer, sends one after the other are cut into
+// pieces: not at all, at each frame, and at each byte. The outcome of the handshake must not depend
+// on the cuts.
 const (
 	cutNever = iota
 	cutFrames
@@ -48,8 +49,8 @@ func TestTranscriptsEndAsTheirOutcomesSay(t *testing.T) {
 	}
 }
 
-// play replays a transcript once, and checks the outcome. The player of the transcript sends its
-// frames to the machine under test.
+// play replays a transcript once, and checks the outcome. The test acts as the peer, and sends the
+// peer's frames to the machine under test.
 func play(t *testing.T, script transcript.Transcript, cut int) {
 	p := newPlayer(t, script, cut)
 	p.note(nil, p.machine.Start())
@@ -201,8 +202,8 @@ func (p *player) send(digits, descriptors string) {
 	}
 }
 
-// flush hands the player's unsent bytes and descriptors to the machine under test, in pieces of at
-// most the bytes that the machine wants.
+// flush hands the unsent bytes and descriptors of the player, which acts as the peer, to the
+// machine under test, in pieces of at most the bytes that the machine wants.
 func (p *player) flush() {
 	a := p.unsent
 	p.unsent = Arrival{}
@@ -216,7 +217,7 @@ func (p *player) flush() {
 		p.toReceive = append(p.toReceive, flight.Bytes...)
 	}
 	// The kernel closes descriptors that come with bytes which nobody receives, and so does the
-	// player.
+	// player, which acts as the peer.
 	for _, descriptor := range a.Descriptors {
 		p.Close(descriptor)
 	}
@@ -265,15 +266,15 @@ func (p *player) check(want string) {
 	if found != want {
 		p.t.Errorf("ends with %q, want %q (%v)", found, want, p.failure)
 	}
-	// The machine has given each descriptor of the player to an environment method that closes it,
-	// so none is open.
+	// The machine must have given each descriptor of the peer to a method that closes it, so none
+	// is open.
 	for descriptor, thing := range p.open {
 		p.t.Errorf("descriptor %d (%s) leaks", descriptor, thing.name)
 	}
 }
 
-// descriptor returns a new descriptor for the object that the transcript names. If the object is a
-// region, its name also says which field of its header is wrong.
+// descriptor returns a new number that stands for a descriptor of the object that the transcript
+// names. If the object is a region, its name also says which field of its header is wrong.
 func (p *player) descriptor(name string, size uint64) int {
 	role := uint32(layout.RoleAcceptor)
 	if p.acceptor {
@@ -300,7 +301,8 @@ func (p *player) descriptor(name string, size uint64) int {
 	return p.next
 }
 
-// use closes a descriptor of the player, and returns the object for which it stood.
+// use closes a descriptor of the player, which acts as the peer, and returns the object for which
+// it stood.
 func (p *player) use(descriptor int) thing {
 	used, ok := p.open[descriptor]
 	if !ok {

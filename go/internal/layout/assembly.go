@@ -21,7 +21,7 @@ func (a *Assembly) Progress() (got, total uint64) { return a.got, a.total }
 func (a *Assembly) IsWithin() bool { return a.within }
 
 // Add checks that a fragment may come now and that the lengths of the fragments fit the message's
-// length, and counts the fragment's bytes. Its payload has passed [checkFragment].
+// length, and counts the fragment's bytes. The caller has checked the payload by itself before.
 func (a *Assembly) Add(kind Kind, payload []byte) error {
 	if a.within == (kind == KindFragmentFirst) {
 		return ViolationFragment

@@ -3,7 +3,8 @@
 package layout
 
 // A Channel checks the records of one direction of a channel, in the order in which they come (SPEC
-// 4.3, 5, 8.2). Each header has passed [ParseRing] or [ParseSocket] before.
+// 4.3, 5, 8.2). The caller has checked the header of each record before, by [ParseRing] or
+// [ParseSocket].
 //
 // After an error the connection has ended, and the Channel is not used any more.
 type Channel struct {

@@ -9,6 +9,6 @@
 //	control  doorbells and frames after the handshake  SPEC 6.7
 //
 // It also has the rules for the order in which the records of one direction may come: [Channel] and
-// [Session]. The package reads only from slices that the caller owns. It opens no descriptor, maps
-// no memory, and starts no goroutine. A breach of a rule is a [Violation].
+// [Session]. The package reads only memory that the caller owns. It opens no descriptor, maps no
+// memory, and starts no goroutine. A breach of a rule is a [Violation].
 package layout

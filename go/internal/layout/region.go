@@ -27,7 +27,7 @@ type Region struct {
 }
 
 // RegionHeaderBytes is the size of the region's header; the listener's address follows it in the
-// page (SPEC 3.4).
+// header page (SPEC 3.4).
 const RegionHeaderBytes = 128
 
 // An Expectation has the values of a region that its receiver knows from the handshake, before it

@@ -31,8 +31,8 @@ func (s *Segments) Add(segment Segment) error {
 	if segment.Number <= s.last || segment.Size == 0 || segment.Size%GrainBytes != 0 {
 		return ViolationBody
 	}
-	// The subtraction does not overflow: the region was admitted by the same limit, so mapped is at
-	// most MapMax.
+	// The subtraction does not overflow: the peer's region was admitted under the same limit
+	// MapMax, and so was each segment, so the mapped bytes are at most MapMax.
 	if segment.Size > s.limits.MapMax-s.mapped ||
 		uint64(len(s.sizes)) > uint64(s.limits.SegmentsMax) {
 		return ViolationMemory

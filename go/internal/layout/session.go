@@ -5,8 +5,9 @@ package layout
 import "math/bits"
 
 // A Session checks the records of one direction of a session, in the order in which they come (SPEC
-// 11). Each header has passed [ParseRing] or [ParseSocket] before. The side that receives the
-// records also tells the Session, by the methods other than Receive, what it has sent itself.
+// 11). The caller has checked the header of each record before, by [ParseRing] or [ParseSocket].
+// The side that receives the records also tells the Session, by the methods other than Receive,
+// what it has sent itself.
 //
 // After an error the connection has ended, and the Session is not used any more.
 type Session struct {
@@ -36,8 +37,8 @@ func (s *Session) IsClosed() bool { return s.isClosed }
 // Stream returns the state of the stream with this number, or nil if no such stream is open.
 func (s *Session) Stream(number uint32) *Stream { return s.streams[number] }
 
-// Open records that the owner of the Session has sent OPEN, and returns the new stream. It panics
-// if the number is one of the peer's, or in use.
+// Open notes that the owner of the Session has sent OPEN, and returns the new stream. It panics if
+// the number is one of the peer's, or in use.
 func (s *Session) Open(number uint32) *Stream {
 	if s.isPeers(number) || s.streams[number] != nil {
 		panic("layout: opening a stream whose number is not free")
@@ -172,18 +173,18 @@ func (s *Stream) MayBegin(length, window uint64) bool {
 	return fits(length, s.sent-s.peerCredited, window)
 }
 
-// Send records that this side has begun to send a message of length bytes on the stream.
+// Send notes that this side has begun to send a message of length bytes on the stream.
 func (s *Stream) Send(length uint64) { s.sent += Footprint(length) }
 
-// Finish records that this side sends no more on the stream: it has sent CLOSE_WRITE or RESET
+// Finish notes that this side sends no more on the stream: it has sent CLOSE_WRITE or RESET
 // {sending}.
 func (s *Stream) Finish() { s.hasFinished = true }
 
-// Stop records that this side receives no more on the stream: it has sent RESET {receiving}.
+// Stop notes that this side receives no more on the stream: it has sent RESET {receiving}.
 func (s *Stream) Stop() { s.hasStopped = true }
 
-// Credit records that this side has sent CREDIT. It panics if credited is below the value of the
-// last CREDIT, or above the cost of the received messages.
+// Credit notes that this side has sent CREDIT. It panics if credited is below the value of the last
+// CREDIT, or above the cost of the received messages.
 func (s *Stream) Credit(credited uint64) {
 	if credited < s.credited || credited > s.charged {
 		panic("layout: credit that the stream does not have")

@@ -91,8 +91,8 @@ func (m Own) Publish(offset, value uint64) {
 	atomic.StoreUint64(word(m.base, offset, m.size), toWire(value))
 }
 
-// Bytes returns the size bytes of the memory that begin at offset. The slice is valid while the
-// memory is mapped.
+// Bytes returns the size bytes of the memory that begin at offset. They are valid while the memory
+// is mapped.
 func (m Own) Bytes(offset, size uint64) []byte {
 	check(offset, size, m.size)
 	if size == 0 {

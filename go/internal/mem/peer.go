@@ -40,7 +40,7 @@ func (m Peer) Copy(into []byte, offset uint64) {
 	copy(into, m.Bytes(offset, uint64(len(into))))
 }
 
-// Bytes returns the size bytes at offset in place. Only the bytes of a trusted peer may be used in
-// place, because an untrusted peer may change a byte between two reads (SPEC 9.1). The slice is
-// valid while the memory is mapped; writing to it is a fault.
+// Bytes returns the size bytes at offset where they lie, without a copy. Only the bytes of a
+// trusted peer may be used so, because an untrusted peer may change a byte between two reads (SPEC
+// 9.1). They are valid while the memory is mapped; writing to them is a fault.
 func (m Peer) Bytes(offset, size uint64) []byte { return Own(m).Bytes(offset, size) }

@@ -173,7 +173,8 @@ func (s *Stream) WriteBuffers(buffers [][]byte) (int64, error) {
 }
 
 // sendParts sends the next n bytes of the buffers as one message. The bytes are copied once if the
-// message goes in a block, or lies in one buffer. The caller holds the stream's turn to send.
+// message goes in a block, or if they lie in one buffer; otherwise they are first collected in
+// private memory, and so copied twice. The caller holds the stream's turn to send.
 func (s *Stream) sendParts(l limit, unsent *parts, n int) error {
 	if b := unsent.next(n); b != nil {
 		return s.send(l, b)

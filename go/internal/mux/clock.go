@@ -45,7 +45,7 @@ type clock struct {
 // processClock is the clock that all sessions of this process share.
 var processClock clock
 
-// A clockTick is one tick of a clock. The lock of the clock guards its fields.
+// A clockTick is one timer of 1 ms of the clock. The lock of the clock guards its fields.
 type clockTick struct {
 	clock      *clock
 	call       func()
@@ -55,8 +55,8 @@ type clockTick struct {
 	next, prev *clockTick
 }
 
-// newTick returns a tick that calls the function call. If the kernel's timer is not available, the
-// tick is a timer of the Go runtime.
+// newTick returns a tick, a timer of 1 ms, which calls the function call. If the kernel's timer is
+// not available, the tick is a timer of the Go runtime.
 func (c *clock) newTick(call func()) tick {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,9 +89,10 @@ func (c *clock) open() bool {
 	return true
 }
 
-// wait waits for the kernel's timer, and calls the functions of all ticks that are due whenever the
-// timer has fired. It returns when the read deadline of file has passed, and closes the timer,
-// which only this goroutine can do without closing it under its own wait.
+// wait waits for the kernel's timer. Whenever the timer has fired, wait calls the functions of all
+// ticks, timers of 1 ms, that are due. It returns when the read deadline of file has passed, and
+// then closes file, the descriptor of the timer: if another goroutine closed it, it could be closed
+// while this one still waits for it.
 func (c *clock) wait(file *os.File, raw syscall.RawConn) {
 	_ = raw.Read(func(uintptr) bool {
 		for call := c.takeDue(); call != nil; call = c.takeDue() {
@@ -102,8 +103,9 @@ func (c *clock) wait(file *os.File, raw syscall.RawConn) {
 	_ = file.Close()
 }
 
-// takeDue removes the tick that has run longest if it is due, and returns its function. If it is
-// not due yet, takeDue sets the kernel's timer for it, and returns nil.
+// takeDue removes the tick, a timer of 1 ms, that has run longest if it is due, and returns its
+// function. If that tick is not due yet, takeDue sets the kernel's timer to the time at which it
+// is, and returns nil.
 func (c *clock) takeDue() func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,13 +172,15 @@ func (t *clockTick) end() {
 	}
 }
 
-// A runtimeTick is a tick made of a timer of the Go runtime. Its first start makes the timer.
+// A runtimeTick is a tick, a timer of 1 ms, for which a timer of the Go runtime does the work. Its
+// first start makes the timer.
 type runtimeTick struct {
 	call  func()
 	timer *time.Timer
 }
 
-// newRuntimeTick returns a tick whose function the Go runtime calls, in a goroutine of its own.
+// newRuntimeTick returns a tick, a timer of 1 ms, whose function the Go runtime calls, in a
+// goroutine of its own.
 func newRuntimeTick(call func()) *runtimeTick { return &runtimeTick{call: call} }
 
 func (t *runtimeTick) start() {

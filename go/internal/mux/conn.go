@@ -42,9 +42,10 @@ type Conn interface {
 	// process, or nil if everything has. Once it has, CloseWrite does not wait.
 	Unwritten() func() error
 
-	// ReadRecord waits for the next record. If polls is true, it may poll before it sleeps. The
-	// payload is memory that the peer cannot write, and is valid until the next call. The message
-	// is set if the record is DATA, or a BLOB, whose payload is then only its body.
+	// ReadRecord waits for the next record. If polls is true, it may poll before it sleeps; if not,
+	// it sleeps at once. The payload is memory that the peer cannot write, and is valid until the
+	// next call. The message is set if the record is DATA, or a BLOB, whose payload is then only
+	// its body.
 	//
 	// The error is [io.EOF] if the peer has hung up and every record that it had committed was
 	// read, or errWoken after a call of Wake.

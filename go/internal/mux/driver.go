@@ -11,9 +11,9 @@ const (
 	urgent     = true
 )
 
-// wait waits for an event, until the limit l. Meanwhile it drives the session, or follows the
-// goroutine that does. The caller holds the session's lock, which is released while the goroutine
-// sleeps.
+// wait waits for an event, until the limit l: a context is done, or a deadline has passed.
+// Meanwhile it drives the session, or follows the goroutine that does. The caller holds the
+// session's lock, which is released while the goroutine sleeps.
 func (s *Session) wait(l limit, event <-chan struct{}, isUrgent bool) error {
 	for {
 		var isDone bool
@@ -29,9 +29,10 @@ func (s *Session) wait(l limit, event <-chan struct{}, isUrgent bool) error {
 	}
 }
 
-// drive reads the records of the session until the event has come, or the limit l is reached. It
-// returns false if another goroutine should drive now, or the session has ended. The caller has the
-// role of the driver, and holds the session's lock.
+// drive reads the records of the session until the event has come, or the limit l is reached: a
+// context is done, or a deadline has passed. It returns false if another goroutine should drive
+// now, or the session has ended. The caller has the role of the driver, and holds the session's
+// lock.
 func (s *Session) drive(l limit, event <-chan struct{}, isUrgent bool) (bool, error) {
 	if stop := l.wakes(s.wakes); stop != nil {
 		defer stop()
@@ -127,15 +128,16 @@ func (s *Session) keep() {
 	_, _ = s.drive(limit{}, nil, background)
 }
 
-// awaken makes the driver check its limit and its event, at once or after the next record. Any
-// goroutine may call it, even after the end of the session.
+// awaken makes the driver check whether what it waits for has come, or its context or deadline has
+// ended the wait: at once, or after the next record. Any goroutine may call it, even after the end
+// of the session.
 func (s *Session) awaken() {
 	s.isWoken.Store(true)
 	s.conn.Wake()
 }
 
-// wakeDriver makes the driver check its event, which the caller has changed (rule H2 of decision
-// 0038). The caller holds the session's lock.
+// wakeDriver makes the driver check the event that it waits for, because the caller may have
+// brought it about (rule H2 of decision 0038). The caller holds the session's lock.
 func (s *Session) wakeDriver() {
 	if s.role.state == roleDriven && !s.role.isApplying && !fault.Is("driver_asleep") {
 		s.awaken()
@@ -143,8 +145,8 @@ func (s *Session) wakeDriver() {
 }
 
 // readNext waits for the next record of the peer, and applies it to the session. It returns true if
-// no record can follow. A call of awaken ends its wait. The caller holds the session's lock, which
-// is released during the wait.
+// no record can follow. A call of awaken, by which another goroutine wakes the driver, ends this
+// wait. The caller holds the session's lock, which is released during the wait.
 func (s *Session) readNext(polls bool) (isLast bool) {
 	s.mu.Unlock()
 	header, payload, message, err := s.conn.ReadRecord(polls)

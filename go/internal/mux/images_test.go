@@ -17,9 +17,9 @@ import (
 	"partywall.test/go/internal/wire"
 )
 
-// TestImagesOverSocket sends the records of images, the specification's test files, to a real
-// listener: of each image of a session that is meant for sockets. The listener's application has
-// opened stream 2 and sent a message of cost 128 on it (SPEC 10).
+// TestImagesOverSocket sends images, the specification's test files of records, to a real listener:
+// all images of sessions that are meant for sockets. The listener's application has opened stream 2
+// and sent a message of cost 128 on it (SPEC 10).
 func TestImagesOverSocket(t *testing.T) {
 	eachImage(t, "session-socket", 84, func(t *testing.T, image []byte) error {
 		listener := listenForImage(t, transports[2])

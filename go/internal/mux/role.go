@@ -18,8 +18,8 @@ type role struct {
 	state    roleState
 	isUrgent bool // of the driver
 	heir     *follower
-	// isApplying says that the driver holds the session's lock to apply a record. It checks its own
-	// event afterwards, so nobody needs to wake it.
+	// isApplying says that the driver holds the session's lock to apply a record. The driver checks
+	// afterwards whether what it waits for has come, so nobody needs to wake it.
 	isApplying bool
 	// isPermanent says that only the supervisor drives, and never leaves the role. Tests compare
 	// other ways of driving with this one.

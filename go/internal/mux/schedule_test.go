@@ -21,7 +21,7 @@ import (
 )
 
 // A schedule makes calls on two sessions over a fake connection, in an order that its seed decides.
-// After each call it waits until every goroutine sleeps, and records which calls have returned, and
+// After each call it waits until every goroutine sleeps, and notes which calls have returned, and
 // with which results.
 type schedule struct {
 	random   *rand.Rand
@@ -41,7 +41,8 @@ const (
 	stepTime = 5 * time.Millisecond
 )
 
-// runSchedule runs the schedule of a seed, and returns its records.
+// runSchedule runs the schedule of a seed, and returns the notes of which calls have returned at
+// which step, with their results.
 func runSchedule(t *testing.T, start starter, seed uint64) (notes []string) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &schedule{random: rand.New(rand.NewPCG(seed, 1))}
@@ -64,8 +65,7 @@ func (s *schedule) run() []string {
 	return s.notes
 }
 
-// note waits until every goroutine sleeps, and records which calls have returned since the last
-// step.
+// note waits until every goroutine sleeps, and notes which calls have returned since the last step.
 func (s *schedule) note(step int) {
 	elapse(stepTime)
 	s.mu.Lock()
@@ -76,8 +76,8 @@ func (s *schedule) note(step int) {
 	s.returned = nil
 }
 
-// call starts a call that may wait. When the call returns, its result is kept for the next record
-// of the schedule.
+// call starts a call that may wait. When the call returns, its result is kept until the schedule
+// next notes which calls have returned.
 func (s *schedule) call(step int, call func(context.Context) string) {
 	limit := stepTime*time.Duration(1+s.random.IntN(6)) + stepTime/2
 	go func() {

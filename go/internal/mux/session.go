@@ -271,9 +271,9 @@ func (s *Session) flush() bool {
 	return isDone
 }
 
-// cutOff records that the connection accepts no more records because of err. If the peer has broken
-// a rule, the session ends; otherwise it still reads until the connection ends. The caller holds
-// the session's lock.
+// cutOff notes that the connection accepts no more records because of err. If err says that the
+// peer has broken a rule, the session ends. Otherwise this side still reads records until the
+// connection ends. The caller holds the session's lock.
 func (s *Session) cutOff(err error) {
 	var violation layout.Violation
 	if errors.As(err, &violation) {

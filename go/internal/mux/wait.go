@@ -64,9 +64,9 @@ type limit struct {
 	deadline *deadline       // nil: without
 }
 
-// wait waits for the event, until the limit l or until offered says that the role of the driver is
-// offered to this goroutine. The channel offered is nil for a call that cannot drive the session.
-// The error is [os.ErrDeadlineExceeded], or that of the limit's context.
+// wait waits for the event, until the limit l is reached or the channel offered says that the role
+// of the driver is offered to this goroutine. That channel is nil for a call that cannot drive the
+// session. The error is [os.ErrDeadlineExceeded], or that of the limit's context.
 func (l limit) wait(event, offered <-chan struct{}) (isOffered bool, err error) {
 	var done, passed <-chan struct{}
 	if l.ctx != nil {

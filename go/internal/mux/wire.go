@@ -27,7 +27,7 @@ func NewChecker(limits layout.Limits, segments *layout.Segments) wire.Checker {
 	return &Checker{limits: limits, segments: segments}
 }
 
-// Receive checks one record of the peer, as [wire.Checker] asks for.
+// Receive checks one record of the peer, as the interface [wire.Checker] demands.
 func (c *Checker) Receive(h layout.Header, payload []byte) error {
 	switch h.Kind {
 	case layout.KindBlob:
@@ -89,7 +89,7 @@ func NewState(connection *wire.Connection, config Config) (Conn, *session.Sessio
 	}, state
 }
 
-// WriteRecord writes one record, as [session.Writer] asks for.
+// WriteRecord writes one record, as the interface [session.Writer] demands.
 func (c *wireConn) WriteRecord(kind layout.Kind, stream uint32, payload []byte) (bool, error) {
 	return c.commit(c.sender.TryRecord(kind, stream, payload))
 }
@@ -106,9 +106,9 @@ func (c *wireConn) commit(err error) (bool, error) {
 	return !isFull, c.sender.Commit()
 }
 
-// WriteMessage writes a message, as [Conn] asks for. The message goes as a whole if there is memory
-// for it. Otherwise it goes in fragments, so that no stream waits for memory that the messages of
-// another stream hold (SPEC 5.5).
+// WriteMessage writes a message, as the interface [Conn] demands. The message goes as a whole if
+// there is memory for it. Otherwise it goes in fragments, so that no stream waits for memory that
+// the messages of another stream hold (SPEC 5.5).
 func (c *wireConn) WriteMessage(m *Outgoing) (bool, error) {
 	isLong := len(m.Payload) > int(c.sender.RecordMax())
 	isBlock := c.sender.CarriesCredit(len(m.Payload))
@@ -139,11 +139,11 @@ func (c *wireConn) writeReserved(m *Outgoing) (bool, error) {
 	return c.commit(err)
 }
 
-// HasBlock reports whether a message of n bytes goes in a block of shared memory, as [Conn] asks
-// for.
+// HasBlock reports whether a message of n bytes goes in a block of shared memory, as the interface
+// [Conn] demands.
 func (c *wireConn) HasBlock(n int) bool { return c.sender.CarriesCredit(n) }
 
-// Reserve returns a block, or private memory if no block is free, as [Conn] asks for.
+// Reserve returns a block, or private memory if no block is free, as the interface [Conn] demands.
 func (c *wireConn) Reserve(n int) (*wire.Reservation, error) {
 	r, err := c.sender.Reserve(uint64(n))
 	if err == nil || !isLackOfMemory(err) {
@@ -152,11 +152,11 @@ func (c *wireConn) Reserve(n int) (*wire.Reservation, error) {
 	return &wire.Reservation{Bytes: make([]byte, n)}, nil
 }
 
-// Free frees a reservation whose message was not sent, as [Conn] asks for.
+// Free frees a reservation whose message was not sent, as the interface [Conn] demands.
 func (c *wireConn) Free(r *wire.Reservation) { c.sender.Free(r) }
 
-// isLackOfMemory reports whether err says that a message found no block, now or ever. The same
-// errors occur when the ring has no room.
+// isLackOfMemory reports whether err says that a message found no block, now or ever. When the ring
+// has no room, the errors are the same.
 func isLackOfMemory(err error) bool {
 	var tooLong *wire.TooLongError
 	return errors.Is(err, wire.ErrFull) || errors.As(err, &tooLong)
@@ -201,14 +201,14 @@ func (c *wireConn) writeFragment(m *Outgoing) (bool, error) {
 	return kind == layout.KindFragmentLast, nil
 }
 
-// Room returns a function that waits until there may be room, as [Conn] asks for.
+// Room returns a function that waits until there may be room, as the interface [Conn] demands.
 func (c *wireConn) Room() func() error { return c.sender.Room() }
 
-// Unwritten returns a function that waits until all records have left this process, as [Conn] asks
-// for.
+// Unwritten returns a function that waits until all records have left this process, as the
+// interface [Conn] demands.
 func (c *wireConn) Unwritten() func() error { return c.sender.Unwritten() }
 
-// ReadRecord waits for the next record of the peer, as [Conn] asks for.
+// ReadRecord waits for the next record of the peer, as the interface [Conn] demands.
 func (c *wireConn) ReadRecord(polls bool) (layout.Header, []byte, session.Message, error) {
 	for hasWaited := false; ; hasWaited = true {
 		record, isThere, err := c.receiver.Next()
@@ -230,10 +230,11 @@ func (c *wireConn) ReadRecord(polls bool) (layout.Header, []byte, session.Messag
 	}
 }
 
-// Wake ends the wait of ReadRecord, as [Conn] asks for.
+// Wake ends the wait of ReadRecord, as the interface [Conn] demands.
 func (c *wireConn) Wake() { c.receiver.Wake() }
 
-// Tick returns a timer of 1 ms from the clock that all sessions share, as [Conn] asks for.
+// Tick returns a timer of 1 ms from the clock that all sessions share, as the interface [Conn]
+// demands.
 func (c *wireConn) Tick(call func()) tick { return processClock.newTick(call) }
 
 // take takes a record from the receiver, and returns its header, its payload, and its message if it
@@ -261,13 +262,13 @@ func (c *wireConn) take(r wire.Record) (layout.Header, []byte, session.Message) 
 	return header, bytes, m
 }
 
-// CloseWrite writes the last record of this side, as [Conn] asks for.
+// CloseWrite writes the last record of this side, as the interface [Conn] demands.
 func (c *wireConn) CloseWrite() error { return c.sender.Close(0) }
 
-// Interrupt ends all waits on the connection, as [Conn] asks for.
+// Interrupt ends all waits on the connection, as the interface [Conn] demands.
 func (c *wireConn) Interrupt() { c.connection.Interrupt() }
 
-// Close gives up the connection, as [Conn] asks for.
+// Close gives up the connection, as the interface [Conn] demands.
 func (c *wireConn) Close() {
 	c.receiver.Leave()
 	c.connection.Close()
@@ -297,7 +298,7 @@ func newPooled(n int) ([]byte, *pooled) {
 	return owner.bytes[:n], owner
 }
 
-// Release gives the memory of a message back to its pool, as [session.Owner] asks for.
+// Release gives the memory of a message back to its pool, as the interface [session.Owner] demands.
 func (p *pooled) Release(uint64) {
 	if p.class >= 0 {
 		pools[p.class].Put(p)

@@ -30,7 +30,7 @@ type Consumer struct {
 }
 
 // NewConsumer returns a consumer of the peer's ring from position 0 on, which reports its progress
-// in the control page own of this process. It panics unless the size of ring is one that SPEC 3.2
+// in own, the control page of this process. It panics unless the size of ring is one that SPEC 3.2
 // allows.
 func NewConsumer(ring mem.Peer, own mem.Own) *Consumer {
 	return &Consumer{ring: ring, own: own, size: ringSize(ring.Len())}

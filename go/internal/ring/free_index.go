@@ -94,6 +94,6 @@ func (f *freeIndex) findLast(chunk uint32, units uint64) uint32 {
 // least 1.
 func listOf(units uint64) int { return bits.Len64(units) - 1 }
 
-// triesMax bounds the chunks that find tries in the list whose chunks may be smaller than the
-// wanted size.
+// triesMax bounds the chunks of the slab that a search tries in the list of the wanted size, where
+// chunks may be too small. Lists of longer chunks need only one try.
 const triesMax = 16

@@ -229,7 +229,8 @@ func (s *side) wait(sleeper *Sleeper, doorbell chan struct{}, ready func() bool)
 	}
 }
 
-// send publishes count records of DATA. The stream of each is its number, and fills its payload.
+// send publishes count records of DATA, numbered from 0. The number of a record is also its stream,
+// and the lowest byte of the number fills its payload.
 func (s *side) send(t *testing.T, count int, random *rand.Rand) {
 	for i := 0; i < count; {
 		length := 8 + random.Uint64N(s.producer.PayloadMax()-7)
@@ -261,7 +262,8 @@ func (s *side) send(t *testing.T, count int, random *rand.Rand) {
 	notify(s.wakeRecords.Check(), s.peerRecords)
 }
 
-// receive takes and checks the records of [side.send] up to CLOSE_WRITE, and returns their number.
+// receive takes and checks the records that the other side has published, up to CLOSE_WRITE, and
+// returns their number.
 func (s *side) receive(t *testing.T) int {
 	into := make([]byte, s.consumer.size)
 	for count := 0; ; {
@@ -354,7 +356,7 @@ func TestNoWakeUpIsLostInPingPong(t *testing.T) {
 	}
 }
 
-// post publishes a record whose stream number is the number of the round.
+// post publishes a record whose stream number is i, the number of the exchange of two records.
 func (s *side) post(t *testing.T, i int) bool {
 	if err := s.producer.Append(layout.KindData, uint32(i), nil); err != nil {
 		t.Errorf("round %d: %v", i, err)
@@ -365,7 +367,8 @@ func (s *side) post(t *testing.T, i int) bool {
 	return true
 }
 
-// take waits for a record, and checks that its stream number is the number of the round.
+// take waits for a record, and checks that its stream number is i, the number of the exchange of
+// two records.
 func (s *side) take(t *testing.T, i int) bool {
 	if !s.wait(s.records, s.ownRecords, s.consumer.IsReady) {
 		t.Errorf("round %d: a wake-up was lost", i)

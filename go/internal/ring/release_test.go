@@ -98,8 +98,9 @@ func TestReleaseRingOfImpossibleSizePanics(t *testing.T) {
 // gives out. A block that was given out must be taken back once at most, and no other block ever.
 // Each error must be a violation.
 //
-// The two lowest bits of an act say what it does: give out a block, return one that is in flight,
-// return any id, or set the count of the entries.
+// Each of the bytes acts is an operation, unless it belongs to an id or count. Its two lowest bits
+// say which: give out a block, return one that is in flight, return any id, or set the count of the
+// entries.
 func FuzzReleases(f *testing.F) {
 	f.Add([]byte{0, 4, 8, 1, 1, 0, 5})
 	f.Add([]byte{0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1, 0, 0, 0})

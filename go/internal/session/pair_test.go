@@ -68,8 +68,8 @@ type flow struct {
 	stopped  uint32 // the receiver's code, if it stopped
 }
 
-// WriteRecord appends a record to the peer's queue, as [Writer] asks for. It returns false while
-// the queue has as many records as it may hold.
+// WriteRecord appends a record to the peer's queue, as the interface [Writer] demands. It returns
+// false while the queue has as many records as it may hold.
 func (e *end) WriteRecord(kind layout.Kind, stream uint32, payload []byte) (bool, error) {
 	return e.writeMessage(kind, stream, payload, nil), nil
 }
@@ -85,7 +85,7 @@ func (e *end) writeMessage(kind layout.Kind, stream uint32, payload, message []b
 	return true
 }
 
-// Release counts a message as given back, as [Owner] asks for.
+// Release counts a message as given back, as the interface [Owner] demands.
 func (e *end) Release(uint64) { e.owned-- }
 
 func newPair(t *testing.T, seed uint64) *pair {

@@ -200,8 +200,8 @@ func (s *Session) End(err error) {
 	}
 }
 
-// CutOff records that this side can write no more records, because the peer has hung up. From now
-// on sending fails. Until [Session.End], this side still receives what the peer has written before.
+// CutOff notes that this side can write no more records, because the peer has hung up. From now on
+// sending fails. Until [Session.End], this side still receives what the peer has written before.
 func (s *Session) CutOff() { s.isOutboxClosed = true }
 
 // Receive handles the next record of the peer, whose header was checked. The payload is memory that

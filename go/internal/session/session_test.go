@@ -21,7 +21,7 @@ type recorder struct {
 	room    int
 }
 
-// WriteRecord keeps the text of a record, as [Writer] asks for.
+// WriteRecord keeps the text of a record, as the interface [Writer] demands.
 func (r *recorder) WriteRecord(kind layout.Kind, stream uint32, payload []byte) (bool, error) {
 	if r.room == 0 {
 		return false, nil
@@ -116,8 +116,8 @@ func reset(code, directions uint32) []byte {
 	return layout.Reset{Code: code, Directions: directions}.Append(nil)
 }
 
-// send counts a message of n bytes against the stream's credit, as if it had begun; no record is
-// written.
+// send counts a message of n bytes against the stream's credit, as if the message had begun; no
+// record is written.
 func send(t *testing.T, s *Stream, n uint64) {
 	t.Helper()
 	if err := s.MayBegin(n); err != nil {
@@ -178,7 +178,7 @@ func TestFullConnectionKeepsRecordsPending(t *testing.T) {
 
 // TestListStaysShortWhileItIsNeverEmpty lets the connection write, again and again, all pending
 // records of streams but the last one. The list of streams with pending records must not grow, so
-// the places of written records must become free.
+// the entries of streams whose records are written must become free.
 func TestListStaysShortWhileItIsNeverEmpty(t *testing.T) {
 	s := testSession()
 	s.GoAway(0)

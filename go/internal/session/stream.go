@@ -255,7 +255,8 @@ func (s *Stream) receivePart(kind layout.Kind, payload []byte) Change {
 }
 
 // partsFactor is the ratio of the memory that is first allocated for a message in fragments to its
-// first fragment. The length that the peer announces is not trusted.
+// first fragment. The memory for the whole message is not allocated at once, because the length
+// that the peer announces is not trusted.
 const partsFactor = 4
 
 // took counts a message that the application has taken, and makes a record CREDIT pending where

@@ -94,46 +94,55 @@ func (b *Budget) Poll(mode Mode, poll func() bool) bool {
 	case Park:
 		return poll() || b.yields.poll(poll)
 	case Spin:
-		return b.pollFor(checkEvery, poll)
+		isFound, _ := b.pollFor(checkEvery, poll)
+		return isFound
 	}
 	limit := b.Time()
 	if limit == 0 {
 		return poll() || b.yields.poll(poll)
 	}
-	if b.pollFor(limit, poll) {
+	isFound, isUsedUp := b.pollFor(limit, poll)
+	switch {
+	case isFound:
 		b.Hit()
-		return true
+	case isUsedUp:
+		b.Miss()
 	}
-	b.Miss()
-	return false
+	return isFound
 }
 
 // pollFor calls poll, in the way that suits where the peer runs, until poll returns true or about
-// the time limit has passed.
-func (b *Budget) pollFor(limit time.Duration, poll func() bool) bool {
+// the time limit has passed. The second result is false if the polling stopped before that, and not
+// because polling is in vain.
+func (b *Budget) pollFor(limit time.Duration, poll func() bool) (isFound, isUsedUp bool) {
 	if b.isLocal {
 		return pollLocally(limit, poll)
 	}
-	return pollRemotely(limit, poll)
+	return pollRemotely(limit, poll), true
 }
 
 // pollLocally calls poll, and lets other goroutines run after a few calls, until that has taken
 // about limit. The time for which other goroutines run counts only up to yieldMax for each yield:
-// the peer may be among them, and a yield costs less than a sleep and a wake-up.
-func pollLocally(limit time.Duration, poll func() bool) bool {
+// the peer may be among them, and a yield costs less than a sleep and a wake-up. It stops after a
+// yield of more than computeMin: the goroutines that ran then compute, and the caller has to check
+// its deadline. The second result is false then.
+func pollLocally(limit time.Duration, poll func() bool) (isFound, isUsedUp bool) {
+	started, last := time.Now(), time.Duration(0)
 	for used := time.Duration(0); used < limit; {
-		started := time.Now()
-		for range yieldsPerClockRead {
-			for range pollsPerYield {
-				if poll() {
-					return true
-				}
+		for range pollsPerYield {
+			if poll() {
+				return true, true
 			}
-			runtime.Gosched()
 		}
-		used += min(time.Since(started), yieldsPerClockRead*yieldMax)
+		runtime.Gosched()
+		now := time.Since(started)
+		if now-last > computeMin {
+			return poll(), false
+		}
+		used += min(now-last, yieldMax)
+		last = now
 	}
-	return poll()
+	return poll(), true
 }
 
 // pollRemotely calls poll until it returns true, for about the time limit. It stops early if other
@@ -200,9 +209,10 @@ const (
 	pollsPerClockRead = 128
 	// pollsPerYield is the number of polls between two yields for a peer in this process.
 	pollsPerYield = 16
-	// yieldsPerClockRead is the number of yields for a peer in this process between two reads of
-	// the clock.
-	yieldsPerClockRead = 8
+	// computeMin is the longest yield after which polling for a peer in this process goes on. A
+	// longer one has taken a time slice of a goroutine that computes, beside which a sleep costs
+	// little.
+	computeMin = time.Millisecond
 	// checkEvery is the time for which the mode Spin polls before it returns to the caller.
 	checkEvery = 2 * time.Millisecond
 	// yieldEvery is the time for which a waiting goroutine polls before it lets other goroutines
@@ -211,7 +221,7 @@ const (
 	// yieldMax is the longest time that runtime.Gosched takes while no other goroutine wants to
 	// run. If it takes longer, polling for a peer in another process stops.
 	yieldMax = 2 * time.Microsecond
-	// missesUnchecked is the number of waits in this process that may poll in vain before isFutile
-	// asks the system for the number of CPUs and the CPU quota.
+	// missesUnchecked is the number of waits in this process that may poll in vain before the
+	// system is asked for the number of CPUs and the CPU quota.
 	missesUnchecked = 3
 )

@@ -176,7 +176,8 @@ func (b *blocks) addSegment(size, needed uint64) error {
 }
 
 // retireIdle retires all segments without blocks in use, if for the idle time no block was in
-// flight and no message was longer than the slab. The next message has n bytes.
+// flight and no message was longer than the slab. The next message, of n bytes, counts too: if it
+// is longer than the slab, nothing is retired.
 func (b *blocks) retireIdle(n uint64) {
 	if n > b.memory.own.slab.Len() || b.slab.InFlight() > 0 {
 		b.lastUsed = time.Now()

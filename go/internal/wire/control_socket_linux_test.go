@@ -106,7 +106,7 @@ func (c *controlSocket) readUp(t *testing.T) error {
 }
 
 // A peer sends descriptors of segments, but no records SEGMENT. This side keeps a bounded number of
-// them, because otherwise the peer could fill this side's table of descriptors.
+// these descriptors, because otherwise the peer could fill this side's table of descriptors.
 func TestSegmentsWithoutRecordAreBounded(t *testing.T) {
 	own, peer := controlPair(t)
 	eventfd, err := sys.NewEventfd()

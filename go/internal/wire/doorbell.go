@@ -37,8 +37,9 @@ func newDoorbell() (*doorbell, error) {
 	return d, nil
 }
 
-// wait calls look at once and after each notification of the doorbell, until look returns true. An
-// error means that the deadline has passed, or that the doorbell is closed.
+// wait calls the function look at once, and after each notification of the doorbell, until look
+// returns true, which says that the awaited thing has come. An error means that the deadline has
+// passed, or that the doorbell is closed.
 func (d *doorbell) wait(look func(uintptr) bool) error {
 	d.isWaiting.Store(true)
 	err := d.raw.Read(look)
@@ -46,8 +47,8 @@ func (d *doorbell) wait(look func(uintptr) bool) error {
 	return err
 }
 
-// wake makes the goroutine that waits on the doorbell call look again. A goroutine that only begins
-// to wait at this time calls look anyway.
+// wake makes the goroutine that waits on the doorbell check again whether the awaited thing has
+// come. A goroutine that only begins to wait at this time checks that anyway.
 func (d *doorbell) wake() {
 	if d.isWaiting.Load() {
 		// The error is ignored: on a closed doorbell nobody waits. The file's own Write is not
@@ -59,7 +60,8 @@ func (d *doorbell) wake() {
 
 // interrupt makes the goroutine that waits on the doorbell return with an error, by setting a
 // deadline in the past. This deadline remains until setDeadline sets another. A goroutine that only
-// begins to wait at this time may not be interrupted, but calls look first.
+// begins to wait at this time may not be interrupted, but first checks whether the awaited thing
+// has come.
 func (d *doorbell) interrupt() {
 	if d.isWaiting.Load() {
 		// The error is ignored: on a closed doorbell nobody waits.

@@ -12,8 +12,8 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// Errors of [Sender] and [Receiver]. Their other errors wrap a layout.Violation, or are
-// [os.ErrDeadlineExceeded].
+// Errors of [Sender] and [Receiver]. The other errors of a Sender or Receiver wrap a
+// layout.Violation, or are [os.ErrDeadlineExceeded].
 var (
 	// ErrFull reports that there is no room for a message or record now. The caller waits for room
 	// and repeats the attempt.

@@ -38,8 +38,8 @@ type hostilePeer struct {
 	conn       *net.UnixConn
 }
 
-// hostileEnvironment is the environment of a handshake that makes the region which SPEC 10
-// describes.
+// hostileEnvironment makes and maps the regions in the handshake of a hostile peer. It makes the
+// region that SPEC 10 describes.
 type hostileEnvironment struct{ *environment }
 
 const (

@@ -189,9 +189,10 @@ func (l *Listener) takeSlot() bool {
 	}
 }
 
-// evict ends the handshake of the oldest peer that has sent nothing, if this peer had at least
-// untouchedMin for it. It sets a deadline on the peer's socket, which cannot hit an established
-// connection, because a peer whose handshake is done is no longer in the list.
+// evict ends the handshake of the oldest peer that has sent nothing, if this peer had at least 100
+// ms for it. It sets a deadline on the peer's socket. This cannot hit an established connection,
+// because a peer whose handshake is done is no longer in the listener's list of unfinished
+// handshakes.
 func (l *Listener) evict() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()

@@ -34,8 +34,8 @@ type carrier interface {
 	close()
 }
 
-// Interrupt makes all calls of the connection's sender and receiver that wait return ErrClosed, and
-// all later calls.
+// Interrupt makes calls of the connection's sender and receiver return ErrClosed instead of
+// waiting: those that wait now, and all later ones.
 func (c *Connection) Interrupt() { c.carrier.interrupt() }
 
 // Close closes the connection's descriptors and frees its memory, except for messages and

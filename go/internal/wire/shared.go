@@ -35,7 +35,8 @@ type sharedMemory struct {
 	process  *processWatch // nil without a verified pidfd
 }
 
-// newBudget returns the budget of a wait for the peer.
+// newBudget returns the budget of a wait for the peer: for how long the wait polls before it
+// sleeps, which is limit at most.
 func (m *sharedMemory) newBudget(limit time.Duration) wait.Budget {
 	if m.isLocal {
 		return wait.NewLocalBudget(limit)
@@ -107,7 +108,8 @@ func (m *sharedMemory) notify(eventfd *sys.Eventfd) {
 	_ = eventfd.Notify()
 }
 
-// interrupt makes all calls that wait on the connection return [ErrClosed], and all later calls.
+// interrupt makes calls on the connection return [ErrClosed] instead of waiting: those that wait
+// now, and all later ones.
 func (m *sharedMemory) interrupt() {
 	m.isClosed.Store(true)
 	m.wakeAll()

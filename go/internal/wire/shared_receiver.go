@@ -92,7 +92,7 @@ func newSharedReceiver(m *sharedMemory, s *Settings) *sharedReceiver {
 	return r
 }
 
-// Next returns the next record of the ring, as [Receiver] asks for.
+// Next returns the next record of the ring, as the interface [Receiver] demands.
 func (r *sharedReceiver) Next() (Record, bool, error) {
 	if err := r.memory.check(); err != nil {
 		return Record{}, false, err
@@ -199,7 +199,7 @@ func (r *sharedReceiver) retireSegment(body []byte) error {
 	return nil
 }
 
-// CopyTo copies the message of the current record to into, as [Receiver] asks for.
+// CopyTo copies the message of the current record to into, as the interface [Receiver] demands.
 func (r *sharedReceiver) CopyTo(into []byte) int {
 	if r.isBlob {
 		n := min(uint64(len(into)), r.blob.Length)
@@ -211,8 +211,8 @@ func (r *sharedReceiver) CopyTo(into []byte) int {
 	return n
 }
 
-// Lend returns the message of a BLOB where it lies in a trusted peer's memory, as [Receiver] asks
-// for.
+// Lend returns the message of a BLOB where it lies in a trusted peer's memory, as the interface
+// [Receiver] demands.
 func (r *sharedReceiver) Lend() (message []byte, lender *Lender, block uint64) {
 	if !r.isBlob || !r.memory.isTrusted {
 		return nil, nil, 0
@@ -222,7 +222,7 @@ func (r *sharedReceiver) Lend() (message []byte, lender *Lender, block uint64) {
 	return r.place.memory.Bytes(r.blob.Offset, r.blob.Length), r.place.lender, r.blob.Block
 }
 
-// Take returns the message of the current record, as [Receiver] asks for.
+// Take returns the message of the current record, as the interface [Receiver] demands.
 func (r *sharedReceiver) Take() *Message {
 	if bytes, lender, block := r.Lend(); lender != nil {
 		return NewBorrowedMessage(bytes, lender, block)
@@ -236,7 +236,7 @@ func (r *sharedReceiver) Take() *Message {
 	return NewMessage(bytes)
 }
 
-// Payload returns the payload of the current record, as [Receiver] asks for.
+// Payload returns the payload of the current record, as the interface [Receiver] demands.
 func (r *sharedReceiver) Payload() []byte {
 	if r.memory.isTrusted {
 		return r.consumer.Payload(r.current)
@@ -293,8 +293,8 @@ func (r *sharedReceiver) count(n uint64) {
 // Poll does nothing, because Next finds all records in the ring that the peer has published.
 func (r *sharedReceiver) Poll() error { return nil }
 
-// Wait waits until there is a record, Wake is called, or the connection ends, as [Receiver] asks
-// for.
+// Wait waits until there is a record, Wake is called, or the connection ends, as the interface
+// [Receiver] demands.
 func (r *sharedReceiver) Wait(polls bool) error {
 	for {
 		isThere := false
@@ -354,7 +354,7 @@ func (r *sharedReceiver) takeWake() {
 	}
 }
 
-// Wake makes Wait return, without a system call, as [Receiver] asks for.
+// Wake makes Wait return, without a system call, as the interface [Receiver] demands.
 func (r *sharedReceiver) Wake() {
 	r.isWoken.Store(true)
 	if !fault.Is("sleep_uninterrupted") {
@@ -371,7 +371,7 @@ func (r *sharedReceiver) storeCounts() {
 	control.Store(counters+8*layout.CounterReceivingSpinsPaid, r.counts.hits)
 }
 
-// SetDeadline sets the time at which Wait fails, as [Receiver] asks for.
+// SetDeadline sets the time at which Wait fails, as the interface [Receiver] demands.
 func (r *sharedReceiver) SetDeadline(t time.Time) error {
 	return setDeadline(r.memory.records, &r.deadline, t)
 }

@@ -89,7 +89,7 @@ func (p *sharedSender) isWorthAnAttempt() bool {
 		p.waker.IsGone() || p.memory.isOver()
 }
 
-// TryMessage appends a message, as [Sender] asks for.
+// TryMessage appends a message, as the interface [Sender] demands.
 func (p *sharedSender) TryMessage(stream uint32, payload []byte, credit Credit) error {
 	if err := p.begin(); err != nil {
 		return err
@@ -119,7 +119,7 @@ func (p *sharedSender) TryMessage(stream uint32, payload []byte, credit Credit) 
 	return nil
 }
 
-// TryRecord appends a record that is not a whole message, as [Sender] asks for.
+// TryRecord appends a record that is not a whole message, as the interface [Sender] demands.
 func (p *sharedSender) TryRecord(kind layout.Kind, stream uint32, parts ...[]byte) error {
 	if err := p.begin(); err != nil {
 		return err
@@ -237,7 +237,8 @@ func (p *sharedSender) Reserve(n uint64) (*Reservation, error) {
 	return &Reservation{Bytes: block.Bytes(), block: block, memory: p.memory.own.mapping}, nil
 }
 
-// TryReserved appends the first n bytes of a reservation as a message, as [Sender] asks for.
+// TryReserved appends the first n bytes of a reservation as a message, as the interface [Sender]
+// demands.
 func (p *sharedSender) TryReserved(
 	r *Reservation, stream uint32, n uint64, credit Credit,
 ) error {
@@ -357,7 +358,7 @@ func (p *sharedSender) WaitRoom() error {
 	return waitError(err)
 }
 
-// SetDeadline sets the time at which WaitRoom fails, as [Sender] asks for.
+// SetDeadline sets the time at which WaitRoom fails, as the interface [Sender] demands.
 func (p *sharedSender) SetDeadline(t time.Time) error {
 	return setDeadline(p.memory.room, &p.deadline, t)
 }

@@ -74,7 +74,8 @@ func (k *socketCarrier) fail(err error) error {
 	return first
 }
 
-// interrupt makes all calls that wait on the connection return ErrClosed, and all later calls.
+// interrupt makes calls on the connection return ErrClosed instead of waiting: those that wait now,
+// and all later ones.
 func (k *socketCarrier) interrupt() {
 	k.isClosed.Store(true)
 	_ = k.conn.SetReadDeadline(time.Unix(1, 0))

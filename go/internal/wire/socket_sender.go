@@ -32,8 +32,9 @@ type socketSender struct {
 	committed uint64   // position behind the last batch that was sent
 	isPartial bool     // a part of the open batch was sent
 
-	// write sends the parts as far as the socket takes them now, and writable as soon as the socket
-	// takes any. Both functions are made once, so that calling them allocates nothing.
+	// write sends the parts of the open batch as far as the socket takes them now. writable does
+	// the same whenever the socket may take bytes, until it has taken some. Both functions are made
+	// once, so that calling them allocates nothing.
 	write    func(uintptr)
 	writable func(uintptr) bool
 	sent     int // bytes that they have sent
@@ -80,8 +81,8 @@ func (s *socketSender) begin() error {
 	return nil
 }
 
-// TryMessage appends a message, as [Sender] asks for. The caller must not change the payload before
-// Commit.
+// TryMessage appends a message, as the interface [Sender] demands. The caller must not change the
+// payload before Commit.
 func (s *socketSender) TryMessage(stream uint32, payload []byte, _ Credit) error {
 	if err := s.begin(); err != nil {
 		return err
@@ -100,7 +101,7 @@ func (s *socketSender) TryMessage(stream uint32, payload []byte, _ Credit) error
 	return nil
 }
 
-// TryRecord appends a record, as [Sender] asks for.
+// TryRecord appends a record, as the interface [Sender] demands.
 func (s *socketSender) TryRecord(kind layout.Kind, stream uint32, parts ...[]byte) error {
 	if err := s.begin(); err != nil {
 		return err
@@ -154,7 +155,8 @@ func (s *socketSender) Reserve(n uint64) (*Reservation, error) {
 	return &Reservation{Bytes: make([]byte, n), block: ring.Block{}}, nil
 }
 
-// TryReserved appends the first n bytes of a reservation as a message, as [Sender] asks for.
+// TryReserved appends the first n bytes of a reservation as a message, as the interface [Sender]
+// demands.
 func (s *socketSender) TryReserved(
 	r *Reservation, stream uint32, n uint64, credit Credit,
 ) error {
@@ -373,7 +375,8 @@ func (s *socketSender) WaitRoom() error {
 	return nil
 }
 
-// SetDeadline sets the time at which CommitAll and WaitRoom fail, as [Sender] asks for.
+// SetDeadline sets the time at which CommitAll and WaitRoom fail, as the interface [Sender]
+// demands.
 func (s *socketSender) SetDeadline(t time.Time) error {
 	s.late.set(t)
 	if s.carrier.isClosed.Load() {

@@ -151,8 +151,8 @@ func settingsOf(t *testing.T, script transcript.Transcript) (Settings, string, t
 	return s, network, timeout
 }
 
-// beginAcceptor starts a listener, which is the side under test, and connects the player of the
-// transcript to it.
+// beginAcceptor starts a listener, which is the side under test, and connects the test to it, which
+// acts as the peer in the transcript.
 func beginAcceptor(t *testing.T, s Settings, network string, timeout time.Duration,
 	results chan ended,
 ) (net.Conn, func()) {
@@ -179,8 +179,8 @@ func beginAcceptor(t *testing.T, s Settings, network string, timeout time.Durati
 	return conn, func() { _ = listener.Close() }
 }
 
-// beginConnector starts a dialer, which is the side under test. The player of the transcript
-// accepts its socket.
+// beginConnector starts a dialer, which is the side under test. The test accepts its socket, and
+// acts as the peer in the transcript.
 func beginConnector(t *testing.T, s Settings, network string, timeout time.Duration,
 	results chan ended,
 ) net.Conn {
@@ -245,8 +245,9 @@ func (p *socketPlayer) send(digits, descriptors string) {
 	p.unsent = append(p.unsent, b...)
 }
 
-// flush sends, in one message, the frames that the player has collected. A failure is ignored: the
-// side under test may have hung up, and the test then finds the reason in what that side has sent.
+// flush sends, in one message, the frames that the test, acting as the peer, has collected. A
+// failure is ignored: the side under test may have hung up, and the test then finds the reason in
+// what that side has sent.
 func (p *socketPlayer) flush() {
 	if unix, ok := p.conn.(*net.UnixConn); ok && len(p.descriptors) > 0 {
 		raw, err := unix.SyscallConn()
@@ -309,8 +310,8 @@ func (p *socketPlayer) reject() layout.RejectCode {
 	return 0
 }
 
-// descriptor returns a descriptor of the object that the transcript names. The player closes the
-// descriptor once it was sent.
+// descriptor returns a descriptor of the object that the transcript names. The test, which acts as
+// the peer, closes the descriptor once it was sent.
 func (p *socketPlayer) descriptor(name string, size uint64) int {
 	p.t.Helper()
 	role, entries, session := uint32(layout.RoleAcceptor), max(p.entries, 8), p.session

@@ -46,8 +46,8 @@ const (
 	pinnedVariable = "PARTYWALL_BENCH_PINNED"
 )
 
-// libraries are the names of the libraries that are measured in turn. Ratios are given to the last
-// two, shmipc-go and the Unix socket "uds".
+// libraries are the names of the libraries that are measured in turn. The table has the ratios of
+// each to the last two, shmipc-go and the Unix socket "uds".
 var libraries = []string{"channel", "parked", "stream", "compat", "shmipc-go", "uds"}
 
 func main() {

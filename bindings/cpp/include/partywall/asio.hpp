@@ -123,7 +123,7 @@ inline error_code code_of(std::error_code code) noexcept {
 #endif
 }
 
-/// Whether the code of an attempt says that the operation would have to wait.
+/// Whether the error code of an attempted operation says that the operation would have to wait.
 inline bool has_to_wait(std::error_code code) noexcept {
     return code == errc::empty || code == errc::full || code == errc::would_block ||
            code == errc::timed_out;
@@ -325,10 +325,11 @@ public:
         return tag;
     }
     void remove(std::uint64_t tag) { sources_.erase(tag); }
-    /// Makes each look, an attempt without waiting, read from `channel` before it asks the loop.
+    /// Makes each look, an attempt without waiting, read from `channel` before it asks the loop for
+    /// events.
     void look_at(source *channel) { channel_ = channel; }
-    /// Has the rest of a message written that was just sent, and of which the socket has taken only
-    /// a part.
+    /// Makes the reactor write the rest of the message that was sent last, if the socket has taken
+    /// only a part of it.
     void finish_send() {
         if (channel_ == nullptr) return settle_later();
         flush();
@@ -347,7 +348,8 @@ public:
         arm();
     }
 
-    /// Takes both operations out of an object, to complete them with operation_aborted.
+    /// Takes the pending operations of both directions out of an object, to complete them with
+    /// operation_aborted.
     void abort(source &object, std::vector<std::unique_ptr<operation>> &aborted) {
         for (auto &place : object.pending) {
             if (place) take(place, net::error::operation_aborted, aborted);
@@ -369,8 +371,8 @@ public:
             }
         }
         complete(std::move(started), false);
-        // The handler is posted before settle() is called, because a handler mostly starts an
-        // operation that waits, and then settle() has nothing to do.
+        // The handler is posted before settle(), which handles the events of the loop. A handler
+        // mostly starts an operation that waits, whose wait handles the events instead.
         const std::lock_guard guard(lock_);
         settle_later();
     }
@@ -524,8 +526,9 @@ private:
 
     /// Handles the events of the loop, and attempts the operations of the objects that have events.
     void turn(std::vector<std::unique_ptr<operation>> &done) {
-        // The loop's descriptor stays readable until a round finds no events. So a second round
-        // follows a round with events; otherwise the executor would wake once more, for nothing.
+        // The loop's descriptor stays readable until a look at the loop finds no events. So the
+        // loop is asked a second time if it had events the first time; otherwise the executor would
+        // wake once more, for nothing.
         for (int round = 0; round < 2 && round_had_events(done); round++) {
         }
         // Only a direction or session that is ending has a timer, so without a timer none is
@@ -656,7 +659,8 @@ private:
     net::any_io_executor executor_;
 };
 
-/// Starts an operation of an object. `State` is the object's source, with a member `reactor`.
+/// Starts an operation of a channel, listener, session or stream. `State` is the class of what that
+/// object shares with its operations; it has a member `reactor`, which attempts them.
 template <class Value, class State, class Attempt, class Token, class Signature>
 auto initiate(const shared_state<State> &object, direction way, Attempt attempt, Token &&token,
               Signature *) {

@@ -68,7 +68,7 @@ fn config(options: &Options) -> Config {
             pairs.map(|&(size, percent)| SizePercentPair { size, percent }).collect();
         config = config.buffer_slice_sizes(pairs);
     } else if options.small_region {
-        // Slices are the blocks of the region that hold messages. The option for a small region
+        // Slices are the pieces of the region that hold messages. The option for a small region
         // sets two small sizes of slices, because with the default sizes a region of 1 MiB would
         // have one slice of the largest size. The last free slice of a size is never allocated.
         let pairs =

@@ -85,7 +85,8 @@ impl HttpRequester {
     }
 }
 
-/// The body of a `/stream` request: the messages `next..end`, each as one frame of the body.
+/// The body of a `/stream` request: the messages `next..end`, each in one piece of the body, which
+/// hyper calls a frame.
 struct Messages {
     cell: Cell,
     next: u64,
@@ -123,8 +124,8 @@ async fn answer(request: Request<Incoming>, verifier: Verifier) -> Result<Respon
     Ok(Response::new(Full::new(Bytes::from(answer))))
 }
 
-/// Verifies the messages in the body of a `/stream` request, and returns their number. A frame of
-/// the body need not end where a message does.
+/// Verifies the messages in the body of a `/stream` request, and returns their number. A piece of
+/// the body, as hyper delivers it, need not end where a message does.
 async fn count(mut body: Incoming, verifier: &Verifier) -> Result<u64> {
     let size = verifier.cell.size;
     let mut message = Vec::with_capacity(size);

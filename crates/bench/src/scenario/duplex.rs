@@ -49,9 +49,9 @@ pub fn serve(cell: Cell, mut endpoint: impl Endpoint, control: &Control) -> Resu
     })
 }
 
-/// Sends `ops` messages and receives as many; at most one window of messages is sent before a
-/// message is received. `outgoing` and `incoming` are bits of the sequence numbers that differ per
-/// direction.
+/// Sends `ops` messages and receives as many. Before it receives the first message, it sends at
+/// most as many as the function `window` returns. `outgoing` and `incoming` are bits of the
+/// sequence numbers that differ per direction.
 fn exchange(
     cell: Cell,
     endpoint: &mut impl Endpoint,
@@ -78,13 +78,15 @@ fn exchange(
     endpoint.settle()
 }
 
-/// Number of messages of a window, for messages of `size` bytes.
+/// Number of messages of `size` bytes that an end sends before it receives its first message (a
+/// window).
 fn window(size: usize) -> u64 {
     (WINDOW_BYTES / size.max(1) as u64).clamp(1, WINDOW_MAX)
 }
 
-/// Length of a window in bytes. The buffers of each plain socket hold at least one window with its
-/// headers. Longer windows would deadlock over plain sockets.
+/// Number of bytes that an end sends before it receives its first message (a window). The buffers
+/// of each plain socket hold at least one window with its headers. Longer windows would deadlock
+/// over plain sockets.
 pub const WINDOW_BYTES: u64 = 32 << 10;
 const WINDOW_MAX: u64 = 64;
 

@@ -111,7 +111,7 @@ fn observe_sleeper<E: Endpoint + Send + 'static>(
     Ok((activity, sleeper))
 }
 
-/// Waits until the observed thread sleeps and its counters have not changed for one `SETTLE`;
+/// Waits until the observed thread sleeps and its counters have not changed for 100 ms (`SETTLE`);
 /// returns the counters. (On a busy machine the thread may start late.)
 fn once_asleep(files: &ThreadFiles) -> Result<Activity> {
     let mut last = files.activity()?;
@@ -133,6 +133,6 @@ fn join(sleeper: JoinHandle<Result<()>>) -> Result<()> {
 /// Pause between two checks whether the thread sleeps: 100 ms, far longer than an adaptive receiver
 /// spins before it sleeps.
 const SETTLE: Duration = Duration::from_millis(100);
-/// Maximum number of checks whether the thread sleeps, at one per `SETTLE` 30 seconds in total;
-/// after them the measurement fails.
+/// Maximum number of checks whether the observed thread sleeps: with 100 ms between them
+/// (`SETTLE`), 30 seconds in total. If the thread does not sleep by then, the measurement fails.
 const CHECKS_MAX: u32 = 300;

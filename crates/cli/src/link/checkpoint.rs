@@ -37,8 +37,9 @@
 //!
 //! # Invariants
 //!
-//! - An entry is in the file before the step that it describes.
-//! - A damaged file, or one that belongs to other files, is rejected and not changed.
+//! - An entry is in the checkpoint file before the step that the entry describes.
+//! - A damaged checkpoint file, or one that belongs to another input, output or link, is rejected
+//!   and not changed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -273,8 +273,9 @@ impl<'a> Receiving<'a> {
         }
     }
 
-    /// Writes the output, the checkpoint and the sender record to the disk. The link's file is
-    /// closed later, so that file never says that a message was written which the output lacks.
+    /// Writes to the disk: the output, the checkpoint, and the sender record, which says whether
+    /// the sender has finished. The link's file is closed later, so that file never counts a
+    /// message as written that the output lacks.
     fn sync(&self) -> Result<(), Ended> {
         self.output.sync()?;
         self.checkpoint.as_ref().map_or(Ok(()), Checkpoint::sync)?;

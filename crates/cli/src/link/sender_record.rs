@@ -10,7 +10,7 @@
 //! finished. Without --dir the record is not stored, because a restarted receiver without --dir
 //! does not continue the former link.
 //!
-//! Invariant: "attached" is in the file before the first message of a connection is acknowledged.
+//! Invariant: the record says "attached" before the first message of a connection is acknowledged.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -29,7 +29,7 @@ pub struct SenderRecord {
 /// The last known state of a link's sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SenderState {
-    /// The sender has never attached, or the file is missing.
+    /// The sender has never attached, or the file that stores its state is missing.
     Unknown,
     /// The sender has attached, and has not left in good order.
     Attached,
@@ -67,7 +67,8 @@ impl SenderRecord {
         self.record(SenderState::Finished, FINISHED)
     }
 
-    /// Writes the sender record and its name to the disk, if the record has a file.
+    /// Writes the file that stores the sender record, and the name of that file, to the disk. Does
+    /// nothing if the link has no file: the sender record then has none either.
     pub fn sync(&self) -> Result<()> {
         let Some(path) = self.path.as_deref().filter(|_| self.state != SenderState::Unknown) else {
             return Ok(());

@@ -5,8 +5,9 @@
 //!   after short reads   read ─▶ [1 KiB on the stack] ─▶ copied into the ring
 //!   after long reads    readable ─▶ reserve ─▶ read into it ─▶ truncate, commit
 //! ```
-//! At most one chunk is read but not sent. Without credit no bytes are read, so the program at the
-//! plain socket has to wait. Memory is reserved only when the socket is readable.
+//! At most the bytes of one read (a chunk) are held and not yet sent. Without credit no bytes are
+//! read, so the program at the plain socket has to wait. Memory is reserved only when the socket is
+//! readable.
 
 use std::future::poll_fn;
 use std::io;

@@ -71,8 +71,8 @@ impl<'a> Both<'a> {
             // The kill comes after a short random pause, between the start of the process and its
             // first message. A complete transfer needs such a pause, too: its output grows no more,
             // so a wait for growth would last until both processes had exited, and the kill would
-            // not count. The pause then has fewer yields, because the processes exit soon, and a
-            // yield takes milliseconds on a busy machine.
+            // not count. The pause is a number of yields of the processor, and has fewer of them in
+            // that case: the processes exit soon, and a yield takes milliseconds on a busy machine.
             if is_brief || is_complete {
                 let yields = if is_complete { 8 } else { 300 };
                 (0..chance.below(yields)).for_each(|_| std::thread::yield_now());

@@ -67,8 +67,9 @@ fn serve(address: &str, config: &Config, limit: usize) -> Outcome {
     let places = Places { free: Mutex::new(limit), changed: Condvar::new() };
     let code = thread::scope(|scope| {
         loop {
-            // This thread receives no call while as many handler threads run as may. Meanwhile
-            // these threads, which poll `is_cancelled`, receive the arriving messages.
+            // This thread receives no call while as many handler threads run as the limit allows.
+            // Meanwhile these threads receive the arriving messages, because each asks by
+            // `is_cancelled` whether its call was cancelled.
             places.take();
             let request = match server.recv(None) {
                 Ok(Some(request)) => request,

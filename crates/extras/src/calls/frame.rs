@@ -167,7 +167,8 @@ mod tests {
     }
 
     proptest! {
-        /// Rule: any bytes are either refused, or decode to a frame that encodes to the same bytes.
+        /// Rule: any bytes are either refused, or decode to a message header that encodes to the
+        /// same bytes.
         #[test]
         fn any_bytes_are_understood_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             if let Ok(frame) = Frame::decode(&bytes) {

@@ -45,8 +45,8 @@ impl<W> Pending<W> {
         Self { last: 0, waiting: HashMap::new() }
     }
 
-    /// Returns the next call id, for a one-way call: it has no answer, so it is not added to the
-    /// table.
+    /// Returns the next call id, for a one-way call. Such a call has no answer, so it is not added
+    /// to the table.
     pub(crate) const fn one_way(&mut self) -> u64 {
         self.last += 1;
         self.last

@@ -39,13 +39,13 @@ pub enum CallViolation {
         /// The id of the call according to the header.
         id: u64,
     },
-    /// The peer sent a frame that only a side with the local role, client or server, may send. So
-    /// both sides are clients, or both are servers.
+    /// The peer sent a message of a kind that only a side with the role of this side, client or
+    /// server, may send. So both sides are clients, or both are servers.
     #[error(
         "the frame with id {id} is not allowed from the peer: are both sides clients, or servers?"
     )]
     Role {
-        /// The id of the call according to the frame's header.
+        /// The id of the call according to the header of that message.
         id: u64,
     },
     /// A call has an id that is not higher than the id of the call before.

@@ -8,7 +8,7 @@
 //!
 //! A stalled log agent must not stall the application. So [`LossySender::log`] never waits for the
 //! agent, except under [`OnFull::Block`]. If there is no room, a record is dropped as [`OnFull`]
-//! says, and counted. The agent learns how many records were lost, and at which positions.
+//! says, and counted. The agent learns how many records were lost, and between which records.
 //!
 //! The sender starts no thread. Later calls of `log` send queued records. So do
 //! [`try_flush`](LossySender::try_flush), [`flush`](LossySender::flush), and dropping the last

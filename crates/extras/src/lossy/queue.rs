@@ -234,7 +234,8 @@ impl LossyQueue {
     }
 
     /// Counts as sent a new record that the caller sent without the sender's lock. The record's
-    /// header reported the losses that the caller had taken by `take_lost`.
+    /// header reported the losses that the caller had taken out of this queue's count by
+    /// `take_lost`.
     pub(super) const fn count_sent(&mut self) {
         self.sent += 1;
     }
@@ -285,7 +286,7 @@ mod tests {
 
     proptest! {
         /// Rule: in whatever order records are queued, sent, dropped and put back, the receiver
-        /// learns how many records were lost at each position.
+        /// learns how many records were lost before each record that it gets.
         #[test]
         fn every_record_is_received_or_reported_lost(
             records_max in 1usize..6,

@@ -47,7 +47,8 @@ pub struct LossyReceiver {
     received: u64,
     lost: u64,
     /// Number of lost records that messages without a record (reports) have announced since the
-    /// last record. The `lost_before` of the next record includes them.
+    /// last record. The next record that the application receives counts them as well, in its field
+    /// `lost_before`.
     reported: u64,
 }
 

@@ -368,8 +368,8 @@ impl State {
         Err(DropReason::Full)
     }
 
-    /// Returns the reason for dropping a record after an error of the channel. Sets `is_over` if
-    /// the receiver is gone.
+    /// Returns the reason for dropping a record after an error of the channel. If the receiver is
+    /// gone, also sets `is_over`, so that all later records are dropped.
     const fn reason_of(&mut self, error: &SendError) -> DropReason {
         match error {
             SendError::TimedOut | SendError::Full => DropReason::Full,

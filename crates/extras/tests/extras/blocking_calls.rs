@@ -168,8 +168,8 @@ fn calls_beyond_the_limit_are_refused() {
     let until = Instant::now() + TIMEOUT;
     let refused = loop {
         // `is_cancelled` makes the server receive the messages that have arrived. The second call
-        // of the client then waits for the server's `recv`, so the third exceeds `waiting_max` and
-        // is refused.
+        // of the client then waits for the server's `recv`, so the third is one more than may wait
+        // (`waiting_max`), and is refused.
         let _ = first.is_cancelled();
         match calls[2].wait(Some(Instant::now() + Duration::from_millis(1))) {
             Err(CallError::DeadlineExceeded) => assert!(Instant::now() < until, "no refusal"),

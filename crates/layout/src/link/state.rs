@@ -2,9 +2,9 @@
 //! The state of a link: its epoch, its two streams, and the reports for the application (SPEC
 //! 13.4).
 //!
-//! Changes that belong together are committed together: a skipped range and the report of it are in
-//! one image. Chapter 12 of the specification defines the meaning of the state and how it changes.
-//! The end of the sent stream is not part of the state: the records determine it.
+//! Changes that belong together are stored together: a skipped range and the report of it are in
+//! one state image. Chapter 12 of the specification defines the meaning of the state and how it
+//! changes. The end of the sent stream is not part of the state: the records determine it.
 
 use super::PAGE_SLOT_STRIDE;
 use super::fault::FileFault;

@@ -53,8 +53,8 @@ fn file_name_is_hash_of_names_and_lengths() {
     assert_ne!(file_name_hash(["a", "bc", "d"]), file_name_hash(["ab", "c", "d"]));
 }
 
-/// Checks the `pages` of a link file. Returns the image of the file: the header, owner record,
-/// state record and consumed position that a process would use if it opened the file now.
+/// Checks the `pages` of a link file. Returns the header, owner record, state image and consumed
+/// position that a process would use if it opened the file now.
 fn in_force(pages: &[u8], size: u64) -> Result<Image, FileFault> {
     Image::check(pages, size, Some(NAMES))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! State records of link files: one with every field set, and others with contradictory fields
-//! (SPEC 13.4).
+//! State images of link files: one with every field set, and others with contradictory fields (SPEC
+//! 13.4).
 //!
 //! Each contradictory state breaks one rule; the checksum of the state is right.
 
@@ -163,7 +163,7 @@ fn of_skips_and_deliveries() -> Vec<Image> {
     ]
 }
 
-/// Image of a link file in which `change` has made the newest state record contradictory, with a
+/// Bytes of a link file in which `change` has made the newest state image contradictory, with a
 /// right checksum.
 fn contradiction(
     name: &'static str,

@@ -26,7 +26,7 @@ rule. Add rows in the generator
 (`cargo run -p partywall-layout --example vectors -- --links spec/links`).
 ";
 
-/// The three names in the key of the link: that of the local end, that of the remote end, and that
+/// The three names that identify the link: that of the local end, that of the remote end, and that
 /// of the link itself.
 pub const NAMES: [&str; 3] = ["alice", "bob", "orders"];
 

@@ -177,7 +177,7 @@ fn session(image: &[u8], from: u64) -> Result<String, Violation> {
 
 /// Reads one direction of a socket. `moves` says that the connection may move to shared memory. A
 /// descriptor counts as arrived with each MOVE, and the second handshake, over the socket pair that
-/// comes with the MOVE, as complete.
+/// comes with the MOVE, counts as complete.
 fn socket(stream: &[u8], moves: bool) -> Result<String, Violation> {
     let mut channel = Channel::new();
     let mut has_moved = false;

@@ -70,14 +70,16 @@ impl<T: Entered + Send + 'static> Monitor<T> {
     }
 
     /// Returns the lock that protects the monitor's value. A thread that takes the lock through
-    /// this function does not cause the call of [`Entered::entered`].
+    /// this function does not cause the call of [`Entered::entered`], by which a link closes its
+    /// fast path, the short code path for one message.
     #[inline(always)]
     pub(crate) const fn biased(&self) -> &Biased<Monitored<T>> {
         &self.inner
     }
 
     /// Turns `inner`, the guard of this monitor's [lock](Self::biased), which the caller holds,
-    /// into a guard of the monitor. The caller has to call [`entered`](Entered::entered) itself.
+    /// into a guard of the monitor. The caller has to call [`entered`](Entered::entered) itself, by
+    /// which a link closes its fast path, the short code path for one message.
     pub(crate) const fn guard<'a>(
         &'a self,
         inner: BiasedGuard<'a, Monitored<T>>,

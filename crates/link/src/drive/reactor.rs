@@ -133,8 +133,8 @@ struct Lists {
 /// another thread leads.
 pub(super) enum Role<'a> {
     Leader(Leader<'a>),
-    /// Another thread leads, and the calling thread waits: it is in the list of waiting threads
-    /// under this ticket.
+    /// Another thread leads, and the calling thread waits: this number identifies it in the list of
+    /// waiting threads.
     Follower(u64),
 }
 
@@ -353,9 +353,9 @@ impl Reactor {
         Role::Follower(ticket)
     }
 
-    /// Removes the follower with this `ticket` from the list of waiting threads. That follower may
-    /// already have been chosen to lead (poll for the group) next, so it then has to call
-    /// [`hand_over`](Self::hand_over).
+    /// Removes the follower (a waiting thread) with the number `ticket` from the list of waiting
+    /// threads. That follower may already have been chosen to lead (poll for the group) next, so it
+    /// then has to call [`hand_over`](Self::hand_over).
     pub(super) fn leave(&self, ticket: u64) {
         self.leadership().waiting.remove(&ticket);
     }
@@ -487,8 +487,8 @@ impl Leader<'_> {
         registry.is_asleep = true;
         registry.turns += 1;
         // If there is a source on the list `unsettled` (postponed work) or `unarmed` (not yet
-        // notified by the peer), another thread has added it since the last round. So this poll of
-        // the epoll set must not block.
+        // notified by the peer), another thread has added it after this thread emptied the lists.
+        // So this poll of the epoll set must not block.
         let is_unsettled = !(registry.unsettled.is_empty() && registry.unarmed.is_empty());
         let at_once = is_unsettled.then(Instant::now);
         at_once.or_else(|| registry.timers.first().map(|(time, _)| *time))
@@ -568,9 +568,9 @@ impl Hasher for TokenHasher {
     }
 }
 
-/// Maximum number of rounds in which a leader (the polling thread) does the postponed work of
-/// sources, and arms sources, before one poll of the epoll set. If sources are left then, the poll
-/// does not block: the sockets get their turn, and the rest of the sources after that.
+/// Maximum number of times that a leader (the polling thread) does the postponed work of sources,
+/// and arms sources, before one poll of the epoll set. If sources are left then, the poll does not
+/// block: the sockets get their turn, and the rest of the sources after that.
 const SETTLED_MAX: u32 = 16;
 /// Token of the reactor's own doorbell in its epoll set.
 const DOORBELL: u64 = 0;

@@ -18,8 +18,8 @@
 //!
 //! # Invariants
 //!
-//! - `core` exists until the link is closed. After that every call on the link fails or does
-//!   nothing, and another owner may open the link file.
+//! - `core`, the state of the link, exists until the link is closed. After that every call on the
+//!   link fails or does nothing, and another owner may open the link file.
 //! - Locks are taken in this order: endpoint, then group, then reactor. The server's lock is never
 //!   taken while an endpoint is locked.
 //! - Only the fast path, the short code path that sends or receives one message, takes the lock
@@ -71,8 +71,8 @@ pub(super) use self::send_driver::Load;
 pub(super) use self::shutdown::Shutdown;
 pub(super) use self::wire::{read_some, refuse};
 
-/// One end of a link in this process. Its methods lock the state. Each task, such as sending, has
-/// an object of its own (a driver) that borrows the endpoint.
+/// One end of a link in this process. Its methods lock the state of the end. Each task, such as
+/// sending, has an object of its own (a driver) that borrows the endpoint.
 pub(super) struct Endpoint {
     me: Weak<Endpoint>,
     id: MemberId,
@@ -453,7 +453,7 @@ impl Endpoint {
         &self.config
     }
 
-    /// Locks the state; an error if this process is a forked child.
+    /// Locks the state of this end; an error if this process is a forked child.
     #[inline(always)]
     fn lock(&self) -> Result<Locked<'_>, Stopped> {
         if self.guard.is_child() {
@@ -650,8 +650,8 @@ impl State {
         }
     }
 
-    /// Updates the state with the messages that were sent and received on the fast path, the short
-    /// code path for one message. The path stays open.
+    /// Updates the state of this end with the messages that were sent and received on the fast
+    /// path, the short code path for one message. The path stays open.
     fn settle_fast_path(&mut self) {
         let Some(core) = &mut self.core else { return };
         let traffic = FastPath::settle(core);

@@ -5,8 +5,8 @@
 //!   next message ─ there ─▶ delivered to the application
 //!     └ none ─▶ poll the peer ─▶ next message
 //!                └ none ─▶ acknowledge ─▶ spin, wait ─▶ next message …
-//!   ack ─▶ reported to the peer after a quarter of the window, with the next record, or when a
-//!          thread is about to block
+//!   ack ─▶ reported to the peer after a quarter of its ring or slab, with the next record, or when
+//!          a thread is about to block
 //! ```
 
 use std::mem::ManuallyDrop;

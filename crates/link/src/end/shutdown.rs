@@ -162,7 +162,7 @@ impl Shutdown<'_> {
 
     /// Waits until the peer's system has all bytes of the connection, the last frame (LEAVE)
     /// included. Returns `false` if the deadline passes first. Closing a TCP socket while bytes
-    /// arrive discards bytes that are still in flight. No event reports when the peer's system has
+    /// arrive discards bytes that are still under way. No event reports when the peer's system has
     /// all bytes, so this end asks its own system at intervals.
     fn wait_taken(&self, token: u64, deadline: Option<Instant>) -> Result<bool, Stopped> {
         loop {

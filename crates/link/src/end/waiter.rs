@@ -10,6 +10,7 @@
 //!
 //!   check   ask whether the awaited event has happened, with the lock held
 //!   poll    read the word where the next record begins, until another thread wants the lock
+//!   pace    pause a receiver that is faster than its sender
 //! ```
 
 use std::hint::spin_loop;
@@ -85,9 +86,8 @@ impl Waiter<'_> {
     /// caller waits as if it had not polled.
     #[inline(always)]
     pub(super) fn poll_briefly(&self, state: &mut Locked<'_>) -> bool {
-        // Only the thread that can take the spinner, the one object of this end for it, may spin.
-        // If the peer waits for a notification, the caller has to notify it first, so this function
-        // does not poll.
+        // This end has one spinner, and only the thread that takes it may spin. If the peer waits
+        // for a notification, the caller has to notify it first, so this function does not poll.
         let may_watch = self.end.config.wait == Wait::Spin
             && state.pacing.spinner.is_some()
             && !state.pacing.pacer.will_pause()
@@ -130,9 +130,9 @@ impl Waiter<'_> {
         Ok(found)
     }
 
-    /// Calls `check` repeatedly for `Wait::Spin`, which never sleeps. The thread holds the spinner
-    /// only to mark that a thread of this end spins. The time that the spinner allows for spinning
-    /// is not used up.
+    /// Calls `check` repeatedly for `Wait::Spin`, which never sleeps. The thread holds the spinner,
+    /// the object that allows one thread at a time to spin, only to mark that it spins. It may spin
+    /// longer than the time that the spinner allows.
     fn spin_on<R>(
         &self,
         deadline: Option<Instant>,

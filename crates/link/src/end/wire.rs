@@ -179,8 +179,8 @@ impl Wire {
             return Err(End::Replaced);
         }
         while core.has_outgoing(&self.conn) {
-            // Usually the unsent bytes are one short message, and a write with few slices is enough
-            // for them.
+            // Usually the unsent bytes are one short message, and a write of few pieces of memory
+            // (entries of its iovec) is enough for them.
             let goes_on = match core.unsent_bytes(&self.conn) <= FEW_BYTES {
                 true => self.write_some::<FEW_SLICES>(core)?,
                 false => self.write_some::<WRITE_SLICES>(core)?,
@@ -192,8 +192,8 @@ impl Wire {
         self.watch_writing(reactor, false)
     }
 
-    /// Makes one write of at most `SLICES` slices of unsent bytes; `false` if the kernel takes no
-    /// bytes now.
+    /// Makes one write of unsent bytes, in at most `SLICES` pieces of memory (entries of its
+    /// iovec); `false` if the kernel takes no bytes now.
     fn write_some<const SLICES: usize>(&mut self, core: &mut LinkState) -> Result<bool, End> {
         let mut slices = [IoSlice::new(&[]); SLICES];
         let count = core.outgoing(&self.conn, WRITE_BYTES, &mut slices)?;
@@ -211,8 +211,8 @@ impl Wire {
             Ok(bytes) => core.sent(&mut self.conn, bytes)?,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             // The descriptors of this end's memory and doorbell could not be sent: the system may
-            // forbid that, or too many descriptors are in flight. The connection continues without
-            // shared memory.
+            // forbid that, or too many descriptors are under way in sockets. The connection
+            // continues without shared memory.
             Err(_) if shows_something => self.conn.drop_descriptor(),
             Err(error) => return Err(End::Broken(format!("the connection broke: {error}"))),
         }
@@ -315,10 +315,10 @@ const READS_MAX: u32 = 16;
 const DRAINS_MAX: u32 = 1 << 11;
 /// Number of bytes after which no further record is added to one write to the socket.
 const WRITE_BYTES: usize = 256 << 10;
-/// Maximum number of slices handed to the kernel in one write.
+/// Maximum number of pieces of memory (entries of the iovec) that one write hands to the kernel.
 const WRITE_SLICES: usize = 64;
-/// Number of unsent bytes up to which a write uses only `FEW_SLICES` slices, enough for a few
-/// records. If there are more slices, as for a message in the slab, the next write takes the
-/// others.
+/// Number of unsent bytes up to which a write takes only `FEW_SLICES` pieces of memory (entries of
+/// its iovec), enough for a few records. If there are more pieces, as for a message in the slab,
+/// the next write takes the others.
 const FEW_BYTES: u64 = 256;
 const FEW_SLICES: usize = 4;

@@ -8,9 +8,9 @@
 //!
 //! # Invariants
 //!
-//! - If two snapshots of a link are equal, nothing happened between them for which a future could
-//!   wait, except messages and events. A field of a snapshot may take a former value again only
-//!   after `connections` has risen.
+//! - If two values of `Snapshot` (the part of a link's state for which futures wait) are equal,
+//!   nothing happened between them for which a future could wait, except messages and events. A
+//!   field of it may take a former value again only after `connections` has risen.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -39,7 +39,8 @@ pub(crate) struct Snapshot {
     is_quarantined: bool,
 }
 
-/// A snapshot of a link, together with further values that were read at the same moment.
+/// A `Snapshot` of a link (the part of a link's state for which futures wait), with further values
+/// that were read at the same moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observation {
     pub(crate) snapshot: Snapshot,

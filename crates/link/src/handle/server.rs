@@ -3,7 +3,7 @@
 //! attach to it.
 //!
 //! ```text
-//!   address ◀─ listener ─▶ greetings ─ ATTACH ─▶ are name, window, peer, login fit? ─ no ─▶ REFUSE
+//!   address ◀─ listener ─▶ greetings ─ ATTACH ─▶ are name, sizes, peer, login fit?  ─ no ─▶ REFUSE
 //!                                                  └ yes ─▶ the link of these names ─▶ Endpoint
 //!   accept ◀── attached links without a handle        open ◀── any link, attached or not
 //! ```

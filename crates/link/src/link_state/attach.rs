@@ -7,8 +7,8 @@
 //!  client                                server
 //!  attach ────────── ATTACH ──────────▶  answer_attach  stores nothing; reconciles the
 //!  on_attached ◀──── ATTACHED ─────────                 stream from server to client
-//!   one commit, then
-//!         ── maybe SHARE, CONFIRM ────▶  on_confirm     one commit; ends its old connection
+//!   one update, then
+//!         ── maybe SHARE, CONFIRM ────▶  on_confirm     one update; ends its old connection
 //!  on_begin ◀─────── BEGIN ────────────
 //! ```
 //!
@@ -17,8 +17,10 @@
 //!
 //! # Invariants
 //!
-//! - Each report for the application is in the same commit as the change that it reports.
-//! - Only the present connection changes `acked` and `received`.
+//! - Each report for the application is in the same update of the store as the change that it
+//!   reports.
+//! - Only the present connection changes the positions `acked`, up to which the peer has
+//!   acknowledged, and `received`, up to which the peer's stream has arrived.
 
 use std::os::fd::OwnedFd;
 
@@ -58,10 +60,11 @@ pub(super) struct Attachment {
     /// connection.
     pub(super) acked: Position,
     /// The position up to which a record of the open, unpublished batch acknowledges the peer's
-    /// stream. It becomes `acked` when the batch is published.
+    /// stream. Publishing the batch tells the peer this position, which then becomes `acked`.
     pub(super) acked_by_batch: Option<Position>,
-    /// Position in the peer's stream from which on the field `ack_pos` of the peer's records refers
-    /// to our present stream. `None` until the peer has sent that position.
+    /// Position in the peer's stream from which on the field `ack_pos` of the peer's records (the
+    /// position that a record acknowledges) refers to our present stream. `None` until the peer has
+    /// sent that position.
     pub(super) acks_from: Option<Position>,
     /// Position in our stream from which on our records carry acknowledgements for the present
     /// connection. Earlier records were written before it.
@@ -255,8 +258,8 @@ impl LinkState {
         }
         conn.window = Some(answer.window);
         // The server's view names its last skip, the range of this end's stream that it passed
-        // over. The skip is recorded first, even if the epochs differ: adopting the server's epoch
-        // may forget the stream to which the skip refers.
+        // over. The skip is recorded first, even if the epochs differ: when this end takes over the
+        // server's epoch, it may forget the stream to which the skip refers.
         self.learn(answer.receiving.skip());
         if answer.identity.epoch > self.store.durable.epoch {
             self.store.durable.peer = Some(Peer::of(&answer.identity));
@@ -477,9 +480,9 @@ impl LinkState {
         })
     }
 
-    /// Stores the outcome of an attach in one commit: the peer's identity, and the position up to
-    /// which this end has consumed its stream. The commit also has the skipped ranges, all reports,
-    /// and how the previous epoch ended for both directions.
+    /// Stores the outcome of an attach in one update of the store: the peer's identity, and the
+    /// position up to which this end has consumed the peer's stream. The update also has the
+    /// skipped ranges, all reports, and how the previous epoch ended for both directions.
     fn settle_in(&mut self, conn: &Conn, answer: &Attach, applied: Applied) {
         let continuous = self.attachment.is_continuous(&answer.identity);
         let peer = Peer::of(&answer.identity);
@@ -561,7 +564,7 @@ impl LinkState {
         Ok(())
     }
 
-    /// Adopts the peer's epoch, which is higher than the epoch of this end. `theirs` has the
+    /// Takes over the peer's epoch, which is higher than the epoch of this end. `theirs` has the
     /// positions up to which the peer sent and consumed in the epoch that it left.
     fn adopt(&mut self, epoch: Epoch, theirs: Option<Past>) {
         self.poll_acked();
@@ -582,8 +585,8 @@ impl LinkState {
         durable.outgoing = Some(Outgoing::new(stream));
         durable.base_digest = RecordDigest::START;
         self.retained.end(stream);
-        // From this commit on the ring belongs to the new stream, although records of the former
-        // stream still lie in it.
+        // From this update of the store on the ring belongs to the new stream, although records of
+        // the former stream still lie in it.
         self.store.commit();
         self.store.publish_stream(stream);
         self.retained.begin(stream);
@@ -609,7 +612,7 @@ impl LinkState {
     }
 
     /// Records a skip: a range of our stream that the peer, as its receiver, has passed over. If
-    /// the skip is new, it and its reports are committed to the store.
+    /// the skip is new, one update of the store adds it and its reports.
     fn learn(&mut self, skip: Option<Skip>) {
         if self.note_skip(skip) {
             self.commit_state();
@@ -617,7 +620,7 @@ impl LinkState {
     }
 
     /// Records a skip: a range of our stream that the peer, as its receiver, has passed over. The
-    /// caller then has to commit it to the store. Returns whether the skip is new.
+    /// caller then has to write it to the store. Returns whether the skip is new.
     fn note_skip(&mut self, skip: Option<Skip>) -> bool {
         let durable = &mut self.store.durable;
         let before = durable.past.and_then(|past| past.sending).map(|sent| sent.stream);

@@ -261,8 +261,8 @@ impl Conn {
         Some(cursor)
     }
 
-    /// Fills `slices` with the next bytes to write on the connection, at most about `bytes_max`.
-    /// Returns the number of slices used.
+    /// Points `slices`, the entries of one vectored write, to the next bytes to write on the
+    /// connection, at most about `bytes_max`. Returns the number of entries used.
     ///
     /// # Errors
     /// Fails if the connection has to be closed, for the reason in the error.
@@ -288,7 +288,7 @@ impl Conn {
             return Ok(used);
         }
         // If control frames wait because a record was written in part, only the rest of that record
-        // is written before them, as one slice.
+        // is written before them, as one piece of memory.
         let rest = &mut slices[used..];
         let count = rest.len().min(if within && !control.is_empty() { 1 } else { usize::MAX });
         let records = cursor.slices(retained, bytes_max, &mut rest[..count]);

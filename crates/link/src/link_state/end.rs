@@ -13,7 +13,7 @@ use crate::protocol::frame::Refusal;
 pub(crate) enum End {
     /// One end refused to attach: this end if `by_us`, else the peer.
     Refused { by_us: bool, refusal: Refusal },
-    /// One end has adopted the epoch of the other end, so both ends have to attach again.
+    /// One end has taken over the epoch of the other end, so both ends have to attach again.
     EpochAdopted,
     /// The decision at which position a stream continues no longer fits the state of one end,
     /// because messages were acknowledged or an epoch began meanwhile. Both ends have to attach

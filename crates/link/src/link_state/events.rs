@@ -29,7 +29,8 @@ pub enum Event {
         /// The reason why the attempt failed, as text for an operator.
         reason: String,
     },
-    /// This end is now in the epoch with this number. The peer adopts it when both ends attach.
+    /// This end is now in the epoch with this number. The peer takes this epoch over when both ends
+    /// attach.
     Epoch {
         /// The number of the epoch that has begun.
         epoch: u64,

@@ -22,8 +22,8 @@
 //!
 //! # Invariants
 //!
-//! - Every record between the inbox's received position and `Reader::next` was delivered and
-//!   acknowledged.
+//! - Every record between the inbox's received position and `Reader::next` (the position of the
+//!   peer's next record) was delivered and acknowledged.
 //! - A message whose reader panics is still the next one in the peer's ring.
 
 use partywall_layout::link::record;
@@ -60,7 +60,8 @@ struct Reader {
     /// covers.
     tag: u32,
     next: Position,
-    /// The digest of the peer's record before the next one, which ends at `next`.
+    /// The digest of the peer's record that was received last; that record ends at the position
+    /// `next`.
     digest: RecordDigest,
     /// When the consumed position reaches this position, the peer must be notified, because it may
     /// wait for room.

@@ -7,7 +7,7 @@
 //!   ├────────────────────┼─────────────────┤ position
 //!   │ to be acknowledged │ to be delivered │
 //!
-//!   in flight   one short message that was delivered while the queue was empty
+//!   direct      one short message that was delivered while the queue was empty
 //!                ├─ acknowledged next     ──▶ dropped
 //!                └─ something else is next ─▶ moved to the queue, where all other messages are
 //! ```
@@ -27,7 +27,8 @@
 //!
 //! # Invariants
 //!
-//! - While a message is in flight (delivered without the queue), the queue is empty.
+//! - While there is a direct message (one that was delivered without the queue), the queue is
+//!   empty.
 //! - A record is taken only when it has arrived completely, and used only after it was checked.
 
 use std::ops::Range;
@@ -73,13 +74,14 @@ struct Queued {
     end: Position,
     digest: RecordDigest,
     in_slab: bool,
-    /// The place of the message's bytes in the log of short messages, unless `own` contains the
-    /// bytes.
+    /// The place of the message's bytes in the log (the inbox's memory for short messages), unless
+    /// `own` contains the bytes.
     entry: Entry,
     own: Option<Bytes>,
 }
 
-/// A delivered message whose bytes are in the log of short messages, while the queue is empty.
+/// A delivered message whose bytes are in the log (the inbox's memory for short messages), while
+/// the queue is empty.
 ///
 /// A receiver that acknowledges each message before it reads the next thus never uses the queue.
 #[derive(Clone, Copy, Debug)]
@@ -212,7 +214,7 @@ impl Inbox {
         self.slab_unacked = 0;
     }
 
-    /// The log into which the bytes of short messages are copied.
+    /// The log, the inbox's memory into which the bytes of short messages are copied.
     pub(super) const fn log(&mut self) -> &mut Log {
         &mut self.log
     }
@@ -343,8 +345,9 @@ impl Inbox {
         self.messages.is_empty() && self.in_flight.is_none()
     }
 
-    /// Delivers a message whose bytes are in the log of short messages, without the queue; the
-    /// inbox is empty. The caller has already counted the message's record as received.
+    /// Delivers a message whose bytes are in the log (the inbox's memory for short messages),
+    /// without the queue; the inbox is empty. The caller has already counted the message's record
+    /// as received.
     #[inline(always)]
     pub(super) fn deliver(
         &mut self,
@@ -358,8 +361,8 @@ impl Inbox {
         self.log.get(entry)
     }
 
-    /// The position and digest by which the message in flight (delivered without the queue) is
-    /// acknowledged; `None` if no message is in flight.
+    /// The position and digest by which the message that was delivered without the queue is
+    /// acknowledged; `None` if there is no such message.
     #[inline(always)]
     pub(super) fn in_flight(&self) -> Option<AckedOffset> {
         let InFlight { end, digest, .. } = self.in_flight;
@@ -405,8 +408,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Adds a message, whose bytes are in the log of short messages, to the queue. The caller has
-    /// counted the message's record as received.
+    /// Adds a message, whose bytes are in the log (the inbox's memory for short messages), to the
+    /// queue. The caller has counted the message's record as received.
     ///
     /// # Errors
     /// [`End`] lists the reasons.
@@ -428,7 +431,7 @@ impl Inbox {
     #[inline(always)]
     fn push_logged(&mut self, start: Position, end: Position, digest: RecordDigest, entry: Entry) {
         // A new place of the queue is blank: its fields `in_slab` and `own` already have the values
-        // of a message in the log.
+        // of a message whose bytes are in the log, the inbox's memory for short messages.
         let place = self.messages.push_back();
         (place.start, place.end, place.digest, place.entry) = (start, end, digest, entry);
     }
@@ -625,16 +628,16 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The place in the log of a message that is not in the log: its bytes have an allocation of
-    /// their own.
+    /// The place in the log (the inbox's memory for short messages) of a message that is not there:
+    /// its bytes have an allocation of their own.
     const NONE: Self = Self { at: 0, len: 0 };
 
     const fn len(self) -> usize {
         self.len
     }
 
-    /// The place in the log of short messages of the rest of this message, after its first `bytes`
-    /// bytes.
+    /// The place in the log (the inbox's memory for short messages) of the rest of this message,
+    /// after its first `bytes` bytes.
     pub(super) const fn behind(self, bytes: usize) -> Self {
         let bytes = if bytes > self.len { self.len } else { bytes };
         Self { at: self.at + bytes as u64, len: self.len - bytes }
@@ -642,8 +645,8 @@ impl Entry {
 }
 
 impl Log {
-    /// Calls `write` to append bytes to the log of short messages, and returns the entry (the
-    /// place) of these bytes. `write` must only append.
+    /// Calls `write` to append bytes to the log (the inbox's memory for short messages), and
+    /// returns the entry (the place) of these bytes. `write` must only append.
     #[inline(always)]
     pub(super) fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Entry {
         let start = self.bytes.len();
@@ -651,42 +654,43 @@ impl Log {
         Entry { at: self.begin + start as u64, len: self.bytes.len() - start }
     }
 
-    /// The memory of the log of short messages, to which the caller may append a message.
-    /// [`since`](Self::since) then returns the place of that message in the log.
+    /// The memory of the log, in which the inbox keeps short messages. The caller may append a
+    /// message to it. [`since`](Self::since) then returns the place of that message in the log.
     #[inline(always)]
     pub(super) const fn room(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// The entry (the place) of the bytes that were appended to the log of short messages after it
-    /// [ended](Self::end) at the offset `end`.
+    /// The entry (the place) of the bytes that were appended to the log (the inbox's memory for
+    /// short messages) after it [ended](Self::end) at the offset `end`.
     #[inline(always)]
     pub(super) fn since(&self, end: u64) -> Entry {
         Entry { at: end, len: as_usize(self.end() - end) }
     }
 
-    /// The bytes of the message whose place in the log of short messages is `entry`. The log must
-    /// not have released them yet.
+    /// The bytes of the message whose place in the log (the inbox's memory for short messages) is
+    /// `entry`. The log must not have released them yet.
     #[inline]
     pub(super) fn get(&self, entry: Entry) -> &[u8] {
         self.range(entry).and_then(|range| self.bytes.get(range)).unwrap_or_default()
     }
 
-    /// The offset at which the log of short messages ends, and the next message will lie.
+    /// The offset at which the log (the inbox's memory for short messages) ends, and the next
+    /// message will lie.
     #[inline]
     pub(super) fn end(&self) -> u64 {
         self.begin + self.bytes.len() as u64
     }
 
-    /// Drops the bytes that were appended to the log of short messages after it [ended](Self::end)
-    /// at the offset `end`.
+    /// Drops the bytes that were appended to the log (the inbox's memory for short messages) after
+    /// it [ended](Self::end) at the offset `end`.
     pub(super) fn cut(&mut self, end: u64) {
         let kept = end.saturating_sub(self.begin);
         self.bytes.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
     }
 
-    /// Releases, in the log of short messages, the bytes of the message at the place `entry` and of
-    /// all earlier messages.
+    /// Releases, in the log (the inbox's memory for short messages), the bytes of the message at
+    /// the place `entry` and of all earlier messages.
     #[inline]
     fn give_up(&mut self, entry: Entry) {
         self.head = entry.at + entry.len as u64;
@@ -697,7 +701,7 @@ impl Log {
         }
     }
 
-    /// Releases all bytes of the log of short messages.
+    /// Releases all bytes of the log (the inbox's memory for short messages).
     #[inline]
     pub(super) fn clear(&mut self) {
         self.begin += self.bytes.len() as u64;
@@ -831,14 +835,15 @@ pub(super) const HEADER: usize = HEADER_BYTES as usize;
 /// The low six bits of a record's first word, which hold the record's kind and the bit that marks
 /// it as published; the other bits are the record's position.
 const POSITION_LOW: u64 = 63;
-/// Maximum length in bytes of a record that is copied into the log. A longer one gets an allocation
-/// of its own, which can be shared with the application without a copy.
+/// Maximum length in bytes of a record that is copied into the log, the inbox's memory for short
+/// messages. A longer one gets an allocation of its own, which can be shared with the application
+/// without a copy.
 pub(super) const LOGGED_MAX: u32 = 1 << 10;
-/// The log of short messages moves them to the front of its memory only if at least this number of
-/// bytes there is unused, so that it moves rarely.
+/// The log (the inbox's memory for short messages) moves the messages to the front of its memory
+/// only if at least this number of bytes there is unused, so that it moves rarely.
 const UNUSED_MIN: usize = 16 << 10;
-/// Number of bytes of memory that the empty log of short messages keeps for later ones; memory
-/// beyond that is freed, so that an idle link stays small.
+/// Number of bytes of memory that the log (the inbox's memory for short messages) keeps for later
+/// messages while it is empty; memory beyond that is freed, so that an idle link stays small.
 const CAPACITY_KEPT: usize = 4 << 10;
 /// The inbox's queue moves its items to the front of its memory only if at least this number of
 /// places at the front is blank, so that it moves rarely.
@@ -869,8 +874,9 @@ mod tests {
             } else {
                 kept.push_back((number, entry));
             }
-            // The log of short messages keeps at least one message in this test, so it is never
-            // cleared. It gives bytes back only when unused bytes are the larger part.
+            // The log (the inbox's memory for short messages) keeps at least one message in this
+            // test, so it is never cleared. It gives bytes back only when unused bytes are the
+            // larger part.
             while kept.len() > 1 + number as usize % 90 {
                 let (number, entry) = kept.pop_front().unwrap();
                 assert_eq!(log.get(entry), bytes(number), "message {number}");

@@ -57,9 +57,10 @@
 //!
 //! # Invariants
 //!
-//! - State that a later owner needs is committed to the store before the application or the peer
+//! - State that a later owner needs is written to the store before the application or the peer
 //!   learns of it.
-//! - Only the present connection changes `acked` and `received`.
+//! - Only the present connection changes the positions `acked`, up to which the peer has
+//!   acknowledged, and `received`, up to which the peer's stream has arrived.
 
 mod attach;
 mod conn;
@@ -161,9 +162,9 @@ impl LinkState {
         let mut link = Self { store, retained, inbox, attachment, events, peer_memory, fast_path };
         link.count_attempts();
         link.commit_state();
-        // The delivered position of the previous owner is erased only after the commit that counts
-        // its deliveries as attempts. If this process is killed in between, these deliveries are
-        // counted twice, which is better than not at all.
+        // The delivered position of the previous owner is erased only after the update of the store
+        // that counts its deliveries as attempts. If this process is killed in between, these
+        // deliveries are counted twice, which is better than not at all.
         link.store.consumed.forget_delivered();
         link.store.publish_stream(link.retained.stream());
         if is_adopted {
@@ -181,7 +182,7 @@ impl LinkState {
     /// memory.
     fn closing(&mut self) -> Option<(&FileHandle, Closing)> {
         self.store.file()?;
-        // From this commit on the state contains the acked offset (the position of the last
+        // From this update on the stored state contains the acked offset (the position of the last
         // acknowledgement), even if only a reply's record or the control page held it before.
         self.commit_state();
         let tail = self.retained.tail();
@@ -239,13 +240,13 @@ impl LinkState {
         }
     }
 
-    /// Commits to the store everything that a later owner must know.
+    /// Writes to the store, in one update, everything that a later owner must know.
     fn commit_state(&mut self) {
         self.commit_base(self.retained.base_boundary());
     }
 
-    /// Commits to the store everything that a later owner must know, with a higher base of the
-    /// outgoing stream: the position of the first record that is kept.
+    /// Writes to the store, in one update, everything that a later owner must know, with a higher
+    /// base of the outgoing stream: the position of the first record that is kept.
     fn commit_base(&mut self, base: Boundary) {
         self.store.durable.outgoing = Some(self.outgoing_from(base.position));
         self.store.durable.base_digest = base.digest;
@@ -344,8 +345,9 @@ impl LinkState {
     ///
     /// While the peer reads this end's memory, the consumed record contains the acked offset,
     /// whatever changed it (SPEC 16.5). Each acknowledgement stores the offset in that record
-    /// first. Each reply stores the offset there before the call returns. [`flow`](Self::flow)
-    /// stored the offset of a skip or a recovery before the connection became active.
+    /// first. Each reply stores the offset there before the call returns. [`flow`](Self::flow),
+    /// which begins to send on a connection, stored the offset of a skip or a recovery before the
+    /// connection became active.
     #[inline(always)]
     fn ack_carrier(&self) -> AckCarrier {
         if self.is_shared() {
@@ -387,8 +389,8 @@ impl LinkState {
             AckCarrier::ConsumedRecord => (self.store.durable.acked_offset, true),
         };
         loop {
-            // In a second round of this loop, records have been freed. A short message may then get
-            // a compact record (one without acknowledgement), if `may_be_compact`.
+            // When this loop runs a second time, records have been freed. A short message may then
+            // get a compact record (one without acknowledgement), if `may_be_compact`.
             match self.retained.place(len, may_be_compact) {
                 Ok(place) => {
                     let end = self.retained.append_placed(place, len, fill, ack);
@@ -408,13 +410,13 @@ impl LinkState {
         }
     }
 
-    /// Frees all acknowledged records of the ring, in one commit of the state; `false` if there are
+    /// Frees all acknowledged records of the ring, in one update of the store; `false` if there are
     /// none.
     fn trim(&mut self) -> bool {
         let Some(base) = self.retained.trim_to() else { return false };
         // The store may hold the latest acked offset only in the record of a reply, which is now
-        // freed. The state in memory (`durable.acked_offset`) has that offset too, so committing
-        // this state keeps it.
+        // freed. The state in memory (`durable.acked_offset`) has that offset too, so storing this
+        // state keeps it.
         if !seeded_fault("link_base_not_committed") {
             self.commit_base(base);
         }
@@ -481,7 +483,7 @@ impl LinkState {
     /// [`prefetch`](Self::prefetch) pays.
     ///
     /// ```text
-    ///   inbox empty ─ a short compact record ─ copied ─ crc ─ same stream? ─▶ in flight, delivered
+    ///   inbox empty ─ a short compact record ─ copied ─ crc ─ same stream? ─▶ delivered
     ///          └ no           └ no                       └ no       └ no
     ///                          pull_present and offer then find the message, or its fault
     /// ```
@@ -994,8 +996,8 @@ impl LinkState {
         conn.next_outgoing(&self.retained)
     }
 
-    /// Fills `slices` with the next bytes to write on the connection, at most about `bytes_max`.
-    /// Returns the number of slices used.
+    /// Points `slices`, the entries of one vectored write, to the next bytes to write on the
+    /// connection, at most about `bytes_max`. Returns the number of entries used.
     ///
     /// # Errors
     /// Fails if the connection has to be closed, for the reason in the error.
@@ -1016,7 +1018,7 @@ impl LinkState {
         conn.sent(&self.retained, bytes)
     }
 
-    /// The number of this end's epoch, which the peer will adopt if its own is lower.
+    /// The number of this end's epoch, which the peer will take over if its own is lower.
     pub(crate) fn epoch(&self) -> u64 {
         self.store.durable.epoch.0
     }

@@ -15,7 +15,7 @@
 //!
 //! A record is copied and checked on one of the following paths. Nearly all messages take the first
 //! path while two processes exchange them in step. An invalid compact record falls through to the
-//! second path, which finds the fault.
+//! second path, which finds the fault. The log is the inbox's memory for short messages.
 //!
 //! ```text
 //!   header ─ check ─▶ compact, short ─▶ copy into the log, with the tag ─▶ check the crc
@@ -207,7 +207,7 @@ pub(super) struct ShortCompact {
     pub(super) end: Position,
     pub(super) footprint: u64,
     pub(super) digest: RecordDigest,
-    /// The place of the record's message in the log.
+    /// The place of the record's message in the log, the inbox's memory for short messages.
     pub(super) entry: Entry,
 }
 
@@ -305,8 +305,8 @@ impl PeerMemory {
         Ok(Pulled::WithAck(at, ack))
     }
 
-    /// Copies the record at `at`, which begins with `words`, into the log if it is a valid short
-    /// compact record.
+    /// Copies the record at `at`, which begins with `words`, into the log (the inbox's memory for
+    /// short messages) if it is a valid short compact record.
     ///
     /// If this function returns `None`, the log is unchanged. [`copy`](Self::copy) then finds a
     /// record of another kind, or the fault in this record.
@@ -326,8 +326,8 @@ impl PeerMemory {
     }
 
     /// Appends the peer's record at `at`, which begins with `words`, to the buffer `room` if it is
-    /// a valid short compact record. The appended bytes are the record's header with `tag`, and its
-    /// message. If the function returns `None`, `room` is unchanged.
+    /// a valid short compact record. The appended bytes are the record's header with `tag` (the tag
+    /// of its stream), and its message. If the function returns `None`, `room` is unchanged.
     #[inline(always)]
     pub(super) fn copy_short_compact(
         &self,
@@ -352,7 +352,8 @@ impl PeerMemory {
     }
 
     /// Copies and checks the peer's record at `at`, whose first two words the caller has loaded. On
-    /// an error, the caller truncates the log of short messages to its former end.
+    /// an error, the caller truncates the log (the inbox's memory for short messages) to its former
+    /// end.
     fn copy(
         &self,
         at: Position,

@@ -50,8 +50,8 @@ impl SendCursor {
         self.sent == 0
     }
 
-    /// Fills `slices` with the next bytes to send, at most `bytes_max`; returns the number of
-    /// slices used.
+    /// Points `slices`, the entries of one vectored write, to the next bytes to send, at most
+    /// `bytes_max`; returns the number of entries used.
     ///
     /// The number is 0 once all published records were sent.
     ///

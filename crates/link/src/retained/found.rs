@@ -211,7 +211,7 @@ impl<'a> Walk<'a> {
                 return Err(damage(Flaw::BlobPlace));
             }
             // The call of `Blobs::put` above has checked that the BLOB, a message in the slab, lies
-            // within the slab. So this slice does not panic.
+            // within the slab. So taking these bytes of the slab does not panic.
             let bytes = self.slab.slice(as_usize(offset), as_usize(length));
             if record::blob_crc(bytes) != crc && !seeded_fault("link_blob_unchecked") {
                 return Err(damage(Flaw::BlobBytes));

@@ -21,7 +21,7 @@
 //! ```
 //!
 //! The memory is a ring and a slab. The code of this folder uses no link files, sockets or peers,
-//! and stores only records: its caller commits base, `acked` and the stream id in the state (SPEC
+//! and stores only records: its caller writes base, `acked` and the stream id into the state (SPEC
 //! 13.4). A DATA or BLOB record carries the acknowledgement of the opposite direction, a compact
 //! record does not. The caller decides which kind is needed.
 //!
@@ -32,14 +32,14 @@
 //! complete records follow the base, and then a slot that begins with 0, however much of the next
 //! batch is written: its first word is held back. The `word0` of its other records are stored only
 //! when it is published, too. So a batch that is dropped leaves no whole record, which could pass
-//! for a published one after a power loss. The base is committed *before* the room below the base
-//! is used again, so the records from the base on are complete too.
+//! for a published one after a power loss. A new base is stored in the state *before* the room
+//! below it is used again, so the records from the base on are complete too.
 //!
 //! A new stream begins at position 0 in the same ring, over the records of the former stream:
 //!
 //! ```text
 //!   end(next)     1. the slot at offset 0 := 0, unless a kept record begins there
-//!   the caller    2. commits the state that names `next`, base 0   before: the former stream
+//!   the caller    2. stores the state that names `next`, base 0    before: the former stream
 //!   begin         3. the slot at offset 0 := 0                     after: `next`, empty
 //! ```
 //!
@@ -472,14 +472,14 @@ impl Retained {
     }
 
     /// The position and digest below which records can be freed, because they are acknowledged;
-    /// `None` if they are those of the present base. The caller commits the new base in the state,
+    /// `None` if they are those of the present base. The caller stores the new base in the state,
     /// together with the acked offset (SPEC 12.5), and then calls [`trimmed`](Self::trimmed).
     #[must_use]
     pub fn trim_to(&mut self) -> Option<Boundary> {
         self.boundaries.trim_to(self.acked)
     }
 
-    /// Frees the records below `base`. The caller must have committed `base` in the state.
+    /// Frees the records below `base`. The caller must have stored `base` in the state.
     ///
     /// # Panics
     ///
@@ -548,7 +548,7 @@ impl Retained {
     }
 
     /// Ends this stream, so that `next` may begin in the same memory, and discards the open batch.
-    /// The memory still holds this stream until the state that names `next` is committed.
+    /// The memory still holds this stream until the state that names `next` is stored.
     ///
     /// # Panics
     ///
@@ -566,7 +566,7 @@ impl Retained {
     }
 
     /// Begins the stream `next`. The caller must have called [`end`](Self::end), and then have
-    /// committed the id of `next`.
+    /// stored the state that names `next`.
     pub fn begin(&mut self, next: StreamId) {
         self.producer.restart();
         self.stream = next;

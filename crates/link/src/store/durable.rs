@@ -128,7 +128,7 @@ impl DurableState {
         })
     }
 
-    /// Encodes this state as an image, the stored form, which the caller commits.
+    /// Encodes this state as an image, the stored form, which the caller writes into the store.
     #[must_use]
     pub fn write(&self) -> StateImage {
         let (out, acked_offset) = (self.outgoing.as_ref(), self.acked_offset.as_ref());

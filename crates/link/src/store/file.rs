@@ -308,7 +308,7 @@ impl<'a> Opening<'a> {
             if is_missing && self.policy == AfterReboot::Refuse {
                 return Err(StorageError::Missing { path: self.path.to_owned() });
             }
-            // If another process names its link file first, the next round of the loop opens that
+            // If another process names its link file first, the next pass of the loop opens that
             // file.
             let made = made(self.directory, self.key, sizes, is_missing)?;
             is_replaced = self.directory.name(&made, &name)? && listed == Listed::ThisBoot;

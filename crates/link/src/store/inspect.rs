@@ -64,7 +64,7 @@ pub struct Inspection {
     pub sending_stream: u64,
     /// The position of the first sent record that the link file still keeps.
     pub base: u64,
-    /// The position up to which the peer had acknowledged when this end last committed its state.
+    /// The position up to which the peer had acknowledged when this end last stored its state.
     pub acked: u64,
     /// The id of the stream that this end receives in this epoch; 0 if there is none yet.
     pub receiving_stream: u64,

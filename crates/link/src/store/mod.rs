@@ -18,8 +18,8 @@
 //!  durable.rs    the state in the terms of `partywall_reconcile`
 //! ```
 //!
-//! `Store` holds every part except the ring and the slab, which `retained/` writes. It commits what
-//! a later owner must find.
+//! `Store` holds every part except the ring and the slab, which `retained/` writes. It stores what
+//! a later owner must find, each change as a whole.
 
 mod directory;
 pub(crate) mod durable;
@@ -207,12 +207,12 @@ pub(crate) enum MemoryStoreError {
 #[derive(Debug)]
 pub(crate) struct Store {
     provenance: Provenance,
-    /// The state as this process has changed it. After [`commit`](Self::commit), a later owner
-    /// finds this state.
+    /// The state as this process has changed it. After [`commit`](Self::commit), which stores it as
+    /// a whole, a later owner finds this state.
     pub(crate) durable: DurableState,
     state: StateSlots,
     /// The acked offset: the position up to which this end has acknowledged the received stream. A
-    /// later owner finds a change of this offset at once, without a commit of the state.
+    /// later owner finds a change of this offset at once, without an update of the state image.
     pub(crate) consumed: ConsumedSlots,
     exported: Option<ExportedWords>,
 }
@@ -313,12 +313,12 @@ impl Store {
         }
     }
 
-    /// The sequence number of the state that was committed last.
+    /// The sequence number of the state that was stored last.
     pub(crate) fn state_sequence(&self) -> u64 {
         self.state.state().sequence.get()
     }
 
-    /// Commits the whole state: from now on a later owner finds it.
+    /// Stores the whole state in one update: from now on a later owner finds it.
     pub(crate) fn commit(&mut self) {
         self.state.commit(&self.durable.write());
     }

@@ -308,3 +308,38 @@ pub(crate) fn now_ns() -> u64 {
 pub(super) fn moment(since_ns: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_nanos(since_ns)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tries to take the file at `path` over from the owner that `seen` names.
+    fn follow_at(path: &Path, seen: &OwnerRecord) -> Attempt {
+        let file = File::options().read(true).write(true).open(path).unwrap();
+        follow(file, seen, &Instance::of_self().unwrap(), path, |_| Ok(false)).unwrap()
+    }
+
+    #[test]
+    fn opener_with_an_outdated_record_takes_no_file_whose_next_lock_is_free() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("owner");
+        std::fs::write(&path, [0; OWNER_OFFSET as usize + OWNER_PAGE_BYTES]).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let nobody = OwnerRecord::nobody();
+        let first = following(&nobody, &Instance::of_self().unwrap(), false);
+        [nobody, first].iter().for_each(|record| write(&file, record).unwrap());
+        let seen = read(&file, &path).unwrap().unwrap();
+        // Another opener has seen the same record, becomes the owner and leaves, so the lock of its
+        // incarnation is free again.
+        let Attempt::Taken(second) = follow_at(&path, &seen) else { panic!("not taken") };
+        assert_eq!(second.incarnation(), 2);
+        drop(second);
+        assert!(!byte_lock::is_locked(&file, 2).unwrap());
+        assert!(matches!(follow_at(&path, &seen), Attempt::Again(_)));
+        // The attempt has released the lock, and the next opener reads the record in force.
+        let current = read(&file, &path).unwrap().unwrap();
+        assert_eq!((current.incarnation.get(), current.left.get()), (2, 1));
+        let Attempt::Taken(third) = follow_at(&path, &current) else { panic!("not taken") };
+        assert_eq!(third.incarnation(), 3);
+    }
+}

@@ -26,9 +26,9 @@
 //! of the three offsets. Therefore `unlearn` proceeds as follows:
 //!
 //! ```text
-//!   1. commit the state with the highest of the three offsets
-//!   2. commit slots without an acked offset
-//!   3. commit the state without acked offset and without quarantine
+//!   1. store the state with the highest of the three offsets
+//!   2. store slots without an acked offset
+//!   3. store the state without acked offset and without quarantine
 //!
 //!   if killed before step 3: the link is in quarantine as before; after step 3: offset forgotten
 //! ```
@@ -41,7 +41,7 @@
 //! # Invariants
 //!
 //! - A file whose owner is alive is not changed. In any other file, only the owner record changes,
-//!   unless `is_real`.
+//!   unless the caller passes `is_real`.
 //! - Messages are given up only after a copy of the file exists.
 
 use std::fs::{self, File, OpenOptions};
@@ -314,19 +314,19 @@ impl Taken {
     }
 
     /// Forgets the position up to which this end has acknowledged the received stream (the acked
-    /// offset), so that the peer sends again what it still has. The caller's next commit stores the
-    /// change in the file.
+    /// offset), so that the peer sends again what it still has. The caller's next update of the
+    /// file stores the change.
     fn unlearn(&mut self) {
-        // The first commit stores the highest of the three acked offsets in the state. So a kill
-        // between the following steps leaves the quarantine as it was.
+        // The first update of the file stores the highest of the three acked offsets in the state.
+        // So a kill between the following steps leaves the quarantine as it was.
         self.commit();
         self.consumed.commit(0, 0, 0);
         self.durable.acked_offset = None;
         self.durable.forget_delivered();
     }
 
-    /// Begins a new outgoing stream. One commit names the stream, reports the messages that are
-    /// given up, and ends the quarantine.
+    /// Begins a new outgoing stream. One update of the file names the stream, reports the messages
+    /// that are given up, and ends the quarantine.
     fn begin_another(&mut self, undelivered: Option<(Position, Position)>) {
         self.durable.quarantine = None;
         let Some(retained) = &mut self.retained else { return self.commit() };

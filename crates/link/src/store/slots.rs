@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The two records of a link file that are replaced while the link runs: the state image and the
-//! acked offset (`consumed`). The file has two slots for each; a commit writes one slot completely,
-//! and the other slot stays valid meanwhile (SPEC 13.2).
+//! acked offset (`consumed`). The file has two slots for each; an update writes one slot
+//! completely, and the other slot stays valid meanwhile (SPEC 13.2).
 //!
 //! ```text
-//!   commit(n + 1) writes   the body of slot n - 1, word by word      if killed: n is in force
+//!   update n + 1 writes    the body of slot n - 1, word by word      if killed: n is in force
 //!                          the seal of that slot: one store, Release  after it: n + 1 is in force
 //! ```
 //!
 //! Each slot of `consumed` has one further word: how many bytes were acknowledged since the slot's
-//! record was committed (SPEC 13.5).
+//! record was written (SPEC 13.5).
 //!
 //! This module does not interpret the contents of the slots. The owner of the link file reads both
 //! records once, when it opens the file; from then on only the owner changes them. A peer may read
@@ -17,7 +17,7 @@
 //!
 //! # Invariants
 //!
-//! - The bodies of two commits never mix: a commit begins only after the previous seal is in
+//! - The bodies of two updates never mix: an update begins only after the previous seal is in
 //!   memory.
 //! - The word of a slot counts from the record in that slot only: the word is 0 when the record is
 //!   put in force.
@@ -45,12 +45,12 @@ impl StateSlots {
         Self { page, in_force: Box::new(in_force) }
     }
 
-    /// The state image that was committed last, and that a later owner would find.
+    /// The state image that was stored last, and that a later owner would find.
     pub fn state(&self) -> &StateImage {
         &self.in_force
     }
 
-    /// Commits the whole `state`: writes it, with the next sequence number, into the slot with the
+    /// Stores the whole `state`: writes it, with the next sequence number, into the slot with the
     /// older state, and then the slot's seal (its checksum). From then on a later owner finds this
     /// state.
     ///
@@ -74,24 +74,24 @@ impl StateSlots {
 /// The part of the control page in this process's file that holds the acked offset (`consumed`).
 ///
 /// ```text
-///   commit of a position in the same stream, at most NEAR bytes after the record in force:
+///   update to a position in the same stream, at most NEAR bytes after the record in force:
 ///            one store into the word of the slot in force
-///   any other commit, into the other slot: word := 0, then the slot's record, then its seal
+///   any other update, into the other slot: word := 0, then the slot's record, then its seal
 /// ```
 #[derive(Debug)]
 pub struct ConsumedSlots<W = OwnMem> {
     line: W,
     /// The acked offset that the file held when this process became the owner.
     found: Consumed,
-    /// The sequence number of the slot record that was committed last; each commit of a record adds
-    /// 1. The fields `stream`, `start` and `since` of this struct describe the same slot record.
+    /// The sequence number of the slot record that was written last; each new record adds 1. The
+    /// fields `stream`, `start` and `since` of this struct describe the same slot record.
     sequence: u64,
     stream: u64,
-    /// The acknowledged position in the slot record that was committed last. A further word of that
+    /// The acknowledged position in the slot record that was written last. A further word of that
     /// slot counts the bytes acknowledged since, from this position on.
     start: u64,
     /// The offset of the word that counts the bytes acknowledged since the last slot record was
-    /// committed.
+    /// written.
     since: usize,
 }
 
@@ -112,8 +112,8 @@ impl<W: Words> ConsumedSlots<W> {
     /// the position to the peer, which may free all records before it.
     #[inline]
     pub fn commit(&mut self, stream: u64, position: u64, digest: u32) {
-        // If `position` is below `start`, the position in the last committed slot record, the
-        // subtraction wraps to a value above `NEAR`. So a new slot record is written.
+        // If `position` is below `start`, the position in the slot record that was written last,
+        // the subtraction wraps to a value above `NEAR`. So a new slot record is written.
         let bytes = position.wrapping_sub(self.start);
         match since_word(bytes, digest) {
             Some(word) if bytes <= NEAR && stream == self.stream => {
@@ -124,7 +124,7 @@ impl<W: Words> ConsumedSlots<W> {
         self.publish(position);
     }
 
-    /// Commits a new record of the acked offset: writes it into the slot with the older record, and
+    /// Stores a new record of the acked offset: writes it into the slot with the older record, and
     /// then the slot's seal (its checksum), from which on readers use it. The slot's word, which
     /// counts bytes acknowledged later, is 0.
     #[inline(never)]

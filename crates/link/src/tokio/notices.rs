@@ -11,8 +11,9 @@
 //! ```
 //!
 //! The group lists a link with unreceived messages at each turn, and only an operation knows what
-//! it changes. So `changes` is notified only if the snapshot of the link differs from the last
-//! reported one. Messages and events are not compared: a future that is notified checks them.
+//! it changes. So `changes` is notified only if the `Snapshot` of the link (the part of its state
+//! for which futures wait) differs from the last reported one. Messages and events are not
+//! compared: a future that is notified checks them.
 //!
 //! # Invariants
 //!
@@ -36,7 +37,8 @@ pub(super) struct Notices {
     pub(super) changes: Notify,
     pub(super) events: Notify,
     acks: Notify,
-    /// The snapshot of the link with which the last check compared; `None` once the link is closed.
+    /// The `Snapshot` of the link (the part of its state for which futures wait) with which the
+    /// last check compared; `None` once the link is closed.
     reported: Mutex<Option<Snapshot>>,
 }
 
@@ -171,11 +173,12 @@ impl Notices {
         }
     }
 
-    /// Replaces the last reported snapshot by the present one. Returns the difference, and the
-    /// present observation unless the link is closed.
+    /// Replaces the last reported `Snapshot` of the link (the part of its state for which futures
+    /// wait) by the present one. Returns the difference, and the present observation unless the
+    /// link is closed.
     fn take_change(&self) -> (Change, Option<Observation>) {
-        // The lock of the last reported snapshot is held while the link is observed, so that a
-        // later caller never records an older state of the link.
+        // The lock of the last reported `Snapshot` of the link is held while the link is observed,
+        // so that a later caller never records an older state of the link.
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = self.observer.observe().ok();
         let now = seen.map(|seen| seen.snapshot);
@@ -192,8 +195,8 @@ impl Notices {
     }
 }
 
-/// The difference between the last reported snapshot of a link and the present snapshot, by which
-/// [`Notices`] decides which futures to notify.
+/// The difference between the last reported `Snapshot` of a link (the part of its state for which
+/// futures wait) and the present one, by which [`Notices`] decides which futures to notify.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
     None,

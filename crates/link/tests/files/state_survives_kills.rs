@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process that is killed at any instant while it commits states to its link file leaves a
+//! A process that is killed at any instant while it writes states into its link file leaves a
 //! complete state there. The state is never older than the last one that the process logged as
-//! committed. The same holds for the acked offset in the file.
+//! written. The same holds for the acked offset in the file.
 
 use crate::support_link;
 
@@ -16,13 +16,14 @@ use std::time::{Duration, Instant};
 use support_link::{DIRECTORY, directory, inspection_of, open};
 
 const ROUNDS: u32 = 150;
-/// Minimum number of states that the child processes commit to the link file before the test ends.
-/// A commit is several stores; after this many commits the kills have hit many different ones.
+/// Minimum number of states that the child processes write into the link file before the test ends.
+/// Writing a state takes several stores; after so many states the kills have hit many different
+/// stores.
 const COMMITS: u64 = 10_000;
 const STREAM: u64 = 7;
 
-/// The role of the child process: it commits states and acked offsets to the link file without end,
-/// until the test kills it. It logs the number of each completed commit.
+/// The role of the child process: it writes states and acked offsets into the link file without
+/// end, until the test kills it. It logs the number of each completed one.
 #[test]
 fn committer() {
     let Some(directory) = variable(DIRECTORY) else { return };
@@ -80,8 +81,8 @@ fn word(log: &fs::File, offset: u64) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Checks the link file of a killed process against the log of its commits: each committed value is
-/// complete, and none is older than the last logged one. Returns the number of the state in the
+/// Checks the link file of a killed process against its log: the state and the acked offset are
+/// complete, and neither is older than the last logged one. Returns the number of the state in the
 /// file.
 fn judge(own: &OwnFile, log: &fs::File) -> u64 {
     let state = own.state.state();
@@ -114,15 +115,15 @@ fn state_after_a_kill_was_committed_and_no_confirmed_one_is_lost() {
     let mut commits = 0;
     let deadline = Instant::now() + 4 * TIMEOUT;
     for round in 1.. {
-        // On a busy machine a child process makes few commits before the test kills it. So the test
-        // runs more rounds until there were enough commits.
+        // On a busy machine a child process writes few states before the test kills it. So the test
+        // kills further child processes until enough states were written.
         if round > ROUNDS && commits > COMMITS {
             break;
         }
         assert!(round <= ROUNDS || Instant::now() < deadline, "{commits} commits");
         let variables = [(DIRECTORY, directory.path().to_str().unwrap())];
         let mut second = Second::start("state_survives_kills::committer", &variables);
-        // The test kills the child process after the first commit of this round, and after a
+        // The test kills the child process after it has written its first state, and after a
         // further pause whose order of magnitude is random.
         let (before, until) = (word(&log, 0), soon());
         while word(&log, 0) == before {
@@ -132,7 +133,7 @@ fn state_after_a_kill_was_committed_and_no_confirmed_one_is_lost() {
         let kill_at = Instant::now() + Duration::from_micros(chance.size(5000) as u64);
         while Instant::now() < kill_at {
             // Rule: the test's process, which reads the link file without its lock while the child
-            // process commits, finds a complete state too.
+            // process writes a state, finds a complete state too.
             inspection_of(directory.path());
         }
         signal::kill(second.pid(), Signal::KILL).unwrap();

@@ -259,7 +259,7 @@ impl World {
         let more = tail.since(acked) * self.random.below(257) as u64 / 256;
         self.retained().acknowledged(Position((acked.0 + more) & !63)).unwrap();
         let Some(base) = self.retained().trim_to() else { return };
-        // The sender commits the new base (the position of the first kept record) by one store,
+        // The sender stores the new base (the position of the first kept record) by one store,
         // before it reuses the room below the new base. So a kill leaves the old or the new base,
         // and both are checked.
         Self::expect(&self.memory.image(), self.state, &self.published());
@@ -285,8 +285,8 @@ impl World {
         let next = State::new(self.state.stream.0.get() + 1);
         self.retained().end(next.stream);
         self.changed_nothing();
-        // The sender commits the state that names the next stream. From this store on the next
-        // owner finds the next stream, which is empty.
+        // The sender stores the state that names the next stream. From this store on the next owner
+        // finds the next stream, which is empty.
         self.state = next;
         self.kept.clear();
         self.batch.clear();

@@ -18,8 +18,8 @@ use support_link_async::{
 };
 use tokio::task::JoinSet;
 
-/// The number of scheduler turns after which the test drops a future. The number varies with the
-/// round, so that futures are dropped at different awaits.
+/// The number of scheduler turns after which the test drops a future. The number varies with
+/// `round`, the number of the attempt, so that futures are dropped at different awaits.
 fn timeout(round: u64) -> usize {
     usize::try_from(round * 7 % 5).unwrap()
 }

@@ -60,9 +60,9 @@ fn borrowed_message_without_ack_is_received_again() {
         // The sender's bytes reach the socket only while a thread uses the sender's link. This
         // thread uses the receiver's link, so another thread waits on the sender's link.
         let sends = thread::spawn(move || link.wait_acked(soon()));
-        // Each round receives all unacknowledged messages, and acknowledges only a part of them.
-        // `from` is the index up to which earlier rounds acknowledged, and `to` the index up to
-        // which this round does.
+        // Each pass of this loop receives all unacknowledged messages, and acknowledges only a part
+        // of them. `from` is the index up to which earlier passes acknowledged, and `to` the index
+        // up to which this pass does.
         for (from, to) in [(0, 3), (3, 9), (9, LENS.len())] {
             let mut tokens = Vec::new();
             for (number, len) in LENS.iter().enumerate().skip(from) {

@@ -228,7 +228,7 @@ fn one_loop_serves_a_listener_channels_sessions_and_links() {
 }
 
 /// Returns how often a thread of this process, `self` or the one with the given number, has run:
-/// its number of time slices.
+/// the number of times that the scheduler chose it.
 fn slices(thread: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap();
     text.split_whitespace().nth(2).unwrap().parse().unwrap()
@@ -335,8 +335,8 @@ fn idle_loop_wakes_no_thread() {
     });
 }
 
-/// Time without a time slice after which the loops count as idle. It exceeds the handshake timeout
-/// of 5 s, at which the timer of a listener fires once more.
+/// Time after which the loops count as idle if no thread of them has run meanwhile. It exceeds the
+/// handshake timeout of 5 s, at which the timer of a listener fires once more.
 const SETTLING: Duration = Duration::from_secs(6);
 /// Time for which the idle loops are observed.
 const SILENCE: Duration = Duration::from_secs(10);

@@ -276,8 +276,8 @@ fn reply_to_a_message_that_was_acked_meanwhile_is_an_error() {
             // The reply has no deadline, so the replying thread ends only if the acknowledgement of
             // its request wakes it.
             let replies = thread::spawn(move || one.reply(&[8; 1000]));
-            // In some rounds the replying thread already waits for room when this thread receives
-            // the next message, which acknowledges the request.
+            // In some passes of this loop the replying thread already waits for room when this
+            // thread receives the next message, which acknowledges the request.
             (0..round * round * 100).for_each(|_| thread::yield_now());
             let two = served.recv_with_deadline(|lies| lies.to_vec(), soon()).unwrap().unwrap();
             assert_eq!(two, b"two");

@@ -54,7 +54,7 @@ impl Forwarder {
         self.shared.lock().unwrap().connections
     }
 
-    /// Cuts all forwarded connections, so that bytes in flight are lost.
+    /// Cuts all forwarded connections, so that bytes under way are lost.
     pub fn cut(&self) {
         for stream in self.shared.lock().unwrap().streams.drain(..) {
             let _ = stream.shutdown(Shutdown::Both);

@@ -27,7 +27,7 @@ pub struct Idle {
     pub events: u64,
 }
 
-/// Figures of the server in the phase in which some links receive a message in each round.
+/// Figures of the server in the phase in which the active links receive messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Active {
     pub rounds: u64,

@@ -77,8 +77,8 @@ pub fn idle(group: &Group, time: Duration) -> Idle {
     }
 }
 
-/// Makes `count` links, leaves them idle for `rest`, and then sends messages over the active links
-/// for `rounds` rounds.
+/// Makes `count` links, leaves them idle for `rest`, and then makes each active link receive
+/// `rounds` messages.
 pub fn run(count: usize, kind: Kind, rest: Duration, rounds: u64) -> Figures {
     let directory = super::directory::with(&["client", "server"]);
     let ground = Ground { path: directory.path().to_owned(), kind };
@@ -149,8 +149,8 @@ impl ManyLinks {
         unreachable!("the last of them is `time`")
     }
 
-    /// In each round the active links receive a message each. The second process sends all messages
-    /// before this process polls.
+    /// Makes each active link receive `rounds` messages: one on every link, then the next on every
+    /// link. The second process sends one on every link before this process polls.
     fn exchange(&mut self, rounds: u64) -> Active {
         let mut active = Active { rounds, ..Active::default() };
         for round in 0..rounds {

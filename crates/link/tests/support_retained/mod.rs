@@ -92,7 +92,7 @@ pub fn stream(ring: usize, slab: usize) -> (Retained, Memory, State) {
 }
 
 /// The next bytes of the stream, at most `bytes_max`, as the sender passes them to a socket:
-/// fetched in several slices.
+/// fetched in several pieces of memory.
 pub fn next_bytes(retained: &Retained, from: &SendCursor, bytes_max: usize) -> Vec<u8> {
     let mut slices = [IoSlice::new(&[]); 3];
     let count = from.slices(retained, bytes_max, &mut slices).unwrap();

@@ -4,7 +4,7 @@
 //! after each operation.
 //!
 //! ```text
-//!   until killed:   send │ a batch │ receive and keep, commit, answer or rewind │ begin an epoch
+//!   until killed:   send │ a batch │ receive and keep, ack, answer or rewind │ begin an epoch
 //!   asked to settle: receive and acknowledge until no message is left, then note `Idle`
 //! ```
 

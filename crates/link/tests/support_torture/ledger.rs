@@ -8,10 +8,10 @@
 //!              ── the receiver notes "got" ──────────────────────▶ Sent
 //!              ── the receiver notes "got" of a later message ───▶ Absent: must never arrive
 //!              ── the sender notes "not sent" ───────────────────▶ Absent: must never arrive
-//!     Sent     ── the receiver notes "got", then "committed" ────▶ consumed
+//!     Sent     ── the receiver notes "got", then "acked" ────────▶ consumed
 //!     its epoch is over, and the message is not consumed ────────▶ Dropped
 //!
-//!   the receiver notes "about to commit n", and is killed ───────▶ message n is in doubt
+//!   the receiver notes "about to ack n", and is killed ──────────▶ message n is in doubt
 //!     the next owner gets message n + 1 ──▶ n is consumed, and its answer was sent
 //!     the next owner gets message n again ▶ n is not consumed, and its answer must never arrive
 //! ```

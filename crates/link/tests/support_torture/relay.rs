@@ -6,7 +6,7 @@
 //!   client ──▶ relay ──▶ server         pump: one thread for each direction of a connection
 //!   cut                 both ends see the end of the connection at once
 //!   cut and keep        one end sees the end of the connection and uses a new connection; bytes
-//!                       in flight to the other end arrive late, on the old connection
+//!                       under way to the other end arrive late, on the old connection
 //!   delay               no byte passes in one direction for a while
 //! ```
 
@@ -56,7 +56,7 @@ struct Pair {
 pub enum Harm {
     Cut,
     /// The relay ends the connection towards one end only, which connects again. The other end,
-    /// whose index this is, receives the bytes in flight late, on the old connection.
+    /// whose index this is, receives the bytes under way late, on the old connection.
     CutAndKeep(usize),
     Delay(usize),
 }

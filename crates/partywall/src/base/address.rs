@@ -63,7 +63,7 @@ impl Address {
     /// Returns all addresses of the host name, at least one.
     ///
     /// # Errors
-    /// Fails as [`resolve`](Self::resolve) does.
+    /// Fails as [`resolve`](Self::resolve) does, for example if the host name is not known.
     pub fn resolve_all(&self) -> Result<Vec<SocketAddr>, AddressError> {
         let unresolved =
             |reason: String| AddressError::Unresolved { address: self.to_string(), reason };

@@ -80,8 +80,8 @@ pub enum TrustPolicy {
     Auto,
     /// Trusts the processes that [`Auto`](Self::Auto) trusts, and also processes of the own user in
     /// other pid and user namespaces: containers on one machine. The kernel reports the peer's user
-    /// as this process's namespace numbers it. A process without a descriptor from the kernel is
-    /// not trusted.
+    /// as this process's namespace numbers it. A peer is not trusted if the kernel gives this side
+    /// no descriptor of its process (pidfd).
     OwnUser,
     /// Trust every peer as if it ran as the same user: received messages are views of memory that
     /// the peer could change.

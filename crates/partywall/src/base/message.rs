@@ -101,7 +101,7 @@ impl Message {
         }
     }
 
-    /// Whether the bytes of the message keep their address when the `Message` value moves.
+    /// Whether the bytes of the message keep their address when Rust moves the `Message` value.
     #[cfg(feature = "zerocopy")]
     pub(crate) const fn has_stable_address(&self) -> bool {
         !matches!(self.payload, Payload::Short { .. })
@@ -222,7 +222,7 @@ impl Buf for Message {
 
 impl From<Message> for Bytes {
     /// Converts the message to `Bytes` without a copy. The message, and with it the sender's
-    /// memory, lives until the last clone or slice of the `Bytes` is dropped.
+    /// memory, lives until the last clone or part of the `Bytes` is dropped.
     fn from(message: Message) -> Self {
         Self::from_owner(message)
     }

@@ -121,7 +121,8 @@ impl Stream {
     /// Sends a copy of `payload`, as [`SendStream::send`] does.
     ///
     /// # Errors
-    /// Fails as [`send`](SendStream::send) does.
+    /// Fails as [`send`](SendStream::send) does, for example if the peer has stopped receiving or
+    /// the session is over.
     pub fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.send.send(payload)
     }
@@ -129,7 +130,8 @@ impl Stream {
     /// Sends a copy of `payload` before `deadline`, as [`SendStream::send_deadline`] does.
     ///
     /// # Errors
-    /// Fails as [`send_deadline`](SendStream::send_deadline) does.
+    /// Fails as [`send_deadline`](SendStream::send_deadline) does, for example if the deadline
+    /// passes or the session is over.
     pub fn send_deadline(
         &mut self,
         payload: &[u8],
@@ -141,7 +143,8 @@ impl Stream {
     /// Sends a copy of `payload` without waiting, as [`SendStream::try_send`] does.
     ///
     /// # Errors
-    /// Fails as [`try_send`](SendStream::try_send) does.
+    /// Fails as [`try_send`](SendStream::try_send) does, for example if credit or room is lacking,
+    /// or the session is over.
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.send.try_send(payload)
     }
@@ -149,7 +152,8 @@ impl Stream {
     /// Reserves memory for a message, as [`SendStream::reserve`] does.
     ///
     /// # Errors
-    /// Fails as [`reserve`](SendStream::reserve) does.
+    /// Fails as [`reserve`](SendStream::reserve) does, for example if the peer has stopped
+    /// receiving or the session is over.
     pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
         self.send.reserve(len)
     }
@@ -157,7 +161,8 @@ impl Stream {
     /// Reserves memory before `deadline`, as [`SendStream::reserve_deadline`] does.
     ///
     /// # Errors
-    /// Fails as [`reserve_deadline`](SendStream::reserve_deadline) does.
+    /// Fails as [`reserve_deadline`](SendStream::reserve_deadline) does, for example if the
+    /// deadline passes or the session is over.
     pub fn reserve_deadline(
         &mut self,
         len: usize,
@@ -169,7 +174,8 @@ impl Stream {
     /// Receives the next message, as [`RecvStream::recv`] does.
     ///
     /// # Errors
-    /// Fails as [`recv`](RecvStream::recv) does.
+    /// Fails as [`recv`](RecvStream::recv) does, for example if the peer reset the stream or the
+    /// session is over.
     pub fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv.recv()
     }
@@ -177,7 +183,8 @@ impl Stream {
     /// Receives a message before `deadline`, as [`RecvStream::recv_deadline`] does.
     ///
     /// # Errors
-    /// Fails as [`recv_deadline`](RecvStream::recv_deadline) does.
+    /// Fails as [`recv_deadline`](RecvStream::recv_deadline) does, for example if the deadline
+    /// passes or the session is over.
     pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Option<Message>, StreamRecvError> {
         self.recv.recv_deadline(deadline)
     }
@@ -185,7 +192,8 @@ impl Stream {
     /// Receives a message without waiting, as [`RecvStream::try_recv`] does.
     ///
     /// # Errors
-    /// Fails as [`try_recv`](RecvStream::try_recv) does.
+    /// Fails as [`try_recv`](RecvStream::try_recv) does, for example if no message has arrived or
+    /// the session is over.
     pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv.try_recv()
     }
@@ -349,7 +357,8 @@ impl SendStream {
     /// unspecified bytes at first: zeros, or bytes that this process wrote before.
     ///
     /// # Errors
-    /// Fails as [`send`](Self::send) does.
+    /// Fails as [`send`](Self::send) does, for example if the peer has stopped receiving or the
+    /// session is over.
     pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
         let mut guard = Guard::new(self);
         guard.wait(None, |half, context| half.poll_reserve(context, len))?;

@@ -170,7 +170,7 @@ impl Channel {
     /// Sends a copy of `payload`, as [`Sender::send`] does.
     ///
     /// # Errors
-    /// Fails as [`Sender::send`] does.
+    /// Fails as [`Sender::send`] does, for example if the peer is gone or the message is too long.
     #[inline]
     pub fn send(&mut self, payload: &[u8]) -> Result<(), SendError> {
         self.sender.send(payload)
@@ -179,7 +179,7 @@ impl Channel {
     /// Sends a copy of `payload` without blocking, as [`Sender::try_send`] does.
     ///
     /// # Errors
-    /// Fails as [`Sender::try_send`] does.
+    /// Fails as [`Sender::try_send`] does, for example if there is no room now or the peer is gone.
     #[inline]
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), TrySendError> {
         self.sender.try_send(payload)
@@ -188,7 +188,8 @@ impl Channel {
     /// Sends a copy of `payload` before `deadline`, as [`Sender::send_deadline`] does.
     ///
     /// # Errors
-    /// Fails as [`Sender::send_deadline`] does.
+    /// Fails as [`Sender::send_deadline`] does, for example if the deadline passes or the peer is
+    /// gone.
     pub fn send_deadline(&mut self, payload: &[u8], deadline: Instant) -> Result<(), SendError> {
         self.sender.send_deadline(payload, deadline)
     }
@@ -196,7 +197,8 @@ impl Channel {
     /// Reserves memory for a message, as [`Sender::reserve`] does.
     ///
     /// # Errors
-    /// Fails as [`Sender::reserve`] does.
+    /// Fails as [`Sender::reserve`] does, for example if the peer is gone or the message is too
+    /// long.
     pub fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, SendError> {
         self.sender.reserve(len)
     }
@@ -204,7 +206,7 @@ impl Channel {
     /// Receives the next message, as [`Receiver::recv`] does.
     ///
     /// # Errors
-    /// Fails as [`Receiver::recv`] does.
+    /// Fails as [`Receiver::recv`] does, for example if the peer died.
     #[inline]
     pub fn recv(&mut self) -> Result<Option<Message>, RecvError> {
         self.receiver.recv()
@@ -213,7 +215,8 @@ impl Channel {
     /// Receives a message without blocking, as [`Receiver::try_recv`] does.
     ///
     /// # Errors
-    /// Fails as [`Receiver::try_recv`] does.
+    /// Fails as [`Receiver::try_recv`] does, for example if no message has arrived or the peer
+    /// died.
     #[inline]
     pub fn try_recv(&mut self) -> Result<Option<Message>, TryRecvError> {
         self.receiver.try_recv()
@@ -222,7 +225,8 @@ impl Channel {
     /// Receives a message before `deadline`, as [`Receiver::recv_deadline`] does.
     ///
     /// # Errors
-    /// Fails as [`Receiver::recv_deadline`] does.
+    /// Fails as [`Receiver::recv_deadline`] does, for example if the deadline passes or the peer
+    /// died.
     pub fn recv_deadline(&mut self, deadline: Instant) -> Result<Option<Message>, RecvError> {
         self.receiver.recv_deadline(deadline)
     }
@@ -230,7 +234,7 @@ impl Channel {
     /// Borrows the next message, as [`Receiver::recv_ref`] does.
     ///
     /// # Errors
-    /// Fails as [`Receiver::recv_ref`] does.
+    /// Fails as [`Receiver::recv_ref`] does, for example if the peer died.
     #[inline]
     pub fn recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, RecvError> {
         self.receiver.recv_ref()

@@ -33,11 +33,11 @@ pub struct Receiver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Readiness {
-    /// A message, or space to send, may have come already: call `try_recv` or `try_send` before
+    /// A message, or room to send, may have come already: call `try_recv` or `try_send` before
     /// polling the descriptor.
     Ready,
-    /// Neither a message nor space to send has come. The descriptor becomes readable when a message
-    /// or space may have come.
+    /// Neither a message nor room to send has come. The descriptor becomes readable when a message
+    /// or room may have come.
     WillNotify,
 }
 
@@ -93,7 +93,7 @@ impl Receiver {
     /// dropped.
     ///
     /// # Errors
-    /// Fails as [`recv`](Self::recv) does.
+    /// Fails as [`recv`](Self::recv) does, for example if the peer died.
     #[inline]
     pub fn recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, RecvError> {
         self.recv_ref_until(None)
@@ -115,7 +115,8 @@ impl Receiver {
     /// blocks.
     ///
     /// # Errors
-    /// Fails as [`try_recv`](Self::try_recv) does.
+    /// Fails as [`try_recv`](Self::try_recv) does, for example if no message has arrived or the
+    /// peer died.
     #[inline]
     pub fn try_recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, TryRecvError> {
         match self.end.find(false)? {
@@ -152,7 +153,7 @@ impl Receiver {
     /// ```
     ///
     /// # Errors
-    /// Fails as [`recv`](Self::recv) does.
+    /// Fails as [`recv`](Self::recv) does, for example if the peer died.
     #[inline]
     pub fn recv_view(&mut self) -> Result<Option<&[u8]>, RecvError> {
         let found = self.find_until(None)?;
@@ -173,7 +174,8 @@ impl Receiver {
     /// arrived. Never blocks.
     ///
     /// # Errors
-    /// Fails as [`try_recv`](Self::try_recv) does.
+    /// Fails as [`try_recv`](Self::try_recv) does, for example if no message has arrived or the
+    /// peer died.
     #[inline]
     pub fn try_recv_view(&mut self) -> Result<Option<&[u8]>, TryRecvError> {
         let found = self.try_find()?;
@@ -300,8 +302,8 @@ impl Receiver {
         Ok(self.recv_ref_until(deadline)?.map(std::mem::forget).is_some())
     }
 
-    /// Returns the bytes of the receiver's current message if `found`, the result of a search for a
-    /// message, is true. The bytes stay valid until the next call that receives.
+    /// Returns the bytes of the receiver's current message, or `None` if the search for a message,
+    /// whose result is `found`, found none. The bytes stay valid until the next call that receives.
     #[inline(always)]
     pub(crate) fn view(&mut self, found: bool) -> Option<&[u8]> {
         if found {

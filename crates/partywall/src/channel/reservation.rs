@@ -47,7 +47,7 @@ impl Reservation<'_> {
         }
     }
 
-    /// Sends the message if the ring has space now; otherwise returns the reservation. Never
+    /// Sends the message if the ring has room now; otherwise returns the reservation. Never
     /// blocks.
     ///
     /// # Errors
@@ -199,8 +199,8 @@ impl AnySender {
     /// Sends a message whose memory was reserved while the channel sent on the socket. The message
     /// goes over the socket, because shared memory may have other limits.
     ///
-    /// If the sender has written the record SWITCH meanwhile, the message goes through shared
-    /// memory, because no record may follow SWITCH on the socket.
+    /// If the sender has meanwhile written the record SWITCH, with which it leaves the socket, the
+    /// message goes through shared memory, because no record may follow SWITCH on the socket.
     #[cold]
     pub(super) fn commit_on_socket(
         &mut self,

@@ -2,7 +2,7 @@
 //! The sending direction of a channel, for one thread, without a lock. A caller sends copies, fills
 //! reserved memory, or sends several messages as a batch.
 //!
-//! Every call first attempts to send without blocking. If there is no space, the [`BackPressure`]
+//! Every call first attempts to send without blocking. If there is no room, the [`BackPressure`]
 //! policy decides whether the call blocks, in the way that [`Wait`] says.
 
 use super::receiver::Readiness;
@@ -32,8 +32,8 @@ use std::time::{Duration, Instant};
 pub struct Sender {
     pub(super) end: Option<AnySender>,
     pub(super) space: Arc<dyn SpaceWaiter>,
-    /// A snapshot of the space that the receiver has freed, taken before the last attempt that
-    /// found no space. `arm` compares it with a new snapshot.
+    /// A snapshot of the room that the receiver has freed, taken before the last attempt that
+    /// found no room. `arm` compares it with a new snapshot.
     seen: ProgressSnapshot,
     wait: Wait,
     spinner: Spinner,
@@ -59,12 +59,12 @@ impl Sender {
         }
     }
 
-    /// Sets how this sender waits for space from now on.
+    /// Sets how this sender waits for room from now on.
     pub const fn set_wait(&mut self, wait: Wait) {
         self.wait = wait;
     }
 
-    /// Returns the policy for messages for which there is no space.
+    /// Returns the policy for messages for which there is no room.
     #[must_use]
     pub const fn back_pressure(&self) -> BackPressure {
         self.policy
@@ -88,16 +88,16 @@ impl Sender {
     /// Sends a copy of `payload`, like [`send`](Self::send), but blocks only until `deadline`.
     ///
     /// # Errors
-    /// [`SendError::TimedOut`] if there was no space before the deadline; the message was then not
+    /// [`SendError::TimedOut`] if there was no room before the deadline; the message was then not
     /// sent. Other errors as of [`send`](Self::send).
     pub fn send_deadline(&mut self, payload: &[u8], deadline: Instant) -> Result<(), SendError> {
         self.send_until(payload, Some(deadline))
     }
 
-    /// Sends a copy of `payload` if there is space now. Never blocks.
+    /// Sends a copy of `payload` if there is room now. Never blocks.
     ///
     /// # Errors
-    /// [`TrySendError::Full`] if there is no space now, and the errors of [`send`](Self::send).
+    /// [`TrySendError::Full`] if there is no room now, and the errors of [`send`](Self::send).
     #[inline]
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), TrySendError> {
         match self.end()?.try_send(payload) {
@@ -139,7 +139,8 @@ impl Sender {
     /// order when it is committed.
     ///
     /// # Errors
-    /// Fails as [`send`](Self::send) does.
+    /// Fails as [`send`](Self::send) does, for example if the peer is gone or the message is too
+    /// long.
     ///
     /// # Examples
     /// ```no_run
@@ -154,7 +155,7 @@ impl Sender {
     }
 
     /// Allocates memory for a message, like [`reserve`](Self::reserve). `deadline` limits how long
-    /// the call waits for memory and how long the later `commit` waits for space.
+    /// the call waits for memory and how long the later `commit` waits for room.
     ///
     /// # Errors
     /// [`SendError::TimedOut`] if the deadline passed, and the errors of
@@ -171,7 +172,8 @@ impl Sender {
     /// Never blocks.
     ///
     /// # Errors
-    /// Fails as [`try_send`](Self::try_send) does.
+    /// Fails as [`try_send`](Self::try_send) does, for example if there is no room now or the peer
+    /// is gone.
     pub fn try_reserve(&mut self, len: usize) -> Result<Reservation<'_>, TrySendError> {
         let memory = match self.end()?.reserve(len) {
             Err(NotSent::Full) => self.try_again(|end| end.reserve(len))?,
@@ -202,7 +204,8 @@ impl Sender {
     /// free now. Never blocks.
     ///
     /// # Errors
-    /// Fails as [`try_send`](Self::try_send) does.
+    /// Fails as [`try_send`](Self::try_send) does, for example if there is no room now or the peer
+    /// is gone.
     pub fn try_reserve_owned(&mut self, len: usize) -> Result<OwnedReservation, TrySendError> {
         let memory = match self.end()?.reserve(len) {
             Err(NotSent::Full) => self.try_again(|end| end.reserve(len))?,
@@ -235,7 +238,7 @@ impl Sender {
         self.settle(sent, payload, &progress)
     }
 
-    /// Sends the message in `reservation` if the ring has space now; otherwise returns the
+    /// Sends the message in `reservation` if the ring has room now; otherwise returns the
     /// reservation. Never blocks.
     ///
     /// # Errors
@@ -284,7 +287,7 @@ impl Sender {
     /// memory there are no such bytes, and the call returns immediately.
     ///
     /// # Errors
-    /// Fails as [`send`](Self::send) does.
+    /// Fails as [`send`](Self::send) does, for example if the peer is gone.
     pub fn flush(&mut self, deadline: Option<Instant>) -> Result<(), SendError> {
         self.drive(deadline, true, |end| end.flush())
     }
@@ -292,12 +295,13 @@ impl Sender {
     /// Returns all unused memory for large messages to the operating system.
     ///
     /// # Errors
-    /// Fails as [`try_send`](Self::try_send) does.
+    /// Fails as [`try_send`](Self::try_send) does, for example if there is no room now or the peer
+    /// is gone.
     pub fn trim(&mut self) -> Result<(), TrySendError> {
         Ok(self.end()?.trim(true)?)
     }
 
-    /// Prepares the descriptor ([`AsFd`]) for an external event loop that waits for space. Call
+    /// Prepares the descriptor ([`AsFd`]) for an external event loop that waits for room. Call
     /// `arm` after `Full` and before polling the descriptor, and poll only if the result is
     /// [`Readiness::WillNotify`]. When the descriptor is readable, try to send again. Never read
     /// from the descriptor.
@@ -322,7 +326,7 @@ impl Sender {
             return Ok(Readiness::Ready);
         }
         // The snapshot `seen` was taken *before* the failed attempt. So a new snapshot differs from
-        // `seen` if the receiver has freed space since then.
+        // `seen` if the receiver has freed room since then.
         if self.space.snapshot() == self.seen {
             Ok(Readiness::WillNotify)
         } else {
@@ -363,7 +367,7 @@ impl Sender {
 
     /// Ends the channel's sending direction as far as that is possible without waiting. Returns
     /// whether a socket has not accepted all bytes of sent messages; the caller may then wait for
-    /// space and call again. Dropping the sender afterwards does not wait.
+    /// room and call again. Dropping the sender afterwards does not wait.
     pub(crate) fn begin_close(&mut self) -> bool {
         self.end.as_mut().is_some_and(AnySender::begin_close)
     }
@@ -394,8 +398,8 @@ impl Sender {
         }
     }
 
-    /// Moves the channel's sending direction from this sender into the returned one. Calls of this
-    /// sender fail from now on, and dropping it has no effect.
+    /// Hands the channel's sending direction over to the returned sender. Calls of this sender fail
+    /// from now on, and dropping this sender has no effect.
     pub(crate) fn take(&mut self) -> Self {
         Self {
             end: self.end.take(),
@@ -424,8 +428,8 @@ impl Sender {
         Ok(end)
     }
 
-    /// Repeats an attempt to send that found no space. Takes a snapshot before the attempt, with
-    /// which [`arm`](Self::arm) detects space that was freed since.
+    /// Repeats an attempt to send that found no room. Takes a snapshot before the attempt, with
+    /// which [`arm`](Self::arm) detects room that was freed since.
     #[cold]
     pub(super) fn try_again<T>(
         &mut self,
@@ -439,7 +443,7 @@ impl Sender {
     fn send_until(&mut self, payload: &[u8], deadline: Option<Instant>) -> Result<(), SendError> {
         let mut progress = Progress::NONE;
         // The first attempt to send is made here and not in `drive`, which repeats attempts and
-        // waits for space. Nearly every first attempt succeeds.
+        // waits for room. Nearly every first attempt succeeds.
         match self.end()?.send_on(payload, &mut progress) {
             Ok(()) => return Ok(()),
             Err(NotSent::Full) => {}
@@ -450,8 +454,9 @@ impl Sender {
         self.settle(sent, payload, &progress)
     }
 
-    /// Settles a message that may have been sent in part: the message counts as sent, or it is
-    /// aborted and the receiver drops its pieces.
+    /// Ends the sending of a message. If only some of its pieces could be sent, the sender keeps
+    /// the others, and the message counts as sent, or the message is aborted, and the receiver
+    /// drops the pieces.
     pub(super) fn settle(
         &mut self,
         sent: Result<(), SendError>,
@@ -477,8 +482,8 @@ impl Sender {
         Ok(Reservation { holder: Holder::Exclusive(self), memory: Some(memory), deadline })
     }
 
-    /// Repeats `attempt` until it succeeds. Waits for space between two attempts if `waits` is
-    /// true.
+    /// Repeats `attempt` until it succeeds, and waits for room between two attempts. If `waits` is
+    /// false, `attempt` is called once, and an attempt that finds no room fails with `Full`.
     pub(super) fn drive<T>(
         &mut self,
         deadline: Option<Instant>,
@@ -505,7 +510,7 @@ impl Sender {
 }
 
 impl AsFd for Sender {
-    /// Returns a descriptor that becomes readable when there may be space; see [`arm`](Self::arm).
+    /// Returns a descriptor that becomes readable when there may be room; see [`arm`](Self::arm).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.space.descriptor()
     }
@@ -553,7 +558,7 @@ impl AnySender {
     }
 
     /// Writes the record that ends a session's sending direction. Returns whether a socket has not
-    /// accepted all of it; the caller may then wait for space and call again.
+    /// accepted all of it; the caller may then wait for room and call again.
     pub(crate) fn begin_close(&mut self) -> bool {
         match self {
             Self::Socket(end) => end.begin_close(),

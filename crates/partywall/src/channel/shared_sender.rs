@@ -3,7 +3,7 @@
 //! mutex.
 //!
 //! ```text
-//!   thread A ── lock ── attempt: Full ── waiter: sleeps until there is space, without the lock
+//!   thread A ── lock ── attempt: Full ── waiter: sleeps until there is room, without the lock
 //!   thread B ── lock ── attempt: Full ── queues on the condition variable
 //!   A is woken, or times out ─▶ A stops waiting; all queued threads try again; one of them waits
 //! ```
@@ -49,13 +49,13 @@ struct State {
     end: Option<AnySender>,
     wait: Wait,
     /// The policy object that decides how long a thread spins before it blocks on the doorbell.
-    /// `None` while a thread waits on the doorbell, because that thread has taken the spinner.
+    /// `None` while a thread waits on the doorbell, because that thread has taken the object.
     spinner: Option<Spinner>,
     /// Whether a thread is sending a message in pieces (fragments). Until the last piece is sent,
     /// no other thread may send.
     in_pieces: bool,
     /// Number of times that reserved memory was freed without being sent. A thread that waits for
-    /// space compares this number to detect such memory.
+    /// room compares this number to detect such memory.
     returned: u64,
 }
 
@@ -73,7 +73,7 @@ impl SharedSender {
         Self { shared: Arc::new(Shared { state, changed, home, space, policy }) }
     }
 
-    /// Sets how this sender waits for space from now on.
+    /// Sets how this sender waits for room from now on.
     pub fn set_wait(&self, wait: Wait) {
         self.shared.lock().wait = wait;
     }
@@ -81,7 +81,8 @@ impl SharedSender {
     /// Sends a copy of `payload`, as [`Sender::send`](crate::Sender::send) does.
     ///
     /// # Errors
-    /// Fails as [`Sender::send`](crate::Sender::send) does.
+    /// Fails as [`Sender::send`](crate::Sender::send) does, for example if the peer is gone or the
+    /// message is too long.
     pub fn send(&self, payload: &[u8]) -> Result<(), SendError> {
         self.send_until(payload, None)
     }
@@ -90,7 +91,8 @@ impl SharedSender {
     /// [`Sender::send_deadline`](crate::Sender::send_deadline) does.
     ///
     /// # Errors
-    /// Fails as [`Sender::send_deadline`](crate::Sender::send_deadline) does.
+    /// Fails as [`Sender::send_deadline`](crate::Sender::send_deadline) does, for example if the
+    /// deadline passes or the peer is gone.
     pub fn send_deadline(&self, payload: &[u8], deadline: Instant) -> Result<(), SendError> {
         self.send_until(payload, Some(deadline))
     }
@@ -134,7 +136,8 @@ impl SharedSender {
     /// Reserves memory for a message, as [`Sender::reserve`](crate::Sender::reserve) does.
     ///
     /// # Errors
-    /// Fails as [`Sender::reserve`](crate::Sender::reserve) does.
+    /// Fails as [`Sender::reserve`](crate::Sender::reserve) does, for example if the peer is gone
+    /// or the message is too long.
     pub fn reserve(&self, len: usize) -> Result<Reservation<'_>, SendError> {
         self.reserve_until(len, None)
     }
@@ -143,7 +146,8 @@ impl SharedSender {
     /// [`Sender::reserve_deadline`](crate::Sender::reserve_deadline) does.
     ///
     /// # Errors
-    /// Fails as [`Sender::reserve_deadline`](crate::Sender::reserve_deadline) does.
+    /// Fails as [`Sender::reserve_deadline`](crate::Sender::reserve_deadline) does, for example if
+    /// the deadline passes or the peer is gone.
     pub fn reserve_deadline(
         &self,
         len: usize,
@@ -167,7 +171,8 @@ impl SharedSender {
     /// [`Sender::reserve_owned`](crate::Sender::reserve_owned) does.
     ///
     /// # Errors
-    /// Fails as [`Sender::reserve_owned`](crate::Sender::reserve_owned) does.
+    /// Fails as [`Sender::reserve_owned`](crate::Sender::reserve_owned) does, for example if the
+    /// peer is gone or the message is too long.
     pub fn reserve_owned(
         &self,
         len: usize,
@@ -193,7 +198,8 @@ impl SharedSender {
     /// [`Sender::shared`](crate::Sender::shared) converted it into this shared sender.
     ///
     /// # Errors
-    /// Fails as [`Sender::commit_owned`](crate::Sender::commit_owned) does.
+    /// Fails as [`Sender::commit_owned`](crate::Sender::commit_owned) does, for example if the peer
+    /// is gone or the message is too long.
     pub fn commit_owned(
         &self,
         mut reservation: OwnedReservation,
@@ -235,7 +241,7 @@ impl SharedSender {
     /// Writes the unsent bytes of a socket, as [`Sender::flush`](crate::Sender::flush) does.
     ///
     /// # Errors
-    /// Fails as [`Sender::flush`](crate::Sender::flush) does.
+    /// Fails as [`Sender::flush`](crate::Sender::flush) does, for example if the peer is gone.
     pub fn flush(&self, deadline: Option<Instant>) -> Result<(), SendError> {
         self.drive(deadline, &mut Progress::default(), |end, _| end.flush())
     }
@@ -272,7 +278,7 @@ impl SharedSender {
         Ok(attempt(end)?)
     }
 
-    /// Frees reserved memory without sending it, and notifies a thread that waits for space.
+    /// Frees reserved memory without sending it, and notifies a thread that waits for room.
     pub(crate) fn release(&self, memory: Memory) {
         let mut state = self.shared.lock();
         if let Some(end) = &mut state.end {
@@ -280,9 +286,10 @@ impl SharedSender {
         }
         state.returned += 1;
         if state.spinner.is_none() {
-            // Another thread waits for space: it has taken the `spinner`. The peer's receiver sends
-            // it no notification, because the memory was freed on this side. So this thread
-            // notifies the waiting thread.
+            // Another thread waits for room on the doorbell: it has taken the `spinner`, the object
+            // that decides how long a thread spins. The peer's receiver sends it no notification,
+            // because the memory was freed on this side. So this thread notifies the waiting
+            // thread.
             self.shared.space.notify_self();
         }
     }
@@ -315,7 +322,7 @@ impl SharedSender {
         Ok(Reservation { holder: Holder::Shared(self), memory: Some(memory), deadline })
     }
 
-    /// Ends the sending of a message. If there was no space or no time for its remaining pieces,
+    /// Ends the sending of a message. If there was no room or no time for its remaining pieces,
     /// the message is aborted, and the receiver drops the pieces already sent. Then other threads
     /// may send again.
     fn settle(
@@ -340,7 +347,7 @@ impl SharedSender {
         settled
     }
 
-    /// Repeats `attempt` until it succeeds, and waits for space between two attempts.
+    /// Repeats `attempt` until it succeeds, and waits for room between two attempts.
     fn drive<T>(
         &self,
         deadline: Option<Instant>,
@@ -366,8 +373,9 @@ impl SharedSender {
                 other => return other.map_err(SendError::from),
             }
             let Some(mut spinner) = state.spinner.take() else {
-                // The thread that waits on the doorbell holds the `spinner`. Another thread holds
-                // it now, so this thread waits on the condition variable.
+                // Only the thread that has taken the `spinner`, the object that decides how long a
+                // thread spins, waits on the doorbell. Another thread has it now, so this thread
+                // waits on the condition variable.
                 state = shared.queue(state, deadline)?;
                 continue;
             };
@@ -388,7 +396,7 @@ impl SharedSender {
             state = shared.lock();
             state.spinner = Some(spinner);
             // This thread waits on the doorbell no longer. So the threads that wait on the
-            // condition variable try again; if there is no space, one of them waits on the doorbell
+            // condition variable try again; if there is no room, one of them waits on the doorbell
             // next.
             shared.changed.notify_all();
             if waited? == Waited::TimedOut {

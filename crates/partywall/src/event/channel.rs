@@ -70,7 +70,7 @@ impl Channel {
     /// Sends a copy of `payload`, as [`Sender::try_send`] does.
     ///
     /// # Errors
-    /// Fails as [`Sender::try_send`] does.
+    /// Fails as [`Sender::try_send`] does, for example if there is no room now or the peer is gone.
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), TrySendError> {
         self.sender.try_send(payload)
     }
@@ -78,7 +78,8 @@ impl Channel {
     /// Receives a message, as [`Receiver::try_recv`] does.
     ///
     /// # Errors
-    /// Fails as [`Receiver::try_recv`] does.
+    /// Fails as [`Receiver::try_recv`] does, for example if no message has arrived or the peer
+    /// died.
     pub fn try_recv(&mut self) -> Result<Option<Message>, TryRecvError> {
         self.receiver.try_recv()
     }
@@ -127,7 +128,8 @@ impl Receiver {
     /// Borrows the next message, as [`Receiver::try_recv_ref`](crate::Receiver::try_recv_ref) does.
     ///
     /// # Errors
-    /// Fails as [`try_recv`](Self::try_recv) does.
+    /// Fails as [`try_recv`](Self::try_recv) does, for example if no message has arrived or the
+    /// peer died.
     pub fn try_recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, TryRecvError> {
         Ok(self.find()?.then(|| MessageRef::new(&mut self.inner)))
     }
@@ -136,7 +138,8 @@ impl Receiver {
     /// [`Receiver::try_recv_view`](crate::Receiver::try_recv_view) does.
     ///
     /// # Errors
-    /// Fails as [`try_recv`](Self::try_recv) does.
+    /// Fails as [`try_recv`](Self::try_recv) does, for example if no message has arrived or the
+    /// peer died.
     pub fn try_recv_view(&mut self) -> Result<Option<&[u8]>, TryRecvError> {
         let found = self.find()?;
         Ok(self.inner.view(found))
@@ -243,14 +246,14 @@ impl Sender {
         Self { inner, room, registration }
     }
 
-    /// Sends a copy of `payload` if there is space now.
+    /// Sends a copy of `payload` if there is room now.
     ///
     /// On a socket, the kernel may accept only a part of the message. The loop then reports the tag
     /// as writable, and [`try_flush`](Self::try_flush) or the next message writes the remaining
     /// bytes.
     ///
     /// # Errors
-    /// [`TrySendError::Full`] if there is no space now: the loop reports the tag once there may be.
+    /// [`TrySendError::Full`] if there is no room now: the loop reports the tag once there may be.
     /// Other errors as of [`Sender::try_send`](crate::Sender::try_send).
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), TrySendError> {
         self.attempt(|sender| sender.try_send(payload))
@@ -260,7 +263,8 @@ impl Sender {
     /// [`Sender::try_reserve_owned`](crate::Sender::try_reserve_owned) does.
     ///
     /// # Errors
-    /// Fails as [`try_send`](Self::try_send) does.
+    /// Fails as [`try_send`](Self::try_send) does, for example if there is no room now or the peer
+    /// is gone.
     pub fn try_reserve_owned(&mut self, len: usize) -> Result<OwnedReservation, TrySendError> {
         self.attempt(|sender| sender.try_reserve_owned(len))
     }
@@ -339,7 +343,7 @@ impl Sender {
                 return Err(TrySendError::Full);
             }
         }
-        // The receiver frees space again and again, but never enough for the message. The loop
+        // The receiver frees room again and again, but never enough for the message. The loop
         // reports the sender again in its next turn, so that the application tries again.
         self.registration.mark(Kinds::WRITABLE);
         Err(TrySendError::Full)
@@ -362,6 +366,6 @@ impl Drop for Sender {
     }
 }
 
-/// Most attempts to receive or to send that one call makes. Before each further attempt some bytes
-/// have come, or some space, but too little.
+/// Most attempts to receive or to send that one call makes. A further attempt is made only if some
+/// bytes or some room came after the last one, but too little for the message.
 const ATTEMPTS_MAX: u32 = 16;

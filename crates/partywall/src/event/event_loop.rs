@@ -3,7 +3,8 @@
 //!
 //! A task is the work of the loop for one source, such as the driver of a session. An armed task
 //! waits for an event: its peer notifies the loop of records and of room. Of a task that is not
-//! armed, the peer sends no notification, so the loop gives the task a turn in each round.
+//! armed, the peer sends no notification, so the loop gives the task a turn in each pass over its
+//! sources.
 //!
 //! ```text
 //!   wait, poll ─▶ round: epoll set ─▶ marks, turns of tasks ─▶ collect ─┬─ events ─▶ application
@@ -15,7 +16,7 @@
 //!
 //! - Each call polls the epoll set at least once if sources have events, and runs each task that
 //!   needs a turn once. So no source keeps others from being served.
-//! - The cost of a round depends on the number of sources with events, not on that of all sources.
+//! - The time of one pass depends on the number of sources with events, not on that of all sources.
 //! - Before the thread waits, every task without work is armed.
 
 use super::channel::{Channel, Receiver, Sender};
@@ -75,7 +76,7 @@ struct Round {
     /// Whether the loop's thread polls instead of sleeping. Then tasks stay unarmed, so that their
     /// peers need not notify the loop.
     is_spinning: bool,
-    /// What the last call of the loop has found, if that call was `poll_awake`.
+    /// What the last poll of the loop has found, if the application polled by `poll_awake`.
     awake: Awake,
     /// The time for which the timer's descriptor is set; `None` if the timer is not set.
     timer_set: Option<Instant>,
@@ -287,7 +288,8 @@ impl Loop {
     /// Adds the receiving direction of a channel.
     ///
     /// # Errors
-    /// Fails as [`add_channel`](Self::add_channel) does.
+    /// Fails as [`add_channel`](Self::add_channel) does, for example if epoll cannot watch another
+    /// descriptor.
     pub fn add_receiver(&self, receiver: crate::Receiver, tag: u64) -> io::Result<Receiver> {
         Receiver::new(&self.shared, receiver, tag)
     }
@@ -301,7 +303,8 @@ impl Loop {
     /// Adds a listener for channels.
     ///
     /// # Errors
-    /// Fails as [`add_channel`](Self::add_channel) does.
+    /// Fails as [`add_channel`](Self::add_channel) does, for example if epoll cannot watch another
+    /// descriptor.
     pub fn add_listener(&self, listener: crate::Listener, tag: u64) -> io::Result<ChannelListener> {
         ChannelListener::new(&self.shared, listener, tag)
     }

@@ -222,8 +222,9 @@ impl<B: LoopWaker> ReadyList<B> {
         }
     }
 
-    /// Moves events to the end of `events`, until it has `max` or [`EVENTS_MAX`] of them. Each
-    /// source is reported at most once; a source whose events stay is listed behind all others.
+    /// Appends the events of sources to `events`, until it has `max` or [`EVENTS_MAX`] of them.
+    /// Each source is reported at most once; a source whose events stay is listed behind all
+    /// others.
     pub(super) fn collect(&self, events: &mut Vec<Event>, max: usize) {
         let kept = if self.is_once { Kinds::NONE } else { Kinds::LEVEL };
         let mut state = self.lock();

@@ -84,8 +84,8 @@ impl Shared {
         }
     }
 
-    /// Moves the changes of the loop's tasks since the last call into the empty list `into`, whose
-    /// memory is used for later changes.
+    /// Puts the changes of the loop's tasks since the last call into the empty list `into`. The
+    /// memory of that list is used for later changes.
     pub(super) fn take_arrivals(&self, into: &mut Vec<Arrival>) {
         let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut arrivals.waiting, into);

@@ -83,9 +83,9 @@ impl Session {
         match self.handle.poll_open(&context, metadata, &mut opening) {
             Poll::Ready(opened) => Ok(Stream::new(self.registration.shared(), opened?, tag)),
             Poll::Pending if opening.waits_for_room() => {
-                // `opening`, the attempt to open a stream, has a place and a waker among the users
-                // that wait for room. Dropping it removes both, so it is dropped before the waker
-                // is registered again.
+                // `opening`, the attempt to open a stream, has a waker among those of the users
+                // that wait for room. Dropping the attempt removes that waker, so the attempt is
+                // dropped before a waker of this session is registered.
                 drop(opening);
                 self.handle.wake_for_room(&context);
                 Err(OpenError::WouldBlock)

@@ -85,7 +85,8 @@ impl Stream {
     /// Sends a copy of `payload`, as [`SendStream::try_send`] does.
     ///
     /// # Errors
-    /// Fails as [`SendStream::try_send`] does.
+    /// Fails as [`SendStream::try_send`] does, for example if credit or room is lacking, or the
+    /// session is over.
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.send.try_send(payload)
     }
@@ -93,7 +94,8 @@ impl Stream {
     /// Receives a message, as [`RecvStream::try_recv`] does.
     ///
     /// # Errors
-    /// Fails as [`RecvStream::try_recv`] does.
+    /// Fails as [`RecvStream::try_recv`] does, for example if no message has arrived or the session
+    /// is over.
     pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv.try_recv()
     }
@@ -141,7 +143,8 @@ impl SendStream {
     /// session may commit it.
     ///
     /// # Errors
-    /// Fails as [`try_send`](Self::try_send) does.
+    /// Fails as [`try_send`](Self::try_send) does, for example if credit or room is lacking, or the
+    /// session is over.
     pub fn try_reserve_owned(&mut self, len: usize) -> Result<OwnedReservation, StreamSendError> {
         let polled = self.half.poll_reserve_owned(&Context::from_waker(&self.waker), len);
         self.settle(polled).unwrap_or(Err(StreamSendError::Full))

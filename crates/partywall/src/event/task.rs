@@ -40,7 +40,7 @@ pub(super) enum Task {
 /// Result of a task's turn, by which the loop decides when the task gets its next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The task gets another turn in the next round of the loop.
+    /// The task gets another turn in the next pass of the loop over its sources.
     Again,
     /// The task had no work. Before its thread waits, the loop has to call `arm`, so that the peer
     /// of the task notifies the loop.

@@ -8,9 +8,10 @@
 //! ```
 //!
 //! The caller of `accept` drives all handshakes; the listener has no thread. A peer that stalls
-//! delays no other peer. Neither do many peers that connect and send nothing. If all places are
-//! taken and a new connection waits, the oldest silent handshake is refused (SPEC 2.7). A peer that
-//! has sent a byte keeps its place until its deadline.
+//! delays no other peer. Neither do many peers that connect and send nothing. If as many handshakes
+//! are under way as the configuration allows and a new connection waits, the oldest handshake whose
+//! peer has sent nothing is refused (SPEC 2.7). A handshake whose peer has sent a byte is not
+//! refused before its deadline.
 
 use super::Established;
 use super::pending::Pending;
@@ -36,8 +37,8 @@ use std::time::{Duration, Instant};
 
 const LISTENING: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
-/// Most connections that the listener accepts in one round, before it drives the handshakes under
-/// way. So a flood of connections does not delay these handshakes for ever.
+/// Most connections that the listener accepts one after the other, before it drives the handshakes
+/// under way. So a flood of connections does not delay these handshakes for ever.
 const ADMITTED_MAX: usize = 64;
 /// Time for which the listening socket is not polled after a shortage of descriptors or memory. A
 /// waiting connection would otherwise make the listener fail again and again, without a pause.
@@ -330,7 +331,7 @@ impl Listener {
             self.events = events;
             served?;
             // Events of other peers could keep the loop of a waiting `accept` busy for ever. So
-            // each round checks the deadline, not only a round without an event.
+            // each pass of that loop checks the deadline, not only a pass without an event.
             if self.ready.is_empty() && (was_empty || has_passed(deadline)) {
                 return Err(AcceptError::TimedOut);
             }
@@ -489,9 +490,8 @@ impl Listener {
         }
     }
 
-    /// Returns a pair for each handshake whose peer has sent no byte. The pair has the earliest
-    /// time at which the handshake may be refused in favour of another connection, and the
-    /// handshake's index.
+    /// Returns, for each handshake whose peer has sent no byte, the earliest time at which the
+    /// handshake may be refused in favour of another connection, and the handshake's index.
     fn silent(&self) -> impl Iterator<Item = (Instant, usize)> {
         let under_way = self.pending.iter().enumerate();
         under_way.filter_map(|(index, underway)| {
@@ -508,9 +508,9 @@ impl Listener {
     /// costs one wake-up; setting it for each handshake would cost a system call.
     fn set_timer(&mut self) -> std::io::Result<()> {
         let deadlines = self.pending.iter().flatten().map(|underway| underway.deadline);
-        // While the listener has paused because all places for handshakes are taken, the timer also
-        // fires when a silent handshake may be refused. A pause after a shortage of descriptors
-        // ends at `short_until`.
+        // While the listener has paused because as many handshakes are under way as the
+        // configuration allows, the timer also fires when a silent handshake may be refused. A
+        // pause after a shortage of descriptors ends at `short_until`.
         let is_full = self.is_paused && self.short_until.is_none();
         let next_place = if is_full { self.silent().min() } else { None };
         let next_place = next_place.map(|(spared_until, _)| spared_until);

@@ -117,7 +117,7 @@ pub(super) fn obstacle(own: &Hello, theirs: &Hello, region_bytes: u64) -> Option
 }
 
 /// Whether this side's HELLO and the peer's HELLO allow that the connection begins on the socket
-/// and moves.
+/// and moves to shared memory.
 pub(super) fn can_move(own: &Hello, theirs: &Hello) -> bool {
     let both = own.features.get() & theirs.features.get();
     both & BOTH == BOTH && theirs.features.get() & FEATURE_MOVE != 0

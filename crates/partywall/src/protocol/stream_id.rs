@@ -98,7 +98,8 @@ mod tests {
     }
 
     /// Hashes 128 ids at distances of `step`, and counts their distinct places in a table of 256
-    /// buckets. Ids in one bucket have distinct places if their tags of 7 bits differ.
+    /// buckets. Two ids in one bucket still have distinct places if the 7 further bits of their
+    /// hashes that the table keeps differ.
     fn places(secrets: &StreamIdSecrets, step: u32) -> usize {
         let mixed = |index: u32| secrets.hash_one(index.wrapping_mul(step));
         let places = (0..128).map(|index| (mixed(index) & 0xff, mixed(index) >> 57));

@@ -153,9 +153,9 @@ impl SendHalf {
         self.uncharge(polled)
     }
 
-    /// Sends the first `len` bytes of all `slices` as one whole message, never in fragments. After
-    /// `Pending`, the next call may pass other bytes. A long message is copied once, from the
-    /// slices into shared memory.
+    /// Sends the first `len` bytes of `slices`, buffers of the caller, as one whole message, never
+    /// in fragments. After `Pending`, the next call may pass other bytes. A long message is copied
+    /// once, from the buffers into shared memory.
     #[cfg(feature = "tokio")]
     pub(crate) fn poll_send_slices(
         &mut self,
@@ -349,8 +349,9 @@ impl SendHalf {
         super::state::wake(wakers.unwrap_or_default());
     }
 
-    /// Attempts an operation of the transport until there is room. The `cost` of a message is
-    /// charged once before the first attempt; without credit the message waits.
+    /// Attempts an operation of the transport once. Without credit or room the result is `Pending`,
+    /// and the caller is woken to try again; under the policy `Error` it is `Full`. The `cost` of a
+    /// message is charged once, before the first attempt.
     #[inline]
     fn poll_wire(
         &mut self,
@@ -491,7 +492,8 @@ fn check_sending(state: &StreamState) -> Result<(), StreamSendError> {
     }
 }
 
-/// Copies the bytes of all `slices`, in order, to `place` until `place` is full.
+/// Copies the bytes of `slices`, buffers of the caller, in order to the memory `place`, until that
+/// memory is full.
 #[cfg(feature = "tokio")]
 fn gather(slices: &[IoSlice<'_>], mut place: &mut [u8]) {
     for slice in slices {

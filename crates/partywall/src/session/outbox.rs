@@ -272,7 +272,7 @@ impl Outbox {
 
     /// Writes the record that ends the session's sending direction, after which nothing can be
     /// sent. Returns whether a socket has not accepted all of it, so that the caller may wait for
-    /// space, without this outbox locked, and call again.
+    /// room, without this outbox locked, and call again.
     pub(crate) fn begin_close(&mut self) -> bool {
         self.is_closed = true;
         self.wire.begin_close()

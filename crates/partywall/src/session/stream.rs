@@ -24,8 +24,8 @@ use std::task::{Context, Waker};
 /// The shared state of one stream.
 ///
 /// The fields that every message uses come first, in as few cache lines as possible. Driver and
-/// user often run on different processors, and each cache line that both write moves with every
-/// message.
+/// user often run on different processors, and each cache line that both write is transferred
+/// between them with every message.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct StreamShared {

@@ -164,8 +164,8 @@ impl WriteHalf {
         self.send.half().give_back();
     }
 
-    /// Sends as many bytes of all `slices` as one message can hold. Returns the number of sent
-    /// bytes.
+    /// Sends as many bytes of `slices`, the buffers of one write, as one message can hold. Returns
+    /// the number of sent bytes.
     fn poll_slices(
         &mut self,
         context: &Context<'_>,

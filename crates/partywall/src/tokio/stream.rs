@@ -89,7 +89,8 @@ impl Stream {
     /// Sends a copy of `payload`, as [`SendStream::send`] does.
     ///
     /// # Errors
-    /// Fails as [`send`](SendStream::send) does.
+    /// Fails as [`send`](SendStream::send) does, for example if the peer has stopped receiving or
+    /// the session is over.
     pub async fn send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.send.send(payload).await
     }
@@ -97,7 +98,8 @@ impl Stream {
     /// Sends a copy of `payload` without waiting, as [`SendStream::try_send`] does.
     ///
     /// # Errors
-    /// Fails as [`try_send`](SendStream::try_send) does.
+    /// Fails as [`try_send`](SendStream::try_send) does, for example if credit or room is lacking,
+    /// or the session is over.
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), StreamSendError> {
         self.send.try_send(payload)
     }
@@ -105,7 +107,8 @@ impl Stream {
     /// Reserves memory for a message, as [`SendStream::reserve`] does.
     ///
     /// # Errors
-    /// Fails as [`reserve`](SendStream::reserve) does.
+    /// Fails as [`reserve`](SendStream::reserve) does, for example if the peer has stopped
+    /// receiving or the session is over.
     pub async fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
         self.send.reserve(len).await
     }
@@ -113,7 +116,8 @@ impl Stream {
     /// Receives the next message, as [`RecvStream::recv`] does.
     ///
     /// # Errors
-    /// Fails as [`recv`](RecvStream::recv) does.
+    /// Fails as [`recv`](RecvStream::recv) does, for example if the peer reset the stream or the
+    /// session is over.
     pub async fn recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv.recv().await
     }
@@ -121,7 +125,8 @@ impl Stream {
     /// Receives a message without waiting, as [`RecvStream::try_recv`] does.
     ///
     /// # Errors
-    /// Fails as [`try_recv`](RecvStream::try_recv) does.
+    /// Fails as [`try_recv`](RecvStream::try_recv) does, for example if no message has arrived or
+    /// the session is over.
     pub fn try_recv(&mut self) -> Result<Option<Message>, StreamRecvError> {
         self.recv.try_recv()
     }
@@ -221,7 +226,8 @@ impl SendStream {
     /// unspecified bytes at first: zeros, or bytes that this process wrote before.
     ///
     /// # Errors
-    /// Fails as [`send`](Self::send) does.
+    /// Fails as [`send`](Self::send) does, for example if the peer has stopped receiving or the
+    /// session is over.
     pub async fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, StreamSendError> {
         let mut outgoing = Guard::new(self);
         poll_fn(|context| outgoing.poll(|half| half.poll_reserve(context, len))).await?;
@@ -232,7 +238,8 @@ impl SendStream {
     /// borrow the stream. Any stream of the session may commit it.
     ///
     /// # Errors
-    /// Fails as [`send`](Self::send) does.
+    /// Fails as [`send`](Self::send) does, for example if the peer has stopped receiving or the
+    /// session is over.
     pub async fn reserve_owned(&mut self, len: usize) -> Result<OwnedReservation, StreamSendError> {
         let mut outgoing = Guard::new(self);
         poll_fn(|context| outgoing.poll(|half| half.poll_reserve_owned(context, len))).await

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records whether a connection may still be used: this process must own it (no forked child), and
+//! States whether a connection may still be used: this process must own it (no forked child), and
 //! the peer must not have broken a rule.
 //!
 //! Every transport checks the state first in every call.

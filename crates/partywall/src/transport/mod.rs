@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The interface of a transport: a sending end, a receiving end, and an object to wait for space.
+//! The interface of a transport: a sending end, a receiving end, and an object to wait for room.
 //!
 //! ```text
 //!   TransportSender    ◀── shm::ShmSender     socket::SocketSender     protocol::ProtocolSender
@@ -13,8 +13,8 @@
 //! of messages.
 //!
 //! Attempts never block. A failed attempt that returns [`NotSent::Full`] either changed nothing
-//! that the receiver can see, or recorded in [`Progress`] how much was sent. Blocking is the same
-//! for all transports: take a snapshot, attempt, and block until the snapshot would differ
+//! that the receiver can see, or noted in [`Progress`] how much was sent. Blocking is the same for
+//! all transports: take a snapshot, attempt, and block until the snapshot would differ
 //! ([`wait_for_space`]).
 
 mod connection_state;
@@ -177,12 +177,12 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
         false
     }
 
-    /// Prepares for blocking until there is space to send. `quiet` says that the caller also polls
-    /// at intervals while it blocks, so the peer need not notify it for each freed space.
+    /// Prepares for blocking until there is room to send. `quiet` says that the caller also polls
+    /// at intervals while it blocks, so the peer need not notify it each time that room is freed.
     fn arm(&mut self, quiet: bool) -> Result<(), Fault>;
 
-    /// Consumes notifications of space for which no thread waited, so that they do not end the wait
-    /// of a caller that polls the descriptor for space.
+    /// Consumes notifications of room for which no thread waited, so that they do not end the wait
+    /// of a caller that polls the descriptor for room.
     fn drain(&mut self) -> Result<(), Fault> {
         Ok(())
     }
@@ -190,7 +190,7 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// Ends the preparation of [`arm`](Self::arm), because the caller does not block now.
     fn disarm(&mut self);
 
-    /// Notes that the peer has hung up, so that later calls fail instead of waiting for space.
+    /// Notes that the peer has hung up, so that later calls fail instead of waiting for room.
     fn note_hang_up(&mut self);
 
     /// Announces to the peer's receiver that no more messages follow.
@@ -199,14 +199,14 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// Returns the counters of the sending end.
     fn stats(&self) -> SenderStats;
 
-    /// Returns the object on which threads wait for space without using the sender.
+    /// Returns the object on which threads wait for room without using the sender.
     fn space(&self) -> Arc<dyn SpaceWaiter>;
 }
 
 /// The receiving end of a transport. One thread at a time uses it; only `wait` blocks.
 pub(crate) trait TransportReceiver: fmt::Debug + Send {
     /// Finds the next record. If it is a message, it becomes the receiver's current message.
-    /// `may_wait` is whether the caller will call [`wait`](Self::wait) if no record has arrived.
+    /// If no record has arrived and `may_wait` is true, the caller calls [`wait`](Self::wait) next.
     fn find(&mut self, may_wait: bool) -> Result<Found, Fault>;
 
     /// Prepares the receiver to carry the streams of a session: `find` then returns the session's
@@ -294,7 +294,7 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
 /// The reason why an attempt to send sent nothing, or only a part of the message.
 #[derive(Debug)]
 pub(crate) enum NotSent {
-    /// The ring, the shared memory or the socket has no space now.
+    /// The ring, the shared memory or the socket has no room now.
     Full,
     /// The peer has stopped receiving.
     Closed(Closed),

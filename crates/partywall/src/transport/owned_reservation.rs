@@ -5,7 +5,7 @@
 //! ```text
 //!   reserve_owned ─▶ OwnedReservation ── write ──┬─ commit_owned(reservation) ─▶ sent
 //!                        │                       └─ drop ─▶ home: the memory is free again
-//!                        └─ home: the channel's space waiter, or the session
+//!                        └─ home: the channel's room waiter, or the session
 //! ```
 //!
 //! A reservation keeps no connection open. Its memory stays mapped after the connection has ended,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Blocks a sending thread until there is space to send. The code is the same for all transports,
+//! Blocks a sending thread until there is room to send. The code is the same for all transports,
 //! and for senders of one or of several threads.
 //!
 //! ```text
@@ -16,27 +16,27 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-/// The object on which a sender waits for space. The sender and all threads that wait share it.
+/// The object on which a sender waits for room. The sender and all threads that wait share it.
 pub(crate) trait SpaceWaiter: fmt::Debug + Send + Sync {
     /// Whether the calling process is a forked child. In a child, shared memory is not mapped, and
     /// unwritten bytes of a socket belong to the parent.
     fn is_inherited(&self) -> bool;
 
-    /// Returns numbers that change when space is freed. A thread that waits for space compares
+    /// Returns numbers that change when room is freed. A thread that waits for room compares
     /// these numbers with an earlier snapshot. On a socket they never change, because only a system
-    /// call can find space.
+    /// call can find room.
     fn snapshot(&self) -> ProgressSnapshot {
         ProgressSnapshot([0; 3])
     }
 
-    /// Whether the kernel reports that the socket has space. Shared memory reports space by the
+    /// Whether the kernel reports that the socket has room. Shared memory reports room by the
     /// snapshot.
     fn is_writable(&self) -> bool {
         false
     }
 
     /// Whether a waiting thread should spin on the snapshot. On a socket, only a system call can
-    /// find space, and that call can block instead of spinning.
+    /// find room, and that call can block instead of spinning.
     fn can_spin(&self) -> bool {
         false
     }
@@ -45,35 +45,35 @@ pub(crate) trait SpaceWaiter: fmt::Debug + Send + Sync {
     /// hung up.
     fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool>;
 
-    /// Wakes a thread that waits for space, because this side has freed some space. On a socket,
-    /// only the peer frees space.
+    /// Wakes a thread that waits for room, because this side has freed some room. On a socket,
+    /// only the peer frees room.
     fn notify_self(&self) {}
 
     /// Frees reserved memory in which no message was sent, without access to the sender. A sender
-    /// that waits for space is notified.
+    /// that waits for room is notified.
     fn give_back(&self, memory: Memory) {
         drop(memory);
     }
 
-    /// Returns the descriptor that becomes readable when there may be space.
+    /// Returns the descriptor that becomes readable when there may be room.
     fn descriptor(&self) -> BorrowedFd<'_>;
 }
 
-/// Numbers that change when space is freed. A thread that waits for space takes snapshots, until
+/// Numbers that change when room is freed. A thread that waits for room takes snapshots, until
 /// one differs from its first snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProgressSnapshot(pub [u64; 3]);
 
-/// How a wait for space or for a record ended.
+/// How a wait for room or for a record ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
-    /// The wait ended because there may be space, or something to receive.
+    /// The wait ended because there may be room, or something to receive.
     Again,
     /// The wait ended because the deadline passed.
     TimedOut,
 }
 
-/// Blocks until there may be space, which a snapshot that differs from `seen` shows. The closure
+/// Blocks until there may be room, which a snapshot that differs from `seen` shows. The closure
 /// `with` gives access to the sender. For a sender that threads share, the closure takes the
 /// sender's lock, which is not held while the thread waits.
 pub(crate) fn wait_for_space(
@@ -88,7 +88,7 @@ pub(crate) fn wait_for_space(
 ) -> Result<Waited, Fault> {
     if has_passed(deadline) {
         // The deadline is checked first: the snapshot may differ each time although there is never
-        // enough space.
+        // enough room.
         return Ok(Waited::TimedOut);
     }
     let spun = if space.can_spin() {
@@ -106,7 +106,7 @@ pub(crate) fn wait_for_space(
                     Ok(())
                 })?;
             }
-            // The caller tries again: another thread of this side may have freed space, which no
+            // The caller tries again: another thread of this side may have freed room, which no
             // snapshot shows.
             return Ok(Waited::Again);
         }

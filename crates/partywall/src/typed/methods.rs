@@ -111,7 +111,8 @@ impl SharedSender {
     /// Sends a serde value, as [`Sender::send_value`] does.
     ///
     /// # Errors
-    /// Fails as [`send_value`](Sender::send_value) does.
+    /// Fails as [`send_value`](Sender::send_value) does, for example if the value cannot be encoded
+    /// or the peer is gone.
     pub fn send_value<T: Serialize + ?Sized>(
         &self,
         value: &T,
@@ -177,7 +178,8 @@ impl Channel {
     /// Sends a serde value, as [`Sender::send_value`] does.
     ///
     /// # Errors
-    /// Fails as [`send_value`](Sender::send_value) does.
+    /// Fails as [`send_value`](Sender::send_value) does, for example if the value cannot be encoded
+    /// or the peer is gone.
     pub fn send_value<T: Serialize + ?Sized>(
         &mut self,
         value: &T,
@@ -188,7 +190,8 @@ impl Channel {
     /// Receives a serde value, as [`Receiver::recv_value`] does.
     ///
     /// # Errors
-    /// Fails as [`recv_value`](Receiver::recv_value) does.
+    /// Fails as [`recv_value`](Receiver::recv_value) does, for example if the message does not
+    /// decode as a `T`.
     pub fn recv_value<T: DeserializeOwned>(
         &mut self,
     ) -> Result<Option<T>, RecvValueError<RecvError>> {
@@ -240,7 +243,8 @@ impl Sender {
     /// the message.
     ///
     /// # Errors
-    /// Fails as [`send`](Self::send) does.
+    /// Fails as [`send`](Self::send) does, for example if the peer is gone or the message is too
+    /// long.
     ///
     /// # Examples
     /// ```
@@ -272,7 +276,8 @@ impl Sender {
     /// blocks.
     ///
     /// # Errors
-    /// Fails as [`try_send`](Self::try_send) does.
+    /// Fails as [`try_send`](Self::try_send) does, for example if there is no room now or the peer
+    /// is gone.
     pub fn try_send_plain<T: IntoBytes + Immutable + ?Sized>(
         &mut self,
         value: &T,
@@ -286,7 +291,8 @@ impl SharedSender {
     /// Sends a plain struct or a slice of them, as [`Sender::send_plain`] does.
     ///
     /// # Errors
-    /// Fails as [`send_plain`](Sender::send_plain) does.
+    /// Fails as [`send_plain`](Sender::send_plain) does, for example if the peer is gone or the
+    /// message is too long.
     pub fn send_plain<T: IntoBytes + Immutable + ?Sized>(
         &self,
         value: &T,
@@ -297,7 +303,8 @@ impl SharedSender {
     /// Sends a plain struct without blocking, as [`Sender::try_send_plain`] does.
     ///
     /// # Errors
-    /// Fails as [`try_send_plain`](Sender::try_send_plain) does.
+    /// Fails as [`try_send_plain`](Sender::try_send_plain) does, for example if there is no room
+    /// now or the peer is gone.
     pub fn try_send_plain<T: IntoBytes + Immutable + ?Sized>(
         &self,
         value: &T,
@@ -378,7 +385,8 @@ impl Channel {
     /// Sends a plain struct or a slice of plain structs, as [`Sender::send_plain`] does.
     ///
     /// # Errors
-    /// Fails as [`send_plain`](Sender::send_plain) does.
+    /// Fails as [`send_plain`](Sender::send_plain) does, for example if the peer is gone or the
+    /// message is too long.
     pub fn send_plain<T: IntoBytes + Immutable + ?Sized>(
         &mut self,
         value: &T,
@@ -389,7 +397,7 @@ impl Channel {
     /// Receives a plain struct or a slice of them, as [`Receiver::recv_plain`] does.
     ///
     /// # Errors
-    /// Fails as [`recv_plain`](Receiver::recv_plain) does.
+    /// Fails as [`recv_plain`](Receiver::recv_plain) does, for example if the message is no `T`.
     pub fn recv_plain<T>(&mut self) -> Result<Option<Plain<T>>, RecvPlainError<RecvError>>
     where
         T: FromBytes + KnownLayout + Immutable + ?Sized,
@@ -400,7 +408,8 @@ impl Channel {
     /// Receives a struct that is copied and checked, as [`Receiver::recv_checked`] does.
     ///
     /// # Errors
-    /// Fails as [`recv_checked`](Receiver::recv_checked) does.
+    /// Fails as [`recv_checked`](Receiver::recv_checked) does, for example if the message is no
+    /// `T`.
     pub fn recv_checked<T: TryFromBytes>(
         &mut self,
     ) -> Result<Option<T>, RecvPlainError<RecvError>> {
@@ -454,7 +463,8 @@ impl Stream {
     /// Sends a serde value, as [`SendStream::send_value`] does.
     ///
     /// # Errors
-    /// Fails as [`send_value`](SendStream::send_value) does.
+    /// Fails as [`send_value`](SendStream::send_value) does, for example if the value cannot be
+    /// encoded or the peer is gone.
     pub async fn send_value<T: Serialize + ?Sized>(
         &mut self,
         value: &T,
@@ -465,7 +475,8 @@ impl Stream {
     /// Receives a serde value, as [`RecvStream::recv_value`] does.
     ///
     /// # Errors
-    /// Fails as [`recv_value`](RecvStream::recv_value) does.
+    /// Fails as [`recv_value`](RecvStream::recv_value) does, for example if the message does not
+    /// decode as a `T`.
     pub async fn recv_value<T: DeserializeOwned>(
         &mut self,
     ) -> Result<Option<T>, RecvValueError<StreamRecvError>> {
@@ -479,7 +490,8 @@ impl SendStream {
     /// the message.
     ///
     /// # Errors
-    /// Fails as [`send`](Self::send) does.
+    /// Fails as [`send`](Self::send) does, for example if the peer has stopped receiving or the
+    /// session is over.
     pub async fn send_plain<T: IntoBytes + Immutable + ?Sized>(
         &mut self,
         value: &T,
@@ -529,7 +541,8 @@ impl Stream {
     /// Sends a plain struct or a slice of them, as [`SendStream::send_plain`] does.
     ///
     /// # Errors
-    /// Fails as [`send_plain`](SendStream::send_plain) does.
+    /// Fails as [`send_plain`](SendStream::send_plain) does, for example if the peer has stopped
+    /// receiving or the session is over.
     pub async fn send_plain<T: IntoBytes + Immutable + ?Sized>(
         &mut self,
         value: &T,
@@ -540,7 +553,7 @@ impl Stream {
     /// Receives a plain struct or a slice of them, as [`RecvStream::recv_plain`] does.
     ///
     /// # Errors
-    /// Fails as [`recv_plain`](RecvStream::recv_plain) does.
+    /// Fails as [`recv_plain`](RecvStream::recv_plain) does, for example if the message is no `T`.
     pub async fn recv_plain<T>(
         &mut self,
     ) -> Result<Option<Plain<T>>, RecvPlainError<StreamRecvError>>

@@ -16,7 +16,8 @@ use zerocopy::{FromZeros, Immutable, IntoBytes, KnownLayout};
 #[repr(C, align(64))]
 pub(super) struct Line([u8; 64]);
 
-/// Number of cache lines that a `Place` holds within its own value, without heap memory.
+/// Number of cache lines that a `Place`, the bytes of one message, holds within its own value,
+/// without heap memory.
 const SHORT_LINES: usize = 2;
 
 /// The bytes of a message at an address that is aligned for a struct.
@@ -27,8 +28,8 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// Makes a private copy of `bytes` at an address aligned to 64 bytes: within the `Place` if
-    /// short, otherwise on the heap.
+    /// Makes a private copy of `bytes` at an address aligned to 64 bytes: within the value itself
+    /// if the bytes are few, otherwise on the heap.
     pub(super) fn copied(bytes: &[u8]) -> Self {
         let len = bytes.len();
         if len <= SHORT_LINES * size_of::<Line>() {

@@ -11,7 +11,7 @@
 //!
 //! Only types for which *any* byte pattern is valid ([`FromBytes`]) are read in place. A type with
 //! invalid byte patterns must be checked on a copy that no other process can change. Safe code
-//! cannot record that memory was checked, so such a type is received by value.
+//! cannot note that memory was checked, so such a type is received by value.
 //!
 //! # Under `Trust::Trusted`
 //!

@@ -110,7 +110,7 @@ async fn one_stream_carries_a_million_messages() {
     let sent = pair.session.stats();
     eprintln!("{COUNT} messages both ways: {:.1?}; {sent:?}", start.elapsed());
     // Expected: the messages were sent through shared memory. Each message takes five bytes of gRPC
-    // framing, a tag and at least one byte of the number.
+    // framing, the key of a protobuf field, and at least one byte of the number in that field.
     assert!(
         pair.session.transport() == partywall::Transport::SharedMemory && sent.bytes > 7 * COUNT
     );

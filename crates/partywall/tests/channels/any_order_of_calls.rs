@@ -278,7 +278,7 @@ impl Direction {
         self.receive(false);
         if let Some(mut sender) = self.sender.take() {
             // `trim` sends records that tell the peer to unmap unused memory. These records need
-            // ring space, which fragments of an aborted message may still occupy.
+            // room in the ring, which fragments of an aborted message may still occupy.
             while let Err(error) = sender.trim() {
                 assert!(matches!(error, TrySendError::Full), "{error}");
                 assert!(Instant::now() < until, "there never is room");

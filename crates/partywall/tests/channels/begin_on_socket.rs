@@ -397,7 +397,7 @@ fn reservation_committed_after_switch_was_written_goes_through_the_ring() {
     }
 }
 
-/// Input: one thread of a shared sender sleeps until the socket has space, and another thread
+/// Input: one thread of a shared sender sleeps until the socket has room, and another thread
 /// switches the sender to shared memory. Expected: the sleeping thread wakes and sends its message,
 /// and does not take the wake-up for the death of the peer.
 #[test]

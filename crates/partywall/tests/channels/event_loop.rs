@@ -127,7 +127,7 @@ fn polling_on_both_sides_misses_nothing() {
     }
 }
 
-/// Sends until the sender gets `Closed`, and polls its descriptor when there is no space. Returns
+/// Sends until the sender gets `Closed`, and polls its descriptor when there is no room. Returns
 /// the number of calls of `try_send`.
 fn polls_until_closed(channel: &mut Channel, name: &str) -> u64 {
     for polls in 0..1000 {
@@ -151,8 +151,8 @@ fn room_that_came_before_arming_is_not_missed() {
             let (mut client, mut server) = kind.pair(small);
             while client.try_send(&vec![1; len]).is_ok() {}
             while server.try_recv().is_ok_and(|message| message.is_some()) {}
-            // The receiver now waits for messages and frees no more space, so no notification of
-            // space follows. Arming must therefore find the space that is free already.
+            // The receiver now waits for messages and frees no more room, so no notification of
+            // room follows. Arming must therefore find the room that is free already.
             assert!(matches!(server.receiver().arm(), Ok(Readiness::WillNotify)));
             let armed = client.sender().arm().unwrap();
             assert_eq!(armed, Readiness::Ready, "{}: {len} bytes", kind.name());

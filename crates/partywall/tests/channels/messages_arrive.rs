@@ -131,7 +131,7 @@ fn a_deadline_ends_every_wait() {
             client.set_wait(wait);
             let soon = Instant::now() + Duration::from_millis(20);
             assert!(matches!(server.recv_deadline(soon), Err(RecvError::TimedOut)), "{name}");
-            // The receiver reads no message, so at some point the sender finds no space, and waits
+            // The receiver reads no message, so at some point the sender finds no room, and waits
             // until the deadline.
             let soon = Instant::now() + Duration::from_millis(50);
             let result = std::iter::repeat_with(|| client.send_deadline(&[7; 1000], soon))

@@ -84,7 +84,7 @@ fn room_that_came_before_it_was_asked_for_is_seen() {
     let (_keep_sending, mut receiver) = server.split();
     while sender.try_send(&[7; 1000]).is_ok() {}
     // The sender has not armed its descriptor, so the receiver sends no notification when it takes
-    // the sent messages and frees their space.
+    // the sent messages and so frees room.
     while receiver.try_recv().is_ok_and(|message| message.is_some()) {}
     let soon = Instant::now() + Duration::from_millis(1);
     assert!(matches!(receiver.recv_deadline(soon), Err(partywall::RecvError::TimedOut)));

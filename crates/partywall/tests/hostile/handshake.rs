@@ -429,8 +429,8 @@ fn random_headers_never_panic() {
         assert!(home.go_on().is_none());
         wire.send(Ready::new(TRANSPORT_SHM, 0).as_bytes(), &[]);
         if let Some(mut channel) = home.go_on() {
-            // The listener accepted the region: the random change hit an unused field, or moved a
-            // part to another valid place.
+            // The listener accepted the region: the random change hit an unused field, or gave a
+            // part of the region another valid offset.
             let_in += 1;
             let _ = channel.try_recv();
             channel.send_deadline(&[1; 3000], within(millis(10))).unwrap();

@@ -116,7 +116,7 @@ impl MovingFoe {
         let sent = self.victim.send(b"after the violation");
         assert!(matches!(sent, Err(SendError::Fault(_) | SendError::Closed(_))), "{sent:?}");
         // Expected: the attacked acceptor has shut the socket down, so the hostile connector reads
-        // the end of the stream.
+        // end-of-file.
         until("the socket is shut down", || {
             self.wire.socket.read(&mut [0; 64], true).is_ok_and(|count| count == 0)
         });

@@ -17,7 +17,7 @@ use std::time::Duration;
 use zerocopy::FromBytes;
 
 /// One record sequence of `spec/sessions`: its name and its bytes on a socket. `expected` is the
-/// result that its row in INDEX.md names, `is_in_ring` is whether a ring image of it exists too.
+/// result that its row in INDEX.md names, `is_in_ring` says whether a ring image of it exists too.
 struct Sequence {
     name: String,
     expected: String,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Test that an idle channel wakes no thread: a thread that waits for a message or for space sleeps
+//! Test that an idle channel wakes no thread: a thread that waits for a message or for room sleeps
 //! until it is notified.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]

@@ -351,14 +351,14 @@ fn fragments_in_a_batch_come_whole_or_not_at_all() {
         client.try_send(&pattern(12_000, held.len() as u64)).unwrap();
         held.push(server.recv_deadline(soon()).unwrap().unwrap());
     }
-    // Arming makes the receiver report its position to the sender, which frees the ring space of
+    // Arming makes the receiver report its position to the sender, which frees the ring bytes of
     // the received records.
     let _ = server.receiver().arm().unwrap();
     let mut queued = 0;
     while client.try_send(&[3; 900]).is_ok() {
         queued += 1;
     }
-    // The receiver takes 11 messages. The freed ring space is enough for the first fragment of the
+    // The receiver takes 11 messages. The freed ring bytes are enough for the first fragment of the
     // next message, but not for its second fragment.
     for _ in 0..11 {
         assert_eq!(server.recv_deadline(soon()).unwrap().unwrap(), [3; 900]);
@@ -375,8 +375,8 @@ fn fragments_in_a_batch_come_whole_or_not_at_all() {
     for _ in 0..committed {
         assert!(server.recv_deadline(soon()).unwrap().unwrap() == whole);
     }
-    // Expected: the ring has space for this message, because the batch has left no
-    // fragments of unfinished messages in the ring.
+    // Expected: the ring has room for this message, because the batch has left no fragments of
+    // unfinished messages in the ring.
     client.send_deadline(&whole, soon()).unwrap();
     assert!(server.recv_deadline(soon()).unwrap().unwrap() == whole);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of `into_io`: bytes written from one or several slices arrive in order in both directions,
-//! under any window and with any lack of memory.
+//! Tests of `into_io`: bytes written from one or several buffers arrive in order in both
+//! directions, under any window and with any lack of memory.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
@@ -47,7 +47,7 @@ async fn streams(kind: Kind, change: fn(Config) -> Config) -> ((Session, Session
     ((client, server), [ours, theirs])
 }
 
-/// Writes `TOTAL` bytes, each time from a random number of slices of random lengths, empty ones
+/// Writes `TOTAL` bytes, each time from a random number of buffers of random lengths, empty ones
 /// among them.
 async fn write_all(mut half: WriteHalf, way: usize) -> WriteHalf {
     let bytes: Vec<u8> = (0..TOTAL).map(|at| byte(way, at)).collect();
@@ -111,8 +111,8 @@ fn slices_written_both_ways_at_once_arrive_in_order() {
     });
 }
 
-/// Polls one write of two slices once. Returns the number of bytes written. If the write would have
-/// to wait, gives it up and returns `None`.
+/// Polls once a write that takes its bytes from two buffers. Returns the number of bytes written.
+/// If the write would have to wait, gives it up and returns `None`.
 fn try_write(io: &mut StreamIo, slices: &[IoSlice<'_>]) -> Option<usize> {
     let mut context = Context::from_waker(Waker::noop());
     match Pin::new(io).poll_write_vectored(&mut context, slices) {

@@ -174,7 +174,7 @@ async fn send_one(
     }
     match sent {
         Err(StreamSendError::Full) => Ok(false),
-        // `try_send` and a reservation must send a message whole, so they have less space than
+        // `try_send` and a reservation must send a message whole, so they have less room than
         // `send`, which can send fragments. A reservation may also be larger than its message.
         Err(StreamSendError::TooLarge(_)) if way < 6 && len > 500 => Ok(false),
         other => other,

@@ -7,14 +7,14 @@
 //!   Fault    one rule of SPEC 12 that the exploration leaves out
 //! ```
 
-/// Upper limits of the events in one exploration. The first of a pair is for the client, the second
-/// for the server.
+/// Upper limits of the events in one exploration. Of two numbers, the first is for the client and
+/// the second for the server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds {
     /// Upper limit: number of messages that each side sends of its own accord.
     pub messages: [u8; 2],
-    /// Upper limit: number of replies that each side sends. Each reply is in the same commit as the
-    /// acknowledgement of its request.
+    /// Upper limit: number of replies that each side sends. Each reply is stored in the same update
+    /// of the side's file as the acknowledgement of its request.
     pub replies: [u8; 2],
     /// Upper limit: number of records that a side may keep unacknowledged.
     pub window: u64,
@@ -48,7 +48,7 @@ pub struct Bounds {
 
 impl Bounds {
     /// The bounds that other explorations change in a few fields: two messages of the client, one
-    /// of the server, a window of two records, two connections, no fault.
+    /// of the server, at most two unacknowledged records of each side, two connections, no fault.
     pub const PLAIN: Self = Self {
         messages: [2, 1],
         replies: [0, 0],
@@ -90,7 +90,7 @@ pub enum Fault {
     /// Seeded fault: a receiver acknowledges messages that it has received but not consumed.
     AckReceived,
     /// Seeded fault: a receiver acknowledges a request when the reply is prepared, before the reply
-    /// commits the acknowledgement.
+    /// is published, which makes the acknowledgement valid.
     AckBeforeCommit,
     /// Seeded fault: a sender trims records that were sent but not acknowledged.
     TrimSent,
@@ -111,7 +111,8 @@ pub enum Fault {
     /// Seeded fault: a sender trims a reply before the acked offset that the reply carries was
     /// stored.
     TrimBeforeStored,
-    /// Seeded fault: a side stores a report in a later commit than the change that it reports.
+    /// Seeded fault: a side stores a report in a later update of its file than the change that it
+    /// reports.
     ReportLater,
     /// Seeded fault: a receiver applies the sender's decision where to resume, although the
     /// receiver's acked offset has changed since it sent the offset (in its view) to the sender.
@@ -134,7 +135,7 @@ pub enum Fault {
     /// Seeded fault: the sender resumes after its last record (at its tail) instead of the position
     /// that the receiver needs.
     ResumeAtTail,
-    /// Seeded fault: a side that adopts its peer's higher epoch does not compare what both had sent
-    /// and consumed in the old one (the pasts), and reports nothing.
+    /// Seeded fault: a side that takes over its peer's higher epoch does not compare what both had
+    /// sent and consumed in the old one (the pasts), and reports nothing.
     AdoptedSilently,
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The link file of one side (client or server) of the model: the state that survives its process,
-//! and the commits that change that state.
+//! and the updates that change that state.
 //!
 //! ```text
 //!   identity · outgoing records from base to tail · acked offset · past · peer · skips · reports
 //!   ghosts: ledger (what its application sent), log (what its application consumed)
 //! ```
 //!
-//! Each method is one commit. In the model, the prepared acked offset is stored before the reply.
-//! In SPEC 14 the reply's record carries the offset, and one store publishes both: these are the
-//! model's two steps with no event in between. So the model covers every history of the protocol.
-//! It also tries a prepared offset whose reply is never published.
+//! Each method is one update of the file. In the model, the prepared acked offset is stored before
+//! the reply. In SPEC 14 the reply's record carries the offset, and one store publishes both: these
+//! are the model's two steps with no event in between. So the model covers every history of the
+//! protocol. It also tries a prepared offset whose reply is never published.
 //!
 //! The ghosts are the application's own state. They are part of the same file, so an older copy of
 //! the file has older ghosts. No rule of the protocol reads the ghosts.
@@ -122,8 +122,8 @@ impl File {
         Past { epoch: self.epoch, sending, receiving, settled: false }
     }
 
-    /// Publishes a record at the tail, the end of the outgoing stream; `None` if the window is
-    /// full.
+    /// Publishes a record at the tail, the end of the outgoing stream; `None` if as many records as
+    /// the bounds allow are unacknowledged.
     pub fn publish(
         &mut self,
         number: u32,
@@ -165,8 +165,8 @@ impl File {
         }
     }
 
-    /// In one commit, begins an epoch with empty streams, and keeps `past`, the state of the epoch
-    /// that this side leaves.
+    /// In one update of the file, begins an epoch with empty streams, and keeps `past`, the state
+    /// of the epoch that this side leaves.
     pub fn begin(&mut self, epoch: Epoch, stream: u64, past: Option<Past>) {
         self.epoch = epoch;
         self.out = Outgoing::new(StreamId::new(stream).unwrap());

@@ -6,9 +6,9 @@
 //!   client `connect`    sends ATTACH
 //!   server `asked`      reads ATTACH, decides about the direction to the client, stores nothing,
 //!                       sends ATTACHED
-//!   client `answered`   reads ATTACHED, applies that decision in one commit, decides about the
+//!   client `answered`   reads ATTACHED, applies that decision in one update, decides about the
 //!                       direction to the server, sends CONFIRM
-//!   server `confirmed`  reads CONFIRM, applies the client's decision in one commit, replaces its
+//!   server `confirmed`  reads CONFIRM, applies the client's decision in one update, replaces its
 //!                       connection, sends BEGIN with what it applied
 //!   client `begun`      reads BEGIN
 //! ```
@@ -299,9 +299,9 @@ impl World {
         decision.apply(&answer.sending, given, &now, continuous).ok()
     }
 
-    /// Stores in one commit: the applied decision; the peer's identity, and the range that the peer
-    /// skipped as a receiver; the state of the streams of the epoch before (the past); and the
-    /// reports of these changes.
+    /// Stores in one update of a side's file: the applied decision; the peer's identity, and the
+    /// range that the peer skipped as a receiver; the state of the streams of the epoch before (the
+    /// past); and the reports of these changes.
     fn commit(
         &mut self,
         side: usize,
@@ -382,8 +382,8 @@ impl World {
         }
     }
 
-    /// The side `side` adopts the higher epoch of its peer in one commit, and reports the messages
-    /// of its old streams that are lost.
+    /// In one update of its file, the side `side` takes over the higher epoch of its peer, and
+    /// reports the messages of its old streams that are lost.
     fn adopt(&mut self, side: usize, answer: &Attach, bounds: &Bounds) {
         let stream = self.stream();
         let Some(life) = &self.sides[side].life else { return };
@@ -435,7 +435,8 @@ impl World {
         }
     }
 
-    /// In one commit of the server, the connection `link` replaces the server's present connection.
+    /// In one update of the server's file, the connection `link` replaces the server's present
+    /// connection.
     fn replace(&mut self, side: usize, link: usize, claim: &Identity) {
         let connection = &self.links[link];
         let ghost = connection.replayed;

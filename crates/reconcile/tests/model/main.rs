@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  bounds.rs      the limits of an exploration, and the safeguard that it leaves out
-//!  file.rs        the state that survives a process, and the commits that change it
+//!  file.rs        the state that survives a process, and the updates that change it
 //!  world.rs       two sides, and the network between them
 //!  handshake.rs   ATTACH, ATTACHED, CONFIRM, BEGIN
 //!  traffic.rs     records, acknowledgements, refusals
@@ -17,8 +17,9 @@
 //! and growth are not modelled, nor more faults of a kind than the bounds allow.
 //!
 //! The table gives the bounds of each exploration, as far as they differ from `Bounds::PLAIN`. In
-//! those bounds the client sends 2 messages and the server 1 (2 + 1), the window is 2 records, and
-//! the client makes 2 connections. Two entries with a semicolon are two explorations.
+//! those bounds the client sends 2 messages and the server 1 (2 + 1), each side keeps at most 2
+//! unacknowledged records (its window), and the client makes 2 connections. Two entries with a
+//! semicolon are two explorations.
 //!
 //! | exploration | bounds that differ | states |
 //! |---|---|---|

@@ -5,7 +5,7 @@
 //!   sides[0]      the client: a file, and a process (`Life`) while one runs
 //!   sides[1]      the server: a file, and a process (`Life`) while one runs
 //!   a connection  a queue of frames to each side, first in, first out
-//!   a cut         frames sent afterwards are lost; frames in flight may still arrive
+//!   a cut         frames sent afterwards are lost; frames under way may still arrive
 //! ```
 //!
 //! Positions count records. Numbers that are random in reality (nonces, stream ids, store ids) are
@@ -94,7 +94,7 @@ pub struct Link {
     pub cut: bool,
     /// For each side, whether that side has the connection open.
     pub open: [bool; 2],
-    /// For each side, the frames in flight to that side.
+    /// For each side, the frames under way to that side.
     pub queue: [Vec<Frame>; 2],
     pub shake: [Shake; 2],
     /// The frames that the client has sent, which an attacker may replay.

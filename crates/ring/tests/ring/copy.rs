@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Test that a copy of the peer's memory, into a slice or onto a vector, equals that memory.
+//! Test that a copy of the peer's memory, into a buffer or onto a vector, equals that memory.
 #![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 

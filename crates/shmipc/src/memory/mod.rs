@@ -96,7 +96,8 @@ impl Backing {
     }
 
     /// Seals the size of the memfd, so that no process can truncate the memory. The caller seals
-    /// the memfd once it has filled it. If the memory is a file, the call has no effect.
+    /// the memfd once it has written the initial content. If the memory is a file, the call has no
+    /// effect.
     ///
     /// # Errors
     ///
@@ -325,7 +326,7 @@ pub enum BackingError {
     /// The peer's memory is not a regular file.
     #[error("the peer's shared memory is no regular file")]
     NoFile,
-    /// The peer's descriptor refers to a file that is not in memory (tmpfs).
+    /// The peer's descriptor refers to a file that does not lie in memory (on tmpfs).
     #[error("the peer's descriptor is of a file, not of a memfd or of shared memory")]
     NoMemory,
     /// The peer's memory is empty, or larger than the rules allow.

@@ -12,7 +12,7 @@
 //!
 //! # Invariants
 //!
-//! - No slice is allocated from a region that is not registered.
+//! - Slices are allocated only from registered regions.
 //! - An entry does not keep its region alive. While the region lives, no other file can have the
 //!   same device and inode.
 

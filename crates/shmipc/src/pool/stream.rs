@@ -146,7 +146,8 @@ impl PooledStream {
         self.stream.try_send(payload)
     }
 
-    /// Reserves memory for a message, which the commit then sends; see [`SendStream::reserve`].
+    /// Reserves memory in which the caller writes a message; committing the reservation sends the
+    /// message. See [`SendStream::reserve`].
     ///
     /// # Errors
     /// A [`StreamSendError`]: why no memory was reserved.

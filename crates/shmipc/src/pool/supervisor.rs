@@ -65,7 +65,7 @@ pub(super) struct View {
     /// Number and error of the last failed attempt to connect; `None` after a successful attempt.
     pub(super) failure: Option<(u64, Arc<ConnectError>)>,
     /// Whether a caller waits for a session because there is none. In that case the supervisor
-    /// connects without waiting for `rebuild_interval`.
+    /// connects at once, and not after the delay `rebuild_interval`.
     pub(super) is_wanted: bool,
     pub(super) is_closed: bool,
     /// Whether the supervisor, the task that connects the sessions, has ended.
@@ -161,8 +161,8 @@ impl Supervisor {
         self.close().await;
     }
 
-    /// The time at which the supervisor calls `poll` again, if no connection leaves a notice in
-    /// [`Notices`] before that time.
+    /// The time at which the supervisor next performs the actions that are due (in `poll`), if no
+    /// connection leaves a notice in [`Notices`] before that time.
     fn next_deadline(&self) -> Option<Instant> {
         let over = self.replaced.iter().map(|(until, _)| *until).min();
         let monitor = self

@@ -18,8 +18,8 @@
 //!
 //! - A slice that was allocated or received is claimed until it is freed or sent: only one value of
 //!   this process may use it.
-//! - No word of the peer makes this process access memory outside the list's area: `index` checks
-//!   each, on private numbers.
+//! - No word of the peer makes this process access memory outside the list's slices: each word is
+//!   copied to private memory, and `index` checks the copy before its use.
 
 use super::geometry::{
     HAS_NEXT, IN_USE, LIST_CREATOR, LIST_FREE, LIST_HEAD, LIST_MAPPER, LIST_TAIL, ListGeometry,

@@ -312,7 +312,8 @@ impl BufferRegion {
 
     /// The caller reports that a session begins. From now on the session caches some freed slices,
     /// and allocates from its cache first. So an answer is written into the slices of its request,
-    /// which are still in the processor's cache. Only few slices are kept from the peer.
+    /// which are still in the processor's cache. The cache is small, because the peer cannot
+    /// allocate cached slices.
     pub fn join(&self) {
         // ORDER: Relaxed: the number of sessions only determines the size of each cache.
         self.shared.sessions.fetch_add(1, Ordering::Relaxed);

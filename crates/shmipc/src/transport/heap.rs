@@ -58,9 +58,10 @@ impl Heap {
     }
 
     fn is_full(&self) -> bool {
-        // ORDER: SeqCst: the load of the unread bytes pairs with the accesses in `drop` of a
-        // message. Either this thread sees the bytes that another thread has freed, or that thread
-        // sees `is_held` and wakes the session's driver.
+        // ORDER: SeqCst: the session's driver stores `is_held`, then loads the number of unread
+        // bytes here, and stops reading if there are too many. A thread that drops a message
+        // subtracts the message's bytes and then loads `is_held`. So either the driver sees that
+        // the bytes were freed, or the other thread sees `is_held` and wakes the driver.
         self.shared.bytes.load(Ordering::SeqCst) > self.shared.bytes_max
     }
 }
@@ -96,8 +97,9 @@ impl Drop for OnHeap {
         // this thread sees `is_held` and wakes the driver, or the driver sees that the bytes were
         // freed.
         used.bytes.fetch_sub(weight(&self.bytes), Ordering::SeqCst);
-        // ORDER: SeqCst: the load of `is_held` pairs with the store in `Heap::holds`, so a
-        // session's driver that stops reading is not overlooked.
+        // ORDER: SeqCst: this thread has subtracted the message's bytes and now loads `is_held`.
+        // The session's driver stores `is_held` and then loads the number of unread bytes. So one
+        // of the two sees the other's change, and a driver that stopped reading is woken.
         if used.is_held.load(Ordering::SeqCst) && !self.heap.is_full() {
             // ORDER: Relaxed: before the session's driver stops reading the socket again, it sets
             // `is_held` again, in `Heap::holds`.

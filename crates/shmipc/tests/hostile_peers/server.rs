@@ -207,8 +207,8 @@ fn a_region_of_which_a_server_kept_something_gets_no_new_sessions() {
     let (third, another) = den.pair();
     assert_ne!(name(&another), spoilt);
     assert!(another.memory.region.is_all_free());
-    // The second session used the region before slices were missing, and must still be able to use
-    // the region.
+    // The hostile server of the first session has taken slices of the shared region and never freed
+    // them. The second session used the region before that, and must still be able to use it.
     let mut stream = second.open(&[]).unwrap();
     stream.send(b"hello").unwrap();
     drop((second, other, third, another));

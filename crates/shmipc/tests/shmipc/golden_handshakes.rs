@@ -294,7 +294,8 @@ fn our_server_agrees_to_nothing_else() {
     }
 }
 
-/// Index pairs of all bytes in the lines that `is_meant` selects: the line, and the byte within it.
+/// The places of all bytes in those lines of the recording for which `is_meant` is true: each place
+/// is the index of a line, and that of a byte within the line.
 fn bytes_of(
     recording: &Recording,
     is_meant: impl Fn(&Line) -> bool,

@@ -88,7 +88,7 @@ fn has_not_finished(session: &Session) {
     assert!(matches!(early, Err(WaitError::TimedOut)), "it hung up: {early:?}");
 }
 
-/// Reads the message that the session sent, except for its last `LAST_BYTES` bytes.
+/// Reads the message that the session sent, except for its last 16 KiB (`LAST_BYTES`).
 fn read_most(wire: &Wire) {
     let (header, _) = wire.receive(16).expect("the connection was reset");
     let length = u32::from_be_bytes([header[0], header[1], header[2], header[3]]) as usize;
@@ -96,8 +96,8 @@ fn read_most(wire: &Wire) {
     is_message(wire, MESSAGE_BYTES - LAST_BYTES);
 }
 
-/// Reads the last `LAST_BYTES` bytes of the message that the session sent, and the frame that
-/// announces the end of the stream.
+/// Reads the last 16 KiB (`LAST_BYTES`) of the message that the session sent, and then the message
+/// on the socket that announces the end of the stream.
 fn read_the_last(wire: &Wire) {
     is_message(wire, LAST_BYTES);
     assert_eq!(wire.receive(12).unwrap().0[7], 2, "the end of the stream");

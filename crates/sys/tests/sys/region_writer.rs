@@ -31,8 +31,8 @@ fn descriptor_holder_cannot_map_writable() {
     // SAFETY: this test has made the mapping, and no reference points into it.
     unsafe { munmap(readable, SIZE_GRANULE) }.unwrap();
 
-    // Opening the region's file again through `/proc` may succeed, but the file's seals stay in
-    // force.
+    // Opening the region's file again through `/proc` may succeed, but the file's seals still
+    // apply.
     let path = format!("/proc/self/fd/{}", own.fd().as_raw_fd());
     if let Ok(reopened) = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         assert_eq!(map(&reopened, read_write), Err(Errno::PERM));

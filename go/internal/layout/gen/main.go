@@ -36,7 +36,8 @@ type row struct {
 	kind, name, typ, value, size, section string
 }
 
-// A family is a kind of rows in the table whose numbers get a Go type of their own.
+// A family is a group of constants of spec/constants.tsv that has a Go type of its own, such as the
+// codes of REJECT.
 type family struct {
 	kind   string // in the first column
 	prefix string // of the constants

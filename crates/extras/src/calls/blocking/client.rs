@@ -56,7 +56,8 @@ struct Shared {
 struct State {
     pending: Pending<()>,
     answers: HashMap<u64, Result<Message, CallError>>,
-    /// Number of calls in flight, each of which occupies a slot; at most `in_flight_max`.
+    /// Number of calls in flight, each of which occupies a slot; at most as many as the setting
+    /// `in_flight_max` allows.
     in_flight: usize,
     /// Ids of the cancelled calls of which the server must still be told by a CANCEL message. Only
     /// the thread that has taken the sending stream removes ids.
@@ -200,8 +201,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until fewer than `in_flight_max` calls are in flight, and then counts one more: the
-    /// caller's, which is about to be sent.
+    /// Waits until fewer calls are in flight than the setting `in_flight_max` allows, and then
+    /// counts one more: the caller's, which is about to be sent.
     fn take_slot(&self, deadline: Option<Instant>) -> Result<(), CallError> {
         self.send_cancels();
         let taken = self.drive(deadline, |state| {
@@ -256,8 +257,8 @@ impl Shared {
         }
     }
 
-    /// Receives the messages that have already arrived on the stream, up to `BETWEEN_MAX`; does
-    /// nothing if another thread is receiving.
+    /// Receives the messages that have already arrived on the stream, up to 64 of them
+    /// (`BETWEEN_MAX`); does nothing if another thread is receiving.
     fn receive_arrived(&self) {
         for _ in 0..BETWEEN_MAX {
             let Some(recv) = self.lock().recv.take() else { return };

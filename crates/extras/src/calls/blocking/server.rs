@@ -81,7 +81,8 @@ struct State {
 
 impl Server {
     /// Makes a server for the calls of `stream`. Of `config` it uses only `waiting_max`, the number
-    /// of calls that may wait for `recv`; further calls are refused.
+    /// of calls that may wait until the application receives them by `recv`; further calls are
+    /// refused.
     #[must_use]
     pub fn new(stream: Stream, config: CallsConfig) -> Self {
         let (send, recv) = stream.into_split();
@@ -286,8 +287,8 @@ impl Shared {
         deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
-    /// Receives the messages that have already arrived on the stream, up to `BETWEEN_MAX`; does
-    /// nothing if another thread is receiving.
+    /// Receives the messages that have already arrived on the stream, up to 64 of them
+    /// (`BETWEEN_MAX`); does nothing if another thread is receiving.
     fn receive_arrived(&self) {
         for _ in 0..BETWEEN_MAX {
             let mut state = self.lock();

@@ -42,8 +42,8 @@ fn changed_bytes_are_never_a_message() {
         assert!(server.core.acked() <= tail);
         server.core.is_doorbell_due();
         // The library has two ways to take a record from shared memory: a short one for short
-        // compact records, and one for all records. Half of the rounds try the short way first. The
-        // test checks the messages of both.
+        // compact records, and one for all records. Every second pass of the loop tries the short
+        // way first. The test checks the messages of both.
         let fast_path = if round % 2 == 0 { server.core.next_short() } else { None };
         short += usize::from(fast_path.is_some());
         let pulled = match fast_path {

@@ -7,8 +7,9 @@
 //!        its file or memfd ◀──────── each end maps the other's ───────▶ its file or memfd
 //! ```
 //!
-//! The tests in `simulation` have random orders of events, with owners that are killed; each test
-//! of this folder has one order of events.
+//! `core` is the state of the link at an end (a `LinkState`), `conn` its connection. The tests in
+//! `simulation` have random orders of events, with owners that are killed; each test of this folder
+//! has one order of events.
 
 mod compact;
 mod hostile;

@@ -3,14 +3,15 @@
 //! message is consumed exactly once.
 //!
 //! ```text
-//!   sides[0] client  file ─ core      wires: bytes in flight in each direction
-//!   sides[1] server  file ─ core      cut wire: the bytes in flight may still arrive, no others
+//!   sides[0] client  file ─ core      wires: bytes under way in each direction
+//!   sides[1] server  file ─ core      cut wire: the bytes under way may still arrive, no others
 //!                     └──────┴──────▶ on every other wire, each end reads the other's file
 //! ```
 //!
-//! A seed determines the order of events. The simulated application uses a message and acknowledges
-//! it in one step. So the consumed messages must be exactly those that were sent, in order, and the
-//! reports must name the rest of an epoch.
+//! `core` is the state of the link at that end (a `LinkState`). A seed determines the order of
+//! events. The simulated application uses a message and acknowledges it in one step. So the
+//! consumed messages must be exactly those that were sent, in order, and the reports must name the
+//! rest of an epoch.
 
 mod lies;
 pub(super) mod memory;

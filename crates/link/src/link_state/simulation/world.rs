@@ -415,7 +415,7 @@ impl World {
     }
 
     /// Makes the peer write bytes to the connection `wire`, and the end `side` read some of the
-    /// bytes in flight, at most `bytes`.
+    /// bytes under way, at most `bytes`.
     fn deliver(&mut self, wire: usize, side: usize, bytes: usize) {
         self.transmit(wire, 1 - side, bytes);
         let this = &mut self.wires[wire];

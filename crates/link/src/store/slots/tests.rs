@@ -9,16 +9,15 @@ fn new() -> (ConsumedSlots, PeerMem) {
     (ConsumedSlots::fresh(own), peer)
 }
 
-/// The stream, position and digest of the acked offset that was committed last, as a peer reads
-/// them.
+/// The stream, position and digest of the acked offset that was stored last, as a peer reads them.
 fn in_force(control: &PeerMem) -> (u64, u64, u32) {
     let found = consumed_of(control).unwrap();
     (found.record.stream.get(), found.position, found.digest)
 }
 
 proptest! {
-    /// Rule: after any sequence of commits of acked offsets, a peer and the next owner read the
-    /// offset that was committed last.
+    /// Rule: whatever acked offsets were stored one after the other, a peer and the next owner read
+    /// the offset that was stored last.
     #[test]
     fn the_last_commit_is_in_force(
         commits in prop::collection::vec((1..3_u64, 0..3000_u64, any::<u32>()), 1..40)
@@ -81,9 +80,9 @@ impl Words for &mut Traced {
     fn order_stores(&self) {}
 }
 
-/// Commits the given acked offsets (stream and position) one after the other. Returns the contents
-/// of the memory after each store, and for each commit the number of stores before the commit
-/// began.
+/// Writes the given acked offsets (stream and position) into the slots, one after the other.
+/// Returns the contents of the memory after each store, and for each offset the number of stores
+/// before its update began.
 fn traced(commits: &[(u64, u64)]) -> (Vec<[u64; LINE / 8]>, Vec<usize>) {
     let mut trace = Traced { states: vec![[0; LINE / 8]] };
     let nothing = ConsumedRecord::new(1, 0, 0, 0);
@@ -104,7 +103,8 @@ fn digest(stream: u64, position: u64) -> u32 {
 }
 
 /// Input of the tests: successive acked offsets, in one stream and in others, at distances below
-/// and above `NEAR`, the number of acknowledged bytes from which a commit writes a new slot record.
+/// and above `NEAR`, the number of acknowledged bytes from which an update writes a new slot
+/// record.
 const COMMITS: [(u64, u64); 14] = {
     let far = 2 * NEAR;
     [
@@ -126,7 +126,7 @@ const COMMITS: [(u64, u64); 14] = {
 };
 
 /// Expected result: the acked offsets that a reader may find after store number `state` into the
-/// slots. They are those of the last completed commit and of the commit in progress.
+/// slots. They are those of the last completed update and of the update in progress.
 fn expected(begun: &[usize], state: usize) -> [(u64, u64); 2] {
     let count = begun.iter().filter(|first| **first <= state).count();
     let commit = |count: usize| count.checked_sub(1).map_or((0, 0), |last| COMMITS[last]);
@@ -151,7 +151,7 @@ fn kill_between_two_stores_leaves_the_last_commit() {
 }
 
 /// Rule: a slow peer, which copies each word after a different store, finds the acked offset that
-/// was the last committed one when the copy began, or a later one.
+/// was stored last when the copy began, or a later one.
 #[test]
 fn slow_read_of_consumed_finds_a_commit() {
     let (states, begun) = traced(&COMMITS);

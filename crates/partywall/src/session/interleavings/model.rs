@@ -17,7 +17,7 @@
 //! | streams | 0 to 3 in all, 1 or 2 at a time from each side |
 //! | messages | 0 to 4 in each direction, of 0 to 1,024 bytes |
 //! | windows | 0, 64, 128, 512 bytes and 1 MiB |
-//! | connection | 512 or 1,024 bytes of queue, 256 or 1,024 of memory in each direction |
+//! | connection | 512 or 1,024 bytes of ring, 256 or 1,024 of slab in each direction |
 
 use super::plan::{Direction, Finish, RecvEnd, SendEnd, World};
 use super::sides::{Sides, Wires, give_up_after, poll_once, wait};

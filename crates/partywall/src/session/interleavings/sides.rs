@@ -149,8 +149,8 @@ fn drive(mut driver: Driver, side: &Arc<Side>, front: Front) {
     }
 }
 
-/// Performs one poll of a driver's task, or one round of a driver's thread. Returns whether to
-/// block for room as well as records, or `None` once the session is over.
+/// Performs one poll of a driver's task, or one pass of the loop of a driver's thread. Returns
+/// whether to block for room as well as records, or `None` once the session is over.
 fn poll(driver: &mut Driver, side: &Arc<Side>, front: Front) -> Option<bool> {
     loop {
         match driver.turn() {

@@ -105,7 +105,7 @@ impl Names {
     }
 }
 
-/// The object on which the sender of another protocol's connection waits for space.
+/// The object on which the sender of another protocol's connection waits for room.
 #[derive(Debug)]
 struct ProtocolSpace {
     guard: ForkGuard,
@@ -125,7 +125,7 @@ impl SpaceWaiter for ProtocolSpace {
         self.space.is_writable()
     }
 
-    /// Waits for space to send. Always returns `false` (no hang-up), because the receiving end
+    /// Waits for room to send. Always returns `false` (no hang-up), because the receiving end
     /// detects a hang-up of the peer.
     fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool> {
         let mut descriptors = [PollFd::from_borrowed_fd(self.descriptor(), PollFlags::IN)];

@@ -19,7 +19,7 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
 /// The receiving end of a connection of another protocol, which a session's driver (the task or
-/// thread that moves the session's records) polls.
+/// thread that delivers the records to streams) polls.
 #[derive(Debug)]
 pub(crate) struct ProtocolReceiver {
     connection: Box<dyn ConnectionReceiver>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of a session's streams over another protocol. The table maps the session's stream
-//! numbers to the protocol's ids ("names"), and records which directions have ended.
+//! numbers to the protocol's ids ("names"), and notes which directions have ended.
 //!
 //! ```text
 //!   stream that this side opened
@@ -251,7 +251,7 @@ mod tests {
         table.begin(ours, 7);
         assert_eq!(table.note_over(ours, true, false), None);
         assert_eq!(table.note_over(ours, false, true), Some(7));
-        // Rule: if the protocol had no space for the message that closes the stream, the next call
+        // Rule: if the protocol had no room for the message that closes the stream, the next call
         // of `note_over` returns the stream's id again, so that the close is repeated.
         assert_eq!(table.note_over(ours, false, true), Some(7));
         table.closed_here(ours);

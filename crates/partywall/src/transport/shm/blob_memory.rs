@@ -460,7 +460,7 @@ impl BlobMemory {
 /// the memory.
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 /// Most SEGMENT and SEGMENT_RETIRE records that may be pending at a time. Every batch keeps ring
-/// space free for these records (`PENDING_BYTES_MAX`), so the number is small.
+/// bytes free for these records (`PENDING_BYTES_MAX`), so the number is small.
 const PENDING_MAX: usize = 4;
 /// At a high rate of large messages, the check for idle segments reads the clock once per this
 /// number of messages, because each reading takes time.

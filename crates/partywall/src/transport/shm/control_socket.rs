@@ -86,7 +86,7 @@ impl ControlSocket {
 
     /// Takes the descriptor of segment `number`, which the peer must have sent before its SEGMENT
     /// record. Returns the other events that were read from the socket. They may concern this
-    /// side's sender, which may be asleep until there is space.
+    /// side's sender, which may be asleep until there is room.
     pub(crate) fn take_segment(
         &mut self,
         socket: &Socket,
@@ -116,7 +116,7 @@ impl ControlSocket {
             }
         }
         // Descriptors come with the first byte of their frame. So only an incomplete frame may have
-        // unclaimed descriptors, and no more than its head says.
+        // descriptors that no frame has taken, and no more than the fields at its start say.
         let expected = match self.head()? {
             Some(head) => head.descriptors,
             None if self.frame.is_empty() => 0,
@@ -129,7 +129,8 @@ impl ControlSocket {
         Ok(())
     }
 
-    /// Returns the head of the incomplete frame, or `None` while bytes of the head are missing.
+    /// Returns the head of the incomplete frame, the fields with which every frame begins, or
+    /// `None` while bytes of the head are missing.
     fn head(&self) -> Result<Option<ControlHead>, Violation> {
         self.frame.first_chunk::<CONTROL_HEAD_BYTES>().map(ControlHead::read).transpose()
     }
@@ -141,8 +142,8 @@ impl ControlSocket {
         if head.kind != CONTROL_SEGMENT {
             return Ok(());
         }
-        // The head was checked and all bytes it announces have arrived, so the frame is long
-        // enough.
+        // The head of the frame, the fields at its start, was checked, and all bytes that it
+        // announces have arrived. So the frame is long enough.
         let Ok((segment, _)) = ControlSegment::read_from_prefix(&frame) else { return Ok(()) };
         let number = segment.number.get();
         let descriptor = descriptor.ok_or(Violation::SegmentMissing { number })?;
@@ -176,8 +177,8 @@ mod tests {
         while let [kind, ..] = *rest {
             let head = rest.first_chunk().and_then(|head| ControlHead::read(head).ok());
             let is_frame = kind != CONTROL_DOORBELL;
-            // If the head of the frame is invalid, all remaining bytes of the image are sent
-            // together, with one descriptor.
+            // If the fields at the start of the frame are invalid, all remaining bytes of the image
+            // are sent together, with one descriptor.
             let (len, descriptors) = match head.filter(|_| is_frame) {
                 Some(head) => (usize::from(head.length.get()), usize::from(head.descriptors)),
                 None if is_frame => (rest.len(), 1),

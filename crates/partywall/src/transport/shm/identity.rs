@@ -43,7 +43,7 @@ impl OwnIdentity {
 
     /// Writes into this side's region that the connection ended by an error with the stable number
     /// `error` (SPEC 17). Only the first error is written, because later errors follow from it. An
-    /// error after the close is not written: a thread that still waits for space may find the peer
+    /// error after the close is not written: a thread that still waits for room may find the peer
     /// gone.
     pub(super) fn broke(&mut self, error: u32) {
         let is_closed = self.0.load(place(STATE)) == STATE_CLOSED;

@@ -5,7 +5,7 @@
 //!   ShmSender ─────┐                                  ┌──── ShmReceiver
 //!    producer      │           SharedMemory           │      consumer
 //!    blob memory   ├─ wait points, doorbells, ────────┤      segments
-//!    sleeper: space│  release ring, peer's words      │      sleeper: records
+//!    sleeper: room │  release ring, peer's words      │      sleeper: records
 //!                  └──────────────┬───────────────────┘
 //!                       View, View, View: blocks of the peer that are still in use
 //! ```
@@ -76,7 +76,7 @@ pub(crate) struct SharedMemory {
     doorbells: Doorbells,
     /// The wait point on which this side's receiver sleeps until there are records.
     records: WaitPoint,
-    /// The wait point on which this side's sender sleeps until there is space.
+    /// The wait point on which this side's sender sleeps until there is room.
     space: WaitPoint,
     /// The control page of the peer's region, from which this side reads the peer's words.
     peer_region: PeerMem,
@@ -133,7 +133,7 @@ pub(crate) enum Doorbells {
     Eventfd {
         /// The doorbell that this side notifies when there are records for the peer.
         records: Doorbell,
-        /// The doorbell that this side notifies when there is space for the peer to send.
+        /// The doorbell that this side notifies when there is room for the peer to send.
         space: Doorbell,
     },
     /// This side notifies by a byte on the control socket.
@@ -152,7 +152,7 @@ pub(crate) struct ShmParts {
     pub limits: Limits,
     pub own: OwnRegion,
     pub peer_region: PeerRegion,
-    /// The doorbells that notify this side: the first announces records, the second space.
+    /// The doorbells that notify this side: the first announces records, the second room.
     pub own_doorbells: (Doorbell, Doorbell),
     pub doorbells: Doorbells,
 }
@@ -162,7 +162,7 @@ pub(crate) struct ShmParts {
 pub(crate) enum Sleeping {
     /// The peer's receiver, which waits for records.
     ForRecords,
-    /// The peer's sender, which waits for space.
+    /// The peer's sender, which waits for room.
     ForSpace,
 }
 
@@ -237,7 +237,8 @@ impl SharedMemory {
     }
 
     /// Fails in a forked child, or if the peer has broken a rule. Sender and receiver call it only
-    /// if `owner` and the word that the kernel clears in a forked child differ.
+    /// if the word of the fork guard, which the kernel clears in a forked child, differs from the
+    /// value `owner` that it has in the process of the connection.
     #[cold]
     fn check(&self) -> Result<(), Fault> {
         self.connection_state.check()
@@ -313,7 +314,7 @@ impl SharedMemory {
         };
     }
 
-    /// Notifies the peer's sender if that sender sleeps until there is space. Returns whether it
+    /// Notifies the peer's sender if that sender sleeps until there is room. Returns whether it
     /// was notified.
     #[inline]
     fn wake_for_space(&self) -> bool {

@@ -6,7 +6,7 @@
 //!   control socket: a socket pair           wait points: shuttle's condition variables
 //! ```
 //!
-//! Rings and slabs may be smaller than in a region, so that a model soon runs out of space. Shuttle
+//! Rings and slabs may be smaller than in a region, so that a model soon runs out of room. Shuttle
 //! runs one thread at a time; the loom models check the memory orders.
 
 use super::identity::OwnIdentity;

@@ -94,7 +94,8 @@ pub(crate) struct Purpose<'a> {
     pub address: &'a str,
 }
 
-/// Sealed memory and doorbells for a region that belongs to no connection yet.
+/// Memory and doorbells for a region that belongs to no connection yet. Seals of the kernel
+/// (`F_SEAL_…`) fix the size of the memory.
 pub(crate) struct BlankRegion {
     geometry: Geometry,
     memory: OwnMem,
@@ -103,7 +104,8 @@ pub(crate) struct BlankRegion {
 }
 
 impl BlankRegion {
-    /// Allocates and seals the memory of a region, and makes the region's two doorbells.
+    /// Allocates the memory of a region, lets the kernel fix its size (`F_SEAL_…`), and makes the
+    /// region's two doorbells.
     pub(crate) fn create(geometry: Geometry) -> Result<Self, FallbackReason> {
         let created = create_memory("partywall-region", geometry.region_bytes);
         let (memory, descriptor) = created.map_err(|error| match error {

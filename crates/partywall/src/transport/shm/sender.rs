@@ -18,7 +18,7 @@
 //! credit of the other direction: a BLOB contains the credit, and before any other message a record
 //! with the credit is written.
 //!
-//! A batch takes at most half the ring. While a batch is open, the sender may wait for space,
+//! A batch takes at most half the ring. While a batch is open, the sender may wait for room,
 //! because the receiver can consume the records before the batch. The sender must not wait for
 //! memory of which the batch holds all blocks.
 
@@ -59,8 +59,8 @@ pub(crate) struct ShmSender {
     pub(super) inline_max: usize,
     /// The number of the stream to which the next messages belong; 0 on a channel.
     stream: u32,
-    /// Number of commits since the sender last saw the peer make progress. After
-    /// `SILENT_COMMITS_MAX` of them, the sender checks whether the peer lives.
+    /// Number of batches that the sender has published since it last saw the peer make progress.
+    /// After `SILENT_COMMITS_MAX` of them, the sender checks whether the peer lives.
     silent_commits: u32,
     /// Credit for messages of the other direction, which the next message carries to the peer.
     pub(super) credit: Option<u64>,
@@ -196,7 +196,7 @@ impl ShmSender {
     }
 
     /// Whether a message of `len` bytes is short enough to be inline. Fails if the ring has no
-    /// space for it.
+    /// room for it.
     #[inline]
     pub(crate) fn prepare_inline(&mut self, len: usize) -> Result<bool, NotSent> {
         self.check()?;
@@ -389,8 +389,8 @@ impl EarlyNotify {
     }
 }
 
-/// After this many commits without progress of an awake peer, the sender checks whether the peer
-/// lives.
+/// After this many published batches without progress of an awake peer, the sender checks whether
+/// the peer lives.
 const SILENT_COMMITS_MAX: u32 = 256;
 /// After this time without a reaction to a notification, the sender checks whether the peer lives.
 const SILENT_TIME_MAX: Duration = Duration::from_millis(5);

@@ -109,7 +109,7 @@ impl WaitPoint {
     }
 
     /// Returns the events that `ppoll` found, and drains the doorbell. Afterwards the caller checks
-    /// in shared memory for records or space.
+    /// in shared memory for records or room.
     fn woken(&self, events: &[PollFd<'_>]) -> io::Result<Woken> {
         let is_ready = |index: usize| events.get(index).is_some_and(|e| !e.revents().is_empty());
         if is_ready(0) {

@@ -3,7 +3,7 @@
 //! variable in place of an epoll set, which shuttle cannot observe.
 //!
 //! ```text
-//!   Side ◀── notify: records, space ── the peer's SharedMemory
+//!   Side ◀── notify: records, room  ── the peer's SharedMemory
 //!        ◀── hang_up, never reset   ── the peer's last end, when it is dropped
 //!        ◀── wake                   ── wakers of this side
 //! ```
@@ -53,8 +53,8 @@ impl WaitPoint {
     }
 
     /// Consumes the events for the sender or for the receiver, whichever has this wait point. The
-    /// call never blocks: the driver of a session sleeps on the `Side`, which covers the sender and
-    /// the receiver.
+    /// call never blocks: the driver of a session sleeps on the object `Side`, which is notified
+    /// for the sender and for the receiver.
     pub(crate) fn sleep(
         &self,
         deadline: Option<Instant>,
@@ -120,7 +120,7 @@ impl Side {
         self.change(|events| events.hung_up = true);
     }
 
-    /// Notifies this side that there are records for its receiver or space for its sender.
+    /// Notifies this side that there are records for its receiver or room for its sender.
     pub(super) fn notify(&self, sleeping: Sleeping) {
         self.change(|events| match sleeping {
             Sleeping::ForRecords => events.records = true,
@@ -130,7 +130,7 @@ impl Side {
 
     /// Returns whether there are events for the receiver and for the sender, and consumes these
     /// events. Never blocks. The sender's events count only if `for_space` is true, which means
-    /// that the driver waits for space.
+    /// that the driver waits for room.
     pub(crate) fn poll(&self, for_space: bool) -> (bool, bool) {
         let mut events = self.lock();
         let records = std::mem::take(&mut events.records) || events.hung_up;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The object on which a sender waits for space, if its connection may move from the socket to
+//! The object on which a sender waits for room, if its connection may move from the socket to
 //! shared memory.
 //!
 //! ```text
-//!   CurrentSpace ─┬─ before the sender switches ─▶ SocketShared: the socket has space
-//!                 └─ after it                   ─▶ SharedMemory: the ring has space
+//!   CurrentSpace ─┬─ before the sender switches ─▶ SocketShared: the socket has room
+//!                 └─ after it                   ─▶ SharedMemory: the ring has room
 //! ```
 //!
 //! Threads may wait on this object while another thread switches the sender. So the switch notifies
@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
-/// The object on which a sender waits for space: the socket at first, shared memory after the
+/// The object on which a sender waits for room: the socket at first, shared memory after the
 /// switch.
 #[derive(Debug)]
 pub(crate) struct CurrentSpace {
@@ -32,12 +32,12 @@ pub(crate) struct CurrentSpace {
     /// The descriptor that an external event loop requested before the switch.
     asked: OnceLock<Asked>,
     shm: OnceLock<Arc<SharedMemory>>,
-    /// Locked while the epoll set moves to shared memory, and while a thread asks for the
+    /// Locked while the epoll set is handed over to shared memory, and while a thread asks for the
     /// descriptor.
     hand_over: Mutex<()>,
 }
 
-/// The descriptor that an external event loop polls for space on the socket.
+/// The descriptor that an external event loop polls for room on the socket.
 #[derive(Debug)]
 enum Asked {
     Set(Arc<EpollSet>),
@@ -52,7 +52,7 @@ impl CurrentSpace {
         Self { guard, socket, asked, shm: OnceLock::new(), hand_over: Mutex::new(()) }
     }
 
-    /// Makes threads wait for space in shared memory from now on, and wakes every thread that waits
+    /// Makes threads wait for room in shared memory from now on, and wakes every thread that waits
     /// already.
     pub(super) fn switch(&self, socket: &SocketShared, shm: &Arc<SharedMemory>) {
         let locked = self.hand_over.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,7 +94,7 @@ impl SpaceWaiter for CurrentSpace {
     fn sleep(&self, deadline: Option<Instant>) -> io::Result<bool> {
         let was_shared = self.shm.get().is_some();
         let slept = self.current(|space| space.sleep(deadline)).unwrap_or(Ok(true));
-        // The sender switched to shared memory while this thread slept until the socket had space.
+        // The sender switched to shared memory while this thread slept until the socket had room.
         // The socket's events mean nothing for shared memory, so the thread tries again.
         if !was_shared && self.shm.get().is_some() { Ok(false) } else { slept }
     }

@@ -64,7 +64,7 @@ pub(crate) struct SocketShared {
     process: Option<Arc<PidFd>>,
     /// The wait point on which the receiver sleeps until there may be bytes.
     records: WaitPoint,
-    /// The wait point on which the sender sleeps until the socket may have space.
+    /// The wait point on which the sender sleeps until the socket may have room.
     space: WaitPoint,
     /// The move of the connection to shared memory, if both sides agreed that it may move.
     pending_move: Option<Arc<PendingMove>>,
@@ -140,7 +140,7 @@ impl SocketShared {
         self.records.descriptor(&self.socket, self.process.as_deref())
     }
 
-    /// Returns the epoll set that becomes readable when there may be space to send; `None` if the
+    /// Returns the epoll set that becomes readable when there may be room to send; `None` if the
     /// set cannot be made.
     fn space_set(&self) -> Option<&Arc<EpollSet>> {
         self.space.set(&self.socket, self.process.as_deref())

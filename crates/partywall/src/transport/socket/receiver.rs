@@ -400,7 +400,7 @@ impl SocketReceiver {
 
     /// Reads once: into the large message that is arriving, or into the buffer. If the buffer has
     /// no room, it contains unparsed bytes, and nothing is read. A read of 0 bytes would be taken
-    /// for the end of the stream.
+    /// for end-of-file.
     fn read(&mut self, nonblocking: bool) -> Result<Read, Fault> {
         let is_large = self.large.is_some();
         let (place, filled) = match &mut self.large {

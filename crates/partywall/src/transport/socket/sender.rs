@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sender of the socket transport: frames messages, and writes as many bytes as the kernel
-//! accepts.
+//! The sender of the socket transport: makes records of messages, and writes as many bytes as the
+//! kernel accepts.
 //!
 //! A message counts as sent once its first byte was written. If the kernel does not accept all
 //! bytes, a caller that waits writes the other bytes later. For a caller that does not wait, the
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// The sending end of a connection over a socket, which frames messages as records and writes the
+/// The sending end of a connection over a socket, which makes records of messages and writes the
 /// records.
 #[derive(Debug)]
 pub(crate) struct SocketSender {
@@ -52,7 +52,7 @@ pub(crate) struct SocketSender {
     /// Whether the caller has sent only some bytes of a message. The caller must still pass the
     /// other bytes, because the sender keeps none of them.
     in_pieces: bool,
-    /// When the sender last checked whether the peer lives, after the socket had no space.
+    /// When the sender last checked whether the peer lives, after the socket had no room.
     death_checked: Option<Instant>,
     stats: SenderStats,
     end: Option<Closed>,
@@ -70,7 +70,7 @@ pub(crate) struct SocketSender {
     is_switching: bool,
     /// Whether the connection carries the streams of a session.
     has_streams: bool,
-    /// The object on which threads wait for space, before and after the switch to shared memory.
+    /// The object on which threads wait for room, before and after the switch to shared memory.
     /// `None` if the connection never moves.
     space: Option<Arc<CurrentSpace>>,
 }
@@ -86,7 +86,7 @@ struct Framing {
 #[expect(clippy::cast_possible_truncation, reason = "16")]
 const FRAMING_MAX: usize = HEADER_BYTES as usize + size_of::<BlobBody>();
 
-/// Least time between two checks whether the peer lives, while the socket has no space.
+/// Least time between two checks whether the peer lives, while the socket has no room.
 const DEATH_CHECK_EVERY: Duration = Duration::from_millis(5);
 
 impl SocketSender {
@@ -280,7 +280,7 @@ impl SocketSender {
     }
 
     /// Ends this direction of the connection at once: this side can send nothing more, and the peer
-    /// finds the end of the stream.
+    /// reads end-of-file.
     fn break_off(&mut self) -> NotSent {
         self.end = Some(Closed::Disconnected);
         let _ = self.shared.socket.shutdown_write();
@@ -288,7 +288,7 @@ impl SocketSender {
     }
 
     /// Writes the record that ends this direction, after all kept bytes. Returns whether the kernel
-    /// has not accepted all of it, so that the caller may wait for space and call again.
+    /// has not accepted all of it, so that the caller may wait for room and call again.
     pub(crate) fn begin_close(&mut self) -> bool {
         let is_cut_off = self.end.is_some() || self.in_pieces;
         if is_cut_off
@@ -495,7 +495,7 @@ impl TransportSender for SocketSender {
         if self.shared.connection_state.guard.is_child() {
             return;
         }
-        // If the caller called `begin_close` before, it has waited for space already, so `close`
+        // If the caller called `begin_close` before, it has waited for room already, so `close`
         // does not wait.
         let deadline = (!self.is_closing).then(|| Instant::now() + LINGER);
         while self.begin_close() && deadline.is_some() && !has_passed(deadline) {

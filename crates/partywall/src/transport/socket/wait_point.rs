@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The wait point of one end of a socket: the end sleeps on it until the socket has bytes or space,
+//! The wait point of one end of a socket: the end sleeps on it until the socket has bytes or room,
 //! or the peer's process dies.
 //!
 //! ```text
-//!   socket: bytes, or space ──┐              first sleeps: ppoll
+//!   socket: bytes, or room ───┐              first sleeps: ppoll
 //!   pidfd of the peer       ──┴▶ WaitPoint ─┤
 //!                                            later sleeps: an epoll set
 //! ```
@@ -25,7 +25,7 @@ use std::time::Instant;
 pub(super) enum Awaited {
     /// The receiver waits for bytes, or for a hang-up of the peer.
     Bytes,
-    /// The sender waits for space, so that the kernel accepts bytes.
+    /// The sender waits until the socket has room, so that the kernel accepts bytes.
     Space,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct WaitPoint {
 /// The events that ended a sleep; none if the deadline passed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Woken {
-    /// Whether the socket has the awaited bytes or space.
+    /// Whether the socket has the awaited bytes or room.
     pub socket: bool,
     /// Whether the process of the peer died.
     pub died: bool,
@@ -54,7 +54,7 @@ impl WaitPoint {
         Self { awaited, sleeps: Mutex::new(0), set: OnceLock::new() }
     }
 
-    /// Blocks until the socket has the bytes or the space that the caller waits for, the peer's
+    /// Blocks until the socket has the bytes or the room that the caller waits for, the peer's
     /// process dies, or the deadline passes.
     pub(super) fn sleep(
         &self,

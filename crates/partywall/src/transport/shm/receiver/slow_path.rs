@@ -207,7 +207,7 @@ impl ShmReceiver {
     }
 
     /// Reports the receiver's position to the peer's producer, and notifies the producer if it
-    /// waits for space.
+    /// waits for room.
     pub(super) fn report(&mut self) {
         #[cfg(shuttle)]
         super::super::switch_point();
@@ -216,7 +216,7 @@ impl ShmReceiver {
         }
     }
 
-    /// Sleeps until the wait point reports an event, or until `deadline`. Records in `hung_up`
+    /// Sleeps until the wait point reports an event, or until `deadline`. Stores in `hung_up`
     /// whether the peer hung up or died.
     pub(super) fn check_peer(&mut self, deadline: Option<Instant>) -> Result<(), Fault> {
         if self.shm.sleep_for_records(deadline).map_err(waiting_failed)? {
@@ -467,7 +467,7 @@ fn split_credit(body: &[u8]) -> (&[u8], Option<u64>) {
 
 /// Whether a record of this kind may come between the fragments of a message (SPEC 5.5). Fragments
 /// and records about memory may. CLOSE_WRITE may, too, and ends the unfinished message as
-/// FRAGMENT_ABORT does, because a sender that gave up may have space for only one record.
+/// FRAGMENT_ABORT does, because a sender that gave up may have room for only one record.
 const fn may_interrupt(kind: Kind) -> bool {
     matches!(
         kind,

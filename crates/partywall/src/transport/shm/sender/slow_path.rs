@@ -89,7 +89,7 @@ impl ShmSender {
         }
         let body = self.memory.commit(block);
         self.batch_has_memory = true;
-        // The append cannot fail, because space for the BLOB record was checked before.
+        // The append cannot fail, because room for the BLOB record was checked before.
         let _ = match self.credit.take() {
             None => self.append(Kind::Blob, &[body.as_bytes()]),
             Some(credited) => {
@@ -222,7 +222,7 @@ impl ShmSender {
         Ok(())
     }
 
-    /// Handles a lack of space in the ring. Returns `Full`, or `Closed` if the peer has left or
+    /// Handles a lack of room in the ring. Returns `Full`, or `Closed` if the peer has left or
     /// died.
     #[cold]
     pub(super) fn no_space(&mut self) -> NotSent {
@@ -284,7 +284,7 @@ impl ShmSender {
         }
     }
 
-    /// Sends a message that is not inline: in a block, or in as many pieces as the ring has space
+    /// Sends a message that is not inline: in a block, or in as many pieces as the ring has room
     /// for.
     pub(super) fn send_long(
         &mut self,
@@ -312,7 +312,7 @@ impl ShmSender {
         }
     }
 
-    /// Sends as many pieces of a message as the ring has space for.
+    /// Sends as many pieces of a message as the ring has room for.
     fn send_fragments(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), NotSent> {
         if !progress.started {
             self.memory.check_overflow(payload.len() as u64).map_err(NotSent::TooLarge)?;
@@ -597,7 +597,7 @@ impl TransportSender for ShmSender {
         self.check()?;
         self.memory.reclaim().map_err(|violation| self.violated(violation))?;
         self.memory.take_back(&self.shm);
-        // Each round of the loop retires some idle segments and publishes their SEGMENT_RETIRE
+        // Each pass of the loop retires some idle segments and publishes their SEGMENT_RETIRE
         // records, because only a limited number of these records may be pending.
         loop {
             self.memory.retire_idle(all);

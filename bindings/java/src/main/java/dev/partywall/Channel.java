@@ -189,7 +189,10 @@ public final class Channel extends MessageChannel {
         return parksAtOnce || spins || Thread.currentThread().isVirtual() ? 0 : BRIEF_WAIT_NS;
     }
 
-    /** With the other strategies, a platform thread polls in the library first. */
+    /**
+     * Returns whether the thread yields before it parks: a platform thread does with the setting
+     * PARK. With the other values of {@code wait} it polls in the native library instead.
+     */
     @Override
     boolean yieldsFirst() {
         return parksAtOnce && !Thread.currentThread().isVirtual();

@@ -51,8 +51,8 @@ public final class Config {
         /** Peers are trusted that certainly run as the same user in the same namespaces. */
         AUTO,
         /**
-         * Those peers too that run as this process's user in other pid and user namespaces, such as
-         * containers.
+         * Peers are trusted that run as this process's user, also in other pid and user namespaces,
+         * such as containers.
          */
         OWN_USER,
         /** Every admitted peer is trusted. */

@@ -168,8 +168,8 @@ final class DirectionLock {
     private void releaseSlowly() {
         State found = state;
         while (found == REVOKED) {
-            // The thread that has revoked the favour will find this one inside, and restore the
-            // state.
+            // The thread that has revoked the favour will find this thread inside the lock, and
+            // make the lock favour it again.
             Thread.yield();
             found = state;
         }

@@ -223,8 +223,8 @@ public final class Link implements AutoCloseable {
     }
 
     /**
-     * Closes this end in good order: the peer receives its end. Waits until the peer knows, at most
-     * for {@code timeout}. The link is closed even if this fails.
+     * Closes this end in good order: the peer receives every message, then the end. Waits until the
+     * peer knows, at most for {@code timeout}. The link is closed even if this fails.
      */
     public void shutdown(Duration timeout) throws IOException {
         long nanos = Math.max(1, Deadline.left(Deadline.after(timeout)));

@@ -48,7 +48,10 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
      */
     private MemorySegment recvMemory;
     private ByteBuffer recvBuffer;
-    /** Used by the thread that receives. */
+    /**
+     * Decides whether the thread that receives yields its processor before it parks. Only that
+     * thread uses it.
+     */
     private final Yields yields = new Yields();
     private final Object freeing = new Object();
     private final DirectionLock sending = new DirectionLock();
@@ -764,7 +767,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
                 sending.release();
                 return;
             }
-            // Nothing releases the two locks any more, so the object is freed only once.
+            // This thread has taken the locks of both directions for ever, so no other thread comes
+            // here, and the object is freed only once.
             free();
         }
     }

@@ -153,8 +153,9 @@ final class Native {
 
     /**
      * Sends the first {@code length} bytes of an array if there is room now. The library copies
-     * from the array itself, which the JVM does not move until the call ends. The segment is of the
-     * whole array, because the compiler makes no object for it; a slice of it would be allocated.
+     * from the array itself, which the JVM does not move until the call ends. The call passes a
+     * segment of the whole array, for which the compiler makes no object; a segment of a part of
+     * the array would be allocated.
      */
     static int channelTrySend(long channel, byte[] data, int length, long error) {
         try {
@@ -390,7 +391,10 @@ final class Native {
         }
     }
 
-    /** Adds a descriptor to an epoll set or arms it again, for one event that it is readable. */
+    /**
+     * Adds a descriptor to an epoll set, or enables it again there. The set then reports once that
+     * the descriptor is readable.
+     */
     static int epollControl(int epoll, int operation, int fd) {
         try (Arena arena = Arena.ofConfined()) {
             MemorySegment event = arena.allocate(EPOLL_EVENT_BYTES, 8);

@@ -8,7 +8,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 /**
  * The protocol of shmipc-go and of the crate shmipc, as client and as server. Its streams are those
  * of a {@link Session}, but have no metadata. All sessions that it opens as a client share one
- * region of memory.
+ * buffer region.
  *
  * <p>A peer can truncate memory that it has made. Therefore the first mapping of such memory
  * installs a handler of SIGBUS: when a session reads truncated memory, that session ends, and the

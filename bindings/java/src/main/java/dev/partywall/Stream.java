@@ -125,7 +125,10 @@ public final class Stream extends MessageChannel {
         return 0;
     }
 
-    /** A stream's message comes from the thread of its session's loop, not from the peer itself. */
+    /**
+     * Returns false: a yield to the peer's process does not help, because a message comes from the
+     * thread of the session's loop, not from the peer itself.
+     */
     @Override
     boolean yieldsFirst() {
         return false;

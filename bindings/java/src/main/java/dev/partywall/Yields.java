@@ -24,7 +24,9 @@ final class Yields {
         return true;
     }
 
-    /** Counts a yield with the attempt after it, which has found something or not. */
+    /**
+     * Notes how long a yield took, and whether the attempt to receive after it has found a message.
+     */
     void count(boolean isFound, long elapsedNanos) {
         if (elapsedNanos > YIELD_NS_MAX) {
             skipped = Math.clamp(2L * skipped, LONG_SKIP_MIN, LONG_SKIP_MAX);

@@ -67,10 +67,10 @@ final class DirectionLockTest {
     }
 
     /**
-     * One thread uses each lock until the lock favours it, and then for some time. Meanwhile another
-     * takes the lock away, once it sees the number of the lock. Each thread reads and writes a number while it
-     * has the lock, the second one with a pause. If both had the lock at the same time, an addition
-     * would be lost.
+     * A first thread uses one lock after the other, each until the lock favours it and then for
+     * some time. A second thread takes the lock that favours the first one. Each thread adds to a
+     * sum while it has the lock; the second pauses between reading and writing the sum. If both had
+     * the lock at the same time, an addition would be lost.
      */
     void favouredThreadAndAnotherNeverHaveTheLockTogether() throws Exception {
         DirectionLock[] locks = new DirectionLock[LOCKS];
