@@ -130,8 +130,8 @@ func (c *client) lane(index int, stream *shmipc.Stream, seed uint64) error {
 	return nil
 }
 
-// leases records which lanes have leased a stream since the harness sent the request "renew". A
-// lane is one of the concurrent users of the stream pool. Once all lanes have leased a stream since
+// leases notes which lanes have leased a stream since the harness sent the request "renew". A lane
+// is one of the concurrent users of the stream pool. Once all lanes have leased a stream since
 // then, leases prints "renewed": no lane uses a stream from before the request.
 type leases struct {
 	mutex              sync.Mutex

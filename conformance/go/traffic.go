@@ -177,7 +177,7 @@ func readRequest(stream *shmipc.Stream, p *plan, index uint64, piece int, keep [
 	return keep, nil
 }
 
-// send writes one message to the stream and publishes it.
+// send writes one message to the stream's buffer and flushes it, so that the peer can receive it.
 func send(stream *shmipc.Stream, message []byte) error {
 	if _, err := stream.BufferWriter().WriteBytes(message); err != nil {
 		return fmt.Errorf("writing %d bytes: %w", len(message), err)

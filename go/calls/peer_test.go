@@ -194,7 +194,7 @@ func callEcho(ctx context.Context, client *Client, size int) error {
 	return nil
 }
 
-// callAtOnce makes count calls, [callsAtOnce] of them at a time.
+// callAtOnce makes count calls, 16 of them at a time, and checks their answers.
 func callAtOnce(ctx context.Context, client *Client, count int) error {
 	var next atomic.Int64
 	var group sync.WaitGroup

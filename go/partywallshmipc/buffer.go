@@ -18,10 +18,11 @@ import (
 //	buf  | returned, or released | unread       | free     |
 //	     0                       read           len(buf)   cap(buf)
 //
-// The buffer is either memory of the reader, into which short messages are copied, or a long
-// message in the place where it lies, which has no free bytes. Slices that were returned to the
-// caller stay valid until ReleasePreviousRead, because a buffer that is too small is replaced, and
-// its bytes do not move. A message of which the caller got no slice is given back once it is read.
+// The buffer is either private memory of this process, into which short messages are copied, or a
+// long message in the place where it lies, which has no free bytes. The bytes that were returned to
+// the caller stay valid until ReleasePreviousRead, because a buffer that is too small is replaced,
+// and its bytes do not move. A message whose bytes were only copied to the caller is given back to
+// the peer once it is read.
 type reader struct {
 	stream    *partywall.Stream
 	borrowed  *borrowed
@@ -128,8 +129,8 @@ func (r *reader) Discard(size int) (int, error) {
 	return size, nil
 }
 
-// skip counts size bytes of the buffer as read. If they are the last of a message, and the caller
-// got no slice of it, the message is given back.
+// skip counts size bytes of the buffer as read. If they are the last of a message whose bytes were
+// only copied to the caller, the message is given back to the peer.
 func (r *reader) skip(size int) {
 	r.read += size
 	if r.Len() == 0 && r.isMessage && !r.isPinned {
@@ -138,7 +139,8 @@ func (r *reader) skip(size int) {
 	}
 }
 
-// ReleasePreviousRead makes the slices invalid that reading has returned before.
+// ReleasePreviousRead ends the use of the bytes that earlier calls of the reading methods have
+// returned.
 func (r *reader) ReleasePreviousRead() {
 	r.isPinned = false
 	count := len(r.borrowed.messages)
@@ -171,8 +173,8 @@ func (r *reader) readInto(b []byte) (int, error) {
 	return n, nil
 }
 
-// fill receives bytes of the stream into a buffer that has room for size unread bytes. If the next
-// message is long and has at least as many bytes, that message itself becomes the buffer.
+// fill receives bytes of the stream into a buffer that is large enough for size unread bytes. If
+// the next message is long and has at least as many bytes, that message itself becomes the buffer.
 func (r *reader) fill(size int) error {
 	isLong := size >= messageMin || r.isEager
 	if isLong && r.Len() == 0 && r.borrowed.size < borrowedMax {
@@ -215,7 +217,7 @@ func (r *reader) take() error {
 	return nil
 }
 
-// replace moves the unread bytes to the start of a buffer that has room for size bytes.
+// replace moves the unread bytes to the start of a new buffer of at least size bytes.
 func (r *reader) replace(size int) {
 	larger := r.buf[:0]
 	if r.isMessage {
@@ -233,7 +235,7 @@ func (r *reader) replace(size int) {
 	r.own, r.isMessage, r.isPinned = nil, false, false
 }
 
-// note returns the error of shmipc-go that corresponds to an error of the stream. It also records
+// note returns the error of shmipc-go that corresponds to an error of the stream. It also notes
 // whether reading can never succeed again.
 func (r *reader) note(err error) error {
 	err = shmipcError(err)
@@ -244,8 +246,9 @@ func (r *reader) note(err error) error {
 }
 
 // A writer is the sending buffer of a stream: parts in the order of writing. The last part may have
-// room. A slice of Reserve stays valid until Flush. The slice is memory of the writer, because its
-// user may still write into it after the end of the session.
+// free bytes at its end. The memory that Reserve returns stays valid until Flush. It is private
+// memory of this process, because the application may still write into it after the end of the
+// session.
 type writer struct {
 	stream   *partywall.Stream
 	borrowed *borrowed // has the parts
@@ -253,7 +256,8 @@ type writer struct {
 	size     int
 }
 
-// A part of a sending buffer is memory of the writer, or memory where the peer reads it.
+// A part of a sending buffer is private memory of this process, or shared memory in which the peer
+// will read it.
 type part struct {
 	bytes  []byte
 	memory *partywall.Reservation // in which the bytes lie, or nil
@@ -285,8 +289,8 @@ func (w *writer) Reserve(size int) ([]byte, error) {
 	return chunk[start : start+size : start+size], nil
 }
 
-// room returns memory for size bytes that the writer fills itself. It is memory where the peer
-// reads the bytes, if they are many and there is such memory.
+// room returns memory for size bytes that the writer fills itself. For many bytes that is shared
+// memory in which the peer will read them, if such memory is free; otherwise it is private memory.
 func (w *writer) room(size int) ([]byte, error) {
 	if size < messageMin {
 		return w.Reserve(size)

@@ -280,7 +280,8 @@ func TestReaderBorrowsBoundedMemory(t *testing.T) {
 	}
 }
 
-// A message whose bytes were copied out by every call that read them is given back once it is read.
+// A message whose bytes every reading call has copied to the caller is given back to the peer once
+// it is read.
 func TestMessagesWithoutSlicesAreGivenBack(t *testing.T) {
 	stream, peer := pipe(t)
 	reader := &stream.in
@@ -326,7 +327,8 @@ func TestMessagesWithoutSlicesAreGivenBack(t *testing.T) {
 			t.Errorf("%s: %d messages are borrowed, %d bytes unread", name, n, reader.Len())
 		}
 	}
-	// Slices of one message stay valid while the next one is read without any.
+	// The returned bytes of one message stay valid while the next message is read by calls that
+	// only copy.
 	mustSend(t, peer, want, counted(8, 2*messageMin), counted(9, 2*messageMin))
 	held := mustRead(t, reader, want)
 	if _, err := reader.Discard(2 * messageMin); err != nil {
@@ -342,7 +344,8 @@ func TestMessagesWithoutSlicesAreGivenBack(t *testing.T) {
 	}
 }
 
-// A message of which no slice was returned is given back when its unread part is moved.
+// A message whose bytes were only copied to the caller is given back to the peer when its unread
+// part is moved to another buffer.
 func TestMessageThatIsMovedIsGivenBack(t *testing.T) {
 	stream, peer := pipe(t)
 	reader := &stream.in
@@ -361,7 +364,8 @@ func TestMessageThatIsMovedIsGivenBack(t *testing.T) {
 	mustRead(t, reader, sent[10+3*messageMin:])
 }
 
-// A message that would exceed the bound together with those that are borrowed is copied.
+// A reader holds messages where they lie only up to a bound on their bytes together. A further
+// message is copied.
 func TestBoundOfBorrowedMemoryIsKept(t *testing.T) {
 	stream, peer := pipe(t)
 	sizes := []int{borrowedMax - messageMin, messageMin + 1, messageMin}

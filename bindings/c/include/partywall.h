@@ -205,9 +205,9 @@ int32_t partywall_config_admit_user(partywall_config *config, uint32_t uid);
 int32_t partywall_config_admit_group(partywall_config *config, uint32_t gid);
 
 /*
- * Structures that a call fills. The caller passes the size that the structure has in its header; a
- * later version may add fields at the end. PARTYWALL_ARGUMENT: the size is larger than any object
- * in memory can be.
+ * Structures that a call fills. The caller passes the size that the structure has in the header
+ * with which it was compiled; a later version may add fields at the end. PARTYWALL_ARGUMENT: the
+ * size is larger than any object in memory can be.
  */
 
 /*
@@ -306,7 +306,8 @@ int32_t partywall_listener_address(partywall_listener *listener, void *buffer, s
 
 /*
  * Writes the listener's descriptor, which is readable while partywall_listener_accept with timeout
- * 0 may find something to do. Never read from the descriptor, and never close it.
+ * 0 may have a channel to return or a handshake to continue. Never read from the descriptor, and
+ * never close it.
  */
 int32_t partywall_listener_fd(partywall_listener *listener, int32_t *fd, partywall_error **error);
 
@@ -612,9 +613,9 @@ int32_t partywall_loop_wait(partywall_loop *loop, partywall_event *events, size_
                             size_t *count, int64_t timeout_ns, partywall_error **error);
 /*
  * Writes the events that objects of the loop have now, at most `capacity`, and never waits. It is
- * for a thread that calls again before it waits: meanwhile peers do not notify the loop, and its
- * descriptor may stay quiet. Before the thread waits for the descriptor, level-triggered, it calls
- * partywall_loop_wait with timeout 0 until that writes no event.
+ * for a thread that calls again before it waits: meanwhile peers do not notify the loop, and the
+ * loop's descriptor may stay quiet. Before the thread waits for the descriptor, level-triggered, it
+ * calls partywall_loop_wait with timeout 0 until that writes no event.
  */
 int32_t partywall_loop_poll_awake(partywall_loop *loop, partywall_event *events, size_t capacity,
                                   size_t *count, partywall_error **error);
@@ -741,8 +742,9 @@ int32_t partywall_stream_free(partywall_stream *stream);
  */
 int32_t partywall_stream_metadata(partywall_stream *stream, const void **data, size_t *len);
 /*
- * Sends a message, a copy of `len` bytes, on the stream. The statuses are those of
- * partywall_channel_send.
+ * Sends a message, a copy of `len` bytes, on the stream. PARTYWALL_FULL: there is no room for the
+ * message now. PARTYWALL_TIMED_OUT: there was no room in time. PARTYWALL_STREAM_STOPPED,
+ * PARTYWALL_DISCONNECTED: the peer does not receive any more.
  */
 int32_t partywall_stream_send(partywall_stream *stream, const void *data, size_t len,
                               int64_t timeout_ns, partywall_error **error);
@@ -754,8 +756,8 @@ int32_t partywall_stream_reserve(partywall_stream *stream, size_t len, void **da
                                  partywall_reservation **reservation, int64_t timeout_ns,
                                  partywall_error **error);
 /*
- * Sends the message in `reservation` on the stream, and frees the reservation. After the same
- * statuses as in partywall_channel_commit the reservation stays the caller's.
+ * Sends the message in `reservation` on the stream, and frees the reservation. The reservation
+ * stays the caller's on the statuses that partywall_channel_commit names, such as PARTYWALL_FULL.
  */
 int32_t partywall_stream_commit(partywall_stream *stream, partywall_reservation *reservation,
                                 int64_t timeout_ns, partywall_error **error);
@@ -785,8 +787,9 @@ int32_t partywall_stream_reset(partywall_stream *stream, uint32_t code, partywal
 int32_t partywall_stream_stop(partywall_stream *stream, uint32_t code, partywall_error **error);
 /*
  * Receives the next message of a stream as a view, without a copy: `*data` is valid until the next
- * receiving call of the stream, or until the stream is freed. The statuses are those of
- * partywall_channel_recv_view.
+ * receiving call of the stream, or until the stream is freed. PARTYWALL_EMPTY: there is no message
+ * now. PARTYWALL_FINISHED: the peer has ended its sending, and every message was received.
+ * PARTYWALL_STREAM_RESET: the peer has ended its sending at once.
  */
 int32_t partywall_stream_recv_view(partywall_stream *stream, const void **data, size_t *len,
                                    int64_t timeout_ns, partywall_error **error);
@@ -853,7 +856,7 @@ int32_t partywall_calls_client_begin(partywall_calls_client *client, const void 
                                      partywall_call **call, int64_t timeout_ns,
                                      partywall_error **error);
 /*
- * Waits for the answer of a call, with the statuses of partywall_calls_client_call. After
+ * Waits for the answer of a call. The statuses are explained at partywall_calls_client_call. After
  * PARTYWALL_TIMED_OUT the call is still in flight, if its own timeout has not passed.
  */
 int32_t partywall_call_wait(partywall_call *call, partywall_message **answer, int64_t timeout_ns,
@@ -861,7 +864,10 @@ int32_t partywall_call_wait(partywall_call *call, partywall_message **answer, in
 /* Frees the handle of a call, and cancels the call if it has no answer yet. NULL is allowed. */
 int32_t partywall_call_free(partywall_call *call);
 
-/* Makes a server of calls from a stream, as partywall_calls_client_new makes a client. */
+/*
+ * Makes a server of calls from a stream of a session that is in no loop, and frees the handle of
+ * the stream. `config` may be NULL.
+ */
 int32_t partywall_calls_server_new(partywall_stream *stream, partywall_config *config,
                                    partywall_calls_server **server, partywall_error **error);
 /*
@@ -944,7 +950,10 @@ int32_t partywall_request_free(partywall_request *request);
 int32_t partywall_shmipc_config_new(partywall_shmipc_config **config, partywall_error **error);
 /* Frees a configuration of shmipc. NULL is allowed. */
 int32_t partywall_shmipc_config_free(partywall_shmipc_config *config);
-/* Sets one setting of a configuration of shmipc. The statuses are those of partywall_config_set. */
+/*
+ * Sets one setting of a configuration of shmipc. PARTYWALL_ARGUMENT: there is no setting of the
+ * name `key`. PARTYWALL_SETTING: the value is impossible.
+ */
 int32_t partywall_shmipc_config_set(partywall_shmipc_config *config, const char *key,
                                     uint64_t value, partywall_error **error);
 int32_t partywall_shmipc_config_set_text(partywall_shmipc_config *config, const char *key,
@@ -1058,7 +1067,10 @@ int32_t partywall_link_config_copy(partywall_link_config *config, partywall_link
                                    partywall_error **error);
 /* Frees a configuration of links. NULL is allowed. */
 int32_t partywall_link_config_free(partywall_link_config *config);
-/* Sets one setting of a configuration of links. The statuses are those of partywall_config_set. */
+/*
+ * Sets one setting of a configuration of links. PARTYWALL_ARGUMENT: there is no setting of the name
+ * `key`. PARTYWALL_SETTING: the value is impossible.
+ */
 int32_t partywall_link_config_set(partywall_link_config *config, const char *key, uint64_t value,
                                   partywall_error **error);
 
@@ -1087,8 +1099,8 @@ int32_t partywall_link_group_poll(partywall_link_group *group, size_t *count, in
  * Writes the group's descriptor, with which another event loop waits for the group. When the
  * descriptor is readable, or the timer of partywall_link_group_next_timer is due, call
  * partywall_link_group_poll with timeout 0, and then on every link the function that the program
- * waits for. Unlike a loop's descriptor, a group's is not readable because messages were not
- * received yet. Never read from the descriptor, and never close it.
+ * waits for. Unreceived messages make a loop's descriptor readable, but not a group's. Never read
+ * from the descriptor, and never close it.
  */
 int32_t partywall_link_group_fd(partywall_link_group *group, int32_t *fd);
 /*

@@ -285,8 +285,8 @@ static void turn(partywall_link_group *group, int32_t fd) {
 }
 
 /*
- * One poll of the group's descriptor drives both ends of a link. The descriptor is not readable
- * merely because messages were not received.
+ * One poll of the group's descriptor drives both ends of a link. Unreceived messages alone do not
+ * make the descriptor readable.
  */
 static void by_descriptor(const char *address, int32_t transport) {
     partywall_link_group *group = NULL;

@@ -1413,7 +1413,8 @@ public:
 
     /// Closes this end of the link in good order: the peer receives every message, then the end.
     /// While the link has no connection, waits for one. After errc::timed_out both ends go on
-    /// later. The object is empty then, even if the call fails, unless the timeout is not valid.
+    /// later. The object is empty then, even if the call fails; only with an invalid timeout it
+    /// keeps the link.
     void close(timeout time = forever) {
         detail::call(partywall_link_close, time.is_valid() ? release() : nullptr, time);
     }

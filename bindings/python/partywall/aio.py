@@ -182,8 +182,8 @@ class Transport(asyncio.Transport):
         return self._stream.peer
 
     def _handle(self, kinds: int) -> None:
-        # If a call of `_take_turn` is already in the queue of asyncio's loop, that call receives.
-        # Otherwise this one does.
+        # If a call of `_take_turn` is already in the queue of asyncio's loop, that call receives
+        # the message; otherwise this method does.
         if kinds & _READABLE and not self._has_turn:
             self._receive()
         if self._unsent and not self._is_lost:
@@ -218,8 +218,8 @@ class Transport(asyncio.Transport):
             if data is None:
                 return
             self._deliver(data)
-        # More bytes may be there. The native loop need not report a stream again that was not read
-        # to its end, so this transport receives again in the next round of asyncio's loop.
+        # More bytes may be there. After a read that has left bytes, the native loop need not report
+        # the stream again. So this transport receives again in the next turn of asyncio's loop.
         self._receive_soon()
 
     def _receive_soon(self) -> None:
@@ -685,8 +685,8 @@ class _Results:
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
-            # The waiter is in `_waiters` before this check, so a value that comes after the check
-            # wakes it.
+            # The waiter was added to `_waiters` before this check for a value, so a value that
+            # comes after the check wakes the waiter.
             if not self._found:
                 await waiter
         except asyncio.CancelledError:

@@ -234,7 +234,8 @@ impl AdmissionRule {
     /// Makes the rule of admission; `None` if no setting asks for one.
     ///
     /// # Errors
-    /// Fails for a callable together with numbers of users or groups: either would hide the other.
+    /// Fails if there are both a callable and numbers of users or groups, because one of them would
+    /// have no effect.
     pub fn finish(self) -> PyResult<Option<Admission>> {
         let has_numbers = self.users.is_some() || self.groups.is_some();
         match self.judge {

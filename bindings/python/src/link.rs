@@ -682,8 +682,8 @@ impl Link {
         slf
     }
 
-    /// Ends the `with` block: closes the link, in good order unless the block has raised. After an
-    /// exception the peer is not told that this end has finished.
+    /// Ends the `with` block: closes the link in good order. If the block has raised, closes the
+    /// link without telling the peer that this end has finished.
     #[pyo3(signature = (exception = None, *_rest))]
     fn __exit__(
         &self,

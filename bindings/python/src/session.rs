@@ -295,8 +295,8 @@ impl Session {
         Ok(())
     }
 
-    /// Waits until the session is over, and all that it sent is written or was given up after the
-    /// setting `linger`. The process may exit then without losing anything.
+    /// Waits until the session is over, and all that it sent is written, or was given up after the
+    /// time of the setting `linger`. The process may exit then without losing anything.
     #[pyo3(signature = (timeout = None))]
     fn wait_finished(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         match wait(py, &Deadline::after(timeout)?, self.inner.finished())? {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// |---|---|
 /// | queue_cap | elements of a queue: a multiple of 16 |
 /// | share_memory_buffer_cap | bytes of the buffer region |
-/// | buffer_slice_sizes | pairs of a size in bytes and the percent of the buffer region |
+/// | buffer_slice_sizes | pairs: bytes of a slice, percent of the buffer region (in all 100) |
 /// | share_memory_path_prefix | the beginning of the names of buffer regions |
 /// | mem_map_type | "memfd" or "file" |
 /// | directory | where a server opens files that clients name |

@@ -79,8 +79,8 @@ export! {
         Ok(())
     }
 
-    /// Writes the group's descriptor, which is readable while `partywall_link_group_poll` may find
-    /// something to do.
+    /// Writes the group's descriptor, which is readable while links of the group may have work for
+    /// `partywall_link_group_poll`.
     fn partywall_link_group_fd(group: Handle<LinkGroupObject>, fd: Out<i32>) {
         let fd = fd.require("fd")?;
         fd.write(group.second_briefly()?.as_fd().as_raw_fd());

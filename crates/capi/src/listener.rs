@@ -128,7 +128,7 @@ export! {
     }
 
     /// Writes the listener's descriptor, which is readable while `partywall_listener_accept` may
-    /// find something to do.
+    /// have a channel to return or a handshake to continue.
     fn partywall_listener_fd(listener: Handle<ListenerObject>, fd: Out<i32>, error: Errors)
     reports error {
         let fd = fd.require("fd")?;

@@ -46,9 +46,10 @@ pub(crate) fn give(
     Ok(())
 }
 
-/// Commits a reservation with `send`, which returns the reservation if it has not used it up. The
-/// handle is freed, unless a later commit can succeed or the call had a wrong argument. So a
-/// program that learns at a commit that its peer is gone need not abort the reservation.
+/// Sends the message in a reservation by `send`, which returns the reservation if the memory is
+/// still reserved. The handle is freed, unless a later commit can succeed or the call had a wrong
+/// argument. So a program that learns at a commit that its peer is gone need not abort the
+/// reservation.
 pub(crate) fn commit(
     handle: Handle<ReservationObject>,
     send: impl FnOnce(OwnedReservation) -> Result<(), (Option<OwnedReservation>, Failure)>,

@@ -10,7 +10,8 @@
 //! # Invariants
 //!
 //! - The library never follows a handle. It compares the kind, then looks up the slot by its index.
-//! - A slot whose generation is used up is never used again, so no two objects have one handle.
+//! - The generation tells the objects of one slot apart, and rises with each. A slot that has had
+//!   the highest generation is never used again, so no two objects have one handle.
 //! - A lane is a lock with its value. Only the call that has locked a lane touches the value.
 //! - A lane can favour a thread, which then enters it without an atomic exchange.
 //! - A panic within a lane poisons it: every later call but a free is refused.
@@ -286,9 +287,9 @@ impl<O: Object> Handle<O> {
         Ok((slot, (value >> 32) as u32))
     }
 
-    /// Returns the slot of the object, and the generation that the handle names, if the handle is
-    /// of this type and the slot lies in the first chunk of the table; else `None`. The slots of
-    /// other chunks are found by [`locate`](Self::locate).
+    /// Returns the slot of the object, and the generation in the handle, which tells the objects of
+    /// one slot apart, if the handle is of this type and the slot lies in the first chunk of the
+    /// table; else `None`. The slots of other chunks are found by [`locate`](Self::locate).
     #[inline(always)]
     fn locate_soon(self) -> Option<(&'static Slot<O>, u32)> {
         let value = self.value.addr() as u64;
@@ -463,8 +464,8 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Makes the lane of an object's part vacant, so that the next object in the slot has the given
-    /// generation.
+    /// Makes the lane of an object's part vacant. The next object in the slot has the given
+    /// generation, the number that tells the objects of one slot apart.
     #[inline]
     fn vacate(&self, generation: u32) {
         self.lock.vacate(generation);

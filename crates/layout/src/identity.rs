@@ -194,8 +194,8 @@ impl<'a> RegionIdentity<'a> {
         self.address.printable()
     }
 
-    /// The path of the owner's program, printable; empty if the owner does not trust its peer or
-    /// does not say.
+    /// The path of the owner's program, printable; empty if the owner states no path, as to a peer
+    /// that it does not trust.
     #[must_use]
     pub fn program(&self) -> &'a str {
         self.program.printable()

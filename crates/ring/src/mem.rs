@@ -202,9 +202,9 @@ impl OwnMem {
         // SAFETY: `offset` is within the memory, as this function checks.
         let line = unsafe { self.base.add(offset) };
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: a prefetch has no effect that the program can see, and cannot fault; processors
-        // without this instruction do nothing. (The intrinsic compiles to this instruction only
-        // with a target feature.)
+        // SAFETY: a prefetch has no effect that the program can see, and cannot fault; on a
+        // processor without the instruction, this code does nothing. (The intrinsic compiles to
+        // this instruction only with a target feature.)
         unsafe {
             core::arch::asm!(
                 "prefetchw [{}]",
@@ -430,10 +430,10 @@ impl PeerMem {
         assert!(offset <= self.len && into.len() <= self.len - offset, "beyond the memory");
         // SAFETY: `offset` is within the memory, as this function asserts.
         let start = unsafe { self.base.add(offset) };
-        // SAFETY: the source is within this part of the peer's memory and mapped (invariant 2 of
-        // this module); the destination is private, so they do not overlap. Bytes have no invalid
-        // values; a peer that writes meanwhile breaks "committed bytes do not change" (SPEC 4.7)
-        // and causes the mixture itself.
+        // SAFETY: the source is within this part of the peer's memory, which stays mapped while
+        // `_keep` lives (invariant 2 of this module); the destination is private, so they do not
+        // overlap. Bytes have no invalid values; a peer that writes meanwhile breaks "committed
+        // bytes do not change" (SPEC 4.7) and causes the mixture itself.
         unsafe { start.as_ptr().copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
     }
 
@@ -540,7 +540,7 @@ struct Line(UnsafeCell<[u8; 64]>);
 struct Heap(Arc<[Line]>);
 
 // SAFETY: the cells are reached only through the one `OwnMem` and the read-only `PeerMem`s that
-// `pair` makes, of which the one writes through `&mut` and the others only load: so no byte is
+// `pair` makes. The `OwnMem` writes through `&mut`, and the `PeerMem`s only load: so no byte is
 // written while a reference to it exists.
 unsafe impl Send for Heap {}
 // SAFETY: threads share the cells only through the one `OwnMem`, which writes through `&mut`, and

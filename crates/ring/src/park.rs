@@ -79,9 +79,10 @@ impl Sleeper {
     /// come.
     pub fn leave(&mut self) {
         self.word.store(0, GONE);
-        // ORDER: a full fence between the store of this side's last word and the caller's look at
-        // the peer's sleeper word. A peer that declared itself asleep before this fence is notified
-        // by the caller; a peer that does so later sees this word.
+        // ORDER: a full fence between two accesses: the store by which this side's sleeper word
+        // says that this side is gone, and the caller's look at the peer's sleeper word. A peer
+        // that declared itself asleep before this fence is notified by the caller; a peer that does
+        // so later sees that this side is gone.
         fence(Ordering::SeqCst);
     }
 }

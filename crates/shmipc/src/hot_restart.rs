@@ -109,7 +109,7 @@ pub enum HandoverError {
         /// Epoch of the pending handover: the number that the application chose.
         epoch: u64,
     },
-    /// The epoch is 0: clients would use the same names of regions as before, which are in use.
+    /// The epoch is 0: clients would give their new regions the names of regions that are in use.
     #[error("hot restart 0 cannot be: choose an epoch from 1 on")]
     Zero,
     /// The epoch is that of the last handover: sessions could not distinguish the two handovers.

@@ -232,8 +232,8 @@ impl Shmipc {
 }
 
 impl Inner {
-    /// Returns the region of buffers of this value's client sessions, which is created with the
-    /// first session, and the names for the next session.
+    /// Returns the region of buffers that the client sessions of this value share, and the names of
+    /// the next session's regions. The first session creates the region of buffers.
     fn buffer(&self) -> Result<(Buffer, Names), ProtocolError> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let session = shared.sessions;

@@ -117,8 +117,8 @@ pub fn own_pid() -> u32 {
     if ptr::eq(guard.word, &NEVER_WIPED) {
         return std::process::id();
     }
-    // The upper half of a guard's word is the id of the process that wrote the word: `generation`
-    // makes words so.
+    // The upper half of a guard's word is the id of the process that wrote the word, as the
+    // function `generation` made it.
     u32::try_from(guard.value >> u32::BITS).unwrap_or_else(|_| std::process::id())
 }
 

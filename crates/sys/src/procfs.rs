@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Small text files under `/proc` and `/sys`, and the `Name: value` lines in them.
 //!
-//! This file does not interpret the values.
+//! The code in this source file does not interpret the values that it reads.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -86,7 +86,8 @@ type Environment interface {
 	// MapRegion checks and maps the region of the peer. The first result says why this side cannot
 	// map the region, and the error, an [*Error], what is wrong with the region.
 	MapRegion(region int, want layout.Expectation) (layout.FallbackReason, error)
-	// TakeDoorbells checks the doorbells of the peer. The error is an [*Error].
+	// TakeDoorbells takes over the peer's doorbells for records and for room, and checks them. The
+	// error is an [*Error].
 	TakeDoorbells(records, room int) error
 	// Close closes a descriptor of the peer that the handshake does not need.
 	Close(descriptor int)

@@ -292,8 +292,8 @@ func readChannelSocket(i image, moves bool) (string, error) {
 	})
 }
 
-// readRing hands each record of a ring to next. It returns the records' contents as the rows of
-// INDEX.md give them.
+// readRing hands each record of a ring to the function next. It returns the records' contents as
+// the rows of INDEX.md give them.
 func readRing(i image, next func(Header, []byte) (string, error)) (string, error) {
 	var items []string
 	size := uint64(len(i.bytes))
@@ -319,8 +319,8 @@ func readRing(i image, next func(Header, []byte) (string, error)) (string, error
 	}
 }
 
-// readSocket hands each record of one direction of a socket to next. A BLOB is handed over twice:
-// with its body, and then with its message.
+// readSocket hands each record of one direction of a socket to the function next. A BLOB is handed
+// over twice: with its body, and then with its message.
 func readSocket(
 	i image, moves bool, next func(h Header, payload, message []byte) (string, error),
 ) (string, error) {

@@ -143,5 +143,6 @@ func toWire(value uint64) uint64 {
 	return value
 }
 
-// fromWire returns the value for which [toWire] returned word.
+// fromWire returns the value of a word of shared memory, whose lowest byte comes first there, as
+// this machine has loaded it.
 func fromWire(word uint64) uint64 { return toWire(word) }

@@ -25,7 +25,7 @@ func waitFor(t *testing.T, calls <-chan int, n int) (found []int) {
 }
 
 // The functions of ticks, timers of 1 ms, are called in the order in which the ticks were started,
-// each once, and not before its 1 ms has passed.
+// each once, and not before 1 ms has passed.
 func TestTicksAreCalledInOrder(t *testing.T) {
 	var c clock
 	calls := make(chan int, 100)

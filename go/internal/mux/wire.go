@@ -162,8 +162,7 @@ func isLackOfMemory(err error) bool {
 	return errors.Is(err, wire.ErrFull) || errors.As(err, &tooLong)
 }
 
-// writeFragments writes the fragments of a message, and publishes them in batches of
-// fragmentsBytes.
+// writeFragments writes the fragments of a message, and publishes them in batches of about 64 KiB.
 func (c *wireConn) writeFragments(m *Outgoing) (bool, error) {
 	for visible := m.Written; ; {
 		isLast, err := c.writeFragment(m)

@@ -112,8 +112,8 @@ func (b *Budget) Poll(mode Mode, poll func() bool) bool {
 }
 
 // pollFor calls poll, in the way that suits where the peer runs, until poll returns true or about
-// the time limit has passed. The second result is false if the polling stopped before that, and not
-// because polling is in vain.
+// the time limit has passed. The second result is false if goroutines that compute have ended the
+// polling earlier, so that it does not count as in vain.
 func (b *Budget) pollFor(limit time.Duration, poll func() bool) (isFound, isUsedUp bool) {
 	if b.isLocal {
 		return pollLocally(limit, poll)
@@ -124,8 +124,8 @@ func (b *Budget) pollFor(limit time.Duration, poll func() bool) (isFound, isUsed
 // pollLocally calls poll, and lets other goroutines run after a few calls, until that has taken
 // about limit. The time for which other goroutines run counts only up to yieldMax for each yield:
 // the peer may be among them, and a yield costs less than a sleep and a wake-up. It stops after a
-// yield of more than computeMin: the goroutines that ran then compute, and the caller has to check
-// its deadline. The second result is false then.
+// yield of more than 1 ms (computeMin): the goroutines that ran then compute, and the caller has to
+// check its deadline. In that case the second result is false, and otherwise true.
 func pollLocally(limit time.Duration, poll func() bool) (isFound, isUsedUp bool) {
 	started, last := time.Now(), time.Duration(0)
 	for used := time.Duration(0); used < limit; {
@@ -209,9 +209,9 @@ const (
 	pollsPerClockRead = 128
 	// pollsPerYield is the number of polls between two yields for a peer in this process.
 	pollsPerYield = 16
-	// computeMin is the longest yield after which polling for a peer in this process goes on. A
-	// longer one has taken a time slice of a goroutine that computes, beside which a sleep costs
-	// little.
+	// computeMin is the longest yield after which polling for a peer in this process goes on.
+	// During a longer yield, another goroutine computes; compared with its time slice, a sleep
+	// costs little.
 	computeMin = time.Millisecond
 	// checkEvery is the time for which the mode Spin polls before it returns to the caller.
 	checkEvery = 2 * time.Millisecond

@@ -135,8 +135,8 @@ func TestGoroutinesThatComputeEndALocalPoll(t *testing.T) {
 	}
 }
 
-// pollForSteps polls once until another goroutine has made its steps, each of which takes the time
-// step or longer. It returns whether the poll has found the last step.
+// pollForSteps polls once, with the budget b, while another goroutine makes a number of steps that
+// each take the time step or longer. It returns whether polling went on until the last step.
 func pollForSteps(b *Budget, mode Mode, steps int32, step time.Duration) bool {
 	var made atomic.Int32
 	var isOver atomic.Bool

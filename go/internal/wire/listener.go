@@ -25,12 +25,11 @@ type ListenOptions struct {
 // A Listener accepts connections. One goroutine accepts sockets, and a goroutine for each socket
 // makes the handshake, so that no handshake delays another (SPEC 2.7).
 //
-//	accept ─▶ a slot of HandshakesMax ─▶ handshake ─▶ Accept
-//	                                          └─▶ OnRefused
+//	accept ─▶ fewer than HandshakesMax ─▶ handshake ─▶ Accept
+//	                                           └─▶ OnRefused
 //
-// At most HandshakesMax connections have a slot at a time. A connection keeps its slot until Accept
-// has returned it. While no slot is free, the oldest peer that has sent nothing is refused; further
-// connections wait in the backlog of the socket.
+// At most HandshakesMax connections are on this way at a time. While as many are, the oldest peer
+// that has sent nothing is refused; further connections wait in the backlog of the socket.
 type Listener struct {
 	address  Address
 	settings Settings

@@ -148,8 +148,8 @@ using if_boost_code = std::enable_if_t<std::is_same_v<Code, ::boost::system::err
 template <class Code, if_boost_code<Code> = 0>
 bool operator==(const Code &code, const errc_code &number) noexcept {
     const auto value = static_cast<errc>(number.value());
-    // If a program has made this code of Boost from a std::error_code, the latter is still within
-    // it.
+    // If a program has made this code of Boost from a std::error_code, the code of Boost still
+    // contains that std::error_code.
     const std::error_code within = code;
     return code == asio::make_error_code(value) || within == number;
 }
@@ -390,8 +390,8 @@ public:
     }
 
     /// Handles the events of the loop once, so that the loop writes what a call has begun. It does
-    /// nothing while an operation waits for the loop's descriptor, and for a channel, which needs
-    /// it only when it ends.
+    /// nothing while an operation waits for the loop's descriptor. It also does nothing for a
+    /// channel, for which the loop has nothing to write before the channel ends.
     void settle() {
         if (channel_ != nullptr) return;
         std::vector<std::unique_ptr<operation>> none;

@@ -156,8 +156,9 @@ public:
         return result != 0;
     }
 
-    /// Sends the answer of the call. The object is empty then, even if that fails, unless the
-    /// timeout is not valid. The bytes of the answer must not be those of the request.
+    /// Sends the answer of the call. The object is empty then, even if that fails; only with an
+    /// invalid timeout it keeps the request. The bytes of the answer must not be those of the
+    /// request.
     void answer(bytes_view payload, timeout time = forever) {
         detail::call(partywall_request_answer, time.is_valid() ? release() : nullptr,
                      payload.data(), payload.size(), time);

@@ -284,8 +284,8 @@ impl<C: Client> Driver<C> {
     }
 }
 
-/// Records which lanes have leased a stream since the harness last sent `renew`. A lane is one of
-/// the concurrent users of the client's stream pool.
+/// Notes which lanes have leased a stream since the harness last sent `renew`. A lane is one of the
+/// concurrent users of the client's stream pool.
 ///
 /// Once all lanes have leased a stream after the request, "renewed" is printed. It means that no
 /// lane uses a stream that was leased before the request.
@@ -318,7 +318,7 @@ impl Leases {
         state.print_if_renewed();
     }
 
-    /// Records that the lane (a concurrent user of the stream pool) leased a stream when `request`
+    /// Notes that the lane (a concurrent user of the stream pool) leased a stream when `request`
     /// requests of `renew` had arrived.
     fn begin(&self, lane: usize, request: u64) {
         let mut state = self.lock();
@@ -326,8 +326,8 @@ impl Leases {
         state.print_if_renewed();
     }
 
-    /// Records that the lane (a concurrent user of the stream pool) has ended, so that "renewed"
-    /// does not wait for it.
+    /// Notes that the lane (a concurrent user of the stream pool) has ended, so that "renewed" does
+    /// not wait for it.
     fn end(&self, lane: usize) {
         self.begin(lane, u64::MAX);
     }

@@ -54,7 +54,8 @@ impl Watchdog {
     }
 }
 
-/// Watches for signals and the deadline; returns the exit code once the program must end.
+/// Waits until SIGINT or SIGTERM arrives, or the deadline of the present measurement has passed.
+/// Returns the exit code with which the program must end.
 async fn watch(program: &str, deadline: &Mutex<Option<Instant>>) -> i32 {
     let Ok((mut interrupt, mut terminate)) = signal(SignalKind::interrupt())
         .and_then(|interrupt| Ok((interrupt, signal(SignalKind::terminate())?)))

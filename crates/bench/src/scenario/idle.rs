@@ -71,7 +71,7 @@ pub fn serve<A: Acceptor<Endpoint: Send + 'static>>(
         let Request::Run { amount } = request else { bail!("idle has no other request than run") };
         let Some(endpoint) = incoming.take() else {
             // In the second batch both processes have finished their observations. So the child now
-            // sends a message, which wakes the parent's sleeping receiver, which then ends.
+            // sends a message. It wakes the parent's sleeping receiver, whose thread then ends.
             outgoing.send(cell.size, |m| cell.touch.fill(m, 0))?;
             outgoing.settle()?;
             return Ok(Done::default());

@@ -163,7 +163,8 @@ fn burn(stopped: &Receiver<()>) -> u64 {
 const MORE: u64 = 0;
 const LAST: u64 = 1;
 
-/// Duration of the exchange before the measurement, whose latencies are not recorded.
+/// Duration of the warm-up: the pairs exchange messages before the measurement, and their latencies
+/// in that time are not recorded.
 const WARM_UP: Duration = Duration::from_millis(20);
 
 /// Number of multiplications of a busy thread between two checks whether it has to stop; it is

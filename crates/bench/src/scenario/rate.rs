@@ -99,8 +99,8 @@ fn wait_until(due_ns: u64) {
     }
 }
 
-/// Length of the last part of a pause, which is spun because timers are late by tens of
-/// microseconds.
+/// Length in nanoseconds of the last part of a pause between two messages. In this part the sender
+/// polls the clock, because a timer would wake it tens of microseconds late.
 const SPIN_NS: u64 = 100_000;
 
 const NS_PER_SECOND: u64 = 1_000_000_000;

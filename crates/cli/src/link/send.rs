@@ -236,8 +236,8 @@ impl<'a> Sending<'a> {
             let message = match self.splitter.next() {
                 Ok(Some(message)) => message,
                 Ok(None) => break,
-                // `gather` returns the messages before the invalid input, which are sent first. The
-                // next call of `gather` returns the error again.
+                // The messages before the invalid input are sent first, so this function returns
+                // them. Its next call returns the error.
                 Err(_) if !batch.is_empty() => break,
                 Err(error) => return Err(Ended::failed(error.to_string())),
             };

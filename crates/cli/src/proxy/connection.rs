@@ -142,8 +142,8 @@ async fn both_ways(
     }
 }
 
-/// Returns how a connection ended. Its direction from the stream to the plain socket ended last,
-/// with `ended`.
+/// Returns how a connection ended, if its direction from the stream to the plain socket ended last;
+/// `ended` says how that direction ended.
 fn after_in(ended: to_plain::Ended) -> End {
     match ended {
         to_plain::Ended::Finished | to_plain::Ended::ReadsNoMore => End::InOrder,
@@ -153,8 +153,8 @@ fn after_in(ended: to_plain::Ended) -> End {
     }
 }
 
-/// Returns how a connection ended whose last direction was from the plain socket to the stream;
-/// that direction ended with `ended`.
+/// Returns how a connection ended, if its direction from the plain socket to the stream ended last;
+/// `ended` says how that direction ended.
 fn after_out(ended: to_stream::Ended, send: &mut SendStream) -> End {
     match ended {
         to_stream::Ended::Finished => {

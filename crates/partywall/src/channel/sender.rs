@@ -320,7 +320,7 @@ impl Sender {
             return Ok(Readiness::Ready);
         }
         // Another thread may have dropped an owned reservation after the failed attempt, and its
-        // memory may suffice now. The call of `sleep` before has consumed the notification of that
+        // memory may suffice now. The call of `sleep` above has consumed the notification of that
         // drop.
         if end.take_back() && !seeded_fault("no_look_for_given_back") {
             return Ok(Readiness::Ready);

@@ -7,7 +7,7 @@
 //! sources.
 //!
 //! ```text
-//!   wait, poll ─▶ round: epoll set ─▶ marks, turns of tasks ─▶ collect ─┬─ events ─▶ application
+//!   wait, poll ─▶ pass: epoll set ──▶ marks, turns of tasks ─▶ collect ─┬─ events ─▶ application
 //!                   ▲                                                  └─ none ─▶ spin, or arm
 //!                   └─────────── an event, the doorbell, or a timer ◀─ epoll_wait ◀───────┘
 //! ```

@@ -443,8 +443,8 @@ impl Listener {
     fn finish(&mut self, index: usize) {
         if let Some(underway) = self.pending.get_mut(index).and_then(Option::take) {
             // The channel holds a duplicate of the socket's descriptor, so closing the descriptor
-            // of `pending` would not remove the socket from the listener's epoll set. It is removed
-            // explicitly.
+            // of `pending` would not remove the socket from the listener's epoll set. So the socket
+            // is removed explicitly.
             if underway.is_in_set {
                 let _ = self.set.remove(&underway.pending);
             }

@@ -340,8 +340,9 @@ impl Pending {
     /// sent already.
     fn offer(&mut self) -> Result<(), HandshakeError> {
         if terms::own_obstacle(&self.config, self.socket.family()).is_none() {
-            // This side does not know yet whether it may trust the acceptor. If it may not, it uses
-            // none of the acceptor's doorbells, and replaces the doorbells that it offers here.
+            // This side does not know yet whether it may trust the acceptor. Without that
+            // trust, it uses none of the acceptor's doorbells, and replaces the doorbells that it
+            // offers here.
             let may_trust = self.config.trust != TrustPolicy::Untrusted;
             self.offered = self.make_region(self.own_hello.nonce, may_trust);
         }

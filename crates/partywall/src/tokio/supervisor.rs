@@ -123,8 +123,8 @@ impl Supervisor {
         next_attempt
     }
 
-    /// Puts a session into this supervisor's place of the pool, or empties the place. Returns the
-    /// session that was in the place before.
+    /// Puts `session` into this supervisor's place of the pool; `None` empties the place. Returns
+    /// the session that was in the place before.
     fn place(&self, session: Option<Session>) -> Option<Session> {
         let mut replaced = session;
         self.state.send_modify(|state| {

@@ -35,8 +35,8 @@ fn moves_near_the_descriptor_limit_lose_no_message() {
     assert!(second.wait().success());
 }
 
-/// Code of the second process, which lowers its own descriptor limit after a channel was opened on
-/// the socket and before it moves, and opens both sides of each channel.
+/// Code of the second process, which opens both sides of each channel. It lowers its own descriptor
+/// limit after the channel was opened on the socket and before the channel moves to shared memory.
 #[test]
 fn moving() {
     if role().is_none() {

@@ -265,8 +265,8 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// moves to the buffer's front. A message that must lie in the buffer as a whole is shorter than
 /// this number, so it then fits.
 const ROOM_BYTES_MIN: usize = 32 << 10;
-/// Fallback data of at least this many bytes is read from the socket directly into the payload of
-/// its message, which saves a second copy.
+/// If the data of a FallbackData message has at least this many bytes, it is read from the socket
+/// directly into the payload that is returned, which saves a second copy.
 const DIRECT_BYTES_MIN: usize = 16 << 10;
 const _: () = assert!(FALLBACK_HEADER_BYTES + DIRECT_BYTES_MIN <= ROOM_BYTES_MIN);
 const _: () = assert!(2 * ROOM_BYTES_MIN <= BUFFER_BYTES);

@@ -58,7 +58,7 @@ enum State {
         queue_name: String,
         buffer_name: String,
     },
-    /// The handshake waits until its owner has mapped the memory.
+    /// The handshake waits until the owner of this state machine has mapped the client's memory.
     Mapping {
         version: u8,
     },

@@ -205,7 +205,8 @@ impl Ring {
     }
 
     fn element(&self, position: u64) -> usize {
-        // The slot is below the capacity of the ring, so the element lies within the mapped memory.
+        // The index `slot` is below the capacity of the ring in elements, so the element lies
+        // within the mapped memory.
         let slot = low(position % u64::from(self.capacity));
         self.base + HEADER_BYTES + slot as usize * ELEMENT_BYTES
     }

@@ -195,8 +195,8 @@ fn connected(home: &Home, protocol: &Arc<Shmipc>) -> Session {
     session
 }
 
-/// Paths of the files that the client with the settings of `own` has created, and whose names
-/// contain `part`.
+/// Paths of those files of the client's shared memory whose names contain `part`. The client has
+/// the settings that the function `own` returns.
 fn files(home: &Home, part: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(home.directory.path()).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());

@@ -194,8 +194,8 @@ proptest! {
             }
             prop_assert_eq!(sender.room(), Ok(16 - (model.len() + unreported) as u32));
             prop_assert_eq!(receiver.pending(), Ok(model.len() as u32));
-            // shmipc-go and shmipc-rs read all 64 bits of a counter, and calculate slots from them.
-            // So all bits must be right.
+            // shmipc-go and shmipc-rs read all 64 bits of a counter, and calculate from them where
+            // in the ring an element lies. So all bits must be right.
             let count = |at| u64::from(seen.load(at)) | u64::from(seen.load(at + 4)) << 32;
             prop_assert_eq!(count(tail).wrapping_sub(count(head)), (model.len() + unreported) as u64);
         }

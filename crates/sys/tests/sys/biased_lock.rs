@@ -165,8 +165,9 @@ fn favoured_thread_that_locks_twice_panics() {
     }
     first.add();
     drop(first);
-    // Input: a wait with a guard from `lock`, which may not wait, so the wait panics. Expected:
-    // neither this panic nor the earlier ones of the test keep other threads out of the lock.
+    // Input: a thread waits for a condition with the guard that `lock` returned. Only the guards of
+    // `lock_to_wait` may wait, so the wait panics. Expected: neither this panic nor the earlier
+    // ones of the test keep other threads out of the lock.
     let waits = catch_unwind(AssertUnwindSafe(|| drop(lock.lock().wait(&Condvar::new(), None))));
     assert!(waits.is_err());
     thread::scope(|scope| {

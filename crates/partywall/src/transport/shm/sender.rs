@@ -9,7 +9,7 @@
 //!
 //!   early check: notify the receiver if it sleeps ─▶ write the record, publish it ─▶ fence
 //!                ─▶ check: notify the receiver if it sleeps now
-//!   receiver without progress 5 ms after a wake-up, or in 256 commits ─▶ check its process
+//!   receiver without progress 5 ms after a wake-up, or in 256 batches ─▶ check its process
 //! ```
 //!
 //! No method blocks. The early notification only saves time ([`EarlyNotify`]); the check after the

@@ -7,8 +7,8 @@
 //!   acceptor   not begun ── MOVE received ────────────────┴─▶ under way ── done ─▶ shared
 //!                                                                  └─ failed ─▶ stays
 //!
-//!   shared: the sender writes SWITCH as its last record on the socket, and takes its end
-//!           the receiver reads SWITCH, and takes its end
+//!   shared: the sender writes SWITCH as its last record on the socket, and the receiver reads it;
+//!           the sender and the receiver over shared memory then replace the two
 //! ```
 //!
 //! No thread works for the move. The sender advances the move in each call, and the receiver with

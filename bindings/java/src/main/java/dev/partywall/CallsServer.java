@@ -105,7 +105,7 @@ public final class CallsServer implements AutoCloseable {
         }
     }
 
-    /** Sends the result of a call, unless the client does not wait for it any more. */
+    /** Sends the result of a call, if the client still waits for it. */
     void finish(CallRequest request, CallFrame result) throws IOException {
         try {
             if (!request.isOneWay() && !isGone(request)) {

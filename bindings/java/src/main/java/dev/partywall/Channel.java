@@ -105,9 +105,9 @@ public final class Channel extends MessageChannel {
 
     /**
      * Writes the rest of a message of which a socket has taken only a part. The sending thread
-     * waits for this, because no later call may write the rest. The message counts as sent already,
-     * also if the deadline passes or the thread is interrupted. The interrupt status of the thread
-     * stays set.
+     * waits for this, because the application may make no later call that would write the rest. The
+     * message counts as sent already, also if the deadline passes or the thread is interrupted. The
+     * interrupt status of the thread stays set.
      */
     @Override
     void settle(long deadline) throws IOException {

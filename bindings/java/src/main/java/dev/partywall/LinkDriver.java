@@ -13,9 +13,9 @@ import java.util.concurrent.ConcurrentHashMap;
  *   descriptor of the group, next timer ─▶ poll ─▶ partywall_link_group_poll ─▶ waiters of links
  * </pre>
  *
- * The group's descriptor is not readable merely because messages were not received, so such
- * messages do not keep the thread busy. The descriptor also becomes readable when a call of another
- * thread leaves work for the driver.
+ * Unreceived messages alone do not make the group's descriptor readable, so they do not keep the
+ * thread busy. The descriptor also becomes readable when a call of another thread leaves work for
+ * the driver.
  */
 final class LinkDriver {
     private static volatile LinkDriver shared;

@@ -61,9 +61,9 @@ public final class Loop implements AutoCloseable {
 
     /**
      * Lets the sessions advance and calls observers without waiting, for a thread that polls again
-     * before it waits. Meanwhile peers do not notify the loop, and its descriptor may stay quiet.
-     * Before the thread waits for the descriptor, level-triggered, it calls {@link #poll} until
-     * that returns 0.
+     * before it waits. Meanwhile peers do not notify the loop, and the loop's descriptor may stay
+     * quiet. Before the thread waits for the descriptor, level-triggered, it calls {@link #poll}
+     * until that returns 0.
      */
     public int pollAwake() throws IOException {
         return isClosed ? 0 : sessions.turnAwake(memory.address());

@@ -48,15 +48,17 @@ final class Native {
     /** Size of {@code partywall_event}. */
     static final int EVENT_BYTES = 16;
     /**
-     * Longest message that a critical native call copies, in bytes. For a message in a Java array
-     * the limit is {@code ARRAY_BYTES_MAX}.
+     * Longest message in bytes that is copied by a critical native call, one during which the
+     * thread keeps its Java state. For a message in a Java array the limit is {@code
+     * ARRAY_BYTES_MAX}.
      */
     static final long CRITICAL_BYTES_MAX = 4096;
     /**
-     * Longest part of an array that a critical native call copies to shared memory, in bytes. The
-     * garbage collector waits until the call returns. As a rule that is the time of the copy, and
-     * the JDK itself copies up to sixteen times as much without a pause for the collector. If the
-     * call finds no memory, the collector also waits until the system has allocated a segment.
+     * Longest part of an array, in bytes, that is copied to shared memory by a critical native
+     * call, one during which the thread keeps its Java state. The garbage collector waits until the
+     * call returns. As a rule that is the time of the copy, and the JDK itself copies up to sixteen
+     * times as much without a pause for the collector. If the call finds no memory, the collector
+     * also waits until the system has allocated a segment.
      */
     static final int ARRAY_BYTES_MAX = 65_536;
 

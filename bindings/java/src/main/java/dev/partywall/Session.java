@@ -57,7 +57,7 @@ public final class Session implements AutoCloseable {
 
     /**
      * Sets the observer of the session: the thread of its loop calls {@code observer} with a set of
-     * kinds, such as {@link Loop#OPENED}. After this call attempt once to accept a stream, because
+     * kinds, such as {@link Loop#OPENED}. After this call, attempt once to accept a stream, because
      * events from before are not reported again.
      */
     public void onEvents(IntConsumer observer) {

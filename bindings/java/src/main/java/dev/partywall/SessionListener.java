@@ -59,7 +59,7 @@ public final class SessionListener implements AutoCloseable {
 
     /**
      * Sets the observer of the listener: the thread of its loop calls {@code observer} with a set
-     * of kinds, such as {@link Loop#OPENED}. After this call attempt once to accept a session,
+     * of kinds, such as {@link Loop#OPENED}. After this call, attempt once to accept a session,
      * because events from before are not reported again.
      */
     public void onEvents(IntConsumer observer) {

@@ -15,9 +15,8 @@ import java.util.concurrent.atomic.AtomicLong;
  * </pre>
  *
  * The loop reports each kind of event once, and again only after an attempt to accept, receive or
- * send has found nothing. So messages that the application has not received yet do not keep the
- * thread busy. Every caller attempts before it waits, so it misses no event that came before its
- * tag was registered.
+ * send has found nothing. So unreceived messages do not keep the thread busy. Every caller attempts
+ * before it waits, so it misses no event that came before its tag was registered.
  */
 final class SessionLoop {
     private final Map<Long, Source> sources = new ConcurrentHashMap<>();

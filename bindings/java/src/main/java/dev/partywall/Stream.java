@@ -26,7 +26,7 @@ public final class Stream extends MessageChannel {
 
     /**
      * Sets the observer of the stream: the thread of its session's loop calls {@code observer} with
-     * a set of kinds, such as {@link Loop#READABLE}. After this call attempt once to receive,
+     * a set of kinds, such as {@link Loop#READABLE}. After this call, attempt once to receive,
      * because events from before are not reported again.
      */
     public void onEvents(IntConsumer observer) {

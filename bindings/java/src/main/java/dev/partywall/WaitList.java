@@ -32,9 +32,10 @@ final class WaitList {
 
     /**
      * Makes a native call again and again until its status is not {@code nothing}, at most until
-     * the deadline. After each attempt in vain the thread waits for the event of the list. Returns
-     * the first result of {@code call}. The argument of an attempt is the nanoseconds that it may
-     * wait; its status is one of {@link Native}.
+     * the deadline. After each attempt with that status the thread waits until it is signalled.
+     * Returns the result that the native call has written to {@code call}, or 0 for {@link
+     * Native#FINISHED}. The argument of {@code attempt} is for how many nanoseconds the native call
+     * may wait; its value is the status of that call.
      */
     long await(Call call, int nothing, long deadline, LongToIntFunction attempt) throws IOException {
         if (isClosed) {

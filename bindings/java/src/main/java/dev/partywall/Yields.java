@@ -10,9 +10,9 @@ package dev.partywall;
  * takes long suspends them for many waits: another thread has used its time slice meanwhile.
  */
 final class Yields {
-    /** Number of the next waits without a yield. */
+    /** How many of the next waits begin without a yield. */
     private int skip;
-    /** Value from which {@code skip} last counted down. */
+    /** For how many waits the last yield has suspended yields. */
     private int skipped;
 
     /** Returns whether the next wait begins with a yield. */

@@ -39,7 +39,7 @@ import java.util.concurrent.TimeUnit;
  *            └─ nothing came ─ spin: polls, at most for the spin budget ◀┘
  * </pre>
  *
- * When a channel has sent something, an answer is expected, so the event loop spins: it polls again
+ * When a channel has sent a message, an answer is expected, so the event loop spins: it polls again
  * and again. When channels only receive, it does not spin, and leaves the processor to others. Each
  * poll of a spin is a task of the event loop, so other tasks run in between. A spin ends after a
  * millisecond, so that the event loop looks at its other descriptors. If a spin gets no answer, the
@@ -56,8 +56,8 @@ final class EpollLoop implements EpollIoHandle {
     private final Runnable spin = this::spin;
     private boolean isSpinning;
     /**
-     * When the spin began and when it ends unless something comes, in nanoseconds of
-     * {@link System#nanoTime}.
+     * When the spin began, and when it ends if no event comes, in nanoseconds of {@link
+     * System#nanoTime}.
      */
     private long spinStart;
     private long spinUntil;
@@ -66,7 +66,7 @@ final class EpollLoop implements EpollIoHandle {
      * before the next spin.
      */
     private boolean isResting;
-    /** Whether a channel has sent something since the spin's last poll began. */
+    /** Whether a channel has sent a message since the spin's last poll began. */
     private boolean hasSent;
     /**
      * How many sends are followed by no spin because the last spins got no answer, and how many of
@@ -179,7 +179,7 @@ final class EpollLoop implements EpollIoHandle {
         }
         isResting = false;
         // A poll that arms the loop and then finds events makes the descriptor readable again. The
-        // first poll is likely to find events, so it does not arm.
+        // first poll is likely to find events, so it does not arm the loop.
         poll(true);
         if (!isSpinning) {
             poll(false);
@@ -187,7 +187,7 @@ final class EpollLoop implements EpollIoHandle {
     }
 
     /**
-     * Notes that a channel of the event loop has sent something, so that the event loop spins for
+     * Notes that a channel of the event loop has sent a message, so that the event loop spins for
      * the answer.
      */
     static void sent(EventLoop eventLoop) {
@@ -298,8 +298,8 @@ final class EpollLoop implements EpollIoHandle {
 
     private static final int PROCESSORS = Runtime.getRuntime().availableProcessors();
     /**
-     * Longest time in nanoseconds for which the event loop spins after a channel has sent
-     * something.
+     * Longest time in nanoseconds for which the event loop spins after a channel has sent a
+     * message.
      */
     private static final long SPIN_BUDGET_NS = 50_000;
     /** Longest time of one spin in nanoseconds, however many messages come. */

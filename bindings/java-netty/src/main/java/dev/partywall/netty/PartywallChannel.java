@@ -374,7 +374,7 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
     }
 
     /**
-     * Sends as much of the outbound buffer as there is room for. Returns whether something was
+     * Sends as much of the outbound buffer as there is room for. Returns whether a message was
      * sent.
      */
     private boolean writeAll(ChannelOutboundBuffer in) throws Exception {
