@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 Stores in the program the git commit from which it is
-// built. Reports name that commit, because results of different commits differ.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Stores in the program the git commit from which it is built. Reports name that commit, because
+//! results of different commits differ.
 
 use std::process::Command;
 

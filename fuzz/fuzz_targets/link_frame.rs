@@ -24,8 +24,9 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(announced, Ok(body.len()));
             let mut written = Vec::new();
             encode(&frame, &mut written);
-            // An ATTACH may offer versions of later clients, which encoding replaces by the
-            // versions of this crate. All other bytes must be equal.
+            // A decoded ATTACH frame may offer versions of the protocol that only later clients
+            // have. Encoding the frame again replaces them by the versions of this crate. All other
+            // bytes must be equal.
             let versions = if matches!(frame, Frame::Attach { .. }) { 12 } else { 0 };
             assert!(written[FRAME_HEADER_BYTES + versions..] == body[versions..], "{frame:?}");
             let (header, body) = written.split_first_chunk().expect("a frame has a header");

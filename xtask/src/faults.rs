@@ -143,8 +143,8 @@ pub const REGISTRY: &[Fault] = &[
     fault("no_heavy_barrier", &[model("bias")]),
     fault("no_wait_for_vacancy", &[model("bias")]),
     // Fault: all threads that a biased lock favours share one flag, which says that the thread
-    // holds the lock. Effect: a thread that leaves the lock late clears the flag of another thread,
-    // which still holds the lock.
+    // holds the lock. Effect: a thread that leaves the lock late clears the flag that another
+    // thread has set since, although that thread still holds the lock.
     fault("one_slot_for_all", &[model("bias")]),
     // Faults: a handle of the C interface has lanes, each of which favours one thread, so that this
     // thread takes the handle without a system call. The favoured thread checks that the lane
@@ -154,11 +154,12 @@ pub const REGISTRY: &[Fault] = &[
     fault("no_light_barrier_of_lane", &[model("lane")]),
     fault("no_heavy_barrier_of_lane", &[model("lane")]),
     fault("no_look_for_presence", &[model("lane")]),
-    // Fault: a sender on a socket writes at the position that it knew before its receiver sent
-    // MOVE. Effect: the peer refuses the next record.
+    // Fault: a sender on a socket writes its next record for the position that it knew before its
+    // receiver sent MOVE, the record by which a side asks to change to shared memory. Effect: the
+    // peer refuses the next record.
     fault("stale_boundary", &[test("partywall", "channels", "begin_on_socket")]),
-    // Fault: the second handshake of a connection accepts any HELLO. Effect: another process takes
-    // a connection over.
+    // Fault: the second handshake of a connection, which changes it to shared memory, accepts the
+    // HELLO of any process. Effect: another process takes a connection over.
     fault("other_peer_moves", &[test("partywall", "hostile", "moves")]),
     // Fault: an acceptor takes the socket pair of a connector that it does not trust. Effect: the
     // connector, which may keep a copy of the acceptor's end, can block the acceptor's calls on
@@ -246,8 +247,9 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: a new connection of a link continues at the end of the sender's ring, after messages
     // that the receiver has not received. Effect: the connection skips these messages.
     fault("link_resume_at_tail", &[TORTURE]),
-    // Fault: ring space of a link is reused before the base (the position of the oldest record that
-    // is kept) is stored. Effect: the next owner finds the middle of a record at the base.
+    // Fault: a part of a link's ring is reused before the new base (the position of the oldest
+    // record that is kept) is stored in the link file. Effect: the next owner finds the middle of a
+    // record at the base.
     fault("link_base_not_committed", &[SIMULATION, SWEEP, TORTURE]),
     // Fault: an end of a link does not store the acknowledgements of requests that its replies
     // carry. Effect: the next owner answers requests twice.
@@ -330,9 +332,9 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: the thread of an event loop does not check the list of ready sources before it waits.
     // Effect: the thread sleeps although a source was marked ready.
     fault("no_look_before_the_loop_waits", &[shuttle("ready_list::model")]),
-    // Fault: a poll of the loop from an external event loop does not notify the external loop of
-    // sources that were marked meanwhile. Effect: the external loop sleeps although a source is
-    // ready.
+    // Fault: a poll of the library's event loop from an external event loop does not notify the
+    // external loop of sources that were marked ready meanwhile. Effect: the external loop sleeps
+    // although a source is ready.
     fault("no_notification_of_what_is_left", &[shuttle("ready_list::model")]),
     // Fault: an event loop looks for an event of a source, finds none, clears the source's mark,
     // and does not look once more. Effect: an event between the look and the clearing is never
@@ -358,8 +360,8 @@ pub const REGISTRY: &[Fault] = &[
         )],
     ),
     // Fault: after taking the lock of the session's sending side, a sender does not check again
-    // that its stream is open. Effect: its message may follow the record END of its stream, and so
-    // belong to the next stream with the same number.
+    // that its stream is open. Effect: the sender's message may follow the record END of its
+    // stream, and so belong to the next stream with the same number.
     fault("no_check_behind_end", &[shuttle("races::nothing_follows_end_of_stream")]),
     // Faults of the C interface: a panic leaves an exported function, a null pointer is accepted as
     // the place for a result, or a handle is accepted although its entry in the table of handles

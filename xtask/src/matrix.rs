@@ -55,7 +55,8 @@ fn notice_faults() -> Result<(), String> {
 fn require_failure(language: &str, rust: &str, go: &str) -> Result<(), String> {
     let step = harness()
         .args("--only channel --sizes")
-        // With 300 messages of 1,000 bytes, the records go around the ring several times.
+        // The records of 300 messages of 1,000 bytes fill the ring several times, so old bytes lie
+        // in it.
         .arg(&["1000"; 300].join(","))
         .args("--program Rust")
         .arg(rust)

@@ -208,7 +208,7 @@ fn measure(probe: Probe, is_unoptimised: bool) -> Result<Measured, String> {
             .arg("--config")
             .arg(&format!("profile.{profile}.debug=\"line-tables-only\""))
             // Under valgrind, rustix does not find the functions that the kernel maps (vDSO). So
-            // rustix is built to use the C library.
+            // the crate rustix, which makes the system calls, is built to use the C library.
             .variable("RUSTFLAGS", "--cfg rustix_use_libc")
     };
     let (step, directory) = if is_unoptimised {

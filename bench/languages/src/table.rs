@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0 The table of results of all languages, and the machine
-// and the git commit that were measured.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The table of results of all languages, and the machine and the git commit that were measured.
 
 use std::fmt::Write;
 use std::fs;

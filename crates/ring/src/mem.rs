@@ -453,7 +453,7 @@ impl PeerMem {
         // `_keep` lives. The destination is private memory, in which this function has reserved
         // `len` bytes.
         unsafe { start.as_ptr().copy_to_nonoverlapping(spare, len) };
-        // SAFETY: the first `len` bytes of the spare capacity were just written.
+        // SAFETY: the first `len` bytes of the spare capacity of `onto` were just written.
         unsafe { onto.set_len(onto.len() + len) };
     }
 
@@ -485,7 +485,8 @@ impl PeerMem {
         // `_keep` lives. The destination is private memory, in which this function has reserved
         // `len` bytes after the two words.
         unsafe { start.as_ptr().copy_to_nonoverlapping(rest, len) };
-        // SAFETY: the first `HEAD_BYTES + len` bytes of the spare capacity were just written.
+        // SAFETY: the first `HEAD_BYTES + len` bytes of the spare capacity of `onto` were just
+        // written.
         unsafe { onto.set_len(onto.len() + HEAD_BYTES + len) };
     }
 

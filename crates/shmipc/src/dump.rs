@@ -221,7 +221,8 @@ fn follow(
             ));
             return;
         };
-        // Each slice is recorded at most once, so following the links of the message terminates.
+        // Each slice is recorded at most once, so this loop over the slices of a message
+        // terminates, even if they are linked in a cycle.
         if pending.insert(at, element.stream).is_some() {
             broken.push(format!(
                 "stream {}: slice {at:#x} is in two places of messages",
@@ -299,7 +300,8 @@ fn walk(
             broke(format!("the free slices lead to {at:#x}, which is none"));
             return is_free;
         };
-        // Each slice is recorded at most once, so following the links of the list terminates.
+        // Each slice is recorded at most once, so this loop over the free slices of a list
+        // terminates, even if they are linked in a cycle.
         if core::mem::replace(&mut is_free[index as usize], true) {
             broke(format!("the free slices go round in a circle at {at:#x}"));
             return is_free;

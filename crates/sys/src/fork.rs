@@ -63,8 +63,8 @@ impl ForkGuard {
             return ForkGuard { word, value: seen };
         }
         let fresh = generation();
-        // Two threads may both take the first guard of the process. The thread that loses the
-        // exchange uses the word that the other thread stored.
+        // Two threads may both take the first guard of the process. The thread whose exchange of
+        // the page's word fails uses the word that the other thread stored.
         let value = match word.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => fresh,
             Err(winner) => winner,

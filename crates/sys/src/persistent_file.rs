@@ -148,8 +148,8 @@ impl PersistentDirectory {
     }
 
     fn reserve(&self, fd: &OwnedFd, size: usize) -> Result<(), MemfdError> {
-        // A file on tmpfs takes memory. Allocating more memory than is free would trigger the
-        // out-of-memory killer.
+        // A file on tmpfs takes memory, so its size is compared with the free memory first:
+        // allocating more would trigger the out-of-memory killer.
         if is_tmpfs(fd.as_fd()).unwrap_or(false) {
             check_available(size)?;
         }

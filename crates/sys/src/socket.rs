@@ -310,8 +310,9 @@ impl Socket {
             return Ok(());
         }
         let dead_after = dead_after.clamp(Duration::from_secs(1), DEAD_AFTER_MAX);
-        // Sent bytes may stay unacknowledged for the whole of `dead_after`. An idle connection is
-        // probed after half of that time, and PROBES times over the other half.
+        // Sent bytes may stay unacknowledged for the whole of `dead_after`. The kernel sends a
+        // first probe on an idle connection after half of that time, and `PROBES` of them over the
+        // other half.
         let millis = u32::try_from(dead_after.as_millis()).unwrap_or(u32::MAX);
         sockopt::set_tcp_user_timeout(&self.fd, millis)?;
         let second = Duration::from_secs(1);

@@ -202,8 +202,8 @@ impl EchoLoop {
         }
         self.ready = ready;
         // The tags of the test are below 2^32, those of the server's own channels and streams
-        // above. An event with a tag of the latter is left out: it names a channel or stream that
-        // the server has dropped since.
+        // above. An event with a tag of the server's own is left out here, because the server has
+        // dropped the channel or stream that it names.
         others.retain(|tag| *tag < 1 << 32);
         others
     }

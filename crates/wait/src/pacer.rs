@@ -172,7 +172,7 @@ mod tests {
         for step in 0..100_000_u32 {
             let will_pause = pacer.will_pause();
             let Pause(hints) = pacer.before_wait(Wait::Spin);
-            // If `will_pause` returned true, the wait may still begin without a pause:
+            // Even if `will_pause` predicted a pause, the wait may begin without one, because
             // `before_wait` gives up pausing if the last pause did not pay off.
             assert!(will_pause || hints == 0, "step {step}");
             pacer.count_misses(step % 5);

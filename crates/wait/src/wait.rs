@@ -334,8 +334,8 @@ mod tests {
             assert_eq!(spinner.spin(Wait::Adaptive, || false), SpinOutcome::CheckDue);
         }
         assert_eq!(spinner.spin(Wait::Adaptive, || false), SpinOutcome::Exhausted);
-        // The failed wait has halved the spin budget. The budget is still longer than
-        // `SPIN_CHECK_EVERY`, so spinning stops for the caller's periodic check.
+        // The failed wait has halved the spin budget. The budget is still longer than the interval
+        // between two periodic checks (`SPIN_CHECK_EVERY`), so spinning stops for such a check.
         assert_eq!(spinner.spin(Wait::Adaptive, || false), SpinOutcome::CheckDue);
         assert_eq!(spinner.spin(Wait::Adaptive, || true), SpinOutcome::Ready);
     }
@@ -455,7 +455,8 @@ mod tests {
             };
             assert_eq!(spinner.spin(Wait::Park, poll), SpinOutcome::Exhausted);
         }
-        // Each yield in vain suspends yields for 4 waits, 8, 16 and so on.
+        // Each yield of the processor that brings nothing suspends yields for more waits: for 4,
+        // then 8, 16 and so on.
         assert!((1..=5).contains(&polls), "{polls} polls");
     }
 

@@ -128,8 +128,8 @@ impl EchoReceiver {
             Self::Channel(receiver) => {
                 match receiver.recv_ref_deadline(deadline) {
                     Ok(Some(message)) => verify(&message, expected),
-                    // The server ended its direction before it sent the echo, so even an end in
-                    // good order is an error here.
+                    // The server ended its direction although it has not sent the expected echo, so
+                    // even an end in good order is an error.
                     Ok(None) => Err(no_echo(Exit::PeerDied, &Closed::Finished)),
                     Err(error) => {
                         let is_over =

@@ -335,9 +335,9 @@ impl<'a> Sending<'a> {
         let mut left = u64::MAX;
         loop {
             self.update(true)?;
-            // Each pass handles the link's events first, which may include a new connection, and
-            // only then reads how many bytes are unacknowledged: an acknowledgement that arrives
-            // later wakes the wait below.
+            // Each iteration handles the link's events first, among them new connections. Only then
+            // it reads how many bytes are unacknowledged, because an acknowledgement that arrives
+            // later wakes the wait of this loop.
             let now = self.link.unacked_bytes()?;
             if now == 0 && self.monitor.was_attached() {
                 return self.check_epoch();

@@ -81,8 +81,8 @@ async fn copy_all(
 fn receive_queued(batch: &mut Vec<Message>, recv: &mut RecvStream) {
     let mut bytes: usize = batch.iter().map(|message| message.len()).sum();
     while batch.len() < BATCH_MESSAGES && bytes < BATCH_BYTES {
-        // `try_recv` may report the end of the stream. The batch is written first, because the next
-        // `recv` reports the end again.
+        // An error or the end of the stream is not handled here, because the next `recv` reports it
+        // again. So the batch is written first.
         let Ok(Some(message)) = recv.try_recv() else { return };
         bytes += message.len();
         batch.push(message);

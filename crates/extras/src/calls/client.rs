@@ -323,8 +323,8 @@ async fn cancel(shared: Arc<Shared>) {
             if is_over {
                 return;
             }
-            // If the table of calls has changed since this task read it, the change has left a
-            // notification in `changed`, and `notified` returns immediately.
+            // If the table of calls has changed since this task read the table, a notification of
+            // that change is stored, and this wait ends immediately.
             shared.changed.notified().await;
             continue;
         }

@@ -387,8 +387,9 @@ const fn is_hopeless(end: &End) -> bool {
 /// shortest. If two processes own the same end in turn and each fences the other, each loses its
 /// connection sooner than that.
 const BRIEF: Duration = Duration::from_millis(5);
-/// Minimum duration of a connection that resets the two counts of connections made without a pause,
-/// which `AT_ONCE_MAX` and `EXPECTED_MAX` limit.
+/// Minimum duration of a connection that resets both counts of connections made without a pause:
+/// those after a connection that had been attached (limit `AT_ONCE_MAX`), and those after one that
+/// ended because both ends had to attach again (limit `EXPECTED_MAX`).
 const LASTED: Duration = Duration::from_millis(100);
 /// Maximum number of consecutive connections that are made without a pause, each after a connection
 /// that had been attached, and that ended for another reason than a violation. Further ones wait
@@ -398,11 +399,12 @@ const AT_ONCE_MAX: u32 = 3;
 /// that ended because both ends had to attach again, as in a new epoch. Further ones wait for the
 /// back-off.
 const EXPECTED_MAX: u32 = 16;
-/// Time after the last attached connection during which no pause is longer than `RECENT_MAX`.
+/// Time after the last attached connection during which no pause between two attempts is longer
+/// than 10 ms (`RECENT_MAX`).
 const RECENT: Duration = Duration::from_secs(10);
-/// The longest pause between two attempts within `RECENT` after the last attached connection.
-/// Several such pauses together still take less than the 50 ms after which messages have to flow
-/// again.
+/// The longest pause between two attempts within 10 s (`RECENT`) after the last attached
+/// connection. Several such pauses together still take less than the 50 ms after which messages
+/// have to flow again.
 const RECENT_MAX: Duration = Duration::from_millis(10);
 /// The longest pause between two attempts while sent messages are unacknowledged.
 const PRESSING_MAX: Duration = Duration::from_millis(50);

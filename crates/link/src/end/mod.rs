@@ -345,8 +345,8 @@ impl Endpoint {
     /// caller calls [`lock`](Self::lock), whose check is exact.
     #[inline(always)]
     fn may_be_child(&self) -> bool {
-        // ORDER: Relaxed: the load reads only the fork word, which guards no other memory (see
-        // `ForkGuard`).
+        // ORDER: Relaxed: the load reads only the fork word, which the kernel clears in a forked
+        // child, and which guards no other memory.
         self.fork_word.load(Ordering::Relaxed) != self.fork_value
     }
 

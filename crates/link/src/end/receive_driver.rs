@@ -64,9 +64,9 @@ impl ReceiveDriver<'_> {
             return Err(stopped.into());
         }
         if state.core()?.take_finished() {
-            // `take_finished` reports only once that the peer has finished its stream. So this
-            // check comes before the poll of the group's sockets, which may fail: its error would
-            // hide that report.
+            // The state of the link reports only once (`take_finished`) that the peer has finished
+            // its stream. So this check comes before the poll of the group's sockets, which may
+            // fail: its error would hide that report.
             return Ok(None);
         }
         // If no thread blocks on the link's group, only this call can connect, or notice that the
@@ -349,8 +349,8 @@ pub(crate) struct MessageInfo {
 }
 
 /// Object that takes one delivered message. It is a trait instead of a closure, because a method
-/// can be marked to be inlined. Without inlining, the `MessageInfo` would be stored and loaded
-/// again, which costs time.
+/// can be marked to be inlined. Without inlining, the facts about the message (its `MessageInfo`)
+/// would be stored and loaded again, which costs time.
 pub(crate) trait Sink {
     type Output;
 

@@ -196,8 +196,8 @@ impl SendDriver<'_> {
         let core = state.core()?;
         let bytes = core.tail().since(core.acked());
         if bytes > 0 {
-            // The caller of `unacked_bytes` waits for this number to fall, so the peer has to
-            // notify this end of acknowledgements.
+            // The application, which asks for this number of unacknowledged bytes, waits for it to
+            // fall, so the peer has to notify this end of acknowledgements.
             self.end.wakeups().await_room(&mut state);
         }
         Ok(bytes)

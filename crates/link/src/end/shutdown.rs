@@ -234,8 +234,9 @@ enum Farewell {
     Unsaid,
 }
 
-/// Interval at which `wait_taken` asks the system whether the peer's system has all bytes.
+/// Interval at which an end that closes its link asks its own system whether the peer's system has
+/// all bytes.
 const ASKED_EVERY: Duration = Duration::from_millis(5);
-/// Maximum number of reads from the socket in one call of `discard`, so that the call returns even
-/// if the peer sends without end.
+/// Maximum number of reads from the socket in one call of `discard`, which drops arrived bytes, so
+/// that the call returns even if the peer sends without end.
 const DISCARDED_MAX: u32 = 64;

@@ -70,8 +70,8 @@ impl Source for ServerShared {
 }
 
 impl ServerShared {
-    /// Accepts new connections, until `handshakes_max` of them exist on which ATTACH, the first
-    /// frame of a client, has not arrived.
+    /// Accepts new connections, until the configured number of them (`handshakes_max`) exists on
+    /// which ATTACH, the first frame of a client, has not arrived.
     fn admit(&self, listener_token: u64) {
         let mut state = self.monitor.lock();
         for _ in 0..ADMITTED_MAX {
@@ -211,8 +211,8 @@ impl ServerState {
     }
 }
 
-/// Text of the refusal for a client whose link cannot be opened. It names no file or process; the
-/// server's `last_refusal` does.
+/// Text of the refusal for a client whose link cannot be opened. It names no file or process: those
+/// are in the reason that the server keeps for its operator.
 const BUSY: &str = "the server cannot open this link at the moment";
 /// Maximum number of connections that a listener accepts at once, before other sockets of the group
 /// are handled.

@@ -310,8 +310,8 @@ impl ServerShared {
         }
         {
             let mut state = self.monitor.lock();
-            // The new listener is not paused, though others may be. `None` says so: the next call
-            // of `arrange` then pauses or resumes every listener.
+            // The new listener is not paused, though others may be. `None` says so, and makes the
+            // next call of `arrange` pause or resume every listener.
             state.is_paused = None;
             state.listeners.insert(token, Listening { listener, address });
         }

@@ -370,7 +370,8 @@ impl Inbox {
         Some(AckedOffset { stream, position: end, digest })
     }
 
-    /// Moves the message that was delivered without the queue, if there is one, into the queue.
+    /// Moves the message that was delivered without the queue, if there is one, into the inbox's
+    /// queue.
     #[inline]
     fn queue_in_flight(&mut self) {
         if !self.in_flight.is_none() {
@@ -386,8 +387,8 @@ impl Inbox {
         self.delivered = 1;
     }
 
-    /// Adds a message that has arrived to the queue. The caller has already counted the message's
-    /// record as received.
+    /// Adds a message that has arrived to the inbox's queue. The caller has already counted the
+    /// message's record as received.
     ///
     /// # Errors
     /// Fails with a violation if the inbox would hold more than the peer's `window`, the size of
@@ -430,8 +431,9 @@ impl Inbox {
 
     #[inline(always)]
     fn push_logged(&mut self, start: Position, end: Position, digest: RecordDigest, entry: Entry) {
-        // A new place of the queue is blank: its fields `in_slab` and `own` already have the values
-        // of a message whose bytes are in the log, the inbox's memory for short messages.
+        // A new place of the inbox's queue is blank: its fields `in_slab` and `own` already have
+        // the values of a message whose bytes are in the log, the inbox's memory for short
+        // messages.
         let place = self.messages.push_back();
         (place.start, place.end, place.digest, place.entry) = (start, end, digest, entry);
     }
@@ -736,12 +738,12 @@ struct Queue<T> {
     end: usize,
 }
 
-/// An item of the queue that can be blank, so that it may stand in an unused place.
+/// An item of the inbox's queue that can be blank, so that it may stand in an unused place.
 trait Blank {
-    /// Makes a blank item, for an unused place of the queue.
+    /// Makes a blank item (one without a message), for an unused place of the inbox's queue.
     fn blank() -> Self;
 
-    /// Makes the item blank, and frees the memory that the item owns.
+    /// Makes an item of the inbox's queue blank, and frees the memory that the item owns.
     fn clear(&mut self);
 }
 
@@ -760,7 +762,7 @@ impl<T: Blank> Queue<T> {
         self.end == self.gone
     }
 
-    /// Appends a blank item to the queue, and returns it for the caller to fill.
+    /// Appends a blank item to the inbox's queue, and returns it for the caller to fill.
     #[inline(always)]
     fn push_back(&mut self) -> &mut T {
         if self.end == self.items.len() {
@@ -785,12 +787,12 @@ impl<T: Blank> Queue<T> {
         self.items[..self.end].get(self.gone + index)
     }
 
-    /// The first `count` items of the queue, or all items if there are fewer.
+    /// The first `count` items of the inbox's queue, or all items if there are fewer.
     fn first(&self, count: usize) -> &[T] {
         &self.items[self.gone..self.end.min(self.gone + count)]
     }
 
-    /// Drops the front item of the queue, if there is one.
+    /// Drops the front item of the inbox's queue, if there is one.
     #[inline]
     fn pop_front(&mut self) {
         if self.is_empty() {

@@ -457,7 +457,8 @@ impl PeerMemory {
     fn is_still(&self, stream: StreamId) -> bool {
         // ORDER: the fence keeps the copies of the peer's records before the load that follows:
         // that of the word with the id of the stream in the peer's ring. If a copy has a byte of
-        // another stream, the load finds the other stream's id (SPEC 16.4).
+        // another stream, the load finds the other stream's id (SPEC 16.4): the fence pairs with
+        // the one of the peer between its store of that id and the stream's first byte.
         self.ring.order_loads();
         let is_same = self.control.peek(as_usize(SENDING_STREAM)) == stream.0.get();
         is_same && !self.is_damaged()
@@ -609,7 +610,8 @@ fn truncated() -> End {
     End::Broken("the peer's file was truncated".to_owned())
 }
 
-/// The flag `damage` of a sealed memfd. Such memory cannot be truncated, so the flag is never set.
+/// The flag that says that the peer truncated its memory, for a sealed memfd: such memory cannot be
+/// truncated, so the flag is never set.
 static UNDAMAGED: AtomicBool = AtomicBool::new(false);
 /// Distance in bytes from the next record to the cache line that is prefetched: 8 slots. Channels
 /// use the same distance.

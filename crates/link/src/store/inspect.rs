@@ -161,7 +161,7 @@ pub struct ReportSnapshot {
     pub is_open: bool,
     /// The epoch in which the range was sent.
     pub epoch: u64,
-    /// The first position of the range, in the units of
+    /// The first position of the range, counted as in
     /// [`Message::position`](crate::Message::position).
     pub from: u64,
     /// The position after the last byte of the range.

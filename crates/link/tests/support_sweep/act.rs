@@ -42,7 +42,8 @@ pub enum Act {
     /// The worker process is a client whose previous owner was killed: it opens the link file,
     /// attaches and sends.
     Attach,
-    /// The same operation as `Attach`, but the worker is a server.
+    /// The worker process is a server whose previous owner was killed: it opens the link file,
+    /// attaches and sends.
     Serve,
     /// The worker process begins a new epoch, which drops messages in both directions.
     Begin,
@@ -234,7 +235,7 @@ impl fmt::Display for Act {
 pub const fn length(number: u64) -> usize {
     match number {
         0 | LAST_OF_WORKER | LAST_OF_PEER => 8,
-        // The test of `Wrap` needs a message that does not fit before the end of the ring. After
+        // The operation `Wrap` sends a message that does not fit before the end of the ring. After
         // five messages of 600 bytes and one of 300, another of 600 bytes does not fit.
         11..16 | 17 => 600,
         16 => 300,

@@ -71,7 +71,7 @@ pub fn cut(settings: &Settings) -> Figures {
 }
 
 /// Minimum number of rounds of a run: 12 rounds cover each of the three message patterns (`Mode`)
-/// with each of the four entries of `VIAS`.
+/// with each of the four transports in `VIAS`.
 const ROUNDS_LEAST: u64 = 12;
 const KILLS_A_ROUND: u64 = 60;
 const CUTS_A_ROUND: u64 = 250;

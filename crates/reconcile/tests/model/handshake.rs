@@ -271,9 +271,10 @@ impl World {
             || bounds.forgets(Fault::ResumeAtTail)
             || bounds.forgets(Fault::NoDigest);
         if let (true, Decision::Resume(resume)) = (trusting, decision) {
-            // The exploration leaves out the safeguard `NoStreamId`, `ResumeAtTail` or `NoDigest`,
-            // so the decision may rest on data that the sender did not check. The receiver then
-            // applies the decision without checks of its own, so that the fault takes effect.
+            // The exploration leaves out a check of the sender: of stream ids (`NoStreamId`), of
+            // the position (`ResumeAtTail`) or of the digest (`NoDigest`). So the decision may rest
+            // on data that the sender did not check. The receiver then applies the decision without
+            // checks of its own, so that the fault takes effect.
             let stream = answer.sending.stream();
             let start = AckedOffset { stream, position: resume, digest: RecordDigest::START };
             let acked_offset = now.consumed().unwrap_or(start);

@@ -309,6 +309,6 @@ fn round(world: &mut World, bounds: &Bounds) -> bool {
     busy
 }
 
-/// Maximum number of times that `settle` takes every possible step once; after that, the steps
-/// count as endless. No state that an exploration reaches needs more.
+/// Maximum number of times that a run without further faults takes every possible step once; after
+/// that, the steps count as endless. No state that an exploration reaches needs more.
 const ROUNDS_MAX: usize = 80;

@@ -125,7 +125,8 @@ pub struct Life {
     pub decided: Option<Skip>,
     pub replying: bool,
     /// Reports that this process has not yet stored in its file. There are some only if the
-    /// exploration has the fault `ReportLater`.
+    /// exploration has the fault `ReportLater`: reports are stored later than the changes that they
+    /// report.
     pub unstored: Vec<partywall_reconcile::Report>,
 }
 

@@ -192,8 +192,8 @@ impl SessionManager {
                     false
                 });
                 shared.notices.call();
-                // `changed` waits for a change of the pool's state. It fails only if no sender of
-                // such changes is left, but `self` holds one. So the error is ignored.
+                // The wait for a change of the pool's state fails only if nothing is left that
+                // could change the state. But `self` holds the state, so the error is ignored.
                 let _ = changes.changed().await;
                 continue;
             };
@@ -253,8 +253,8 @@ impl SessionManager {
         let mut changes = shared.view.subscribe();
         shared.view.send_modify(|view| view.is_closed = true);
         shared.notices.call();
-        // `wait_for` waits for a change of the pool's state. It fails only if no sender of such
-        // changes is left, but `self` holds one. So the error is ignored.
+        // The wait for the end of the pool fails only if nothing is left that could change the
+        // pool's state. But `self` holds the state, so the error is ignored.
         let _ = changes.wait_for(|view| view.is_over).await;
     }
 }

@@ -254,7 +254,7 @@ fn read_list(
     if end > bytes {
         return Err(Damage::new("a list ends behind the buffer region", end));
     }
-    // `end`, the offset after the list's last slice, fits into 32 bits. So no offset within the
+    // The offset after the list's last slice (`end`) fits into 32 bits. So no offset within the
     // list exceeds 32 bits either.
     Ok(ListGeometry { header, slices, capacity })
 }

@@ -143,9 +143,10 @@ impl List {
             // process changes the list within it.
             let next = self.map.load(slice + SLICE_NEXT);
             if self.geometry.index(next).is_none() {
-                // The loaded word is no link of the free list. Another process may have allocated
-                // the slice meanwhile: in a message `next` has another meaning, and the head of the
-                // list has advanced. If invalid words persist, the list is broken.
+                // The loaded word `next` does not lead to another slice of this free list. Another
+                // process may have allocated the slice meanwhile: then the head of the list has
+                // advanced, and in a message `next` has another meaning. If invalid words persist,
+                // the list is broken.
                 strange += 1;
                 if strange == STRANGE_MAX {
                     self.stop();

@@ -117,8 +117,8 @@ impl Receiver {
             return Ok(Some(ConnectionEvent::Nothing));
         }
         let inflow = self.inlet.next()?;
-        // One read may have returned several frames, so the receiver reads again until the socket
-        // is dry.
+        // One read may have returned several messages (frames), so the receiver reads the socket
+        // again until a read finds no more bytes.
         self.must_read = !matches!(inflow, Inflow::Dry);
         match inflow {
             Inflow::Frame(Frame::Polling) => {
@@ -302,8 +302,8 @@ impl ConnectionReceiver for Receiver {
             return Ok(true);
         }
         if quiet {
-            // `quiet` means that the caller polls again by itself, and needs no wake-up by the ring
-            // or the socket. Its next poll reads the ring and the socket.
+            // If `quiet` is true, the caller polls again by itself, and needs no wake-up by the
+            // ring or the socket. The caller's next poll reads the ring and the socket.
             self.must_read = true;
             return self.consumer.is_empty().map(|is_empty| !is_empty).map_err(damaged);
         }

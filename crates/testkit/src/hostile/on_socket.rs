@@ -150,8 +150,8 @@ impl Attack {
             wire.send(bytes, &descriptors);
         }
         if self.place != Place::ControlSocket {
-            // The hostile peer ends its direction after its last byte, so that an incomplete frame
-            // or record stays incomplete.
+            // The hostile peer shuts down its direction of the socket after its last byte, so that
+            // an incomplete frame or record stays incomplete.
             let _ = wire.socket.shutdown_write();
         }
         let mut buffer = [0; 4096];

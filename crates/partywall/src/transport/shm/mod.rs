@@ -328,7 +328,7 @@ impl SharedMemory {
     /// Adds `change` to the number of reserved blocks, which the model tests under shuttle check.
     #[cfg(shuttle)]
     fn note_reserved(&self, change: i64) {
-        // ORDER: Relaxed: under shuttle, one thread runs at a time.
+        // ORDER: Relaxed: this counter exists only under shuttle, which runs one thread at a time.
         self.reserved.fetch_add(change, Ordering::Relaxed);
     }
 
