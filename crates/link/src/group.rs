@@ -272,9 +272,9 @@ impl GroupInner {
         let has_missed = events.has_missed;
         events.has_missed &= events.readers > 0;
         if !links.is_empty() {
-            // Another thread may have found the list empty while this thread checked the links, and
-            // may now sleep in `poll` or in an external event loop. It is woken, because the list
-            // has links again.
+            // Another thread may have found the list of links with events empty while this thread
+            // checked the links, and may now sleep in `poll` or in an external event loop. It is
+            // woken, because the list has links again.
             events.changed();
             if has_missed {
                 self.reactor.wake_external_loop();

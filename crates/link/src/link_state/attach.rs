@@ -523,7 +523,8 @@ impl LinkState {
     fn flow(&mut self, conn: &mut Conn, answer: &Attach, mine: &Decision) {
         if let (Decision::Resume(_), Some(acked_offset)) = (mine, answer.receiving.consumed()) {
             // The decision to resume implies that the peer's acked offset belongs to our stream and
-            // is not beyond its tail. So this call of `acknowledged` does not fail.
+            // is not beyond its tail. So this call, which notes what the peer has acknowledged,
+            // does not fail.
             let _ = self.retained.acknowledged(acked_offset.position);
         }
         // Acknowledgements in the peer's records are ignored until the peer says from which record

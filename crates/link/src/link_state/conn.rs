@@ -83,8 +83,8 @@ pub(super) enum Stage {
     Answered(Box<Answered>),
     /// The handshake is complete, and records can flow.
     Active,
-    /// The connection has ended: this end still writes the rest of `control`, but reads nothing any
-    /// more.
+    /// The connection has ended: this end still writes the rest of the queued control frames, but
+    /// reads nothing any more.
     Over,
 }
 

@@ -226,8 +226,8 @@ impl FastPath {
         let (reader, memory) = (path.reader.as_mut()?, peer_memory.as_ref()?);
         let Sealed { end, digest, .. } = record;
         let Reader { stream, next: start, .. } = *reader;
-        // The delivery is recorded before `read` runs: the message may crash its receiver, and the
-        // next owner must then count one attempt more.
+        // The delivery is recorded before the application's code `read` runs: the message may crash
+        // its receiver, and the next owner must then count one attempt more.
         store.consumed.note_delivered(stream.0.get(), end.0);
         let message = &path.copied[HEADER..];
         path.traffic.messages_received += 1;

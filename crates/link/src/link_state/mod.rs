@@ -152,7 +152,8 @@ impl LinkState {
         });
         if let Some(outgoing) = &durable.outgoing {
             // When the state was read from the store, it was checked that the acknowledged position
-            // is not beyond the tail. So this call of `acknowledged` does not fail.
+            // is not beyond the tail. So this call, which notes what the peer has acknowledged,
+            // does not fail.
             let _ = retained.acknowledged(outgoing.acked());
         }
         let inbox = Inbox::new(durable.acked_offset);
@@ -258,7 +259,8 @@ impl LinkState {
     fn outgoing_from(&self, base: Position) -> Outgoing {
         let (stream, acked, tail) =
             (self.retained.stream(), self.retained.acked(), self.retained.tail());
-        // `Retained` ensures base ≤ acked ≤ tail, so `Outgoing::found` returns a value.
+        // `Retained`, which keeps the outgoing stream, ensures base ≤ acked ≤ tail. So these
+        // positions are valid, and `Outgoing::found` returns a value.
         Outgoing::found(stream, base, acked, tail).unwrap_or_else(|| Outgoing::new(stream))
     }
 
@@ -459,9 +461,9 @@ impl LinkState {
     ) -> Option<B> {
         let stream = self.inbox.stream()?;
         let Next { start, end, payload } = self.inbox.next()?;
-        // The delivery is recorded in the store before `take` runs, because the message may crash
-        // its receiver. The seeded fault, which a build for fault tests can enable, records the
-        // delivery too late.
+        // The delivery is recorded in the store before `take`, which passes the message on to the
+        // application, runs, because the message may crash its receiver. The seeded fault, which a
+        // build for fault tests can enable, records the delivery too late.
         let is_late = seeded_fault("link_read_before_noted");
         if !is_late {
             self.store.consumed.note_delivered(stream.0.get(), end.0);

@@ -610,7 +610,8 @@ fn truncated() -> End {
     End::Broken("the peer's file was truncated".to_owned())
 }
 
-/// The flag `damage` of a sealed memfd. Such memory cannot be truncated, so the flag is never set.
+/// The flag that says that the peer truncated its memory, for a sealed memfd: such memory cannot be
+/// truncated, so the flag is never set.
 static UNDAMAGED: AtomicBool = AtomicBool::new(false);
 /// Distance in bytes from the next record to the cache line that is prefetched: 8 slots. Channels
 /// use the same distance.

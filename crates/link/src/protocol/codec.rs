@@ -374,8 +374,8 @@ pub(crate) fn stream_number(stream: Option<StreamId>) -> u64 {
 }
 
 /// Decodes the summary of a past epoch: its streams and their positions. Returns `None` if there is
-/// no past epoch. `partywall_layout` must have checked the fields; unchecked fields with impossible
-/// values also give `None`.
+/// no past epoch. The crate `partywall_layout` must have checked the fields; unchecked fields with
+/// impossible values also give `None`.
 pub(crate) fn past(fields: &Previous) -> Option<Past> {
     if !fields.is_there() {
         return None;
@@ -460,8 +460,8 @@ fn read_header(bytes: &[u8; FRAME_HEADER_BYTES]) -> FrameHeader {
     }
 }
 
-/// The fault for a field whose value `partywall_layout` should already have refused when it parsed
-/// the frame.
+/// The fault for a field whose value the crate `partywall_layout` should already have refused when
+/// it parsed the frame.
 const UNCHECKED: FrameFault = FrameFault::Field { what: "a number that was not checked", found: 0 };
 
 #[cfg(test)]

@@ -169,8 +169,8 @@ impl Directory {
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
-        // A poisoned lock is harmless: the thread that panicked has read only a part of the list,
-        // and the next `refresh` reads the rest.
+        // A poisoned lock is harmless: the thread that panicked has read only a part of
+        // `links.list`, and the next call of `refresh` reads the rest.
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -210,8 +210,8 @@ impl Directory {
     }
 }
 
-/// Whether `open` failed because the name belongs to a symbolic link, a socket or a device:
-/// `ELOOP`, `ENXIO`, `ENODEV`.
+/// Whether the system call `open` failed because the name belongs to a symbolic link, a socket or a
+/// device: `ELOOP`, `ENXIO`, `ENODEV`.
 fn is_no_file(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(ELOOP | ENXIO | ENODEV))
 }

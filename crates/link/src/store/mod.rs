@@ -218,7 +218,7 @@ pub(crate) struct Store {
 }
 
 /// The words of the control page that a peer reads (whether this end sleeps, and which stream the
-/// ring holds), except `consumed`.
+/// ring holds), except the acked offset (`consumed`).
 #[derive(Debug)]
 struct ExportedWords {
     records: Sleeper,
@@ -341,8 +341,8 @@ impl Store {
     }
 }
 
-/// Zeroed heap memory for a store. Its `len` bytes from `start` on are aligned as `OwnMem`
-/// requires, and are never moved.
+/// Zeroed heap memory for a store. Its `len` bytes from `start` on are aligned as `OwnMem`, the
+/// type of a store's memory, requires, and are never moved.
 struct Heap {
     bytes: Vec<u8>,
     start: usize,
