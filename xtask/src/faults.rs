@@ -155,8 +155,8 @@ pub const REGISTRY: &[Fault] = &[
     fault("no_heavy_barrier_of_lane", &[model("lane")]),
     fault("no_look_for_presence", &[model("lane")]),
     // Fault: a sender on a socket writes its next record for the position that it knew before its
-    // receiver sent MOVE, the record by which a side asks to change to shared memory. Effect: the
-    // peer refuses the next record.
+    // receiver sent MOVE, the record that begins the change to shared memory. Effect: the peer
+    // refuses the next record.
     fault("stale_boundary", &[test("partywall", "channels", "begin_on_socket")]),
     // Fault: the second handshake of a connection, which changes it to shared memory, accepts the
     // HELLO of any process. Effect: another process takes a connection over.

@@ -1167,14 +1167,15 @@ int32_t partywall_link_server_take_open_error(partywall_link_server *server,
 /*
  * Frees the handle of a link. The end of a client is then closed without waiting: a peer that is
  * attached receives PARTYWALL_FINISHED. The end of a server stays open until its server is freed.
- * Both ends can go on later. NULL is allowed.
+ * Both ends go on when they are opened again. NULL is allowed.
  */
 int32_t partywall_link_free(partywall_link *link);
 /*
  * Closes this end of a link in good order and frees its handle, whatever the status: the peer
- * receives PARTYWALL_FINISHED. Waits until the system has all that was sent; while the link has no
- * connection, waits for one. PARTYWALL_TIMED_OUT: both ends go on later. PARTYWALL_BUSY: another
- * call uses the link, whose handle was freed, but which was not closed.
+ * receives PARTYWALL_FINISHED. Waits until the kernel has all bytes that were sent; while the link
+ * has no connection, waits for one. PARTYWALL_TIMED_OUT: both ends go on when they are opened
+ * again. PARTYWALL_BUSY: another call uses the link; its handle was freed, but the link was not
+ * closed.
  */
 int32_t partywall_link_close(partywall_link *link, int64_t timeout_ns, partywall_error **error);
 /* Sends a copy of `len` bytes. The link keeps them until the peer has acknowledged them. */

@@ -1329,7 +1329,7 @@ using link_event = partywall_link_event;
 
 /// One end of a link: two streams of messages that outlive connections and, if they are kept in
 /// files, processes. Destroying the end of a client closes it without waiting. The end of a server
-/// stays open until its server is destroyed. Both ends can go on later.
+/// stays open until its server is destroyed. Both ends go on when they are opened again.
 class link : public detail::handle<partywall_link, partywall_link_free> {
 public:
     /// Sends a copy of the bytes, which the link keeps until the peer has acknowledged them.
@@ -1412,9 +1412,9 @@ public:
     }
 
     /// Closes this end of the link in good order: the peer receives every message, then the end.
-    /// While the link has no connection, waits for one. After errc::timed_out both ends go on
-    /// later. The object is empty then, even if the call fails; only with an invalid timeout it
-    /// keeps the link.
+    /// While the link has no connection, waits for one. After errc::timed_out both ends go on when
+    /// they are opened again. The object is empty then, even if the call fails; only with an
+    /// invalid timeout it keeps the link.
     void close(timeout time = forever) {
         detail::call(partywall_link_close, time.is_valid() ? release() : nullptr, time);
     }

@@ -58,8 +58,8 @@ impl EventLoop {
 
     /// Returns the events that listeners, sessions and streams have now, as pairs of a tag and a
     /// sum of kinds. If there are none, spins for at most the spin budget until there are. After a
-    /// call that returns events, the descriptor may stay quiet, so poll again. After a call that
-    /// returns none, it becomes readable for the next event.
+    /// call that returns events, the loop's descriptor may stay quiet, so poll again. After a call
+    /// that returns none, the descriptor becomes readable for the next event.
     fn poll_spinning(&self, py: Python<'_>) -> PyResult<Pairs> {
         let mut events = Vec::new();
         py.detach(|| self.inner.poll_spinning(&mut events))?;

@@ -246,7 +246,7 @@ const fn raw(view: &[u8]) -> RawView {
 
 /// Receives a view where the fast way, `view_soon`, does not suffice: the call has to lock the
 /// receiving direction by an atomic exchange, because its lock does not favour the calling thread;
-/// a message was held back; or the call has a deadline.
+/// the channel keeps a message that did not fit into a caller's buffer; or the call has a deadline.
 #[cold]
 #[inline(never)]
 fn view_slowly(channel: Handle<ChannelObject>, timeout_ns: i64) -> Result<RawView, Failure> {
@@ -295,10 +295,10 @@ enum Incoming {
 }
 
 impl Receiving {
-    /// Receives a view in the usual case: the channel is in no loop, holds back no message, and the
-    /// call has no deadline. Returns `None` in every other case: a short message takes hardly
-    /// longer than the call of a function with many cases, so those are in another function. The
-    /// view is valid until the next call of this direction.
+    /// Receives a view in the usual case: the channel is in no loop, keeps no message that did not
+    /// fit into a caller's buffer, and the call has no deadline. Returns `None` in every other
+    /// case: a short message takes hardly longer than the call of a function with many cases, so
+    /// those are in another function. The view is valid until the next call of this direction.
     #[inline(always)]
     fn view_soon(&mut self, timeout_ns: i64) -> Option<Result<RawView, Failure>> {
         let (Incoming::Plain(receiver), Held::Nothing) = (&mut self.incoming, &self.held) else {
@@ -334,8 +334,8 @@ impl Receiving {
         view.ok_or_else(|| Failure::state(FINISHED))
     }
 
-    /// If a message that did not fit into a caller's buffer is held back, makes it the message of
-    /// the current view and returns true. Otherwise drops the message of the current view and
+    /// If the channel keeps a message that did not fit into a caller's buffer, makes it the message
+    /// of the current view and returns true. Otherwise drops the message of the current view and
     /// returns false.
     #[cold]
     fn show_returned(&mut self) -> bool {

@@ -178,8 +178,8 @@ export! {
         sender.try_flush();
         if sender.is_closed() {
             // The receiver is gone and the count of lost records cannot be reported, so the call
-            // fails with the reason. Another thread that flushes at the same time can only hide the
-            // reason.
+            // fails with the reason. At worst another thread, which flushes at the same time, hides
+            // the reason.
             let why = sender.flush(Instant::now()).err().map(Failure::from);
             let why = why.filter(|failure| failure.code() != TIMED_OUT);
             return Err(why.unwrap_or(Failure::state(FINISHED)));

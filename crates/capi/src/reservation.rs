@@ -65,8 +65,8 @@ pub(crate) fn commit(
         Err((_, failure)) => Err(failure),
     };
     drop(place);
-    // The handle has no reservation any more. If another thread has freed it meanwhile, the error
-    // of this call does no harm.
+    // The handle has no reservation any more. If another thread has freed the handle meanwhile, the
+    // error of this call does no harm.
     let _ = handle.discard();
     result
 }

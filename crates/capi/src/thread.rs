@@ -92,8 +92,8 @@ fn presences() -> MutexGuard<'static, Presences> {
 }
 
 thread_local! {
-    // `CURRENT` has no destructor, so a read needs no check of the thread's state. `RETURN` has
-    // one.
+    // The thread-local value `CURRENT` has no destructor, so a read need not check whether the
+    // thread is ending. `RETURN` has a destructor.
     static CURRENT: Cell<Option<Thread<'static>>> = const { Cell::new(None) };
     static RETURN: Return = const { Return(Cell::new(None)) };
 }

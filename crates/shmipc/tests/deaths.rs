@@ -34,8 +34,8 @@ fn protocol(directory: &Path, files: bool) -> Arc<Shmipc> {
     let prefix = directory.join("shm").to_str().unwrap().to_owned();
     let config = small()
         .share_memory_buffer_cap(4 << 20)
-        // The limits of memory are low: the allocator keeps freed memory, and much of that would
-        // look like a leak to this test.
+        // The limits on messages that use the socket are low, so that they take little heap: the
+        // allocator keeps freed memory, and much of that would look like a leak to this test.
         .fallback_message_max(256 << 10)
         .fallback_unread_max(1 << 20)
         .mem_map_type(mem_map_type)

@@ -47,7 +47,8 @@ fn link_survives_a_kill_of_either_side() {
     let lines: Vec<String> = (0..600).map(|number| format!("line {number}\n")).collect();
     fs::write(path("rest"), lines[300..].concat()).unwrap();
 
-    // The test kills the sender while it waits for more input. A second sender sends the rest.
+    // The test kills the sender while it waits for more input. A second sender sends the other
+    // lines.
     let mut sender =
         program.start(&["send", &path("alice"), &address], Stdio::piped(), Stdio::null());
     sender.0.stdin.as_mut().unwrap().write_all(lines[..300].concat().as_bytes()).unwrap();

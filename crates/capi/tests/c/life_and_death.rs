@@ -38,8 +38,8 @@ fn stopped_peer_is_not_a_dead_one() {
     channel.send(b"question").unwrap();
     let waited = channel.recv_deadline(Instant::now() + Duration::from_millis(200));
     assert!(matches!(waited, Err(RecvError::TimedOut)), "{waited:?}");
-    // The peer may stop itself only after a first SIGCONT, which then has no effect. So the signal
-    // is sent again until the peer goes on.
+    // The first SIGCONT may come before the peer has stopped itself, and then has no effect. So
+    // SIGCONT is sent again until the peer goes on.
     let until = Instant::now() + LIMIT;
     let answer = loop {
         let pid = running.0.id().to_string();

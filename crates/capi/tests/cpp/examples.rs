@@ -78,7 +78,8 @@ fn link_survives_a_kill_of_either_side() {
     let rest = program.directory().join("rest");
     fs::write(&rest, lines[300..].concat()).unwrap();
 
-    // The test kills the sender while it waits for more input. A second sender sends the rest.
+    // The test kills the sender while it waits for more input. A second sender sends the other
+    // lines.
     let mut sender = program.start(&["send", &alice, &address], Stdio::piped(), Stdio::null());
     sender.0.stdin.as_mut().unwrap().write_all(lines[..300].concat().as_bytes()).unwrap();
     let receive = || program.start(&["recv", &bob, &address], Stdio::null(), Stdio::piped());

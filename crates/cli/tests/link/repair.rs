@@ -70,8 +70,8 @@ fn link_adopted_at_both_ends_sends_all_kept_messages_again() {
     assert!(code == 0 && printed.contains("sending: receiver ahead: ended"), "{printed}");
     let carried = ground.carry("5\n", &[], &[]);
     assert_eq!(carried.codes, BOTH_DONE, "{carried:?}");
-    // Expected result: the receiver's output has the message 4 only if the sender stored it in its
-    // file before it noticed the quarantine.
+    // Expected result: the receiver's output has the message 4 only if the sender had stored that
+    // message in its file when it noticed the quarantine.
     assert!(["1\n4\n5\n", "1\n5\n"].contains(&&*carried.output), "{carried:?}");
     // Expected result: the next `link send`, which becomes the owner of the sender's file, does not
     // send earlier messages again.

@@ -143,7 +143,7 @@ impl Socket for UnixStream {
 /// socket.
 fn echo(mut socket: impl Socket) {
     let mut back = socket.duplicate();
-    // A client may reset the connection, which is no error of the server.
+    // The copy fails if the client resets the connection. That is no error of this server.
     if io::copy(&mut socket, &mut back).is_ok() {
         let _ = back.flush();
     }

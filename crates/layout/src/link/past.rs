@@ -2,6 +2,7 @@
 //! The two streams of a link's previous epoch, as a side's file and its frames hold them (SPEC
 //! 12.4, 13.4, 15.2).
 //!
+//! Each field after its offset in bytes:
 //! ```text
 //!  0  flags   8  epoch   16  sending stream   24  base   32  acked   40  tail
 //!  48  receiving stream   56  consumed

@@ -2,6 +2,7 @@
 //! A skip: a range of a link's stream that its receiver passed over without consuming it (SPEC
 //! 12.3). The receiver's file, the sender's file and frames hold a skip in the same bytes.
 //!
+//! Each field after its offset in bytes:
 //! ```text
 //!  0  epoch   8  of   16  into   24  from   32  to   40  resume
 //! ```

@@ -135,7 +135,8 @@ pub const REPORT_OPEN: u32 = 4;
 pub const REPORT_KIND_MAX: u32 = 6;
 /// The highest number of a reason why two stores contradict each other, so that the link is
 /// quarantined. Reason 1: the receiver is ahead of the sender. Reason 2: no record of the sender
-/// ends at the receiver's position. Reason 3: another record ends at that position.
+/// ends at the receiver's position. Reason 3: another record ends at that position of the sender
+/// than at that of the receiver.
 pub const IMPOSSIBLE_MAX: u32 = 3;
 /// Flag of [`StateImage::quarantine`]: the reason concerns the received stream.
 pub const QUARANTINE_RECEIVING: u32 = 1 << 8;

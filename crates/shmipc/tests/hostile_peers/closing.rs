@@ -119,8 +119,8 @@ fn messages_before_close_of_stream_and_session_arrive() {
 
 fn closed_at_once(transport: Transport) {
     for round in 0..50_usize {
-        // Both sides read everything, so the linger time, after which an ended session would drop
-        // unsent data, is long enough for a busy machine.
+        // Both sides read everything, so no session waits for the whole linger time, after which it
+        // would drop unsent data. The time is long only for the case of a busy machine.
         let (client, server) = pair_with(transport, TIMEOUT);
         let mut out = client.open(&[]).unwrap();
         for number in 0..20_usize {

@@ -122,7 +122,7 @@ fn lists_that_the_server_spoils_while_we_take_from_them() {
         one(&den, seed);
     }
     assert_footprint(before);
-    // Expected: the next session gets new memory, because the client does not reuse damaged memory.
+    // Expected after a session with damaged memory: the client's next session gets new memory.
     let (session, mut foe) = den.pair();
     assert!(foe.memory.region.is_all_free());
     let mut stream = session.open(&[]).unwrap();

@@ -139,8 +139,8 @@ fn own_memfd_is_sealed_and_stays_writable() {
 fn memory_that_one_session_does_not_guard_is_guarded_for_the_next() {
     let (backing, map) = Backing::create_memfd("/guarded", 1 << 20).unwrap();
     drop(create_buffer(&backing, map, &CLASSES).unwrap());
-    // Input: the peer's memory as shmipc-go and shmipc-rs make it: the same content, in a memfd
-    // without seals.
+    // Input: the same memory of the peer, but in a memfd without seals, as shmipc-go and shmipc-rs
+    // make it.
     let unsealed = create_memfd("unsealed", 1 << 20).unwrap();
     let mut content = Vec::new();
     File::from(backing.fd().try_clone_to_owned().unwrap()).read_to_end(&mut content).unwrap();

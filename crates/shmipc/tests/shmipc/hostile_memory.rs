@@ -132,8 +132,8 @@ fn a_region_is_used_while_the_peer_scribbles() {
             let mut word = 1_u32;
             while !is_over.load(Ordering::Relaxed) {
                 word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                // Offset and value of the word that the peer writes. It is a word of the list
-                // headers or of the first slices, and mostly a small number.
+                // Offset and value of the word that the peer writes. The word lies in the list
+                // headers or in the first slices, and its new value is mostly a small number.
                 let at = (word >> 20) as usize % 64 * 4;
                 theirs.store(at, if word & 8 == 0 { word >> 22 } else { word });
             }

@@ -41,7 +41,8 @@ fn child_touches_guarded_memory() {
     let map = truncated();
     assert_eq!(map.load(SIZE - 4), 0);
     assert!(map.is_damaged());
-    // Expected: the damaged mapping stays usable, as private memory that stores reach.
+    // Expected: the damaged mapping stays usable. It is private memory now, so a load returns what
+    // was stored before.
     map.store(8, 9);
     assert_eq!(map.load(8), 9);
 

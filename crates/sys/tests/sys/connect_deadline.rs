@@ -104,9 +104,9 @@ fn begun_connect_never_blocks() {
     assert_eq!(wait(&mut fds, deadline()).unwrap(), 1);
     let socket = begun.finish().unwrap();
     socket.set_dead_after(Duration::from_secs(2)).unwrap();
-    // `finish` may return before the listener can accept the connection, so the test waits for the
-    // listener. The socket that `finish` returned must be in blocking mode, like every other
-    // socket.
+    // The connecting side may have its connection (from `finish`) before the listener can accept
+    // it, so the test waits for the listener. The socket that `finish` returned must be in blocking
+    // mode, like every other socket.
     let mut fds = [PollFd::new(&listener_tcp, PollFlags::IN)];
     assert_eq!(wait(&mut fds, deadline()).unwrap(), 1);
     let accepted = listener_tcp.accept().unwrap().unwrap();

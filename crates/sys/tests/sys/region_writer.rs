@@ -94,8 +94,8 @@ fn size_invalid_for_region_is_refused_with_advice() {
 
 #[test]
 fn size_beyond_available_memory_is_error() {
-    // The size must be refused before the allocation: the kernel would allocate until the
-    // out-of-memory killer acts.
+    // Input: a size above the free memory. It must be refused before the allocation, because the
+    // kernel would allocate until the out-of-memory killer acts.
     let available = limits::memory_available().expect("no test without: it could eat the machine");
     let too_large = usize::try_from(2 * available).unwrap().next_multiple_of(SIZE_GRANULE);
     for size in [too_large, 1 << 62] {

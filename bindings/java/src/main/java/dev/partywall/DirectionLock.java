@@ -131,30 +131,38 @@ final class DirectionLock {
                 // that takes the lock for ever needs the barrier all the same, because the lock may
                 // have been released by now.
                 return false;
-            } else if (STATE.compareAndSet(this, found, REVOKED)) {
-                return takeRevoked(found);
+            } else {
+                boolean isRevoked = false;
+                boolean isTaken = false;
+                try {
+                    // The exchange is inside the try block: the call after it may overflow the
+                    // stack, and the state has to be restored then too.
+                    isRevoked = STATE.compareAndSet(this, found, REVOKED);
+                    isTaken = isRevoked && isOutside(found);
+                } finally {
+                    if (isRevoked) {
+                        state = isTaken ? TAKEN : found;
+                    }
+                }
+                if (isRevoked) {
+                    return isTaken;
+                }
             }
         }
     }
 
     /**
-     * Takes the lock, whose favour this thread has just revoked (step V1), unless the favoured
-     * thread has the lock.
+     * Returns whether the favoured thread, whose favour this thread has just revoked (step V1), does
+     * not have the lock.
      */
-    private boolean takeRevoked(State favoured) {
-        boolean isTaken = false;
-        try {
-            // Without the barrier, which the system may refuse, only an ended thread can lose the
-            // lock.
-            boolean isOrdered = ThreadBarrier.inAllThreads() || !favoured.thread.isAlive();
-            isTaken = isOrdered && !(boolean) INSIDE.getAcquire(favoured);
-        } finally {
-            if (isTaken) {
-                needed = Math.min(2 * needed, NEEDED_MAX);
-            }
-            state = isTaken ? TAKEN : favoured;
+    private boolean isOutside(State favoured) {
+        // Without the barrier, which the system may refuse, only an ended thread can lose the lock.
+        boolean isOrdered = ThreadBarrier.inAllThreads() || !favoured.thread.isAlive();
+        if (!isOrdered || (boolean) INSIDE.getAcquire(favoured)) {
+            return false;
         }
-        return isTaken;
+        needed = Math.min(2 * needed, NEEDED_MAX);
+        return true;
     }
 
     private void releaseSlowly() {

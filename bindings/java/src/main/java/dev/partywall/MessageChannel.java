@@ -17,10 +17,10 @@ import java.util.Objects;
  *
  * <p>One thread may send while another receives; a second thread in the same direction gets a
  * {@link PartywallException} with the code {@link PartywallException#BUSY}. A virtual thread that
- * waits leaves its carrier thread free. {@link Thread#interrupt} ends a wait with an
- * {@link java.io.InterruptedIOException} and leaves the interrupt status set; {@link #close} by
- * another thread ends it with an {@link AsynchronousCloseException}. The channel stays usable after
- * an interrupt.
+ * waits leaves its carrier thread free. {@link Thread#interrupt} ends a wait with an {@link
+ * java.io.InterruptedIOException} and leaves the interrupt status set; {@link #close} by another
+ * thread ends a wait with an {@link AsynchronousCloseException}. The channel stays usable after an
+ * interrupt.
  *
  * <pre>
  *   send, reserve ── lock of sending ──┐

@@ -14,8 +14,9 @@ import java.util.concurrent.locks.ReentrantLock;
  * free.
  *
  * <p>The epoll set watches a descriptor for one event at a time ({@code EPOLLONESHOT}), as the
- * poller of the JDK does. A closed descriptor leaves the epoll set by itself. If its number is used
- * again, its old waiters are at most signalled needlessly.
+ * poller of the JDK does. A closed descriptor leaves the epoll set by itself. If a new descriptor
+ * gets the number of a closed one, the threads that waited for the closed one are at most signalled
+ * needlessly.
  */
 final class Poller {
     private final ReentrantLock lock = new ReentrantLock();

@@ -16,6 +16,11 @@ final class DirectionLockTest {
     private static final int ENOUGH = 40;
     private static final int LOCKS = 20_000;
     private static final int CHANNELS = 50;
+    private static final int OVERFLOWS = 4_000;
+    /** More levels of a stack than the calls that take a lock need. */
+    private static final int LEVELS = 60;
+    /** Argument of the last call of {@link #descend}, which one thread uses. */
+    private static int level;
 
     void favouredThreadHasTheLockOnce() throws Exception {
         for (boolean isFavoured : new boolean[] {false, true}) {
@@ -180,6 +185,65 @@ final class DirectionLockTest {
             if (lock.takeForever()) {
                 freed.incrementAndGet();
             }
+        }
+    }
+
+    /**
+     * A thread takes locks away from the thread that they favour, with so little of its stack left
+     * that one call or another overflows it. A lock that stayed revoked would let no thread return.
+     */
+    void lockIsNotLeftRevokedByAStackOverflow() throws Exception {
+        DirectionLock[] locks = new DirectionLock[LOCKS];
+        Arrays.setAll(locks, index -> new DirectionLock());
+        for (DirectionLock lock : locks) {
+            favour(lock);
+        }
+        FutureTask<Integer> other = new FutureTask<>(() -> {
+            int overflows = 0;
+            int index = 0;
+            // The virtual machine compiles the methods of the lock meanwhile. Compiled code is what
+            // can overflow the stack in a call after the exchange of the state.
+            while (index < LOCKS - OVERFLOWS) {
+                descend(20, locks[index++]);
+            }
+            for (int count = 0; count < 20; count++) {
+                levels();
+            }
+            while (index < LOCKS) {
+                int tooDeep = levels() + 5;
+                for (int less = 0; less < LEVELS && index < LOCKS; less++) {
+                    try {
+                        descend(tooDeep - less, locks[index++]);
+                    } catch (StackOverflowError expected) {
+                        overflows++;
+                    }
+                }
+            }
+            return overflows;
+        });
+        new Thread(null, other, "overflow", 1 << 19).start();
+        Check.that(other.get() > 0, "the stack overflows");
+        for (DirectionLock lock : locks) {
+            lock.take();
+        }
+    }
+
+    /** Returns how many levels {@link #descend} can call itself. */
+    private static int levels() {
+        try {
+            descend(Integer.MAX_VALUE, null);
+        } catch (StackOverflowError expected) {
+            // The stack is full, so its deepest level is known.
+        }
+        return Integer.MAX_VALUE - level;
+    }
+
+    private static void descend(int levels, DirectionLock lock) {
+        level = levels;
+        if (levels > 0) {
+            descend(levels - 1, lock);
+        } else {
+            lock.take();
         }
     }
 

@@ -261,8 +261,8 @@ final class EpollLoop implements EpollIoHandle {
                 goesOn = true;
             }
         } finally {
-            // This is set after an error, too. If it stayed true although no spin runs, nothing
-            // would poll the loop any more.
+            // The field is set after an error, too. If it stayed true although no spin runs,
+            // nothing would poll the loop any more.
             isSpinning = goesOn;
             if (!goesOn) {
                 poll(false);
