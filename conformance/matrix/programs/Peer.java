@@ -143,7 +143,8 @@ final class Peer {
         private long bytes;
 
         /**
-         * Checks that a received message is the pattern of {@code seed}, and counts the message.
+         * Checks that a received message has the bytes that {@code seed} determines, and counts the
+         * message.
          */
         void check(byte[] message, long seed) throws IOException {
             if (!Arrays.equals(message, pattern(message.length, seed))) {
@@ -445,7 +446,7 @@ final class Peer {
 
     /** The bit of a seed that distinguishes an answer from the message that it answers. */
     private static final long ANSWER = 1L << 63;
-    /** The difference of two successive words of a pattern. */
+    /** The difference of two successive words of a pattern, the bytes of a message. */
     private static final long STEP = 0x9e3779b97f4a7c15L;
     /** Size in bytes of the memory in which a link keeps its long messages. */
     private static final long SLAB_BYTES = 32 << 20;

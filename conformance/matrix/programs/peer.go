@@ -28,8 +28,8 @@ const (
 	messageMax = 65536
 	// finished is the error number that says that the peer closed the session in good order (SPEC 17).
 	finished = 9
-	// step is the difference of two successive words of a pattern, the bytes of a message, before
-	// each word is mixed. It and the factors of the mixing have the values of
+	// step is the difference of two successive words of a pattern, the bytes of a message. It and
+	// the factors that make the first word from the seed have the values of
 	// crates/testkit/src/random.rs.
 	step = 0x9e3779b97f4a7c15
 )
@@ -133,7 +133,8 @@ type counters struct {
 	bytes    int
 }
 
-// check checks that a received message is the pattern of seed, and counts the message.
+// check checks that a received message has the bytes that its seed determines, and counts the
+// message.
 func (t *counters) check(message []byte, seed uint64) error {
 	if !bytes.Equal(message, pattern(len(message), seed)) {
 		return fmt.Errorf("message %x of %d bytes is wrong", seed, len(message))

@@ -96,7 +96,7 @@ struct Counters {
 }
 
 impl Counters {
-    /// Checks that a received message is the pattern of `seed`, and counts the message.
+    /// Checks that a received message has the bytes that `seed` determines, and counts the message.
     fn check(&mut self, message: &[u8], seed: u64) -> Outcome {
         if !is_pattern(message, seed) {
             return Err(format!("message {seed:x} of {} bytes is wrong", message.len()).into());

@@ -32,8 +32,8 @@ pub struct Connector {
 
 impl Connector {
     /// Connects to a server of this library at `address`, such as `unix:/run/app.sock`. The
-    /// connector ignores the address that Volo passes to `make_transport`, whose type has no form
-    /// for our transports.
+    /// connector ignores the address that Volo passes to `make_transport`, because the type of that
+    /// address cannot express an address of this library.
     #[must_use]
     pub fn new(address: &str, config: Config) -> Self {
         Self { address: address.into(), config, protocol: None, current: Arc::default() }

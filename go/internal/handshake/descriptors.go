@@ -15,7 +15,7 @@ type arrivedDescriptors struct {
 }
 
 // add takes over the descriptors that one read of the socket returned. It owns them even if it
-// returns an error, because the peer has sent too many.
+// returns an error, which says that the peer has sent too many.
 func (d *arrivedDescriptors) add(a Arrival) error {
 	d.count += len(a.Descriptors)
 	d.isTruncated = d.isTruncated || a.IsTruncated

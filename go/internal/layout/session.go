@@ -199,7 +199,7 @@ func (s *Stream) IsOver() bool {
 	return (s.hasFinished || s.peerHasStopped) && (s.hasStopped || s.peerHasFinished)
 }
 
-// End records that this side has sent END. It panics if this side opened the stream, has sent END
+// End notes that this side has sent END. It panics if this side opened the stream, has sent END
 // before, or a direction is still open.
 func (s *Stream) End() {
 	if s.isOwn || s.hasSentEnd || !s.IsOver() {

@@ -8,8 +8,8 @@ import (
 	"partywall.test/go/internal/fault/faulttest"
 )
 
-// The race detector is left out of the builds that this test makes. With it, the walk through all
-// states of two streams would be too slow and would have smaller bounds, within which some faults
+// The race detector is left out of the builds that this test makes. With it, the test that visits
+// all states of a stream would take too long, or would send fewer messages, with which some faults
 // do not show.
 func TestEachFaultIsNoticed(t *testing.T) { faulttest.Check(t, faults, false) }
 

@@ -54,7 +54,7 @@ func (q *messageQueue) pop() Message {
 	return m
 }
 
-// drop releases all messages of the queue, because nobody will read them.
+// drop releases all unread messages of the stream, because nobody will read them.
 func (q *messageQueue) drop() {
 	for !q.isEmpty() {
 		q.pop().Release()

@@ -114,7 +114,7 @@ func Receive(int, []byte) (Message, error) { return Message{}, unsupported("recv
 // CheckEventfd fails: only Linux has eventfds.
 func CheckEventfd(int) error { return unsupported("eventfd") }
 
-// SetNonblock fails: this system has no descriptors of a peer.
+// SetNonblock fails, because on this system no descriptor comes from a peer.
 func SetNonblock(int) error { return unsupported("O_NONBLOCK") }
 
 // SetMode fails: on this system a listener sets the mode of a socket file after bind has made it.

@@ -30,8 +30,8 @@ func (y *yields) poll(poll func() bool) bool {
 	return isFound
 }
 
-// count updates the suspension of yielding after a yield that took the time elapsed, and after
-// which polling found something or not.
+// count decides for how many waits yielding is now suspended, after a yield that took the time
+// elapsed. The argument isFound says whether polling has found something after this yield.
 func (y *yields) count(isFound bool, elapsed time.Duration) {
 	switch {
 	case elapsed > yieldLong:
