@@ -33,7 +33,8 @@ const (
 	rustPeerVariable = "PARTYWALL_RUST_PEER"
 	// fullVariable is set to run the tests in their long form, as `cargo xtask go --full` does.
 	fullVariable = "PARTYWALL_TEST_FULL"
-	// figuresVariable names a file to which tests append the rows of a table.
+	// figuresVariable is the environment variable that names a file, to which tests append the rows
+	// of a table.
 	figuresVariable = "PARTYWALL_TEST_FIGURES"
 )
 
@@ -219,7 +220,8 @@ func (p *peerProcess) follow() *counter {
 	return c
 }
 
-// reach waits until the process has written at least this count.
+// reach waits until the process has written at least this count of the messages that it has
+// exchanged.
 func (c *counter) reach(t *testing.T, count uint64) {
 	t.Helper()
 	for c.count.Load() < count {

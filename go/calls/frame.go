@@ -40,7 +40,7 @@ const (
 // headerBytes is the size in bytes of an encoded frame.
 const headerBytes = 16
 
-// Codes of an ERROR frame that the protocol itself defines (CALLS 4.2).
+// Codes of an ERROR frame that the protocol of calls itself defines (CALLS 4.2).
 const (
 	codesReserved = 0xffffff00 // the first of them
 	codeBusy      = 0xffffff01

@@ -21,7 +21,8 @@ const (
 	rustPeerVariable = "PARTYWALL_RUST_CALLS"
 	// fullVariable is set to run the tests in their long form, as `cargo xtask go --full` does.
 	fullVariable = "PARTYWALL_TEST_FULL"
-	// figuresVariable names a file to which tests append the rows of a table.
+	// figuresVariable is the environment variable that names a file, to which tests append the rows
+	// of a table.
 	figuresVariable = "PARTYWALL_TEST_FIGURES"
 )
 

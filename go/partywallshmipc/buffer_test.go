@@ -451,7 +451,7 @@ func TestLongTextsAreWrittenForThePeer(t *testing.T) {
 	}
 }
 
-// A Flush that fails drops all of the buffer, and frees its memory.
+// A Flush that fails drops all bytes of the sending buffer, and frees its memory.
 func TestFlushThatFailsDropsTheBuffer(t *testing.T) {
 	stream, peer := pipe(t)
 	fill := func(seed int) {

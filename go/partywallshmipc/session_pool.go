@@ -67,7 +67,7 @@ func NewSessionManager(config *SessionManagerConfig) (*SessionManager, error) {
 	return m, nil
 }
 
-// keep replaces the session of the pool by a new one each time the session is over.
+// keep makes a new session for the pool of idle streams each time the session of the pool is over.
 func (m *SessionManager) keep(pool *streamPool) {
 	for {
 		select {

@@ -18,7 +18,7 @@ use crate::plan::Job;
 use crate::process::Process;
 use crate::roster::Program;
 
-/// The end of the link that the harness kills in a chain.
+/// The end of a link that the harness kills while the two ends exchange messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
     /// The server is killed.
@@ -27,8 +27,8 @@ pub enum Victim {
     Client,
 }
 
-/// Runs a chain between a server and a client, kills the end `victim` in the middle, and starts
-/// that end again.
+/// Runs a chain, an exchange of messages over a link between a server and a client, kills the end
+/// `victim` in the middle, and starts that end again.
 ///
 /// # Errors
 /// If an end fails, or a number is missing or there twice.
@@ -111,8 +111,9 @@ fn judge(lives: &[&Vec<String>], count: u64) -> Result<(), String> {
     }
 }
 
-/// Number of messages of a chain. Their lines are far more than the pipe and the harness's reader
-/// hold.
+/// Number of messages of a chain, the exchange in which an end of a link is killed. An end prints a
+/// line for each. These lines are far more than the pipe and the harness's reader hold, so an end
+/// cannot finish before it is killed.
 const COUNT: u64 = 2000;
 /// Number of lines that an end of a link prints before the harness kills it.
 const KILLED_AFTER: usize = 300;

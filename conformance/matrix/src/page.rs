@@ -44,8 +44,8 @@ fn pairs(roster: &Roster, outcomes: &[Outcome]) -> String {
     text
 }
 
-/// Returns what the page's table says of one pair: the kinds of exchange that the pair has passed
-/// over every transport.
+/// Returns what the page's table of pairs says of one pair: the kinds of exchange that the pair has
+/// passed over every transport.
 fn cell(server: &str, client: &str, outcomes: &[Outcome]) -> String {
     let own = || outcomes.iter().filter(|it| it.server == server && it.client == client);
     let over = |kind: &str| own().filter(|it| it.kind == kind && it.result.is_ok()).count();

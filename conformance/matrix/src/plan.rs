@@ -17,8 +17,8 @@ pub struct Plan {
     /// The sizes of the messages of each exchange, in bytes.
     pub sizes: Vec<usize>,
     kinds: Vec<&'static str>,
-    /// Whether each pair runs only one chain with one kill, and causes errors over only one
-    /// transport.
+    /// Whether each pair runs only one chain (an exchange in which an end of a link is killed), and
+    /// causes errors over only one transport.
     is_short: bool,
 }
 
@@ -148,14 +148,15 @@ impl Plan {
         outcomes.collect()
     }
 
-    /// Whether the short plan leaves out a client of a job. The short plan runs one chain and one
-    /// set of errors for each pair, over a transport that depends on the pair.
+    /// Whether the short plan leaves out a client of a job. The short plan runs one chain (an
+    /// exchange in which an end of a link is killed) and one set of errors for each pair, over a
+    /// transport that depends on the pair.
     fn leaves_out(&self, job: &Job<'_>, client: usize) -> bool {
         let transport = TRANSPORTS[(job.index + client) % TRANSPORTS.len()];
         self.is_short && matches!(job.kind, "errors" | "chain") && transport != job.transport
     }
 
-    /// The ends of a link that a job kills, each in a chain of its own.
+    /// The ends of a link that a job kills, each in an exchange of its own.
     fn victims(&self, job: &Job<'_>, client: usize) -> &'static [Victim] {
         match (self.is_short, (job.index + client) / TRANSPORTS.len() % 2) {
             (false, _) => &[Victim::Server, Victim::Client],

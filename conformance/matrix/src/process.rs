@@ -73,7 +73,7 @@ impl Process {
                 Ok(None)
             }
             Ok(Event::Ended(status)) => Err(format!("{} ended: {status}", self.what)),
-            // An earlier call has already received the end of the program.
+            // The end of the program was noticed, and its exit code checked, in an earlier call.
             Err(RecvTimeoutError::Disconnected) => Ok(None),
             Err(RecvTimeoutError::Timeout) => {
                 self.kill();

@@ -234,7 +234,8 @@ func agree(t *testing.T, conn net.Conn) {
 	}
 }
 
-// A socketEnvironment admits every peer and has no shared memory.
+// A socketEnvironment does what a handshake asks of the operating system: it admits every peer, and
+// makes no shared memory.
 type socketEnvironment struct{}
 
 func (socketEnvironment) Judge(handshake.Sender, int) (bool, error) { return false, nil }

@@ -18,7 +18,8 @@ import (
 	"partywall.test/go/internal/wire"
 )
 
-// peerVariable names the command `partywall` of the Rust implementation, which tests take as peer.
+// peerVariable is the environment variable that names the command `partywall` of the Rust
+// implementation, which tests take as peer.
 const peerVariable = "PARTYWALL_PROGRAM"
 
 // rustPeer returns the path of the command `partywall` of the Rust implementation, or skips the

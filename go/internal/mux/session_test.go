@@ -251,14 +251,15 @@ func TestEndsOfStreams(t *testing.T) {
 	}
 }
 
-// A sender gives a message in fragments up, because its context is canceled while the queue is
-// full. The peer drops the message, and receives the next message of the stream.
+// A sender gives a message in fragments up, because its context is canceled while the queue of
+// records to the peer is full. The peer drops the message, and receives the next message of the
+// stream.
 func TestMessageGivenUpInFragments(t *testing.T) {
 	sessions, conns := newPair(t)
 	ctx := within(t)
 	opened, accepted := mustOpen(t, sessions)
 	// The test holds the lock of the peer's session. So the driver of that session reads nothing,
-	// and the queue fills up.
+	// and the queue of records to it fills up.
 	sessions[1].mu.Lock()
 	sending, cancel := context.WithCancel(ctx)
 	go func() {
@@ -367,7 +368,7 @@ func disconnectionIsNoEnd(t *testing.T, sessions [2]*Session) {
 	mustFail(t, sessions[1].Ping(ctx), layout.ErrorDisconnected, 0)
 }
 
-// SPEC 11.6: Close has more records to write than the peer's queue holds, and the peer reads
+// SPEC 11.6: Close has more records to write than the queue to the peer holds, and the peer reads
 // nothing. Close gives up after the linger time.
 func TestLingerTimeBoundsTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

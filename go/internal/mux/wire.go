@@ -274,7 +274,7 @@ func (c *wireConn) Close() {
 }
 
 // A pooled is memory for a message that was copied out of a record. It implements [session.Owner],
-// so that releasing the message gives the memory back to a pool.
+// so that releasing the message gives the memory back to a pool of free memory.
 //
 // The capacity of the memory is a power of two. So an unread message holds less than twice its own
 // size, and the stream's credit bounds this size (SPEC 11.4).
@@ -297,19 +297,20 @@ func newPooled(n int) ([]byte, *pooled) {
 	return owner.bytes[:n], owner
 }
 
-// Release gives the memory of a message back to its pool, as the interface [session.Owner] demands.
+// Release gives the memory of a message back to the pool of free memory of that size, as the
+// interface [session.Owner] demands.
 func (p *pooled) Release(uint64) {
 	if p.class >= 0 {
 		pools[p.class].Put(p)
 	}
 }
 
-// smallestClassBits is the base-2 logarithm of the message size of the first pool: 64 bytes, which
-// is also the least that a message costs in credit.
+// smallestClassBits is the base-2 logarithm of the message size of the first pool of free memory:
+// 64 bytes, which is also the least that a message costs in credit.
 const smallestClassBits = 6
 
-// pooledBytesMax is the size in bytes of the messages of the last pool. Longer messages have no
-// pool.
+// pooledBytesMax is the size in bytes of the longest messages whose memory comes from a pool of
+// free memory, and goes back to it.
 const pooledBytesMax = 64 << 10
 
 // pools has free memory for messages of up to 64 bytes, up to 128 bytes, and so on to 64 KiB.

@@ -55,7 +55,8 @@ func TestRingAgreesWithQueue(t *testing.T) {
 	}
 }
 
-// step performs a random operation on the ring and the queue: append, commit, abort, or take.
+// step performs a random operation on the ring and on the plain queue of the model: append, commit,
+// abort, or take.
 func (m *ringModel) step(t *testing.T) {
 	t.Helper()
 	switch m.random.IntN(10) {
@@ -80,7 +81,7 @@ func (m *ringModel) step(t *testing.T) {
 }
 
 // append adds a record of random length to the open batch. If the ring reports that it has no room
-// for the record, the test fails unless the queue confirms this.
+// for the record, the test fails unless the plain queue of the model confirms this.
 func (m *ringModel) append(t *testing.T) {
 	t.Helper()
 	length := m.random.Uint64N(m.producer.PayloadMax() + 1)
@@ -124,7 +125,8 @@ func (m *ringModel) unread(t *testing.T) {
 	}
 }
 
-// take takes the next record of the ring, and compares it with the first of the queue.
+// take takes the next record of the ring, and compares it with the first in the plain queue of the
+// model.
 func (m *ringModel) take(t *testing.T) {
 	t.Helper()
 	if len(m.queue) == 0 {

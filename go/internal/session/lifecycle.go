@@ -52,7 +52,8 @@ func (l *lifecycle) finish() {
 	}
 }
 
-// reset ends the sending direction with RESET, and aborts a message that is only partly sent.
+// reset ends the sending direction of the stream, and makes a RESET pending, which tells the peer
+// and ends a message that is only partly sent.
 func (l *lifecycle) reset(code uint32) {
 	if l.sending == isOpen {
 		l.sending, l.resetPending = isReset, pendingCode{true, code}
@@ -60,7 +61,8 @@ func (l *lifecycle) reset(code uint32) {
 	}
 }
 
-// stop ends the receiving direction with RESET {receiving}.
+// stop ends the receiving direction of the stream, and makes a RESET {receiving} pending, which
+// tells the peer.
 func (l *lifecycle) stop(code uint32) {
 	if l.receiving == isOpen {
 		l.receiving, l.stopPending = isStopped, pendingCode{true, code}

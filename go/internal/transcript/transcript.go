@@ -15,7 +15,7 @@ import (
 // A Transcript is a recorded handshake: what each of the two sides sends, and how the handshake
 // ends at the side under test.
 type Transcript struct {
-	// File is the name of the file in spec/handshakes.
+	// File is the name of the transcript's file in spec/handshakes.
 	File string
 	// Lines are the lines of the file, each split at its tabs. The first says which side is under
 	// test, the last how the handshake ends there.

@@ -23,7 +23,7 @@ func (i *instant) set(t time.Time) {
 // isNever reports whether there is no deadline.
 func (i *instant) isNever() bool { return i.nanoseconds.Load() == 0 }
 
-// time returns the deadline, or the zero time.
+// time returns the deadline, or the zero time if there is none.
 func (i *instant) time() time.Time {
 	if nanoseconds := i.nanoseconds.Load(); nanoseconds != 0 {
 		return time.Unix(0, nanoseconds)

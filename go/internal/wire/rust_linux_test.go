@@ -22,7 +22,8 @@ const (
 	// rustPeerVariable names the program that crates/testkit/examples/peer.rs is compiled to.
 	// Without this environment variable the tests of this file are skipped.
 	rustPeerVariable = "PARTYWALL_RUST_PEER"
-	// figuresVariable names a file to which tests append the rows of a table.
+	// figuresVariable is the environment variable that names a file, to which tests append the rows
+	// of a table.
 	figuresVariable = "PARTYWALL_TEST_FIGURES"
 )
 
