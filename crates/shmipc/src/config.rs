@@ -133,7 +133,7 @@ impl Default for Config {
     }
 }
 
-/// Settings that the other implementations have as well.
+/// Settings that the other implementations of shmipc have as well.
 impl Config {
     /// Capacity of the queue of each direction, in elements; each message takes one element. It
     /// must be a multiple of 16, so that no counter of the second queue crosses a cache line.
@@ -222,7 +222,8 @@ impl Config {
     }
 }
 
-/// Limits on what a peer may use, which the other implementations do not have.
+/// Limits on what a peer may make this process use. The other implementations of shmipc have no
+/// such limits.
 impl Config {
     /// The largest region that a client may make this server map, in bytes. Default: 1 GiB.
     #[must_use]
@@ -326,7 +327,7 @@ pub enum ConfigError {
     /// The classes of slices (`buffer_slice_sizes`) are impossible, or do not fit the region.
     #[error("Config::buffer_slice_sizes has {found}: {advice}")]
     Classes {
-        /// The classes, and the fault in them, as text.
+        /// The refused classes of slices, and the fault in them, as text.
         found: String,
         /// The classes that the caller could choose instead, as text.
         advice: String,

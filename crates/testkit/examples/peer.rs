@@ -372,9 +372,9 @@ fn serve_streams(session: &Session) -> Outcome {
     join(threads)
 }
 
-/// Sends numbered messages on all streams at once. After each message it prints a word: the index
-/// of the stream in the upper 16 bits, and below them the number of messages that the stream has
-/// sent.
+/// Sends numbered messages on all streams at once. After each message this process prints a word:
+/// the index of the stream in the upper 16 bits, and below them the number of messages that the
+/// stream has sent.
 fn flood_streams(session: &Session, count: u64) -> Outcome {
     let mut threads = Vec::new();
     for index in 0..count {
@@ -398,8 +398,8 @@ fn flood_streams(session: &Session, count: u64) -> Outcome {
     Err(last.into())
 }
 
-/// Receives on all streams at once. At the end it prints, for each stream, the number of received
-/// messages and the error with which it ended.
+/// Receives on all streams at once. At the end this process prints, for each stream, the number of
+/// received messages and the error with which the stream ended.
 fn receive_streams(session: &Session, count: u64) -> Outcome {
     let mut threads = Vec::new();
     for _ in 0..count {

@@ -86,7 +86,8 @@ const POLLS_PER_CLOCK_READ_MAX: u32 = 32;
 /// Number of polls between two reads of the clock, per microsecond of the spin budget.
 ///
 /// A poll of shared memory takes about 60 ns, and a poll of a socket about 500 ns. So the polls
-/// between two reads take an eighth of the budget, or at most all of it.
+/// between two reads take an eighth of the budget if they poll shared memory, and at most all of it
+/// if they poll a socket.
 const POLLS_PER_BUDGET_US: u32 = 2;
 
 impl Spinner {
@@ -309,7 +310,7 @@ static FUTILE: OnceLock<bool> = OnceLock::new();
 static MISSES: Mutex<u32> = Mutex::new(0);
 
 /// Number of waits whose polls find nothing, until the last of them determines whether spinning is
-/// futile. The waits before it spin for at most two budgets together.
+/// futile. The waits before the last one spin for at most two budgets together.
 const MISSES_UNCHECKED: u32 = 3;
 
 #[cfg(test)]

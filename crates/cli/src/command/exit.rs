@@ -26,7 +26,8 @@ pub enum Exit {
     PeerDied = 4,
     /// The peer broke the protocol, or returned other bytes than it was sent.
     Protocol = 5,
-    /// The reader of the command's output closed it, or the output could not be written.
+    /// The output of the command could not be written, for example because its reader has closed
+    /// the pipe.
     OutputClosed = 6,
     /// Another process has taken over this end of a link, which this process owned before.
     Fenced = 7,

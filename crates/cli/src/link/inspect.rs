@@ -127,8 +127,8 @@ fn line(path: &Path) -> String {
     report::line(&path.display().to_string())
 }
 
-/// Appends a link file that is refused to `text`, with the names of its link if its header is
-/// readable.
+/// Appends to `text` the path of a link file that is refused, with the names of its link if the
+/// file's header is readable.
 fn refused(text: &mut String, found: &Found, error: &StorageError) -> std::fmt::Result {
     if let Some(key) = &found.key {
         write!(text, "{:?} with {:?}, link {:?}: ", key.local(), key.remote(), key.link())?;

@@ -44,8 +44,8 @@ pub(super) struct Receiver {
     copies: bool,
     counters: Arc<ConnectionCounters>,
     control: Arc<Control>,
-    /// Events that were found together with an earlier one, for the next calls of the receiver to
-    /// return; there are few.
+    /// Events that were found together with an event that was returned first. The receiver's next
+    /// calls return them; there are few.
     events: VecDeque<ConnectionEvent>,
     /// A frame received over the socket, which waits until the elements before it are taken from
     /// the ring.

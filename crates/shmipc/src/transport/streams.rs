@@ -42,7 +42,7 @@ pub(super) struct Table {
 pub(super) enum Owner {
     /// The data belongs to a stream that is open.
     Known,
-    /// The data belongs to a new stream, which it opens.
+    /// The data belongs to no stream that was open before: it opens a new stream.
     New,
     /// The data belongs to a stream that is closed or was never open, and is discarded.
     None,
