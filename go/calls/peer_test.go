@@ -257,32 +257,61 @@ func beginAll(ctx context.Context, client *Client, count int) ([]*Call, error) {
 }
 
 // exceedPeer is a task of a client: it makes as many calls as the server runs and keeps waiting,
-// and then one more, which the server must refuse as busy.
+// and one more, which the server must refuse as busy. In a blocking server of Rust a call waits
+// until a thread of the program takes it. So a server whose threads are late may refuse an earlier
+// call, and the task then begins again.
 func exceedPeer(ctx context.Context, client *Client, limit int) error {
+	for isLast := false; !isLast; {
+		var err error
+		if isLast, err = exceedOnce(ctx, client, 2*limit+1); err != nil {
+			return err
+		}
+		for {
+			if err = callEcho(ctx, client, 1); !errors.Is(err, ErrBusy) {
+				break
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	fmt.Println("refused", limit)
+	return nil
+}
+
+// exceedOnce makes count calls, one more than the server accepts, and cancels them once the server
+// has refused one. It reports whether that was the last one, and no other.
+func exceedOnce(ctx context.Context, client *Client, count int) (bool, error) {
 	given, cancel := context.WithCancel(ctx)
 	defer cancel()
-	calls, err := beginAll(given, client, 2*limit)
+	calls, err := beginAll(given, client, count)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if err := callEcho(ctx, client, 1); !errors.Is(err, ErrBusy) {
-		return fmt.Errorf("a call beyond the limits: %v", err)
+	ended := make([]error, count)
+	var group sync.WaitGroup
+	for i, call := range calls {
+		group.Go(func() {
+			_, ended[i] = call.Wait()
+			cancel()
+		})
 	}
-	cancel()
-	for _, call := range calls {
-		if _, err := call.Wait(); err != context.Canceled {
-			return fmt.Errorf("a cancelled call: %v", err)
+	group.Wait()
+	if err := ctx.Err(); err != nil {
+		return false, fmt.Errorf("no call of %d was refused: %w", count, err)
+	}
+	for i, err := range ended[:count-1] {
+		if errors.Is(err, ErrBusy) {
+			return false, nil
+		}
+		if err != context.Canceled {
+			return false, fmt.Errorf("call %d was cancelled: %v", i, err)
 		}
 	}
-	for {
-		if err = callEcho(ctx, client, 1); !errors.Is(err, ErrBusy) {
-			break
-		}
+	if err := ended[count-1]; !errors.Is(err, ErrBusy) {
+		return false, fmt.Errorf("a call beyond the limits: %v", err)
 	}
-	if err == nil {
-		fmt.Println("refused", limit)
-	}
-	return err
+	return true, nil
 }
 
 // losePeer is a task of a client: it makes calls whose handlers wait, and checks that each fails

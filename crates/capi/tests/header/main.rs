@@ -161,7 +161,8 @@ fn statuses_of_the_header_are_numbers_of_the_specification() {
         ("STOPPED_HERE", "stream stopped here"),
         ("MESSAGE_TOO_LONG", "message too long"),
     ];
-    let last = HEADER.lines().position(|line| line.contains("---- The library")).expect("a line");
+    // The statuses precede the first function.
+    let last = HEADER.lines().position(|line| line.ends_with(");")).expect("a function");
     let mut count = 0;
     for line in HEADER.lines().take(last) {
         let Some(rest) = line.strip_prefix("#define PARTYWALL_") else { continue };
