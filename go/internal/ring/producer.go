@@ -186,7 +186,8 @@ func (p *Producer) paddingFor(n uint64) uint64 {
 // last reported.
 func (p *Producer) fits(need uint64) bool { return p.tail-p.consumed+need <= p.size }
 
-// loadConsumed loads the word consumed of the peer once, and checks it (SPEC 4.6).
+// loadConsumed loads, once, the peer's word with the position up to which the peer has consumed
+// records, and checks it (SPEC 4.6).
 func (p *Producer) loadConsumed() error {
 	found := p.peer.Load(layout.ControlConsumed)
 	isWrong := found < p.consumed || found > p.published || found%layout.SlotBytes != 0

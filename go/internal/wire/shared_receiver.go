@@ -129,8 +129,8 @@ func (r *sharedReceiver) accept(header layout.Header) (Record, bool, error) {
 	payload := r.consumer.Payload(header)
 	if header.Kind != layout.KindData && (!r.memory.isTrusted || header.Kind == layout.KindBlob ||
 		header.Kind == layout.KindSegment || header.Kind == layout.KindSegmentRetire) {
-		// The payload of the record is copied first, so that the peer cannot change it after the
-		// check.
+		// This code copies the payload of the record first, so that the peer cannot change the
+		// payload after the check.
 		r.scratch = append(r.scratch[:0], payload...)
 		payload = r.scratch
 	}

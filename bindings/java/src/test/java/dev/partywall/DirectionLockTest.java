@@ -249,8 +249,9 @@ final class DirectionLockTest {
     }
 
     /**
-     * A thread sends, and receives views, on a channel that another thread closes. The user gets an
-     * exception; the channel is freed by one of the two threads, and so its peer receives the end.
+     * A thread sends, and receives views, on a channel that another thread closes. The first thread
+     * gets an exception. One of the two threads frees the channel, so the peer receives the end of
+     * its messages.
      */
     void channelClosedDuringItsUseIsFreed() throws Exception {
         for (int count = 0; count < CHANNELS; count++) {
