@@ -145,8 +145,8 @@ func New(terms Terms, env Environment) *Machine {
 	return m
 }
 
-// Start begins the handshake of a connector: it makes the region, and puts HELLO and OFFER into the
-// flight. For an acceptor, which waits for these frames, Start does nothing.
+// Start begins the handshake of a connector: it makes the region, and puts the frames HELLO and
+// OFFER into the flight. For an acceptor, which waits for these frames, Start does nothing.
 func (m *Machine) Start() error {
 	if m.isAcceptor() {
 		return nil
@@ -176,8 +176,8 @@ func (m *Machine) Session() [16]byte {
 }
 
 // Wanted returns how many bytes the caller may read from the socket now. The number is never 0
-// while a frame is awaited. An acceptor awaiting READY reads no byte beyond that frame, because the
-// bytes after it belong to the transport.
+// while a frame is awaited. An acceptor that awaits the frame READY reads no byte beyond that
+// frame, because the bytes after it belong to the transport.
 func (m *Machine) Wanted() int {
 	if !m.isAcceptor() || m.awaiting != layout.ReadyTag {
 		return layout.FrameBytesMax

@@ -149,8 +149,8 @@ func (p *Producer) Abort() {
 	p.padding, p.firstWord = 0, 0
 }
 
-// Close publishes CLOSE_WRITE in the slot that is kept for it. It panics if a batch is open, or if
-// the ring is closed already.
+// Close publishes the record CLOSE_WRITE in the slot that is kept for it. It panics if a batch is
+// open, or if the ring is closed already.
 func (p *Producer) Close(stream uint32) {
 	if p.firstWord != 0 || p.isClosed {
 		panic("ring: closed within a batch, or twice")

@@ -247,8 +247,8 @@ func (r *sharedReceiver) Payload() []byte {
 	return r.scratch
 }
 
-// Done ends the use of the current record. If the record is a BLOB whose message was not taken, its
-// block is returned to the peer.
+// Done ends the use of the current record. If the record is a BLOB whose message was not taken,
+// Done returns the block of the message to the peer.
 func (r *sharedReceiver) Done() {
 	if r.isBlob {
 		r.isBlob = false

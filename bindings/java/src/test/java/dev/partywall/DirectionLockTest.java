@@ -276,7 +276,10 @@ final class DirectionLockTest {
         }
     }
 
-    /** Sends messages to the other end of the pair and views them, until an end is closed. */
+    /**
+     * Sends messages from one end of the pair and receives them as views at the other, until one of
+     * the ends is closed.
+     */
     private static int use(Pair pair, CountDownLatch isUsed) {
         byte[] payload = Check.pattern(48, 1);
         for (int count = 0; ; count++) {
