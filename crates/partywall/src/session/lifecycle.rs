@@ -122,8 +122,8 @@ impl Lifecycle {
         matches!(self.receiving, Receiving::Open)
     }
 
-    /// Applies the application's `finish`: CLOSE_WRITE becomes pending if the sending direction was
-    /// open.
+    /// Applies the application's `finish`: the record CLOSE_WRITE becomes pending if the sending
+    /// direction was open.
     pub(crate) fn finish(&mut self) {
         if self.sending == Sending::Open {
             self.sending = Sending::Closed;
@@ -150,15 +150,15 @@ impl Lifecycle {
         }
     }
 
-    /// Notes that a message of which some fragments were sent will not be completed: FRAGMENT_ABORT
-    /// becomes pending.
+    /// Notes that a message of which some fragments were sent will not be completed: the record
+    /// FRAGMENT_ABORT becomes pending.
     pub(crate) fn abort(&mut self) {
         if self.sending == Sending::Open {
             self.abort_pending = true;
         }
     }
 
-    /// Whether FRAGMENT_ABORT must be written before the next message of the stream.
+    /// Whether the record FRAGMENT_ABORT must be written before the next message of the stream.
     #[cfg(test)]
     pub(crate) const fn abort_pending(&self) -> bool {
         self.abort_pending

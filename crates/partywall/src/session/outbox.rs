@@ -34,8 +34,8 @@ pub(crate) struct Outbox {
     room: Arc<dyn SpaceWaiter>,
     /// Streams that have a pending record. Each stream is listed at most once.
     pending: VecDeque<Arc<StreamShared>>,
-    /// Pending records of the session itself: the newest PONG, PING and GO_AWAY; older ones are
-    /// replaced.
+    /// Pending records of the session itself: the newest answer to a PING of the peer, the newest
+    /// PING of this side, and the newest GO_AWAY. Older ones are replaced.
     pub(super) pong: Option<u64>,
     ping: Option<u64>,
     /// The token of the newest PING that a user requested.

@@ -143,8 +143,8 @@ impl StreamState {
     /// Returns the next record to be written for this stream, if any.
     pub(crate) fn pending(&self) -> Option<PendingRecord> {
         match self.lifecycle.pending() {
-            // CLOSE_WRITE and END, which end this side's direction or the stream, wait until the
-            // pending CREDIT was written.
+            // The records CLOSE_WRITE and END, which end this side's direction or the stream, wait
+            // until the pending record CREDIT was written.
             Some(PendingControl::CloseWrite | PendingControl::End) | None
                 if self.reports_credit() =>
             {

@@ -69,7 +69,7 @@ impl MovingFoe {
         self.position = position.plus(header.footprint());
     }
 
-    /// Sends MOVE with one end of a new socket pair. Returns the other end of the pair.
+    /// Sends the record MOVE with one end of a new socket pair. Returns the other end of the pair.
     fn begin(&mut self) -> Wire {
         let (ours, theirs) = Socket::pair().unwrap();
         self.record(Kind::Move, &[], &[theirs.as_fd()]);
@@ -414,7 +414,7 @@ fn untrusted_connector_is_declined_and_its_pair_is_closed() {
     let (answer, _) = wire.receive();
     let answer = Hello::read_from_prefix(&answer).unwrap().0;
     assert_eq!(answer.features.get(), BOTH);
-    // The hostile connector sends MOVE although the acceptor has not agreed to move.
+    // The hostile connector sends the record MOVE although the acceptor has not agreed to move.
     let (pair, theirs) = Socket::pair().unwrap();
     let header = RecordHeader { position: Position(0), kind: Kind::Move, len: 0, stream: 0 };
     let record = [header.to_wire().as_bytes(), &[0; 64]].concat();

@@ -177,7 +177,7 @@ mod tests {
         while let [kind, ..] = *rest {
             let head = rest.first_chunk().and_then(|head| ControlHead::read(head).ok());
             let is_frame = kind != CONTROL_DOORBELL;
-            // If the fields at the start of the frame are invalid, all remaining bytes of the image
+            // If the fields at the start of the frame are invalid, all remaining bytes of `image`
             // are sent together, with one descriptor.
             let (len, descriptors) = match head.filter(|_| is_frame) {
                 Some(head) => (usize::from(head.length.get()), usize::from(head.descriptors)),

@@ -48,8 +48,8 @@ pub(crate) struct ShmSender {
     pub(super) producer: Producer,
     records_waker: Waker,
     early: EarlyNotify,
-    /// Whether an announcement of memory (SEGMENT, SEGMENT_RETIRE) or a FRAGMENT_ABORT must be
-    /// appended before the next record.
+    /// Whether an announcement of memory (SEGMENT, SEGMENT_RETIRE) or a record FRAGMENT_ABORT must
+    /// be appended before the next record.
     has_pending: bool,
     /// Whether the open batch refers to blocks or announces segments.
     batch_has_memory: bool,
