@@ -70,7 +70,7 @@ pub enum Fault {
     System {
         /// The operation that failed, as text.
         what: &'static str,
-        /// The error of the system call.
+        /// The error that the failed system call returned.
         source: io::Error,
     },
 }
@@ -420,7 +420,7 @@ pub enum HandshakeError {
         peer: String,
         /// The operation that failed, as text.
         what: &'static str,
-        /// The error of the system call.
+        /// The error that the failed system call returned.
         source: io::Error,
     },
 }
@@ -471,7 +471,7 @@ pub enum ProtocolError {
     System {
         /// The operation that failed, as text.
         what: &'static str,
-        /// The error of the system call.
+        /// The error that the failed system call returned.
         source: io::Error,
     },
 }

@@ -291,10 +291,10 @@ pub trait SendBuffer: fmt::Debug + Send + Sync + std::any::Any {
     /// Returns the bytes of the message.
     fn as_slice(&self) -> &[u8];
 
-    /// Returns the bytes of the message, for the application to write.
+    /// Returns the bytes of the message that is to be sent, for the application to write.
     fn as_mut_slice(&mut self) -> &mut [u8];
 
-    /// Shortens the message to `len` bytes.
+    /// Shortens the message that is to be sent to `len` bytes.
     fn truncate(&mut self, len: usize);
 
     /// Converts this buffer of a message to `Any`, so that the protocol can downcast it to the

@@ -60,7 +60,8 @@ pub(crate) enum Arrival {
 /// A control record of a stream that is not written yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PendingControl {
-    /// A FRAGMENT_ABORT record, because a message will not be completed.
+    /// A FRAGMENT_ABORT record, because a message of which fragments were sent will not be
+    /// completed.
     Abort,
     /// A RESET record. The first number is its code, and the second names the directions that it
     /// ends.
@@ -296,7 +297,7 @@ mod tests {
             }
         }
 
-        /// Returns every state of the two sides that one step of either side leads to.
+        /// Returns every state of a stream's two ends that one step of either end leads to.
         fn next(&self) -> Vec<Self> {
             let mut worlds = Vec::new();
             for side in 0..2 {

@@ -190,7 +190,7 @@ impl Outbox {
         }
     }
 
-    /// Removes a waiter for room, by its ticket, because its user no longer waits.
+    /// Removes the waker of a user that no longer waits for room. `ticket` identifies the user.
     pub(crate) fn leave(&mut self, ticket: u64) {
         self.waiters.retain(|(waiting, _)| *waiting != ticket);
     }

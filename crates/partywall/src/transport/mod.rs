@@ -172,7 +172,7 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// before are still delivered.
     fn leave(&mut self) {}
 
-    /// Whether [`flush`](Self::flush) has bytes to send.
+    /// Whether there are bytes of earlier messages that [`flush`](Self::flush) must send.
     fn has_unsent(&self) -> bool {
         false
     }
@@ -255,7 +255,7 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
     /// there was a view.
     fn end_view(&mut self) -> bool;
 
-    /// Blocks until `find` may find a record, or until the deadline.
+    /// Blocks until [`find`](Self::find) may find a record, or until `deadline`.
     fn wait(
         &mut self,
         wait: Wait,
@@ -298,7 +298,7 @@ pub(crate) enum NotSent {
     Full,
     /// The peer has stopped receiving.
     Closed(Closed),
-    /// The message is longer than a limit, so it can never be sent.
+    /// The message is longer than a limit of either side, so it can never be sent.
     TooLarge(TooLarge),
     /// The channel is broken: the peer violated the protocol, or a system call failed.
     Fault(Fault),

@@ -219,7 +219,8 @@ fn descriptors_with_other_records_are_bounded() {
 #[test]
 fn foe_that_stops_within_the_move_delays_no_message() {
     let _together = together();
-    // Case: the hostile connector sends no byte over the socket pair.
+    // Case: the hostile connector sends no byte over the socket pair. Expected: the acceptor stays
+    // on the socket, and its messages arrive.
     let mut silent = MovingFoe::meet();
     let pair = silent.begin();
     silent.stays(FallbackReason::NotMoved);
@@ -227,6 +228,7 @@ fn foe_that_stops_within_the_move_delays_no_message() {
     silent.stays(FallbackReason::Abandoned);
 
     // Case: the hostile connector sends HELLO and only a part of OFFER over the socket pair.
+    // Expected: the acceptor stays on the socket, and its messages arrive.
     let mut half = MovingFoe::meet();
     let pair = half.begin();
     let frames = [half.second_hello().as_bytes(), &Offer::socket(1).as_bytes()[..20]].concat();
@@ -235,7 +237,8 @@ fn foe_that_stops_within_the_move_delays_no_message() {
     drop(pair);
     half.stays(FallbackReason::Abandoned);
 
-    // Case: the hostile connector receives the acceptor's region, and never sends READY.
+    // Case: the hostile connector receives the acceptor's region, and never sends READY. Expected:
+    // the acceptor stays on the socket, and its messages arrive.
     let mut unready = MovingFoe::meet();
     let pair = unready.begin();
     unready.offer(&pair, &unready.second_hello());

@@ -298,7 +298,8 @@ fn accept_all(world: &Arc<World>, session: Handle, side: usize) -> Option<Sessio
     end
 }
 
-/// A guard of one execution, which prints the execution's plan if it fails.
+/// A guard of one execution of the model test. If the execution fails, the guard prints its random
+/// plan.
 struct OnFailure<'a>(&'a World);
 
 impl Drop for OnFailure<'_> {

@@ -67,12 +67,12 @@ pub(super) struct BlobMemory {
 /// The reason why no block of shared memory was allocated for a large message.
 #[derive(Debug)]
 pub(super) enum AllocError {
-    /// No memory for large messages is free now.
+    /// No memory for large messages is free now, so the sender may wait.
     Full,
     /// Records that announce or retire segments are pending. The caller must publish them before it
     /// tries again.
     Unannounced,
-    /// The message is longer than any block can be.
+    /// The message is longer than any block of shared memory can be.
     TooLarge(TooLarge),
     /// The peer broke a rule of the release ring.
     Violation(Violation),

@@ -29,7 +29,7 @@ const READS_MAX: usize = 64;
 /// segments.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
-    /// The received bytes of a frame that has not arrived completely.
+    /// The received bytes of a frame on the control socket that has not arrived completely.
     frame: Vec<u8>,
     /// Received descriptors that belong to the incomplete frame.
     unclaimed: VecDeque<OwnedFd>,

@@ -79,7 +79,7 @@ pub(crate) struct ShmSender {
     /// The ring position up to which the peer had read when the sender last saw the peer make
     /// progress.
     consumed_when_alive: u64,
-    /// When the sender last notified the peer or checked its process.
+    /// When the sender last notified the peer, or checked whether the peer's process lives.
     notified_at: Option<Instant>,
 }
 

@@ -68,7 +68,8 @@ pub(crate) struct SocketReceiver {
     /// Index in `buffer` where the bytes end that arrived together with the descriptor. The index
     /// is 0 if these bytes belonged to a record other than MOVE.
     arrived_end: usize,
-    /// Whether the kernel dropped descriptors that the peer sent.
+    /// Whether the kernel dropped descriptors that the peer sent, because this process could hold
+    /// no more.
     is_truncated: bool,
     /// Whether this side is an acceptor that awaits the record MOVE. Only then does it receive
     /// descriptors together with bytes.
@@ -81,7 +82,7 @@ pub(crate) struct SocketReceiver {
 /// A large message of which not all bytes have arrived, with the memory into which they are read.
 #[derive(Debug)]
 struct Large {
-    /// The received bytes, followed by zeroed memory for further bytes.
+    /// The received bytes of the large message, followed by zeroed memory for its further bytes.
     bytes: Vec<u8>,
     filled: usize,
     len: usize,

@@ -36,7 +36,8 @@ pub(crate) struct SocketSender {
     pub(super) stream: u32,
     /// Bytes of messages that count as sent although the kernel has not accepted these bytes yet.
     pub(super) rest: Vec<u8>,
-    /// Number of bytes of `rest` that the kernel has accepted.
+    /// Number of bytes of `rest`, the buffer of bytes that count as sent, that the kernel has
+    /// accepted.
     pub(super) rest_sent: usize,
     /// The bytes of the open batch: its messages, each after its record header.
     batch: Vec<u8>,
