@@ -42,7 +42,8 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// Whether the stream has a number, and lacks room for the record that opens it.
+    /// Whether the stream has a number, and the ring or socket lacks room for the record that opens
+    /// it.
     pub(crate) const fn waits_for_room(&self) -> bool {
         self.ticket.is_some()
     }

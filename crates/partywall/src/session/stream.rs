@@ -30,7 +30,7 @@ use std::task::{Context, Waker};
 #[repr(C, align(64))]
 pub(crate) struct StreamShared {
     state: Mutex<StreamState>,
-    /// The number that identifies the stream in its records.
+    /// The number that identifies the stream in the records of its session.
     pub(crate) number: u32,
     /// Whether this side can send no more on the stream. The flag is only a hint, for readers that
     /// do not hold the stream's lock.
