@@ -49,7 +49,8 @@ fuzz_target!(|input: &[u8]| {
 });
 
 impl World {
-    /// Makes one step of the input; `false` if the producer reported a violation by the peer.
+    /// Performs the step that these bytes of the input describe; `false` if the producer reported a
+    /// violation by the peer.
     fn step(&mut self, what: u8, choice: u8, value: u16) -> bool {
         match what {
             0 => return self.append(usize::from(value)),

@@ -52,8 +52,8 @@ fuzz_target!(|input: &[u8]| {
     drop(world.pair.take());
     world.socket.shutdown_write().ok();
     world.receive();
-    // The honest side has read all bytes of the peer, and no more follow. So the channel must be
-    // over, with or without a fault.
+    // The honest side, which is under test, has read all bytes that the fuzzer sent as its peer,
+    // and no more follow. So the channel must be over, with or without a fault.
     assert!(world.is_over, "still waiting after the peer hung up");
 });
 
@@ -101,7 +101,8 @@ impl World {
 
     fn write(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
         if !bytes.is_empty() {
-            // The write may fail, because the honest side may have closed the connection already.
+            // The write may fail, because the honest side, which is under test, may have closed the
+            // connection already.
             let _ = self.socket.send(&[IoSlice::new(bytes)], descriptors, false, true);
         }
     }
@@ -112,7 +113,7 @@ impl World {
         }
     }
 
-    /// The honest side receives all messages that have arrived.
+    /// The honest side, which is under test, receives all messages that have arrived.
     fn receive(&mut self) {
         let mut empty = 0;
         // Of the polls that find no message, only one in a few hundred checks whether the peer has

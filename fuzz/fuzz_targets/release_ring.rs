@@ -58,7 +58,8 @@ impl World {
         Self { slab, reserved, out, reclaimer, entries, written: 0, control, released: 0 }
     }
 
-    /// Makes one step of the input; `false` after a violation by the peer.
+    /// Performs the step that these bytes of the input describe; `false` if this side reported a
+    /// violation by the peer.
     fn step(&mut self, what: u8, choice: u8, value: u32) -> bool {
         match what {
             0 => self.allocate(value as usize % (SLAB_BYTES + 64)),

@@ -66,15 +66,16 @@ pub struct ByHand {
     pub region: Option<(OwnMap, Geometry)>,
 }
 
-/// Makes the listener of the side under test, to which [`connect_shm`] or [`connect_socket`]
-/// connects the fuzzer's peer.
+/// Makes the listener of the side under test. By [`connect_shm`] or [`connect_socket`] the fuzzer
+/// connects to it, and plays the peer.
 #[must_use]
 pub fn listen(name: &str, trust: TrustPolicy, policy: TransportPolicy) -> Listener {
     let config = config().trust(trust).transport(policy);
     Listener::bind_with(address(name), &config).expect("the name is free")
 }
 
-/// Connects the fuzzer's peer to `listener`, and agrees on the socket as the transport.
+/// Connects to `listener` as the peer that the fuzzer plays, and agrees on the socket as the
+/// transport.
 #[must_use]
 pub fn connect_socket(listener: &mut Listener, name: &str) -> (Channel, ByHand) {
     let socket = reach(name);
@@ -90,8 +91,8 @@ pub fn connect_socket(listener: &mut Listener, name: &str) -> (Channel, ByHand) 
     (channel, ByHand { socket, region: None })
 }
 
-/// Connects the fuzzer's peer to `listener`. The connection begins on the socket, and may move to
-/// shared memory later.
+/// Connects to `listener` as the peer that the fuzzer plays. The connection begins on the socket,
+/// and may move to shared memory later.
 #[must_use]
 pub fn begin_on_socket(listener: &mut Listener, name: &str) -> (Channel, Socket) {
     let socket = reach(name);
@@ -101,7 +102,8 @@ pub fn begin_on_socket(listener: &mut Listener, name: &str) -> (Channel, Socket)
     (channel, socket)
 }
 
-/// The region of a connector that the fuzzer writes, and its size in bytes.
+/// Makes the region of a connector, the peer that the fuzzer plays and whose region it writes. Also
+/// returns the size of the region in bytes.
 #[must_use]
 pub fn region_by_hand() -> (OwnMap, u64) {
     let geometry = Geometry::new(RING_BYTES, PEER_BLOCKS_MAX, 4096).expect("possible sizes");
@@ -112,7 +114,8 @@ pub fn region_by_hand() -> (OwnMap, u64) {
     (region, geometry.region_bytes)
 }
 
-/// Connects the fuzzer's peer to `listener`, and agrees on shared memory as the transport.
+/// Connects to `listener` as the peer that the fuzzer plays, and agrees on shared memory as the
+/// transport.
 #[must_use]
 pub fn connect_shm(listener: &mut Listener, name: &str, with_doorbells: bool) -> (Channel, ByHand) {
     let socket = reach(name);
@@ -140,7 +143,7 @@ pub fn connect_shm(listener: &mut Listener, name: &str, with_doorbells: bool) ->
     (channel, ByHand { socket, region: Some((region, geometry)) })
 }
 
-/// Makes the HELLO, the first frame of the handshake, that the fuzzer's peer sends.
+/// Makes the frame HELLO, the first of a handshake, for the peer that the fuzzer plays.
 #[must_use]
 pub fn hello(features: u64) -> Hello {
     Hello {

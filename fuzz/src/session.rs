@@ -21,8 +21,8 @@ use zerocopy::little_endian::{U32, U64};
 
 /// Upper bound of the duration of a handshake.
 const TIME_MAX: Duration = Duration::from_secs(30);
-/// The window that the fuzzer's peer grants to the side under test: how much the side may send on a
-/// stream, in bytes.
+/// The window that the peer, which the fuzzer plays, grants to the side under test: how much that
+/// side may send on a stream, in bytes.
 const STREAM_WINDOW: u64 = 2000;
 const STREAMS_MAX: u32 = 8;
 

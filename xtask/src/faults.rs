@@ -221,8 +221,8 @@ pub const REGISTRY: &[Fault] = &[
     // lie in the ring of a link where the next stream begins. Effect: the owner takes that record
     // for damage.
     fault("link_former_is_damage", &[test("link", "files", "stream_survives_kills")]),
-    // Fault: a new owner that reads the records in a link file does not compare the bytes of a BLOB
-    // with their checksum. Effect: the owner does not notice damaged bytes.
+    // Fault: a new owner that reads a link file does not compare the bytes of a block, to which a
+    // record BLOB refers, with their checksum. Effect: the owner does not notice damaged bytes.
     fault("link_blob_unchecked", &[test("link", "files", "stream_survives_kills")]),
     // Fault: the first record of a link's stream is a compact record (a short form without an
     // acknowledgement). Effect: the peer refuses the record, and so does the next owner.
@@ -340,8 +340,8 @@ pub const REGISTRY: &[Fault] = &[
     // and does not look once more. Effect: an event between the look and the clearing is never
     // reported.
     fault("no_second_look", &[shuttle("ready_list::model")]),
-    // Fault: the driver of a session does not wait until the thread that sent OPEN has registered
-    // the stream. Effect: the peer's answer finds no stream.
+    // Fault: the driver of a session does not wait until the thread that sent the record OPEN has
+    // registered the new stream. Effect: the peer's answer finds no stream.
     fault("no_wait_for_open", &[shuttle("races::stream_answered_at_once_is_known")]),
     // Fault: the credit that a message carries is computed before the lock of the session's sending
     // side (the outbox) is taken. Effect: another thread may send newer credit first.

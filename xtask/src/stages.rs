@@ -210,8 +210,8 @@ fn fmt(_: &[&str]) -> Result<Done, String> {
     passed(&[Step::cargo("fmt --all --check")])
 }
 
-/// Applies the rules to the tree. Meanwhile cargo compiles the generator of the golden vectors,
-/// which are compared with those of the tree.
+/// Applies the rules of `tidy` to all files of the repository. Meanwhile cargo compiles the program
+/// that generates the test vectors of `spec/`; then its output is compared with the files there.
 fn tidy_and_vectors(_: &[&str]) -> Result<Done, String> {
     let compare = || if vectors::exist() { vectors::main(&["--check".to_owned()]) } else { Ok(()) };
     std::thread::scope(|scope| {

@@ -77,7 +77,7 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     }
 }
 
-/// Applies all rules to `tree`, and returns their findings.
+/// Applies all rules to the files of the repository, and returns the places that break a rule.
 fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for rule in RULES {

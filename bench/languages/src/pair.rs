@@ -93,7 +93,7 @@ impl Pair {
 impl Drop for Pair {
     fn drop(&mut self) {
         for child in [&mut self.client, &mut self.server] {
-            // An error of `kill` is ignored, because it says that the process has ended already.
+            // An error of `kill` is ignored: it means that the child process has already ended.
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -114,7 +114,8 @@ pub const TRANSPORTS: Transports = Transports(&[
     streams(TransportName::TCP, "TCP on loopback with TCP_NODELAY", Runner::streams::<Tcp>()),
 ]);
 
-/// The row of a transport that offers only streams, so that only `parallel` runs on the transport.
+/// Makes the row of one transport in the table of transports. The transport offers only streams, so
+/// of the scenarios only `parallel` runs on it.
 const fn streams(name: TransportName, help: &'static str, runner: Runner) -> Row {
     Row {
         name,

@@ -144,7 +144,8 @@ impl Run {
             Err(error) => {
                 outcome.rounds.push(None);
                 outcome.failures.push(format!("{error:#}"));
-                // The state of the failed child is unknown, so a new child is started.
+                // The state of the child process that failed is unknown, so a new child process
+                // replaces it.
                 self.pair.child = Child::start(self.program.child_command, self.pin.child())?;
             }
         }

@@ -286,7 +286,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// The index of this piece in its area, from 0.
+    /// The index, from 0, of this piece among the equal pieces of its area, a part of the mapping.
     #[inline]
     pub fn index(&self) -> u32 {
         self.index
@@ -310,37 +310,38 @@ impl Pieces {
         Some(Pieces { map, area, number, claimed })
     }
 
-    /// Claims piece `index`: until it is released, no other caller in this process gets that piece.
-    /// `None` if the piece does not exist, or is claimed at present.
+    /// Claims piece `index` of this area of the mapping: until the piece is released, no other
+    /// caller in this process gets it. `None` if the piece does not exist, or is claimed at
+    /// present.
     #[inline]
     pub fn claim(&self, index: u32) -> Option<Piece> {
         let flag = self.claimed.get(index as usize)?;
-        // ORDER: Acquire pairs with the Release in `release`: this thread sees everything that the
-        // previous holder of the piece did with it.
+        // ORDER: Acquire pairs with the Release by which a thread releases its claim to the piece:
+        // this thread sees everything that the piece's previous holder did with it.
         let had = flag.swap(true, Ordering::Acquire);
         (!had).then_some(Piece { area: self.number, index })
     }
 
-    /// Releases the claim to `piece`. The caller does so before the other process may hand out the
-    /// piece again.
+    /// Gives up the claim of a caller in this process to `piece`, a part of the mapping. The caller
+    /// does so before the other process may hand out the piece again.
     #[inline]
     pub fn release(&self, piece: Piece) {
-        // ORDER: Release pairs with the Acquire in `claim`: the next holder of the piece sees
-        // everything that this one did with it.
+        // ORDER: Release pairs with the Acquire by which a thread claims the piece: the piece's
+        // next holder sees everything that this thread did with it.
         self.flag(&piece).store(false, Ordering::Release);
     }
 
     /// Whether a caller in this process has claimed piece `index`.
     pub fn is_claimed(&self, index: u32) -> bool {
-        // ORDER: Relaxed: another thread may claim or release the piece at any time, so no order
-        // could make the answer last.
+        // ORDER: Relaxed: another thread may claim or release this piece of the mapping at any
+        // time, so no order could make the answer last.
         self.claimed.get(index as usize).is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 
     /// Number of pieces of the area that callers in this process have claimed.
     pub fn claimed(&self) -> usize {
-        // ORDER: Relaxed: other threads may claim or release pieces during the call, so no order
-        // could make the count exact.
+        // ORDER: Relaxed: other threads may claim or release pieces of the mapping during the call,
+        // so no order could make the count exact.
         self.claimed.iter().filter(|flag| flag.load(Ordering::Relaxed)).count()
     }
 

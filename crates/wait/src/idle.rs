@@ -34,7 +34,7 @@ pub enum IdleStep {
     /// The driver blocks until another thread wakes it.
     Block,
     /// The driver blocks for this time, or until it is woken. It has not asked the peer for a
-    /// wake-up (it is armed quietly), so a record that the peer commits in the ordinary way does
+    /// wake-up (it is armed quietly), so a record that the peer publishes in the ordinary way does
     /// not wake it.
     BlockFor(Duration),
 }

@@ -36,8 +36,8 @@ use partywall_bench::transport::{AsyncEndpoint, Client, Payload, Server, StreamT
 
 /// A version of the protocol of the crate `shmipc`.
 pub trait Protocol: Send + Sync + 'static {
-    /// The configuration of the crate `shmipc` for this version of the protocol; the caller sets
-    /// the sizes in it.
+    /// Returns the settings of the crate `shmipc` for the version of its protocol that the
+    /// implementing type stands for. The caller then sets the sizes of the shared memory.
     fn config() -> Config;
 }
 

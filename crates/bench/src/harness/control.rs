@@ -59,7 +59,8 @@ pub enum Request {
         cell: Cell,
         /// The files and sizes that both processes need for the measurement.
         setup: Setup,
-        /// The address of the child, in the notation of its transport.
+        /// The address at which the child process accepts connections, in the notation of its
+        /// transport.
         address: String,
     },
     /// The child takes part in one batch of `amount` operations, sessions or milliseconds.
@@ -86,7 +87,8 @@ pub enum Request {
 pub enum Reply {
     /// The child has bound an address for the measurement that `Open` described.
     Bound {
-        /// The child's address, in the notation of its transport.
+        /// The address at which the child process accepts connections, in the notation of its
+        /// transport.
         address: String,
     },
     /// The client of one connection has received the answer to its last message.
@@ -293,8 +295,9 @@ fn write_line(to: &mut impl Write, message: &impl Serialize) -> Result<()> {
     Ok(to.flush()?)
 }
 
-/// Parses lines and forwards the messages until the pipe ends, a line is no message, or the
-/// receiver is dropped.
+/// Parses each line that arrives over the pipe from the other process, and passes the message in it
+/// to the thread that receives from `to`. Ends when the pipe ends, when a line is not a message, or
+/// when that thread receives no more.
 fn forward_lines<T: DeserializeOwned>(from: impl BufRead, to: &Sender<T>) {
     for line in from.lines() {
         let Ok(line) = line else { return };

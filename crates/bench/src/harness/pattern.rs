@@ -170,7 +170,8 @@ pub const HEAD_SIZE: usize = 8;
 /// request.
 pub const REPLY: u64 = 1 << 63;
 
-/// The step between two words: odd, with well-spread bits (2^64 divided by the golden ratio).
+/// The difference between two consecutive words of a payload: odd, with well-spread bits (2^64
+/// divided by the golden ratio), so that no two words are equal.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]

@@ -152,7 +152,8 @@ fn cores(cpu_ns: u64, round: &Round) -> f64 {
     to_four_decimals(ratio(cpu_ns, round.elapsed_ns))
 }
 
-/// Whether payloads were written and verified; an eventfd has no payload.
+/// Whether the sender wrote the payloads of `cell` (a combination of parameters) and the receiver
+/// verified them. It is false over `baseline-eventfd`, because an eventfd carries no payload.
 fn is_touched(cell: Cell) -> bool {
     cell.touch == Touch::All && cell.transport != TransportName::BASELINE_EVENTFD
 }

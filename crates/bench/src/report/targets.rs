@@ -240,8 +240,9 @@ fn connections() -> Vec<Measurement> {
     measurements
 }
 
-/// The measurements for the targets on opening connections. Each divides the median time of `cell`,
-/// with a number of messages on a connection and perhaps a fresh client, by that of a Unix socket.
+/// The measurements for the targets on opening connections. Each divides the median time of `cell`
+/// (a combination of parameters) by that of a Unix socket. `cell` also says how many messages a
+/// connection carries, and whether each connection has a new client process.
 fn connections_of(prefix: &str, cell: Cell) -> Vec<Measurement> {
     let to_uds = |name: &str, change: fn(Cell) -> Cell| {
         let uds = Cell::new(Scenario::Connect, TransportName::UDS, TINY);

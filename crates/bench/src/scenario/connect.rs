@@ -125,7 +125,9 @@ pub fn serve<A: Acceptor>(cell: Cell, acceptor: &mut A, control: &Control) -> Re
     control.serve(|request| match request {
         Request::Run { amount } => {
             for sequence in 0..amount {
-                // A fresh client opens only one connection, and that has number 0.
+                // With `--fresh`, each connection has a new client process, which counts its
+                // connections from 0. So the payloads of all its messages are those of connection
+                // 0.
                 let sequence = if cell.is_fresh { 0 } else { sequence };
                 let mut endpoint = acceptor.accept()?;
                 answer(cell, &mut endpoint, sequence)?;

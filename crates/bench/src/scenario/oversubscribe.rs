@@ -158,8 +158,8 @@ fn burn(stopped: &Receiver<()>) -> u64 {
     thread_cpu_ns() - before_ns
 }
 
-/// Values of a message's head: `MORE` if another message follows, `LAST` if this message is the
-/// last.
+/// Values of the first word of a message (its head): `MORE` if another message follows, `LAST` if
+/// this message is the last.
 const MORE: u64 = 0;
 const LAST: u64 = 1;
 

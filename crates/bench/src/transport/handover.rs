@@ -67,7 +67,7 @@ pub fn receive<const N: usize>(socket: &Socket) -> Result<[OwnedFd; N]> {
 }
 
 /// Length of the listen backlog. It exceeds the number of threads of one parent process that
-/// connect at once.
+/// connect at once, so that no attempt to connect fails because the backlog is full.
 const BACKLOG: i32 = 64;
 
 /// Maximum time that the child process waits for the parent, which connects to the socket file as

@@ -23,7 +23,8 @@ fn missing_right(status: &str) -> &'static str {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         Some(line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
     };
-    // The line `Uid:` of `status` lists the real, effective, saved and file system user id.
+    // The line `Uid:` of `status` lists the real, effective, saved and file system user id. The
+    // effective one decides whether the process has the rights of root.
     let is_root = field("Uid:").is_some_and(|users| users.get(1).is_some_and(|user| user == "0"));
     let capabilities =
         field("CapEff:").and_then(|fields| u64::from_str_radix(fields.first()?, 16).ok());

@@ -7,7 +7,8 @@ use std::str::FromStr;
 
 use partywall::{Address, AddressError};
 
-/// An address of `echo`, with its protocol.
+/// An address that the command `echo` uses, and what carries the messages there: a Partywall
+/// channel, or lines over a plain socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// The address to which a client connects, or at which a server listens.

@@ -64,7 +64,8 @@ impl Payload {
     }
 }
 
-/// Number of hexadecimal digits of a 64-bit number.
+/// Number of hexadecimal digits with which the 64-bit number of a message is written at the start
+/// of the message's payload.
 const NUMBER_BYTES: usize = 16;
 
 #[cfg(test)]

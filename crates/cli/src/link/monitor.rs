@@ -48,7 +48,7 @@ pub struct Monitor {
     /// Whether the link has reported messages that are lost.
     has_lost: bool,
     /// A moment that the command sets, at which the wait for events ([`wait`](Self::wait)) ends
-    /// even if no deadline of the monitor has passed.
+    /// even if nothing has happened.
     wake_at: Option<Instant>,
 }
 

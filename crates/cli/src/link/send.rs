@@ -106,17 +106,18 @@ fn send_all(
     }
     match ended {
         Ok(()) => {
-            // All messages are acknowledged. An error of closing the link is ignored, because a
-            // LEAVE that is not sent in time only delays `recv --once`, and a file that was not
-            // written to the disk is refused after a reboot.
+            // All messages are acknowledged. An error of closing the link is ignored: a frame LEAVE
+            // that is not sent in time only delays the end of `recv --once` at the peer, and a link
+            // file that was not written to the disk is refused after a reboot.
             let _ = link.close(Instant::now() + CLOSE_TIMEOUT);
             Ok(monitor.exit(Exit::LossPossible))
         }
         Err(ended) => {
-            // The link is detached and not closed, because LEAVE would present the sent part as the
-            // whole input. An error of detaching is ignored: a file that is not on the disk is
-            // refused after a reboot. If the checkpoint may not be on the disk, the link's file
-            // must be refused, too, so the file stays as a killed process would leave it.
+            // The link is detached and not closed, because closing sends the frame LEAVE, by which
+            // the receiver would take the sent part for the whole input. An error of detaching is
+            // ignored: a link file that is not on the disk is refused after a reboot. If the
+            // checkpoint may not be on the disk, the link file must be refused, too, so the link
+            // file stays as a killed process would leave it.
             if is_synced {
                 let _ = link.detach();
             } else {

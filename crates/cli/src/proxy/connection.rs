@@ -75,8 +75,8 @@ enum End {
     PlainReset,
     /// The other proxy reset the stream of the connection, with this code.
     PeerReset(u32),
-    /// The session has ended, or the proxy ends; the RESET code in this variant states which of the
-    /// two happened.
+    /// The session has ended, or the proxy ends; the code of the record RESET in this variant
+    /// states which of the two happened.
     CutOff(u32),
 }
 
@@ -162,8 +162,8 @@ fn after_out(ended: to_stream::Ended, send: &mut SendStream) -> End {
             End::InOrder
         }
         to_stream::Ended::Broken => End::PlainReset,
-        // A RESET with this code says that the other proxy has ended the stream in good order, and
-        // takes no further bytes of the program.
+        // The record RESET with one of these two codes says that the other proxy has ended the
+        // stream in good order, and takes no further bytes of the program.
         to_stream::Ended::Stopped(READS_NO_MORE | DROPPED) => End::InOrder,
         to_stream::Ended::Stopped(code) => End::PeerReset(code),
         to_stream::Ended::Over => End::CutOff(RESET),

@@ -262,22 +262,23 @@ Exit codes:
   3  could not listen
   130, 143  a second signal ended it";
 
-// The codes of the RESET by which a proxy gives up a stream (SPEC 11.3).
+// The codes of the record RESET by which a proxy gives up a stream (SPEC 11.3).
 
-/// RESET code: the plain socket was reset by its program, or failed.
+/// Code of the record RESET: the plain socket was reset by its program, or failed.
 const RESET: u32 = 1;
-/// RESET code: the exit proxy could not connect a plain socket to its target.
+/// Code of the record RESET: the exit proxy could not connect a plain socket to its target.
 const UNREACHABLE: u32 = 2;
-/// RESET code: connecting to the target took longer than `--connect-timeout`, perhaps because as
-/// many connections as `--connections` allows were open.
+/// Code of the record RESET: connecting to the target took longer than `--connect-timeout`, perhaps
+/// because as many connections as `--connections` allows were open.
 const LATE: u32 = 3;
-/// RESET code: the proxy ends, and the time of `--drain` has passed.
+/// Code of the record RESET: the proxy ends, and the time of `--drain` has passed.
 const ENDING: u32 = 4;
 /// Code with which a stream's receiving direction is stopped: the program at the plain socket reads
 /// no more, but may still write.
 const READS_NO_MORE: u32 = 5;
 
-/// The text for the RESET code of a connection that was never established.
+/// The text that tells the operator why a connection was never established. `code` is that of the
+/// record RESET that ended the connection's stream.
 const fn reset_reason(code: u32) -> &'static str {
     match code {
         UNREACHABLE => {

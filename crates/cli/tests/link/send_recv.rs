@@ -45,7 +45,7 @@ fn once_after_the_sender_has_finished_ends() {
     assert_eq!(finished.status.code(), Some(0), "{}", text(&finished.stderr));
     assert!(finished.stdout.is_empty());
     // The test writes the side file `sender` that a receiver leaves if it is killed between its
-    // last acknowledgement and the sender's LEAVE.
+    // last acknowledgement and the arrival of the frame LEAVE from the sender.
     fs::write(ground.file_of("bob", "sender"), "attached\n").unwrap();
     let unfinished = once();
     let errors = text(&unfinished.stderr);

@@ -7,8 +7,8 @@
 //!   Fault    one rule of SPEC 12 that the exploration leaves out
 //! ```
 
-/// Upper limits of the events in one exploration. Of two numbers, the first is for the client and
-/// the second for the server.
+/// Maximum numbers of events of each kind in one exploration of the model. Of two numbers, the
+/// first is for the client and the second for the server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds {
     /// Upper limit: number of messages that each side sends of its own accord.
@@ -79,13 +79,13 @@ pub enum Fault {
     /// Seeded fault: a sender resumes at the position that its peer names without comparing the
     /// digest of its own record there with the peer's.
     NoDigest,
-    /// Seeded fault: the server accepts a CONFIRM that does not echo its nonce.
+    /// Seeded fault: the server accepts a frame CONFIRM that does not echo the server's nonce.
     NoNonce,
-    /// Seeded fault: the server accepts a CONFIRM of an older connection after that of a newer
-    /// connection.
+    /// Seeded fault: the server accepts the frame CONFIRM of an older connection after it has
+    /// accepted that of a newer one.
     OlderConnection,
-    /// Seeded fault: the server replaces its present connection when it answers ATTACH, instead of
-    /// waiting for CONFIRM.
+    /// Seeded fault: the server replaces its present connection when it answers ATTACH, the
+    /// client's first frame, instead of waiting for CONFIRM, the client's last one.
     ReplacedAtAttach,
     /// Seeded fault: a receiver acknowledges messages that it has received but not consumed.
     AckReceived,

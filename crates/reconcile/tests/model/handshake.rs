@@ -145,9 +145,9 @@ impl World {
             return self.close(link, CLIENT);
         }
         let (theirs, ours) = (answer.identity.epoch, file.epoch);
-        // The peer's answer contains its last skip, the range of messages that it passed over. The
-        // client reports the skip even if the epochs differ: after a change of epoch it may no
-        // longer know the stream that the skip belongs to.
+        // The server's answer contains the server's last skip, the range of messages that the
+        // server passed over. The client reports the skip even if the epochs differ: after a change
+        // of epoch it may no longer know the stream that the skip belongs to.
         self.learn(CLIENT, answer.receiving.skip(), bounds);
         if theirs > ours {
             let file = &mut self.sides[CLIENT].file;
@@ -180,8 +180,9 @@ impl World {
             mine.skip(&self.sides[CLIENT].file.sender_view());
         self.flow(CLIENT, link, &answer, &mine);
         self.push(link, CLIENT, confirm);
-        // If the client has consumed more since it sent its acked offset in ATTACH (`given`), it
-        // has to send an ACK immediately.
+        // If the client has consumed more since it sent its acked offset in ATTACH, its first frame
+        // (`given`), it has to send the frame ACK immediately, so that the server learns the new
+        // offset.
         let viewed = given.consumed().map_or(Position::START, |acked_offset| acked_offset.position);
         let life = self.sides[CLIENT].life.as_mut().unwrap();
         let all = applied.skip.is_some() || bounds.forgets(Fault::AckedTooMuch);

@@ -109,7 +109,7 @@ pub(crate) struct Verdict {
     pub broken: Option<(Invariant, Vec<Step>)>,
 }
 
-/// Explores all states within `bounds`, until an invariant breaks.
+/// Explores all states of the model within `bounds`, until an invariant breaks.
 pub(crate) fn explore(bounds: Bounds) -> Verdict {
     let checker = Explored(bounds, None)
         .checker()

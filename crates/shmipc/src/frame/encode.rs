@@ -136,7 +136,8 @@ fn name_length(name: &str) -> u16 {
 mod tests {
     use super::*;
 
-    /// The expected bytes were recorded from published implementations of shmipc.
+    /// Expected: each message has the bytes that were recorded from published implementations of
+    /// shmipc.
     #[test]
     fn messages_are_the_bytes_that_peers_send() {
         assert_eq!(exchange(3), *b"\0\0\0\x08\x77\x58\x03\x04");

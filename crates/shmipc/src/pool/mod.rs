@@ -288,5 +288,6 @@ impl fmt::Debug for SessionManager {
     }
 }
 
-/// Number of consecutive requests that one session serves in its turn, as in shmipc-go.
+/// Number of consecutive requests for streams that one session of the pool serves before the next
+/// session serves them, as in shmipc-go.
 const TURN_STREAMS: usize = 32;

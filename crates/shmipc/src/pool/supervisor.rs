@@ -402,7 +402,7 @@ impl Supervisor {
             view.failure = None;
             before = view.live[index].replace(place);
         });
-        // The new session has replaced the old one in the view from which callers choose a session.
+        // The new session has replaced the old one in the list from which callers choose a session.
         // So no new stream is opened on the old session.
         let Some(old) = before else { return };
         old.replace();

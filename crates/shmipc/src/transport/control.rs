@@ -181,7 +181,7 @@ impl Control {
         self.counters.tell_monitor(false, || self.pending());
     }
 
-    /// The time at which the next report to the monitor is due.
+    /// The time at which the next report to the application's metrics monitor is due.
     #[cfg(feature = "tokio")]
     pub(crate) fn monitor_due(&self) -> Option<Instant> {
         self.counters.monitor_due()

@@ -173,7 +173,7 @@ impl ConnectionCounters {
         Arc::as_ptr(self.region.shared()) as usize
     }
 
-    /// The time at which the next report to the monitor is due.
+    /// The time at which the next report to the application's metrics monitor is due.
     #[cfg(feature = "tokio")]
     pub(super) fn monitor_due(&self) -> Option<Instant> {
         let monitoring = self.monitor.as_ref()?;

@@ -14,7 +14,8 @@ use std::io::{ErrorKind, IoSlice};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The outlet of a connection, which its sender and its [`Control`](super::Control) share.
+/// The part of a connection that writes to the socket, and buffers what the socket does not accept
+/// (the outlet). The connection's sender and its [`Control`](super::Control) share it.
 #[derive(Debug)]
 pub(super) struct SharedOutlet {
     outlet: Mutex<Outlet>,
@@ -30,18 +31,18 @@ impl SharedOutlet {
         let mut outlet = self.outlet.lock().unwrap_or_else(PoisonError::into_inner);
         let written = write(&mut outlet);
         // ORDER: Relaxed: `keeps`, which says whether bytes are buffered for the socket, is only a
-        // hint. A thread that reads a stale value loses nothing, because bytes are written only
-        // under the outlet's lock, buffered ones first.
+        // hint. A thread that reads a stale value loses nothing: threads write bytes to the socket
+        // only under the lock of the `Outlet`, and buffered bytes first.
         self.keeps.store(outlet.keeps(), Ordering::Relaxed);
         written
     }
 
     /// Whether bytes are buffered for the socket. A sender that has no bytes for the socket calls
-    /// only this function, without the outlet's lock.
+    /// only this function, which takes no lock.
     pub(super) fn keeps(&self) -> bool {
         // ORDER: Relaxed: `keeps`, which says whether bytes are buffered for the socket, is only a
-        // hint. A stale value does no harm, because bytes are written only under the outlet's lock,
-        // buffered ones first.
+        // hint. A stale value does no harm: threads write bytes to the socket only under the lock
+        // of the `Outlet`, and buffered bytes first.
         self.keeps.load(Ordering::Relaxed)
     }
 }
@@ -149,8 +150,8 @@ impl Outlet {
         }
     }
 
-    /// Whether all written bytes have arrived: none is buffered in this outlet or in the system.
-    /// Returns `true` if the system does not report its buffered bytes.
+    /// Whether the peer has all bytes that this side wrote for the socket: neither this process nor
+    /// the system buffers any. Returns `true` if the system does not report its buffered bytes.
     fn has_arrived(&self) -> bool {
         !self.keeps() && self.socket.untaken_bytes().unwrap_or(0) == 0
     }

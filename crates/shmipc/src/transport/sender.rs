@@ -233,8 +233,8 @@ impl ConnectionSender for Sender {
 
     fn is_taken(&self) -> bool {
         let is_taken = self.producer.is_drained() && self.outlet.with(|outlet| outlet.is_taken());
-        // This side need not wait for the peer to take its messages if the peer has hung up: it
-        // takes no more, even if this side has not read the connection's end from the socket yet.
+        // A peer that has hung up takes no more messages, so this side does not wait for it. That
+        // holds even if this side has not yet read the end of the connection from the socket.
         is_taken || self.room.has_hung_up()
     }
 

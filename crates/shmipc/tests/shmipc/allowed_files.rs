@@ -105,7 +105,8 @@ fn descriptors_of_other_kinds_are_refused() {
     file.as_file().set_len(1 << 20).unwrap();
     let opened = file.reopen().unwrap();
     assert!(matches!(PeerMemory::descriptor(opened.into(), &allowed), Err(BackingError::NoMemory)));
-    // A descriptor that refers to memory, but is not writable, cannot be mapped.
+    // Input: a descriptor that refers to memory, but was opened only for reading. Expected: this
+    // process cannot map the memory as a buffer region.
     let memory = create_memfd("memory", 1 << 20).unwrap();
     let read_only = File::open(format!("/proc/self/fd/{}", memory.as_raw_fd())).unwrap();
     let given = PeerMemory::descriptor(read_only.into(), &allowed).unwrap();

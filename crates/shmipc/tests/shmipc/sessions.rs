@@ -276,7 +276,8 @@ async fn files_of_clients_that_nobody_vouches_for_are_not_opened() {
     let listener = listener.with_protocol(Arc::new(Shmipc::new(files.clone()).unwrap()));
     let address = listener.local_address().to_string();
     let accepting = tokio::spawn(async move { listener.accept().await.map(|_| ()) });
-    // In version 2 of shmipc the server does not answer in the handshake, so connecting succeeds.
+    // In version 2 of shmipc the server does not answer in the handshake. So connecting succeeds,
+    // although this server refuses the client.
     let protocol = Arc::new(Shmipc::new(files).unwrap());
     let _session = connect_with_protocol(address, &Config::default(), protocol).await;
     let why = within("refusing", refused.recv()).await.unwrap();

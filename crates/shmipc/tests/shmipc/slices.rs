@@ -328,7 +328,8 @@ fn slice_in_use_cannot_be_received() {
     let chain = mapper.receive(offset).unwrap();
     assert!(mapper.receive(offset).is_err());
     drop(chain);
-    // The creator takes back a message that it did not send, which frees the message's slices.
+    // The creator of the region makes a message that it never sends to the peer. Instead it
+    // receives and drops the message itself, which frees the message's slices.
     let offset = creator.send(creator.reserve_chain(600).unwrap()).unwrap();
     drop(creator.receive(offset).unwrap());
     assert_all_free(&regions);

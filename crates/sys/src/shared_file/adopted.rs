@@ -101,7 +101,7 @@ impl Drop for AdoptedFile {
     }
 }
 
-/// Result of an attempt to remove an adopted file.
+/// Result of an attempt to remove a file that another process created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     /// The file is locked by its creator, which therefore lives and will remove the file.

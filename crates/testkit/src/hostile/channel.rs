@@ -139,8 +139,8 @@ impl Offering {
         Self { wire, region, geometry, own_doorbells, is_shared_memory }
     }
 
-    /// Receives the listener's frames, and ends the handshake with `ready`, or with the READY that
-    /// fits.
+    /// Receives the listener's frames, and ends the handshake with the frame `ready`. If that is
+    /// `None`, ends it with the READY that an honest peer would send.
     fn agree(self, ready: Option<Ready>) -> Foe {
         let Self { wire, region, geometry, own_doorbells, is_shared_memory } = self;
         wire.receive();

@@ -102,8 +102,8 @@ impl Attack {
         Ok(all)
     }
 
-    /// Makes the hostile peer that sends an image; `number` is the violation in the image's row of
-    /// the index.
+    /// Makes a hostile peer that sends `image`, the bytes of one file of `spec/hostile`. `number`
+    /// is the violation that the index of that folder states for the file.
     fn of_image(name: &str, kind: &str, number: u32, image: Vec<u8>) -> Self {
         let place = match kind {
             "socket" => Place::Socket,
