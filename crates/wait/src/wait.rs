@@ -50,7 +50,8 @@ pub enum SpinOutcome {
     CheckDue,
 }
 
-/// Polls according to a [`Wait`], and adapts its spin budget to the result.
+/// Polls according to a [`Wait`], and adapts the time that it spends on polling (its spin budget)
+/// to whether polling finds what the thread waits for.
 #[derive(Debug)]
 pub struct Spinner {
     budget: SpinBudget,

@@ -126,8 +126,8 @@ impl Named {
         // so, another file may have the name by now.
         let named = statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW);
         if named.is_ok_and(|stat| identity(&stat) == self.identity) {
-            // Another process may remove the file after the last check and before the call of
-            // `unlinkat`; the result is the same.
+            // Another process may remove the file after the last check and before this call of
+            // `unlinkat`. In either case the file is removed, as this process wanted.
             let _ = unlinkat(&parent, name, AtFlags::empty());
         }
         Found::Over
