@@ -245,8 +245,8 @@ func TestTransportsThatExcludeEachOther(t *testing.T) {
 	}
 }
 
-// Peers connect to a listener and send nothing. They hold up no other peer: the oldest of them is
-// refused while others wait.
+// Peers connect to a listener and send nothing. They hold up no other peer: while other peers wait,
+// the listener refuses the oldest of the silent ones.
 func TestSilentPeersDoNotBlockListener(t *testing.T) {
 	config := Config{HandshakesMax: 2, HandshakeTimeout: testTime}
 	w := way{network: "unix", config: config, isShared: runtime.GOOS == "linux"}

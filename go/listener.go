@@ -96,8 +96,8 @@ func (l *Listener) serveSession(session *Session) {
 		}
 	}
 	session.GoAway(0)
-	// The listener is closed. Streams that came before and were not accepted are refused as well.
-	// AcceptStream does not wait here, because its context has ended.
+	// The listener is closed. This loop also refuses the streams that came before and that nobody
+	// has accepted. AcceptStream does not wait here, because its context has ended.
 	for {
 		stream, err := session.AcceptStream(l.ctx)
 		if err != nil {

@@ -132,8 +132,8 @@ func TestDialerConnectsAgain(t *testing.T) {
 	}
 }
 
-// When a listener is closed, the streams that it has accepted go on, and the streams that it has
-// not accepted are refused.
+// When a listener is closed, the streams that it has accepted go on, and it refuses the streams
+// that it has not accepted.
 func TestListenerCloses(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
 		listener := listenStreams(t, w)

@@ -28,10 +28,12 @@ import (
 
 // Environment variables with which `cargo xtask go` controls the tests of pairs of processes.
 const (
-	// rustPeerVariable names the program that crates/testkit/examples/peer.rs is compiled to.
-	// Without it only pairs of two Go processes are tested.
+	// rustPeerVariable is the environment variable with the path of the program to which
+	// crates/testkit/examples/peer.rs is compiled. Without the variable only pairs of two Go
+	// processes are tested.
 	rustPeerVariable = "PARTYWALL_RUST_PEER"
-	// fullVariable is set to run the tests in their long form, as `cargo xtask go --full` does.
+	// fullVariable is the environment variable that makes the tests run in their long form, as
+	// `cargo xtask go --full` does.
 	fullVariable = "PARTYWALL_TEST_FULL"
 	// figuresVariable is the environment variable that names a file, to which tests append the rows
 	// of a table.

@@ -15,8 +15,9 @@ import (
 	"sync"
 )
 
-// peerVariable makes a process of this test program one end of a channel or a session. Its value
-// are the arguments of the Rust program crates/testkit/examples/peer.rs, whose tasks are the same.
+// peerVariable is the environment variable that makes a process of this test program one end of a
+// channel or a session. Its value is a list of arguments, as for the Rust program
+// crates/testkit/examples/peer.rs, whose tasks are the same.
 const peerVariable = "PARTYWALL_TEST_PEER"
 
 const (

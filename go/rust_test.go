@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// programVariable names the command `partywall` of the Rust implementation. Without this
-// environment variable the tests of this file are skipped.
+// programVariable is the environment variable with the path of the command `partywall` of the Rust
+// implementation. Without the variable the tests of this file are skipped.
 const programVariable = "PARTYWALL_PROGRAM"
 
 func rustProgram(t *testing.T) string {

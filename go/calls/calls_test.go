@@ -34,8 +34,7 @@ func mustAnswer(t *testing.T, client *Client, payload, want []byte) {
 	}
 }
 
-// figures has the results of each round over one transport, in microseconds: the median round trip,
-// and the processor time for one round trip.
+// mustBe fails the test unless err is an [Error] with this code that wraps target.
 func mustBe(t *testing.T, err error, code uint32, target error) {
 	t.Helper()
 	var e *Error
@@ -229,8 +228,8 @@ func TestDeadlineOfTheClient(t *testing.T) {
 	})
 }
 
-// An answer that comes after its call was given up is dropped, and the next call gets its own
-// answer.
+// A client drops an answer that comes after it has given the call up, and its next call gets its
+// own answer.
 func TestLateAnswerIsDropped(t *testing.T) {
 	eachWay(t, func(t *testing.T, opened, accepted *partywall.Stream) {
 		client, peer := NewClient(opened, &Config{InFlightMax: 1}), raw{accepted}
@@ -264,8 +263,8 @@ func TestLateAnswerIsDropped(t *testing.T) {
 	})
 }
 
-// While the most handlers run and the most calls wait, a further call fails as busy, and a further
-// one-way call is dropped. CANCEL still reaches the server.
+// While as many handlers run and as many calls wait as the server allows, it answers a further call
+// with the error that it is busy, and drops a further one-way call. A CANCEL still reaches it.
 func TestServerAtItsLimitsIsBusy(t *testing.T) {
 	opened, accepted := streams(t, ways()[0])
 	peer := raw{opened}

@@ -79,8 +79,8 @@ func TestTimesAreRoundedUp(t *testing.T) {
 	}
 }
 
-// FuzzDecode decodes any bytes as a frame. The bytes are refused, or the frame is encoded again as
-// the same bytes.
+// FuzzDecode decodes any bytes as a frame. Either the decoder refuses the bytes, or encoding the
+// decoded frame gives the same bytes.
 func FuzzDecode(f *testing.F) {
 	for _, example := range examples {
 		header := example.encode()
@@ -102,8 +102,9 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzFrame reads any bytes as a message of calls. If the message is accepted, its header is
-// encoded again as the same bytes. If it is refused, the error is one of this package.
+// FuzzFrame reads any bytes as a message of calls. If the decoder accepts the message, encoding the
+// decoded header must give the same bytes. If it refuses the message, its error must be one of this
+// package.
 func FuzzFrame(f *testing.F) {
 	for _, v := range vectors(f) {
 		for _, message := range v.messages {

@@ -22,8 +22,9 @@ import (
 	partywall "partywall.test/go"
 )
 
-// peerVariable makes a process of this test program a server or a client of calls. Its value are
-// the arguments of the Rust program crates/extras/examples/calls_peer, whose tasks are the same.
+// peerVariable is the environment variable that makes a process of this test program a server or a
+// client of calls. Its value is a list of arguments, as for the Rust program
+// crates/extras/examples/calls_peer, whose tasks are the same.
 const peerVariable = "PARTYWALL_TEST_CALLS_PEER"
 
 func TestMain(m *testing.M) {

@@ -20,8 +20,9 @@ import (
 	partywall "partywall.test/go"
 )
 
-// frameworksVariable names the program that crates/partywall/examples/framework_peer.rs is compiled
-// to. Without this environment variable the tests of this file are skipped.
+// frameworksVariable is the environment variable with the path of the program to which
+// crates/partywall/examples/framework_peer.rs is compiled. Without the variable the tests of this
+// file are skipped.
 const frameworksVariable = "PARTYWALL_RUST_FRAMEWORKS"
 
 // testTime is the longest time that a test waits for one event.

@@ -297,8 +297,8 @@ func (d *countedDialer) DialTimeout(
 	return d.Dialer.DialTimeout(network, address, timeout)
 }
 
-// A pool of long connections uses a connection again, because it finds it under the network of its
-// remote address.
+// A pool of long connections uses a connection again, because the pool finds it under the network
+// of the connection's remote address.
 func TestPoolUsesAConnectionAgain(t *testing.T) {
 	eachTransport(t, func(t *testing.T, transport string) {
 		s := startServer(t, "unix:"+t.TempDir()+"/s", transport, "")

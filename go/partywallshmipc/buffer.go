@@ -130,7 +130,7 @@ func (r *reader) Discard(size int) (int, error) {
 }
 
 // skip counts size bytes of the buffer as read. If they are the last of a message whose bytes were
-// only copied to the caller, the message is given back to the peer.
+// only copied to the caller, skip gives the memory of the message back to the peer.
 func (r *reader) skip(size int) {
 	r.read += size
 	if r.Len() == 0 && r.isMessage && !r.isPinned {
@@ -333,7 +333,7 @@ func writeParts[B []byte | string](w *writer, b B) (int, error) {
 	}
 }
 
-// flush sends the bytes of the sending buffer. After an error the rest of them is dropped.
+// flush sends the bytes of the sending buffer. After an error it drops the rest of them.
 func (w *writer) flush() error {
 	var err error
 	parts := w.borrowed.parts

@@ -280,8 +280,8 @@ func TestReaderBorrowsBoundedMemory(t *testing.T) {
 	}
 }
 
-// A message whose bytes every reading call has copied to the caller is given back to the peer once
-// it is read.
+// Once a message is read whose bytes every reading call has copied to the caller, the reader gives
+// the memory of the message back to the peer.
 func TestMessagesWithoutSlicesAreGivenBack(t *testing.T) {
 	stream, peer := pipe(t)
 	reader := &stream.in
@@ -344,8 +344,8 @@ func TestMessagesWithoutSlicesAreGivenBack(t *testing.T) {
 	}
 }
 
-// A message whose bytes were only copied to the caller is given back to the peer when its unread
-// part is moved to another buffer.
+// When a reader moves the unread part of a message to another buffer, it gives the memory of the
+// message back to the peer, if the read part was only copied to the caller.
 func TestMessageThatIsMovedIsGivenBack(t *testing.T) {
 	stream, peer := pipe(t)
 	reader := &stream.in

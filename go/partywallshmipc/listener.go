@@ -171,8 +171,8 @@ func (l *Listener) Close() error {
 	l.sessions = nil
 	l.mu.Unlock()
 	l.cancel()
-	// The socket file is removed before the socket is closed: Run returns as soon as the socket is
-	// closed, and the process may end then.
+	// Close removes the socket file before it closes the socket: Run returns as soon as the socket
+	// is closed, and the process may end then.
 	err := errors.Join(l.unlink(), l.listener.Close())
 	l.callback.OnShutdown("the listener was closed")
 	for session := range sessions {

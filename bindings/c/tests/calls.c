@@ -154,8 +154,8 @@ static void answered(const char *address) {
 }
 
 /*
- * Ends of calls other than an answer: freed by the client, refused, timed out, or cut off by the
- * end of the session.
+ * A call that gets no answer ends with a status: the client frees the call, its timeout passes, or
+ * its session ends.
  */
 static void given_up(const char *address) {
     partywall_config *config = NULL;

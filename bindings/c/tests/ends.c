@@ -26,7 +26,7 @@ static struct peer fork_peer(void (*act)(const char *, const char *), const char
     CHECK(peer.pid >= 0);
     if (peer.pid == 0) {
         char byte;
-        /* The child is killed when this test ends. */
+        /* The kernel kills the child when this test ends. */
         CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
         close(ends[1]);
         if (read(ends[0], &byte, 1) == 1) {
@@ -80,8 +80,9 @@ static partywall_link_event next_event(partywall_link *link) {
 }
 
 /*
- * The events of a link at its server: the first client is killed, and a second client goes on with
- * the stream of the first and ends in good order.
+ * The server of a link gets an event for each change of its connection: the first client attaches
+ * and is killed, then a second client attaches, goes on with the stream of the first, and ends in
+ * good order.
  */
 static void link_of_killed_client(const char *address, struct peer killed, struct peer next) {
     partywall_link_server *server = NULL;

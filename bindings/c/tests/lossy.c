@@ -120,8 +120,8 @@ static void policy(const char *address, int32_t policy) {
 }
 
 /*
- * Failures: the receiver is gone, a message is no record, and a record is longer than any message
- * may be.
+ * The library reports, each in its own way, that a message is no record, that a record is longer
+ * than any message may be, and that the receiver is gone.
  */
 static void ends(const char *address) {
     static char big[100000];

@@ -25,7 +25,7 @@ static void *dial(void *argument) {
 }
 
 /*
- * Passes null for each place of a result, to functions of an established session and its streams.
+ * Each function of an established session and its streams refuses null as the address of a result.
  */
 static void places_of_sessions(const char *directory) {
     char address[600];
@@ -85,7 +85,10 @@ static void places_of_sessions(const char *directory) {
     OK(partywall_session_listener_free(listener));
 }
 
-/* Passes lengths and sizes that are larger than any object in memory can be. */
+/*
+ * Functions of channels refuse lengths that are larger than any object in memory can be. A loop
+ * that is given room for so many events waits as usual.
+ */
 static void sizes(struct pair pair, partywall_loop *loop) {
     static char bytes[8];
     static const size_t wrong[] = {SIZE_MAX, SIZE_MAX / 2 + 1};
@@ -113,7 +116,7 @@ static void sizes(struct pair pair, partywall_loop *loop) {
     CHECK(peer.pid == 0x07070707);
 }
 
-/* Passes null for each pointer of the functions of sessions and streams. */
+/* Each function of sessions and streams refuses null for each of its pointers. */
 static void sessions(const char *address, partywall_loop *loop) {
     partywall_session_listener *listener = NULL;
     partywall_session *session = NULL;
@@ -302,7 +305,10 @@ static void nulls(const char *address, struct pair pair, partywall_config *confi
     CHECK(strcmp(partywall_error_message(NULL), "") == 0);
 }
 
-/* Passes null for each place of a result, to the functions of messages and reservations. */
+/*
+ * Each function of messages and reservations refuses null as the address of a result, and the
+ * handle of a freed object.
+ */
 static void parts(struct pair pair) {
     partywall_message *message = NULL;
     partywall_reservation *reservation = NULL;
@@ -326,7 +332,8 @@ static void parts(struct pair pair) {
 }
 
 /*
- * Passes handles of another type, numbers that were never a handle, and handles of freed objects.
+ * Functions refuse handles of another type, numbers that were never a handle, and handles of freed
+ * objects.
  */
 static void handles(const char *address, struct pair pair, partywall_config *config,
                     partywall_loop *loop) {

@@ -52,7 +52,8 @@ static net::awaitable<void> echo_messages(pa::channel channel) {
     }
 }
 
-/// The addresses of the three servers, in one directory: socket, channel and byte stream.
+/// The addresses of the three servers, in one directory: of plain sockets, channels and byte
+/// streams.
 struct addresses {
     std::string socket, channel, stream;
     explicit addresses(const std::string &directory)

@@ -73,7 +73,8 @@ template <class Object> static net::awaitable<void> ask(Object &object) {
     }
 }
 
-// Channels: messages of every length come back, and the end of the peer is net::error::eof.
+// Over a channel, messages of every length come back, and the end of the peer completes an
+// operation that reads with net::error::eof.
 static void channels(const std::string &where, const partywall::config &config) {
     contexts run;
     pa::listener listener(run.there, where, config); // a context stands for its executor
@@ -93,7 +94,7 @@ static void channels(const std::string &where, const partywall::config &config) 
     });
 }
 
-// Many streams of one session: a stream whose messages nobody reads holds up no other.
+// Of many streams of one session, one whose messages nobody reads holds up no other.
 static void streams(const std::string &where, const partywall::config &config) {
     constexpr std::size_t STREAMS = 20;
     contexts run;
@@ -126,8 +127,8 @@ static void streams(const std::string &where, const partywall::config &config) {
     });
 }
 
-// Streams as bytes, without the boundaries of messages: writes and reads of other sizes, buffers in
-// pieces, a long transfer in each direction at once, and the end.
+// Used for bytes, a stream carries each byte in order, up to the end: when writes and reads have
+// different sizes, when buffers are in pieces, and when both directions carry many bytes at once.
 static void bytes(const std::string &where, const partywall::config &config) {
     constexpr std::size_t SIZE = 3 << 20;
     contexts run;
@@ -302,8 +303,8 @@ static void back_pressure(const std::string &address) {
     CHECK(sent == MESSAGES && received == MESSAGES);
 }
 
-// Handlers run in their associated executor. use_future works, and a handler that can only be
-// moved.
+// Handlers run in their associated executor. An operation also accepts use_future, and a handler
+// that can be moved but not copied.
 static void executors_and_tokens(const std::string &address) {
     net::io_context io;
     net::thread_pool pool(1);
@@ -583,8 +584,8 @@ template <class Start> static void fails_in(net::io_context &io, Start start) {
     CHECK(calls == 1);
 }
 
-/// Checks the operations that channels and streams have in common, of an object that was moved from
-/// or closed.
+/// Checks that each operation that channels and streams have in common fails for an object that was
+/// moved from or closed.
 template <class Object> static void messages_fail(net::io_context &io, Object &object) {
     CHECK(!object.is_open() && !object && object.get_executor() == io.get_executor());
     fails_in(io, [&](auto handler) { object.async_recv(handler); });
@@ -674,8 +675,8 @@ static void made_empty() {
     stream.cancel();
 }
 
-// Numbers of the library compare equal with the error codes of handlers, whether these are of std
-// or of Boost.
+// Error numbers of the library compare equal with the error codes of handlers, whether these are of
+// std or of Boost.
 static void numbers() {
     using partywall::errc;
     const auto busy = pa::make_error_code(errc::busy);

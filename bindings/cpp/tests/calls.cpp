@@ -131,7 +131,7 @@ static void misuse(const std::string &address) {
     THROWS(pw::request().answer("x"), pw::errc::argument);
     THROWS(pw::call().wait(), pw::errc::argument);
 
-    // A stream in a loop is refused for calls, and stays with its owner.
+    // calls_client refuses a stream that is in a loop, and the stream stays with its owner.
     pw::loop loop;
     auto listener = pw::session_listener::bind(address);
     pw::session here;

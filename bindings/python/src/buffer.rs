@@ -66,8 +66,8 @@ impl<'py> Payload<'py> {
 impl Drop for Payload<'_> {
     fn drop(&mut self) {
         if let Self::Buffer(view) = self {
-            // SAFETY: `of` filled the view, and no other code releases it. The calling thread is
-            // attached to the interpreter.
+            // SAFETY: `Payload::of` filled the view, and no other code releases it. The calling
+            // thread is attached to the interpreter.
             unsafe { ffi::PyBuffer_Release(&raw mut **view) };
         }
     }

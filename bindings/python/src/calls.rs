@@ -169,8 +169,8 @@ pub struct Request {
     over: Arc<OnceLock<()>>,
 }
 
-/// Sets the flag of a call when this value is dropped, which is when the caller has given the call
-/// up or the call is answered.
+/// When it is dropped, sets the flag by which a request knows that its call is over: the caller has
+/// given the call up, or the call is answered.
 struct Over(Arc<OnceLock<()>>);
 
 impl Drop for Over {

@@ -253,7 +253,8 @@ impl AdmissionRule {
     }
 }
 
-/// Makes a rule of admission of a Python callable. If the callable raises, the peer is refused.
+/// Makes a rule of admission of a Python callable. If the callable raises, the rule refuses the
+/// peer.
 fn admission(judge: WeakCallback) -> Admission {
     Admission::callback(move |who| {
         let judged = judge.call(|_| Ok(Credentials::from(who)), |answer| Ok(verdict(&answer)));

@@ -796,7 +796,8 @@ impl LinkMessage {
     }
 }
 
-/// How many seconds the end of a `with` block waits until the link's messages have gone out.
+/// Longest time in seconds that the end of a `with` block waits until the link's messages have gone
+/// out.
 const CLOSE_MAX: f64 = 5.0;
 /// Number of the error for a deadline that has passed (SPEC 17.1).
 const TIMED_OUT: u32 = 4;

@@ -140,8 +140,8 @@ fn with(
     })
 }
 
-/// Sets a rule for logins that calls a Python callable. If the callable raises, the client is
-/// refused.
+/// Sets a rule for logins that calls a Python callable. If the callable raises, the rule refuses
+/// the client.
 fn on_login(config: partywall_link::Config, judge: WeakCallback) -> partywall_link::Config {
     config.on_login(move |request| {
         let judged =

@@ -275,5 +275,5 @@ impl<T: Send> Drop for Detached<T> {
     }
 }
 
-/// How long the exit of the interpreter waits at most for sessions to write what they have sent.
+/// Longest time that the exit of the interpreter waits for sessions to write what they have sent.
 const SHUT_DOWN_MAX: Duration = Duration::from_secs(2);

@@ -475,7 +475,7 @@ def test_accept_that_is_cancelled_loses_no_link(tmp_path: Path) -> None:
                 try:
                     found_link = await accepting
                 except asyncio.CancelledError:
-                    # Every third call of `accept_link` is waited for, so that the test ends on a
+                    # The test waits for every third call of `accept_link`, so that it ends on a
                     # slow machine.
                     if turn % 3:
                         continue

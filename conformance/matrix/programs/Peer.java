@@ -390,8 +390,8 @@ final class Peer {
     }
 
     /**
-     * Accepts channels and keeps them open without sending. A second listener admits only the user
-     * {@code user}.
+     * The server of the error tests: accepts channels and keeps them open without sending. A second
+     * listener admits only the user {@code user}.
      */
     private static void serveErrors(String transport, String address, int user) throws IOException {
         Listener listener = Listener.bind(address, config(transport).messageMax(MESSAGE_MAX));
@@ -452,7 +452,7 @@ final class Peer {
     private static final long SLAB_BYTES = 32 << 20;
     /**
      * Number of messages of a chain, the exchange in which an end of a link is killed, that the
-     * client has sent and that are not answered yet.
+     * client sends before it waits for the first answer. Then it sends one more for each answer.
      */
     private static final long IN_FLIGHT = 8;
     /**

@@ -487,8 +487,8 @@ static void *accept_one(void *listener) {
 }
 
 /*
- * Accepts channels and keeps them open without sending. A second listener admits only the user
- * `user`.
+ * The server of the error tests: accepts channels and keeps them open without sending. A second
+ * listener admits only the user `user`.
  */
 static void serve_errors(const char *transport, const char *address, uint32_t user) {
     partywall_error *error = NULL;

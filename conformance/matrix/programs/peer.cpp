@@ -26,7 +26,7 @@ constexpr std::uint64_t step = 0x9e3779b97f4a7c15u;
 // Size in bytes of the memory in which a link keeps its long messages.
 constexpr std::uint64_t slab_bytes = 32 << 20;
 // Number of messages of a chain, the exchange in which an end of a link is killed, that the client
-// has sent and that are not answered yet.
+// sends before it waits for the first answer. Then it sends one more for each answer.
 constexpr std::uint64_t in_flight = 8;
 // Maximum length in bytes of a message that the server of the error tests receives.
 constexpr std::size_t message_max = 65536;
@@ -303,8 +303,8 @@ void run_chain(partywall::link link, std::uint64_t count, bool is_new) {
     say("finished");
 }
 
-// Accepts channels and keeps them open without sending. A second listener admits only the user
-// `user`.
+// The server of the error tests: accepts channels and keeps them open without sending. A second
+// listener admits only the user `user`.
 void serve_errors(const std::string &transport, const std::string &address, std::uint32_t user) {
     auto plain = config(transport);
     plain.message_max(message_max);

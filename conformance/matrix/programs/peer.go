@@ -353,8 +353,8 @@ func admitOnly(user string) func(partywall.Peer) error {
 	}
 }
 
-// serveErrors accepts channels and keeps them open without sending. A second listener admits only
-// the given user.
+// serveErrors is the server of the error tests: it accepts channels and keeps them open without
+// sending. A second listener admits only the given user.
 func serveErrors(transport, address, user string) error {
 	settings := config(transport)
 	settings.MessageMax = messageMax

@@ -315,8 +315,8 @@ fn chain_len(number: u64) -> usize {
     if number % 64 == 63 { 70_000 } else { 8 + (number % 50) as usize }
 }
 
-/// Accepts channels and keeps them open without sending. A second listener admits only the user
-/// `user`.
+/// The server of the error tests: accepts channels and keeps them open without sending. A second
+/// listener admits only the user `user`.
 fn serve_errors(transport: &str, address: &str, user: u32) -> Outcome {
     let config = config(transport).message_max(MESSAGE_MAX as u64);
     let mut listener = Listener::bind_with(address, &config)?;
@@ -362,7 +362,7 @@ const ANSWER: u64 = 1 << 63;
 /// Size in bytes of the memory in which a link keeps its long messages.
 const SLAB_BYTES: u64 = 32 << 20;
 /// Number of messages of a chain, the exchange in which an end of a link is killed, that the client
-/// has sent and that are not answered yet.
+/// sends before it waits for the first answer. Then it sends one more for each answer.
 const IN_FLIGHT: u64 = 8;
 /// Number of characters that lengthen each printed line, so that about a thousand lines fill the
 /// pipe to the harness.

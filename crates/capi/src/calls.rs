@@ -21,7 +21,7 @@ use partywall_extras::calls::{CODES_RESERVED, CallError};
 use std::ffi::c_void;
 use std::time::Instant;
 
-/// Marks a type of handles: `Handle<CallsClientObject>` is the handle of a C program to a client of
+/// Marker type: `Handle<CallsClientObject>` is the handle with which a C program names a client of
 /// calls.
 pub(crate) struct CallsClientObject;
 
@@ -41,7 +41,7 @@ impl Object for CallsClientObject {
     }
 }
 
-/// Marks a type of handles: `Handle<CallObject>` is the handle of a C program to a call that was
+/// Marker type: `Handle<CallObject>` is the handle with which a C program names a call that was
 /// sent.
 pub(crate) struct CallObject;
 
@@ -59,7 +59,7 @@ impl Object for CallObject {
     }
 }
 
-/// Marks a type of handles: `Handle<CallsServerObject>` is the handle of a C program to a server of
+/// Marker type: `Handle<CallsServerObject>` is the handle with which a C program names a server of
 /// calls.
 pub(crate) struct CallsServerObject;
 
@@ -79,7 +79,7 @@ impl Object for CallsServerObject {
     }
 }
 
-/// Marks a type of handles: `Handle<RequestObject>` is the handle of a C program to a request of
+/// Marker type: `Handle<RequestObject>` is the handle with which a C program names a request of
 /// calls.
 pub(crate) struct RequestObject;
 

@@ -25,7 +25,7 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Instant;
 
-/// Marks a type of handles: `Handle<ChannelObject>` is the handle of a C program to a channel.
+/// Marker type: `Handle<ChannelObject>` is the handle with which a C program names a channel.
 pub(crate) struct ChannelObject;
 
 static CHANNELS: Table<ChannelObject> = Table::new();

@@ -13,7 +13,7 @@ use partywall_extras::calls::CallsConfig;
 use partywall_extras::lossy::LossyConfig;
 use std::time::Duration;
 
-/// Marks a type of handles: `Handle<ConfigObject>` is the handle of a C program to a configuration.
+/// Marker type: `Handle<ConfigObject>` is the handle with which a C program names a configuration.
 pub(crate) struct ConfigObject;
 
 static CONFIGS: Table<ConfigObject> = Table::new();

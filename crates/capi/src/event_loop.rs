@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-/// Marks a type of handles: `Handle<LoopObject>` is the handle of a C program to an event loop.
+/// Marker type: `Handle<LoopObject>` is the handle with which a C program names an event loop.
 pub(crate) struct LoopObject;
 
 static LOOPS: Table<LoopObject> = Table::new();

@@ -19,7 +19,7 @@ use partywall_link::{Client, Event, Link, Server, Status, Storage};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Marks a type of handles: `Handle<LinkClientObject>` is the handle of a C program to a client of
+/// Marker type: `Handle<LinkClientObject>` is the handle with which a C program names a client of
 /// links.
 pub(crate) struct LinkClientObject;
 
@@ -37,7 +37,7 @@ impl Object for LinkClientObject {
     }
 }
 
-/// Marks a type of handles: `Handle<LinkServerObject>` is the handle of a C program to a server of
+/// Marker type: `Handle<LinkServerObject>` is the handle with which a C program names a server of
 /// links.
 pub(crate) struct LinkServerObject;
 
@@ -55,7 +55,7 @@ impl Object for LinkServerObject {
     }
 }
 
-/// Marks a type of handles: `Handle<LinkObject>` is the handle of a C program to a link.
+/// Marker type: `Handle<LinkObject>` is the handle with which a C program names a link.
 pub(crate) struct LinkObject;
 
 static LINKS: Table<LinkObject> = Table::new();

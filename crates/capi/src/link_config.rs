@@ -11,7 +11,7 @@ use partywall::Wait;
 use partywall_link::{AfterReboot, Config, Delivery, Group};
 use std::time::Duration;
 
-/// Marks a type of handles: `Handle<LinkConfigObject>` is the handle of a C program to a
+/// Marker type: `Handle<LinkConfigObject>` is the handle with which a C program names a
 /// configuration of links.
 pub(crate) struct LinkConfigObject;
 

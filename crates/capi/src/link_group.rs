@@ -15,7 +15,7 @@ use partywall_link::Group;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-/// Marks a type of handles: `Handle<LinkGroupObject>` is the handle of a C program to a group of
+/// Marker type: `Handle<LinkGroupObject>` is the handle with which a C program names a group of
 /// links.
 pub(crate) struct LinkGroupObject;
 

@@ -10,7 +10,7 @@ use crate::timeout::Timeout;
 use partywall_link::Message;
 use std::ffi::c_void;
 
-/// Marks a type of handles: `Handle<LinkMessageObject>` is the handle of a C program to a received
+/// Marker type: `Handle<LinkMessageObject>` is the handle with which a C program names a received
 /// message of links.
 pub(crate) struct LinkMessageObject;
 

@@ -14,7 +14,7 @@ use partywall::{Channel, Listener};
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Marks a type of handles: `Handle<ListenerObject>` is the handle of a C program to a listener for
+/// Marker type: `Handle<ListenerObject>` is the handle with which a C program names a listener for
 /// channels.
 pub(crate) struct ListenerObject;
 

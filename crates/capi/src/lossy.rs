@@ -22,7 +22,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Marks a type of handles: `Handle<LossySenderObject>` is the handle of a C program to a sender of
+/// Marker type: `Handle<LossySenderObject>` is the handle with which a C program names a sender of
 /// records.
 pub(crate) struct LossySenderObject;
 
@@ -42,8 +42,8 @@ impl Object for LossySenderObject {
     }
 }
 
-/// Marks a type of handles: `Handle<LossyReceiverObject>` is the handle of a C program to a
-/// receiver of records.
+/// Marker type: `Handle<LossyReceiverObject>` is the handle with which a C program names a receiver
+/// of records.
 pub(crate) struct LossyReceiverObject;
 
 static RECEIVERS: Table<LossyReceiverObject> = Table::new();

@@ -7,7 +7,7 @@ use crate::table::{Handle, Object, Table};
 use partywall::Message;
 use std::ffi::c_void;
 
-/// Marks a type of handles: `Handle<MessageObject>` is the handle of a C program to a received
+/// Marker type: `Handle<MessageObject>` is the handle with which a C program names a received
 /// message.
 pub(crate) struct MessageObject;
 

@@ -13,7 +13,7 @@ use crate::table::{Handle, Object, Table};
 use partywall::OwnedReservation;
 use std::ffi::c_void;
 
-/// Marks a type of handles: `Handle<ReservationObject>` is the handle of a C program to a
+/// Marker type: `Handle<ReservationObject>` is the handle with which a C program names a
 /// reservation.
 pub(crate) struct ReservationObject;
 

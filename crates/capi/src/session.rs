@@ -23,7 +23,7 @@ use partywall::{Config, Peer, SenderStats, SessionError, Transport, blocking, ev
 use std::mem;
 use std::sync::Arc;
 
-/// Marks a type of handles: `Handle<SessionObject>` is the handle of a C program to a session.
+/// Marker type: `Handle<SessionObject>` is the handle with which a C program names a session.
 pub(crate) struct SessionObject;
 
 static SESSIONS: Table<SessionObject> = Table::new();
@@ -153,7 +153,7 @@ impl Session {
     }
 }
 
-/// Marks a type of handles: `Handle<SessionListenerObject>` is the handle of a C program to a
+/// Marker type: `Handle<SessionListenerObject>` is the handle with which a C program names a
 /// listener for sessions.
 pub(crate) struct SessionListenerObject;
 

@@ -17,7 +17,7 @@ use crate::table::{Handle, Object, Table};
 use partywall_shmipc::{Config, HandoverState, MemMapType, Shmipc, SizePercentPair};
 use std::sync::Arc;
 
-/// Marks a type of handles: `Handle<ShmipcConfigObject>` is the handle of a C program to a
+/// Marker type: `Handle<ShmipcConfigObject>` is the handle with which a C program names a
 /// configuration of shmipc.
 pub(crate) struct ShmipcConfigObject;
 
@@ -43,7 +43,7 @@ pub(crate) struct Settings {
     classes: Vec<SizePercentPair>,
 }
 
-/// Marks a type of handles: `Handle<ShmipcObject>` is the handle of a C program to an object of the
+/// Marker type: `Handle<ShmipcObject>` is the handle with which a C program names an object of the
 /// protocol shmipc, which holds its settings and shared memory.
 pub(crate) struct ShmipcObject;
 

@@ -11,8 +11,9 @@
 use crate::table::Object;
 use std::cell::Cell;
 
-/// Returns the index of a vacant slot: the calling thread's spare, or one of the table. `None` if
-/// the table can hold no more objects of the type.
+/// Returns the index of a vacant slot, a place for a new object in the table of handles: the
+/// calling thread's spare slot, or another one. `None` if the table can hold no more objects of the
+/// type.
 #[inline]
 pub(crate) fn take<O: Object>() -> Option<u32> {
     let spare = SPARES.try_with(|spares| spares.of::<O>().and_then(Cell::take));
@@ -22,8 +23,8 @@ pub(crate) fn take<O: Object>() -> Option<u32> {
     }
 }
 
-/// Keeps a slot that has become vacant as the calling thread's spare. Gives it back to the table if
-/// the thread has a spare already, or ends.
+/// Keeps a slot of the table of handles, which has become vacant, as the calling thread's spare.
+/// Gives the slot back to the table if the thread has a spare slot already, or is ending.
 #[inline]
 pub(crate) fn give<O: Object>(index: u32) {
     let is_kept = SPARES.try_with(|spares| match spares.of::<O>() {
@@ -46,7 +47,8 @@ thread_local! {
     static SPARES: Spares = const { Spares { places: [const { Cell::new(None) }; KINDS_MAX] } };
 }
 
-/// The spare slots of a thread. The index is the number of the object's type, `Object::KIND`.
+/// The spare slots of a thread: vacant slots of the tables of handles, at most one for each type of
+/// object. The index is the type's number, `Object::KIND`.
 struct Spares {
     places: [Cell<Option<Spare>>; KINDS_MAX],
 }

@@ -18,7 +18,7 @@ use partywall::{Message, OwnedReservation, StreamSendError};
 use partywall::{blocking, event};
 use std::ffi::c_void;
 
-/// Marks a type of handles: `Handle<StreamObject>` is the handle of a C program to a stream.
+/// Marker type: `Handle<StreamObject>` is the handle with which a C program names a stream.
 pub(crate) struct StreamObject;
 
 static STREAMS: Table<StreamObject> = Table::new();

@@ -218,8 +218,8 @@ impl<O: Object> Handle<O> {
         let taken = self.vacate(|first, second, shared| {
             (first.take(), second.and_then(Option::take), shared.and_then(Option::take))
         });
-        // The shared part is dropped at the end of this function, when the slot is vacant. The
-        // caller drops the two directions.
+        // The object's shared part is dropped at the end of this function, when its slot in the
+        // table is vacant. The caller drops the object's two directions.
         taken.map(|(first, second, _)| (first, second))
     }
 
@@ -266,8 +266,8 @@ impl<O: Object> Handle<O> {
         slot.second.vacate_part(next.unwrap_or(generation));
         slot.shared.vacate_part(next.unwrap_or(generation));
         slot.first.vacate(next.unwrap_or(generation));
-        // From here on other threads may take the slot. A slot whose generations are used up is
-        // never given back.
+        // From here on other threads may take the slot for a new object. A slot whose generations
+        // (the numbers that tell its objects apart) are used up is never given back.
         if next.is_some() {
             spare::give::<O>(self.index());
         }
@@ -635,11 +635,12 @@ fn explain(refusal: Refusal, name: &'static str) -> Failure {
 
 /// Most attempts to lock a part of an object that other calls lock for a moment only.
 const LOCK_ATTEMPTS: u32 = 10_000;
-/// Slots of the first chunk of a table.
+/// Number of slots, places for one object each, in the first chunk of a table.
 const SLOTS_FIRST: u32 = 64;
 /// Most objects of one type at a time: as many as the index in a handle can tell apart.
 const SLOTS_MAX: u32 = 1 << 24;
-/// Chunks of a table with `SLOTS_MAX` slots: the last slot lies in the last chunk.
+/// Number of chunks, arrays of slots, in a table with `SLOTS_MAX` slots: the last slot lies in the
+/// last chunk.
 const CHUNKS: usize = place(SLOTS_MAX - 1).0 + 1;
 
 #[cfg(test)]

@@ -207,7 +207,8 @@ impl ErrorCode for RepairError {
     }
 }
 
-/// Code of an error: this process is a forked child, and the object belongs to its parent.
+/// Code of an error: this process is a forked child, and the object that it uses, such as a link,
+/// belongs to its parent.
 const FORKED: u32 = 1;
 /// Code of an error: a system call failed, although it does not fail in normal operation.
 const SYSTEM: u32 = 2;

@@ -273,8 +273,8 @@ impl GroupInner {
         events.has_missed &= events.readers > 0;
         if !links.is_empty() {
             // Another thread may have found the list of links with events empty while this thread
-            // checked the links, and may now sleep in `poll` or in an external event loop. It is
-            // woken, because the list has links again.
+            // checked the links, and may now sleep in `poll` or in an external event loop. That
+            // thread is woken, because the list has links again.
             events.changed();
             if has_missed {
                 self.reactor.wake_external_loop();

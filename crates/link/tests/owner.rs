@@ -225,8 +225,8 @@ fn a_forked_child_keeps_the_lock_and_nothing_else() {
 #[test]
 fn an_owner_that_cannot_be_seen_from_here_keeps_its_lock() {
     let directory = directory();
-    // Input: a link file of the specification's vectors. Its owner 1 is process 4242 of an earlier
-    // boot.
+    // Input: a link file of the specification's test vectors. Its owner 1 is process 4242 of an
+    // earlier boot.
     let image = concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/links/link-used.bin");
     let path = support_link::place(directory.path(), &fs::read(image).unwrap(), 65_536);
     let elsewhere = fs::File::options().write(true).open(&path).unwrap();

@@ -433,6 +433,6 @@ pub struct OutOfOrder;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotReceived;
 
-/// An ACK is due once the receiver has consumed one part in `QUARTER` of the sender's window (the
-/// bytes that it may send without an acknowledgement), even if messages are left to consume.
+/// The frame ACK is due once the receiver has consumed one part in `QUARTER` of the sender's window
+/// (the bytes that it may send without an acknowledgement), even if messages are left to consume.
 const QUARTER: u64 = 4;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The model of a connection that begins on the socket and moves to shared memory: every order of
-//! all events, within bounds (SPEC 2.9, 8.5).
+//! The model of a connection that begins on the socket and moves to shared memory. Its explorations
+//! try all events in every order, up to a maximum number of each kind of event (SPEC 2.9, 8.5).
 //!
 //! ```text
 //!   connector                 socket                    acceptor
@@ -138,7 +138,8 @@ enum Broken {
     /// A side wrote a record to the socket after its record SWITCH, which must be its last one
     /// there.
     AfterSwitch,
-    /// A side received SWITCH before the handshake on the socket pair was complete.
+    /// A side received SWITCH, the last record of its peer on the socket, before the handshake on
+    /// the socket pair was complete.
     EarlySwitch,
     /// A frame or record arrived that its receiver does not expect in its present state.
     Unexpected,
@@ -149,24 +150,27 @@ enum Broken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
-    /// Seeded fault: a receiver reads records from the ring before it has read SWITCH from the
-    /// socket.
+    /// Seeded fault: a receiver reads records from the ring before it has read SWITCH, the last
+    /// record on the socket, from the socket.
     OrderOfPlaces,
     /// Seeded fault: the acceptor allocates what it needs for shared memory only after it has
-    /// received READY.
+    /// received the connector's frame READY on the socket pair.
     EarlyMemory,
-    /// Seeded fault: the connector writes SWITCH to the socket before it has sent READY on the
-    /// pair.
+    /// Seeded fault: the connector writes its record SWITCH to the socket before it has sent the
+    /// frame READY on the socket pair.
     ReadyBeforeSwitch,
-    /// Seeded fault: a sender continues to write records to the socket after SWITCH.
+    /// Seeded fault: a sender continues to write records to the socket after its record SWITCH,
+    /// which must be its last one there.
     LastRecord,
-    /// Seeded fault: a receiver takes the end of the socket pair for the end of the connection.
+    /// Seeded fault: a receiver that has given up the move takes the closing of the socket pair for
+    /// the end of the connection.
     OldSocket,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
-    /// Upper limits: the number of messages that the connector sends, and that the acceptor sends.
+    /// Maximum number of messages that the connector sends, and maximum number that the acceptor
+    /// sends.
     messages: [u8; 2],
     /// Whether one of the two sides may die during a run.
     deaths: bool,
@@ -190,7 +194,7 @@ const ACCEPTOR: usize = 1;
 enum Step {
     /// The side with this index reads the next frame or record from the socket.
     Read(usize),
-    /// The acceptor reads HELLO and refuses the connector.
+    /// The acceptor reads HELLO, the connector's first frame, and refuses the connector.
     Refuse,
     /// The side with this index receives the next record from its peer's ring.
     Receive(usize),
@@ -283,8 +287,9 @@ impl World {
         if !peer.pair.is_empty() {
             steps.extend([true, false].map(|has_memory| Step::Progress(side, has_memory)));
         } else if peer.is_dead || (peer.moving == Moving::Stays && !peer.has_pair) {
-            // The acceptor's end of the pair travels with MOVE. Until the acceptor has read MOVE,
-            // that end is open in the socket's queue, so the connector sees no hang-up.
+            // The acceptor's end of the socket pair travels with the connector's record MOVE. Until
+            // the acceptor has read that record, its end is open in the socket's queue, so the
+            // connector sees no hang-up.
             let is_sent = side == CONNECTOR && connector.socket.contains(&Item::Move);
             if !is_sent || peer.is_dead {
                 steps.push(Step::Hangup(side));
@@ -415,8 +420,9 @@ impl World {
                 (own.moving, own.has_pair) = (Moving::UnderWay, true);
             }
             (Stage::Runs, Item::Switch) => {
-                // The peer sent READY on the pair before it wrote SWITCH to the socket. So READY
-                // has arrived, and `side` completes the handshake on the pair now at the latest.
+                // The peer sent the frame READY on the socket pair before it wrote the record
+                // SWITCH to the socket. So READY has arrived, and `side` completes the handshake on
+                // the pair now at the latest.
                 if own.moving == Moving::UnderWay && !self.sides[1 - side].pair.is_empty() {
                     self.progress(side, true, &PLAIN);
                 }
@@ -460,8 +466,8 @@ impl World {
                 own.pair.push_back(Frame::Ready);
                 own.moving = Moving::Shared;
             }
-            // The acceptor allocated everything before it answered OFFER, so it needs no more
-            // memory when READY arrives.
+            // The acceptor allocated everything before it answered the connector's frame OFFER, so
+            // it needs no more memory when the frame READY arrives.
             (ACCEPTOR, Some(Frame::Ready)) if has_memory || !late => own.moving = Moving::Shared,
             (_, Some(_)) => own.stays(),
             (_, None) => self.broken = Some(Broken::Unexpected),

@@ -21,11 +21,11 @@ pub const NONE: u32 = u32::MAX;
 
 const SECOND_BITS: u32 = 4;
 const SECOND: usize = 1 << SECOND_BITS;
-/// Number of first levels of the index, one for each power of two: enough for sizes below 2^36
-/// units, which is far more than any memory.
+/// Number of entries of the first level of the index of free chunks, one for each power of two:
+/// enough for chunks below 2^36 units of 64 bytes, far more than any memory.
 const FIRST: usize = 36 - SECOND_BITS as usize + 1;
-/// Upper bound of the chunks that `find` tries in the one list whose chunks may or may not be large
-/// enough. The bound keeps the time of `find` constant.
+/// Maximum number of free chunks that `find` tries in the one list whose chunks may be too small.
+/// The bound keeps the time of `find` constant.
 const TRIES_MAX: usize = 16;
 
 /// The slab's index of free chunks by size; finds a chunk of a wanted size in constant time.

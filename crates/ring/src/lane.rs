@@ -436,7 +436,8 @@ const POISONED: u64 = 3;
 const FAVOURED: u64 = 4;
 const REVOKED: u64 = 5;
 
-/// Most attempts of one call to claim a lane whose word other threads change at the same time.
+/// Maximum number of attempts of one call to claim a lane whose word other threads change at the
+/// same time.
 const LOOKS_MAX: u32 = 10_000;
 /// Number of further claims in a row after which a new lane favours the claiming thread for the
 /// first time.

@@ -13,11 +13,11 @@
 
 use alloc::vec::Vec;
 
-/// Upper bound of the different chunk sizes in the cache at a time: each bucket holds chunks of one
-/// size.
+/// Number of buckets of the cache of returned chunks. Each bucket holds chunks of one size, so the
+/// cache has chunks of at most this many sizes.
 const BUCKETS: usize = 8;
-/// Upper bound of the chunks of one size. Up to this many streams can each have a message of the
-/// same size in flight.
+/// Maximum number of returned chunks of one size in the cache. Up to this many streams can each
+/// have a message of the same size in flight.
 const CHUNKS: usize = 256;
 
 /// The slab's recently returned chunks, in a bucket for each size.

@@ -65,9 +65,9 @@ struct Ticket {
     chunk: u32,
 }
 
-/// Number of chunks for which a new slab has entries. The tables grow when more chunks are cut.
-/// Most slabs never have more, and tables for all blocks would take 150 KiB of memory per
-/// connection.
+/// Number of chunks for which the tables of a new slab have entries. The tables grow when more
+/// chunks are cut. Most slabs never have more, and tables for all blocks would take 150 KiB of
+/// memory per connection.
 const CHUNKS_FIRST: usize = 32;
 
 /// A reserved block: memory for one message that only its holder may write, until the block is put

@@ -599,7 +599,7 @@ func beginsLikeOurs(b []byte) bool {
 }
 
 // refused returns the error of a handshake in which the peer sent the given REJECT, with its text.
-// Control characters are removed from the text.
+// It removes control characters from the text.
 func refused(frame []byte) error {
 	reject, err := layout.ParseReject(frame)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"partywall.test/go/internal/transcript"
 )
 
-// movesMax is the number of transcripts in which the side under test begins on the socket, which
-// this module never does.
+// movesMax is the most transcripts that the test may leave out, because in them the side under test
+// begins on the socket, which this module never does.
 const movesMax = 7
 
 // Ways in which the frames that the test, as the peer, sends one after the other are cut into

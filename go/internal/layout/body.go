@@ -59,7 +59,7 @@ type Segment struct {
 	Size   uint64 // in bytes
 }
 
-// SegmentBytes is the size of the body of SEGMENT and of SEGMENT_RETIRE.
+// SegmentBytes is the size in bytes of the payload of a record SEGMENT or SEGMENT_RETIRE.
 const SegmentBytes = 16
 
 // ParseSegment reads the body of SEGMENT or SEGMENT_RETIRE.
@@ -86,7 +86,7 @@ type Open struct {
 	Metadata []byte
 }
 
-// OpenHeadBytes is the size of the payload of OPEN before its metadata.
+// OpenHeadBytes is the size in bytes of the payload of a record OPEN before its metadata.
 const OpenHeadBytes = 8
 
 // ParseOpen reads the payload of OPEN. Metadata refers to bytes of payload, without a copy.

@@ -31,8 +31,8 @@ func checkViolation(t *testing.T, err error) {
 	}
 }
 
-// FuzzFrame reads any bytes as a frame of the handshake. If the bytes are accepted, the frame is
-// written, and must then be read with the same fields.
+// FuzzFrame reads any bytes as a frame of the handshake. If the parser accepts the bytes, the frame
+// is written again, and must then be read with the same fields.
 func FuzzFrame(f *testing.F) {
 	addImages(f, "frame")
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -55,8 +55,8 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// FuzzRegion reads any bytes as the header of a region. If a header is accepted, its record ring,
-// release ring and slab must lie in this order within the region.
+// FuzzRegion reads any bytes as the header of a region. If the parser accepts a header, its record
+// ring, release ring and slab must lie in this order within the region.
 func FuzzRegion(f *testing.F) {
 	addImages(f, "region")
 	f.Fuzz(func(t *testing.T, b []byte) {

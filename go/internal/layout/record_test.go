@@ -20,8 +20,8 @@ func TestFootprint(t *testing.T) {
 	}
 }
 
-// The first word of a record is refused if it states another position than the reader's, has an
-// unknown kind, or is not committed.
+// A reader refuses the first word of a record if the word states another position than that of the
+// reader, has an unknown kind, or is not committed.
 func TestWord0(t *testing.T) {
 	const position = 1 << 40
 	known := 0

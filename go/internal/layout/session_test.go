@@ -49,8 +49,9 @@ func payloadOf(kind Kind) []byte {
 	return nil
 }
 
-// SPEC 11.5: after the acceptor's END, records that the opener sent before it read END are dropped.
-// OPEN then begins a new stream with the same number.
+// SPEC 11.5: once this side, the answerer of a stream, has ended the stream with the record END, it
+// drops the records that the opener sent before it read END. A record OPEN of the opener then
+// begins a new stream with the same number.
 func TestRecordsAfterEndAreDropped(t *testing.T) {
 	s := testSession()
 	mustReceive(t, s, 1, KindOpen, KindData, KindReset)
@@ -65,8 +66,8 @@ func TestRecordsAfterEndAreDropped(t *testing.T) {
 	}
 }
 
-// SPEC 11.5: the peer's END frees the number of a stream that this side opened, and a later record
-// with that number is a violation.
+// SPEC 11.5: the peer's record END frees the number of a stream that this side opened, and a later
+// record of the peer with that number is a violation.
 func TestNumberIsFreeAfterEnd(t *testing.T) {
 	s := testSession()
 	for range 3 {
@@ -81,8 +82,8 @@ func TestNumberIsFreeAfterEnd(t *testing.T) {
 	}
 }
 
-// SPEC 11.3: each side can end both directions of a stream. END of the peer is a violation while a
-// direction is open.
+// SPEC 11.3: each side can end both directions of a stream. The record END of the peer is a
+// violation while a direction is open.
 func TestEndNeedsBothDirections(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -218,7 +219,8 @@ func TestMisuseOfAStreamIsAProgramError(t *testing.T) {
 	}
 }
 
-// SPEC 11.3: the end of a direction discards a message of which only the first fragment has come.
+// SPEC 11.3: when the peer ends its direction of a stream, this side drops a message of which only
+// the first fragment has come.
 func TestEndOfDirectionEndsTheMessage(t *testing.T) {
 	for _, end := range []Kind{KindCloseWrite, KindReset} {
 		s := testSession()
@@ -253,8 +255,8 @@ func TestBlobOnSocketHasNoPlace(t *testing.T) {
 	}
 }
 
-// SPEC 11.4: computing the cost of a message of nearly 2^64 bytes does not overflow, so the message
-// exceeds the credit and is refused.
+// SPEC 11.4: computing the cost of a message of nearly 2^64 bytes does not overflow, so the session
+// finds that the message exceeds the credit, and refuses it.
 func TestLongestMessageIsChargedWithoutOverflow(t *testing.T) {
 	for _, length := range []uint64{1 << 62, 1<<62 + 1, math.MaxUint64 - 80, math.MaxUint64} {
 		limits := Limits{MessageMax: math.MaxUint64}

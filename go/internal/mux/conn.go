@@ -59,7 +59,8 @@ type Conn interface {
 	// lock.
 	Tick(call func()) tick
 
-	// CloseWrite writes CLOSE_WRITE for the session itself, which is the last record of this side.
+	// CloseWrite writes the record CLOSE_WRITE of the session itself, the last record that this
+	// side sends.
 	CloseWrite() error
 
 	// Interrupt makes ReadRecord, and the functions that wait for room, return with an error, now

@@ -67,8 +67,8 @@ func isDriven(s *Session) (is, isUrgent bool) {
 	return s.role.state == roleDriven, s.role.isUrgent
 }
 
-// Rules H3 and H5 of decision 0038: nobody waits on the session, and yet the peer's PING is
-// answered.
+// Rules H3 and H5 of decision 0038: no goroutine waits on the session, and yet this side answers
+// the peer's record PING.
 func TestSessionIsKeptWhileNobodyWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, sessions [2]*Session, own, peers *Stream) {
 		for range 3 {
@@ -218,7 +218,8 @@ func TestUrgentWaiterDrives(t *testing.T) {
 }
 
 // Rule H8 of decision 0038: the role of the driver is offered to a goroutine whose context has just
-// ended. Yet the peer's PING is answered. The test itself takes the role as a driver does.
+// ended. Yet this side answers the peer's record PING. The test itself takes the role as a driver
+// does.
 func TestHeirThatReturnsLeaves(t *testing.T) {
 	// If the goroutine sees the offer before the end of its context, it drives, which is also
 	// correct. So one repetition may not test the rule, and several are made.

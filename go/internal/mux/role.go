@@ -168,6 +168,6 @@ func (l *followers) remove(f *follower) {
 	f.next, f.prev = nil, nil
 }
 
-// reclaimedMax is the number of times in a row that an urgent waiter may take the role of the
-// driver back from a background waiter. After that nobody gets the role before the next tick.
+// reclaimedMax is the most times in a row that an urgent waiter may take the role of the driver
+// back from a background waiter. After that nobody gets the role before the next tick.
 const reclaimedMax = 4

@@ -392,8 +392,8 @@ func TestLingerTimeBoundsTheEnd(t *testing.T) {
 	})
 }
 
-// A Read that waits fails once the deadline of the stream is set to a past time. After the deadline
-// is removed, the stream can be read again.
+// A Read that waits fails once the deadline of the stream is set to a past time. Once the test has
+// removed the deadline, a Read succeeds again.
 func TestDeadlineInThePastWakesReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sessions, _ := newPair(t)

@@ -283,8 +283,8 @@ type pooled struct {
 	class int // index of its pool, or -1 if its memory is not used again
 }
 
-// newPooled returns memory for a message of n bytes, and the owner to which the memory is given
-// back.
+// newPooled returns memory for a message of n bytes, and the owner that takes the memory back when
+// the message is released.
 func newPooled(n int) ([]byte, *pooled) {
 	class := max(bits.Len(uint(max(n, 1)-1))-smallestClassBits, 0)
 	if class >= len(pools) {

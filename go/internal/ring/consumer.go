@@ -66,8 +66,8 @@ func (c *Consumer) Peek() (layout.Header, bool, error) {
 		if header.Kind != layout.KindPad {
 			return header, true, nil
 		}
-		// At most one PAD is skipped: a PAD ends at the end of the ring, and a PAD at the start of
-		// the ring is refused.
+		// This loop skips at most one PAD: a PAD ends at the end of the ring, and check refuses a
+		// PAD at the start of the ring.
 		c.Advance(header)
 	}
 	return layout.Header{}, false, c.broken
@@ -96,8 +96,8 @@ func (c *Consumer) Payload(header layout.Header) []byte {
 	return c.ring.Bytes(c.payload(header, 0, size), size)
 }
 
-// payload returns the offset in the ring of the size bytes at byte from of the record's payload. It
-// panics if the payload is shorter.
+// payload returns the offset in the ring of a part of a record's payload. The part begins at byte
+// number from of the payload, and has size bytes; if the payload ends before, payload panics.
 func (c *Consumer) payload(header layout.Header, from, size uint64) uint64 {
 	if from > uint64(header.Len) || size > uint64(header.Len)-from {
 		panic(fmt.Sprintf("ring: %d bytes from %d of a payload of %d", size, from, header.Len))

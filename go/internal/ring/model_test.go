@@ -112,8 +112,9 @@ func (m *ringModel) append(t *testing.T) {
 	m.open = append(m.open, r)
 }
 
-// unread checks that a ring without room has an unread record, unless the reader has a report due
-// (SPEC 4.6). Otherwise producer and consumer would wait for each other for ever.
+// unread checks that a ring without room has an unread record, unless the reader has still to
+// report what it has consumed (SPEC 4.6). Otherwise producer and consumer would wait for each other
+// for ever.
 func (m *ringModel) unread(t *testing.T) {
 	t.Helper()
 	if m.consumer.IsReportDue() {

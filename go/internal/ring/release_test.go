@@ -95,8 +95,8 @@ func TestReleaseRingOfImpossibleSizePanics(t *testing.T) {
 }
 
 // FuzzReleases lets a peer write any words into its release ring, between the blocks that this side
-// gives out. A block that was given out must be taken back once at most, and no other block ever.
-// Each error must be a violation.
+// gives out. This side must take back each block that it has given out at most once, and no other
+// block ever. Each error must be a violation.
 //
 // Each of the bytes acts is an operation, unless it belongs to an id or count. Its two lowest bits
 // say which: give out a block, return one that is in flight, return any id, or set the count of the

@@ -120,8 +120,8 @@ func (s *Slab) Reserve(n uint64) (Block, bool) {
 // write to the block until the peer has returned its id.
 func (s *Slab) Commit(b Block) layout.Blob {
 	last := len(s.idle) - 1
-	// A ticket, an entry of the table of blocks, is left unused: Reserve allows no more blocks than
-	// there are tickets.
+	// A ticket, an entry of the table of blocks, is free here, because Reserve allows no more
+	// blocks than there are tickets.
 	index := s.idle[last]
 	s.idle = s.idle[:last]
 	s.reserved--

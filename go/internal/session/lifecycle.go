@@ -38,8 +38,8 @@ const (
 	isStopped            // its receiver takes no more
 )
 
-// A pendingCode is the code of a RESET or GO_AWAY that is not written yet. Its zero value means
-// that no such record is pending.
+// A pendingCode is the code of a record RESET or GO_AWAY that is not written yet. Its zero value
+// means that no such record is pending.
 type pendingCode struct {
 	is   bool
 	code uint32
@@ -52,8 +52,8 @@ func (l *lifecycle) finish() {
 	}
 }
 
-// reset ends the sending direction of the stream, and makes a RESET pending, which tells the peer
-// and ends a message that is only partly sent.
+// reset ends the sending direction of the stream, and makes a record RESET pending, which tells the
+// peer of this and ends a message that is only partly sent.
 func (l *lifecycle) reset(code uint32) {
 	if l.sending == isOpen {
 		l.sending, l.resetPending = isReset, pendingCode{true, code}
@@ -61,21 +61,22 @@ func (l *lifecycle) reset(code uint32) {
 	}
 }
 
-// stop ends the receiving direction of the stream, and makes a RESET {receiving} pending, which
-// tells the peer.
+// stop ends the receiving direction of the stream, and makes a record RESET {receiving} pending,
+// which tells the peer of this.
 func (l *lifecycle) stop(code uint32) {
 	if l.receiving == isOpen {
 		l.receiving, l.stopPending = isStopped, pendingCode{true, code}
 	}
 }
 
-// abort makes FRAGMENT_ABORT pending, because a message in fragments will not be completed.
+// abort makes a record FRAGMENT_ABORT pending, because a message in fragments will not be
+// completed.
 func (l *lifecycle) abort() { l.isAbortPending = l.isAbortPending || l.sending == isOpen }
 
-// receiveFinish ends the receiving direction, because CLOSE_WRITE of the peer has come.
+// receiveFinish ends the receiving direction, because the peer's record CLOSE_WRITE has come.
 func (l *lifecycle) receiveFinish() { l.endReceiving(isFinished, 0) }
 
-// receiveReset ends one direction of the stream, because RESET of the peer has come.
+// receiveReset ends one direction of the stream, because the peer's record RESET has come.
 func (l *lifecycle) receiveReset(r layout.Reset) {
 	if r.Directions&layout.ResetSending != 0 {
 		l.endReceiving(isReset, r.Code)
@@ -87,14 +88,14 @@ func (l *lifecycle) receiveReset(r layout.Reset) {
 		l.sending, l.sendingCode = isStopped, r.Code
 	}
 	// The peer has stopped receiving and needs no more records about this side's sending direction,
-	// so the pending ones are dropped.
+	// so this side drops the pending ones.
 	if !fault.Is("ends_after_stop") {
 		l.isAbortPending, l.isClosePending, l.resetPending = false, false, pendingCode{}
 	}
 }
 
-// endReceiving ends the receiving direction, because the peer has ended its sending. A pending
-// RESET {receiving}, which asks the peer to stop sending, is no longer necessary and is dropped.
+// endReceiving ends the receiving direction, because the peer has ended its sending. It drops a
+// pending record RESET {receiving}, which asks the peer to stop sending and is no longer necessary.
 func (l *lifecycle) endReceiving(how direction, code uint32) {
 	if l.receiving == isOpen {
 		l.receiving, l.receivingCode = how, code
@@ -102,7 +103,8 @@ func (l *lifecycle) endReceiving(how direction, code uint32) {
 	l.stopPending = pendingCode{}
 }
 
-// receiveEnd drops all pending records, because the answerer has ended the stream with END.
+// receiveEnd drops all pending records of the stream, because the answerer has ended the stream
+// with the record END.
 func (l *lifecycle) receiveEnd() {
 	l.hasEnded = true
 	l.isAbortPending, l.isClosePending = false, false

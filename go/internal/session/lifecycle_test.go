@@ -32,8 +32,8 @@ type queue struct {
 	length  uint8
 }
 
-// A crossing is a record that was written and not read yet. Its fields code and directions are
-// those of RESET.
+// A crossing is a record that was written and not read yet. If it is a RESET, the fields code and
+// directions are those of its payload.
 type crossing struct {
 	kind             layout.Kind
 	code, directions uint8
@@ -73,7 +73,8 @@ func TestEveryOrderOfEventsIsLawful(t *testing.T) {
 	}
 }
 
-// statesOfStream is the number of states that the same test of the implementation in Rust visits.
+// statesOfStream is the number of different projections that this test must find: the same test of
+// the implementation in Rust visits as many states.
 const statesOfStream = 253943
 
 func newWorld(messages [2]uint8) world {
@@ -211,8 +212,9 @@ func (s *side) act(act func(*Stream)) {
 // it sets no limit on credit.
 var walkSession = New(Config{Role: layout.RoleConnector, Window: math.MaxUint64}, nil)
 
-// A projection is a state without the details that the same test in Rust does not count, such as
-// whether a message was sent in fragments.
+// A projection is a state of the stream without the details that the states of the same test in
+// Rust lack, such as whether a message was sent in fragments. So both tests can compare how many
+// states they have visited.
 type projection struct {
 	sides    [2]lifecycle
 	isOver   [2]bool

@@ -302,8 +302,8 @@ func (s *Session) receiveGoAway(g layout.GoAway) {
 	}
 }
 
-// receiveOpen makes the stream that the peer has opened. After this side's GO_AWAY the stream is
-// refused with RESET.
+// receiveOpen makes the stream that the peer has opened. After this side has sent GO_AWAY, it
+// refuses the stream with a record RESET.
 func (s *Session) receiveOpen(number uint32, payload []byte) Event {
 	open, _ := layout.ParseOpen(payload)
 	stream := newStream(s, number, false, open)

@@ -304,8 +304,8 @@ func TestMillionStreamsLeaveNothing(t *testing.T) {
 	}
 }
 
-// SPEC 11.6: a stream that the peer opens after this side has sent GO_AWAY is refused with RESET,
-// and Accept never returns it.
+// SPEC 11.6: once this side has sent GO_AWAY, it refuses with a record RESET a stream that the peer
+// opens, and Accept never returns the stream.
 func TestStreamAfterGoAwayIsRefused(t *testing.T) {
 	s := testSession()
 	mustAccept(t, s, 1)

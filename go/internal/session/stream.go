@@ -214,8 +214,8 @@ func (s *Stream) receive(kind layout.Kind, payload []byte, m Message) Change {
 	return s.receivePart(kind, payload)
 }
 
-// receiveMessage queues a whole message for [Stream.Recv]. If this side has stopped receiving, the
-// message is released instead.
+// receiveMessage queues a whole message for [Stream.Recv]. If this side has stopped receiving, it
+// releases the message instead.
 func (s *Stream) receiveMessage(m Message) Change {
 	if s.life.receiving != isOpen {
 		m.Release()

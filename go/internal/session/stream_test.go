@@ -371,8 +371,9 @@ func TestBlobWithCreditWakesSenders(t *testing.T) {
 	}
 }
 
-// A message in fragments is never completed. The memory of its fragments is freed when the peer
-// ends its direction or aborts the message, or when this side stops receiving or ends the session.
+// A message in fragments is never completed. This side frees the memory of its fragments when the
+// peer ends its direction or aborts the message, or when this side stops receiving or ends the
+// session.
 func TestUnfinishedMessageIsForgotten(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *Session, *Stream){
 		"CLOSE_WRITE": func(t *testing.T, s *Session, _ *Stream) {

@@ -76,8 +76,8 @@ func checkSealed(descriptor int) error {
 	return nil
 }
 
-// checkFileSystem returns an error unless the memory is on tmpfs. Memory of huge pages, which is on
-// another file system, is refused.
+// checkFileSystem returns an error unless the memory is on tmpfs. Memory of huge pages is on
+// another file system, and so is an error.
 func checkFileSystem(descriptor int) error {
 	var stat unix.Statfs_t
 	if err := retry(func() error { return unix.Fstatfs(descriptor, &stat) }); err != nil {

@@ -71,13 +71,14 @@ func createMemfd(name string) (int, error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	descriptor, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
 	if errors.Is(err, unix.EINVAL) {
-		// The flag MFD_NOEXEC_SEAL failed, so it is left out: Linux before 6.3 does not know it.
+		// The call with the flag MFD_NOEXEC_SEAL has failed, so this call leaves the flag out:
+		// Linux before 6.3 does not know it.
 		return unix.MemfdCreate(name, flags)
 	}
 	return descriptor, err
 }
 
-// prepare allocates, maps and seals the memory of descriptor.
+// prepare allocates, maps and seals the memory of a memfd.
 func prepare(descriptor, size int) ([]byte, error) {
 	if err := unix.Ftruncate(descriptor, int64(size)); err != nil {
 		return nil, fmt.Errorf("ftruncate to %d bytes: %w", size, err)

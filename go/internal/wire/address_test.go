@@ -9,9 +9,9 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// FuzzAddress reads any text as an address. A text that is accepted is written again unchanged, and
-// fits the address of a socket. The error of a text that is refused has the number 301 or 302 of
-// SPEC 17.
+// FuzzAddress reads any text as an address. A text that the parser accepts is written again
+// unchanged, and fits the address of a socket. The error for a text that it refuses has the number
+// 301 or 302 of SPEC 17.
 func FuzzAddress(f *testing.F) {
 	for _, text := range []string{
 		"unix:/run/app.sock", "unix:@app", "unix:", "unix:@", "unix:a\x00b", "tcp:127.0.0.1:7000",

@@ -13,10 +13,10 @@ import (
 //
 //	Next ──▶ CopyTo, Take or Payload ──▶ Done     or, if there is no record: Poll or Wait, again
 type Receiver interface {
-	// Next returns the next record, and whether there is one. The records PAD, SEGMENT and
-	// SEGMENT_RETIRE are handled here and not returned. When no more records can come, the error is
-	// [ErrDisconnected], or another reason why the connection has ended. CLOSE_WRITE is returned as
-	// a record, and the caller reads no more after it.
+	// Next returns the next record, and whether there is one. It handles the records PAD, SEGMENT
+	// and SEGMENT_RETIRE itself, and does not return them. When no more records can come, the error
+	// is [ErrDisconnected], or another reason why the connection has ended. It returns CLOSE_WRITE
+	// as a record, after which the caller reads no more.
 	Next() (Record, bool, error)
 	// CopyTo copies the message of the current record, a DATA or BLOB, to the beginning of into,
 	// and returns the number of bytes copied.

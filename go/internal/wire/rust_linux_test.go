@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	// rustPeerVariable names the program that crates/testkit/examples/peer.rs is compiled to.
-	// Without this environment variable the tests of this file are skipped.
+	// rustPeerVariable is the environment variable with the path of the program to which
+	// crates/testkit/examples/peer.rs is compiled. Without the variable the tests of this file are
+	// skipped.
 	rustPeerVariable = "PARTYWALL_RUST_PEER"
 	// figuresVariable is the environment variable that names a file, to which tests append the rows
 	// of a table.

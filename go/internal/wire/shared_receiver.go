@@ -122,8 +122,8 @@ func (r *sharedReceiver) Next() (Record, bool, error) {
 	}
 }
 
-// accept checks a record. The records SEGMENT and SEGMENT_RETIRE are handled here, and the second
-// result is true for them.
+// accept checks a record of the peer. It handles the records SEGMENT and SEGMENT_RETIRE itself; for
+// them its second result is true.
 func (r *sharedReceiver) accept(header layout.Header) (Record, bool, error) {
 	r.current, r.isBlob = header, false
 	payload := r.consumer.Payload(header)

@@ -228,8 +228,9 @@ func (r *socketReceiver) Wait(bool) error {
 	r.isWaiting.Store(false)
 	if err != nil && r.deadline.isNever() && errors.Is(err, os.ErrDeadlineExceeded) &&
 		!r.carrier.isClosed.Load() {
-		// The read ended because Wake has set a deadline in the past, which is removed here. If the
-		// whole connection was interrupted at the same time, the next call of Next finds that.
+		// The read ended because Wake has set a deadline in the past, which this code now removes.
+		// If the whole connection was interrupted at the same time, the next call of Next finds
+		// that.
 		err = r.carrier.conn.SetReadDeadline(time.Time{})
 	}
 	r.isWoken.Store(false)

@@ -296,7 +296,7 @@ func (p *socketPlayer) reject() layout.RejectCode {
 	}
 	b, _ := io.ReadAll(p.conn)
 	// If the side under test is a connector, it has sent HELLO and OFFER first, which the
-	// transcript may leave unread, so these frames are skipped.
+	// transcript may leave unread, so the test skips these frames.
 	for len(b) >= layout.FramePreambleBytes {
 		if reject, err := layout.ParseReject(b); err == nil {
 			return reject.Code

@@ -305,7 +305,8 @@ public:
         descriptor_.assign(descriptor, code);
         if (!code) return;
         ::close(descriptor);
-        // The exception that Boost's asio throws is no std::system_error, so this throws one.
+        // The exception that Boost's asio throws is no std::system_error, so this function throws a
+        // std::system_error itself.
         throw std::system_error(code.value(), std::generic_category(), "watching a loop");
     }
 
@@ -618,7 +619,7 @@ private:
     std::chrono::nanoseconds spin_budget_ =
         std::chrono::microseconds(std::thread::hardware_concurrency() > 1 ? 50 : 0);
     std::chrono::steady_clock::time_point look_until_;
-    /// How many of the next waits sleep without polling before.
+    /// Number of the next waits that sleep at once, without polling first.
     int skips_left_ = 0;
     /// The value that `skips_left_` got after the last poll without a message. The next such poll
     /// doubles it.
@@ -1193,7 +1194,8 @@ public:
 private:
     void accept_sessions() noexcept {
         std::error_code code;
-        // A failed handshake concerns only its peer; the next session may be accepted.
+        // A failed handshake concerns only its peer, so the loop goes on and attempts to accept the
+        // next session.
         for (int attempts = 0; attempts < 64 && !has_to_wait(code); attempts++) {
             const auto tag = reactor->add(*this);
             auto accepted = listener_.accept(no_wait, tag, code);

@@ -23,7 +23,7 @@ async fn perform(command: &Command) -> Result<u8> {
             let protocol = Arc::new(Shmipc::new(config(options)).context("settings")?);
             if options.network == Network::Unix {
                 // If this server is the successor in a hot restart, the old server's socket file
-                // still exists. The file is removed, so that the successor can bind its path.
+                // still exists. The successor removes the file, so that it can bind the path.
                 let _ = std::fs::remove_file(&options.address);
             }
             let listener = Listener::bind(&*address(options)).context("binding")?;

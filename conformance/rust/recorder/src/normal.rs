@@ -70,8 +70,8 @@ pub fn write(recording: &[Passed], client: Client) -> Result<String> {
 }
 
 impl Client {
-    /// Returns the name `name` of shared memory as the text states it: a fixed number ([`PID`])
-    /// replaces the process id, and the token of `partywall-shmipc` is removed.
+    /// Returns the name `name` of shared memory as the text states it: with a fixed number
+    /// ([`PID`]) instead of the process id, and without the token of `partywall-shmipc`.
     fn renamed(self, name: &str) -> Result<String> {
         let (Self::Published(pid) | Self::Ours(pid)) = self;
         let pid = format!("_{pid}_");

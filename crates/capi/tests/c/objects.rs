@@ -43,7 +43,7 @@ pub fn object(mut command: Command, run: impl FnOnce(&mut Command)) -> PathBuf {
 }
 
 /// Whether the object file exists, and each file that the compiler read for it is older than the
-/// stamp.
+/// file `stamp`, which was made before the compiler began.
 fn is_of_now(object: &Path, read: &Path, stamp: &Path) -> bool {
     let (Some(begun), Ok(rule)) = (modified(stamp), fs::read_to_string(read)) else { return false };
     let Some((_, files)) = rule.split_once(": ") else { return false };

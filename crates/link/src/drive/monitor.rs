@@ -98,9 +98,10 @@ impl<T: Entered + Send + 'static> Monitor<T> {
         mut check: impl FnMut(&mut MonitorGuard<'_, T>) -> Option<R>,
     ) -> io::Result<Option<R>> {
         let mut hand_over = HandOver(None);
-        // A thread takes the mutex only when it is about to sleep while another thread leads (polls
-        // for the group), because only the mutex lets it sleep. Taking the mutex ends the bias of
-        // the lock, which until then favours one thread that locks it cheaply.
+        // The monitor's lock is a mutex that one favoured thread may lock cheaply (its bias). A
+        // thread takes the mutex itself only when it is about to sleep while another thread leads
+        // (polls for the group), because only the mutex lets it sleep: taking the mutex ends the
+        // bias.
         let mut follows = false;
         let mut lead = None;
         loop {

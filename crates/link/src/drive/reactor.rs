@@ -211,7 +211,8 @@ impl Reactor {
     }
 
     pub(crate) fn unwatch(&self, descriptor: impl AsFd, token: u64) {
-        // Removing a descriptor fails only if it was never added to the epoll set.
+        // Removing a descriptor fails only if it was never added to the epoll set, so the result is
+        // ignored.
         let _ = self.set.remove(descriptor);
         self.forget(token);
     }

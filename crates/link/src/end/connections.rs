@@ -357,8 +357,8 @@ impl Source for Endpoint {
             return;
         }
         let mut state = self.monitor.lock();
-        // The reactor has removed the timer that is due, before it made this call. So this end has
-        // no timer now.
+        // The reactor has removed the timer that is due, before it called this function. So this
+        // end has no timer now.
         state.connections.timer = None;
         let now = Instant::now();
         while let Some(index) = state.connections.wires.iter().position(|wire| wire.is_late(now)) {

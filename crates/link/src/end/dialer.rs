@@ -249,7 +249,8 @@ impl DialDriver<'_> {
             return self.dialing_failed(state, format!("{peer} is not admitted: {reason}"));
         }
         // Setting the time-out, after which the system ends a TCP connection without answers, fails
-        // only if the peer has closed the connection. Then the first read fails, too.
+        // only if the peer has closed the connection. Then the first read fails, too, so the result
+        // is ignored here.
         let _ = socket.set_dead_after(self.end.config.dead_after);
         match self.begin_attaching(state, socket, peer) {
             Ok(()) => self.end.connections().set_timer(state),

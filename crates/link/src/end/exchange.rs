@@ -81,17 +81,17 @@ impl Exchange<'_> {
         let is_listed = std::mem::replace(&mut state.wakeups.is_unsettled, true);
         let me: Weak<dyn Source> = self.end.me.clone();
         let is_leader_asleep = self.end.group.reactor.settle_later((!is_listed).then_some(me));
-        // The calling thread may not use the link again for long. The leader, the thread that polls
-        // for the group, sleeps, and wakes only for another event. So the acknowledgement is sent
-        // now, unless the thread has a next message to receive.
+        // It may take long until the calling thread uses the link again. The leader, the thread
+        // that polls for the group, sleeps, and wakes only for another event. So the
+        // acknowledgement is sent now, unless the thread has a next message to receive.
         if is_leader_asleep && state.core.as_ref().is_some_and(|core| !core.has_next()) {
             self.acknowledge(state, true);
         }
     }
 
     /// Notifies a peer that waits for acknowledgements, at the latest when a thread of this end is
-    /// about to block. If another thread blocks already, the peer is notified now, because the
-    /// calling thread may not use the link again for long.
+    /// about to block. If another thread blocks already, the peer is notified now, because it may
+    /// take long until the calling thread uses the link again.
     #[inline(always)]
     pub(super) fn notify_later(&self, state: &mut Locked<'_>) {
         let due = state.core.as_ref().map_or(NotifyDue::Never, |core| core.notify_due());

@@ -286,8 +286,8 @@ impl PollClock {
     }
 }
 
-/// Number of clock reads that are skipped after each read, while many messages pass. Reading the
-/// clock costs 10 % of sending a short message.
+/// Maximum number of clock reads that are skipped after each read, while many messages pass.
+/// Reading the clock costs 10 % of sending a short message.
 const SKIPS_MAX: u32 = 7;
 /// Number of reads of the coarse clock within one tick after which the thread counts as busy. From
 /// then on it skips 7 (`SKIPS_MAX`) of every 8 reads.

@@ -46,7 +46,7 @@ impl Source for ServerShared {
         }
         {
             let mut state = self.monitor.lock();
-            // The reactor has removed the timer that is due, before it made this call. So the
+            // The reactor has removed the timer that is due, before it called this function. So the
             // server has no timer now.
             state.timer = None;
             let now = Instant::now();
@@ -97,7 +97,8 @@ impl ServerShared {
                 self.drop_greeting(&mut state, token, "others were waiting, and it said nothing");
             }
             // Setting the time-out, after which the system ends a TCP connection without answers,
-            // fails only if the peer has closed the connection. Then the first read fails, too.
+            // fails only if the peer has closed the connection. Then the first read fails, too, so
+            // the result is ignored here.
             let _ = socket.set_dead_after(self.config.dead_after);
             self.greet(&mut state, socket, is_abstract);
         }

@@ -844,14 +844,14 @@ pub(super) const LOGGED_MAX: u32 = 1 << 10;
 /// The log (the inbox's memory for short messages) moves the messages to the front of its memory
 /// only if at least this number of bytes there is unused, so that it moves rarely.
 const UNUSED_MIN: usize = 16 << 10;
-/// Number of bytes of memory that the log (the inbox's memory for short messages) keeps for later
-/// messages while it is empty; memory beyond that is freed, so that an idle link stays small.
+/// Maximum number of bytes of memory that the log (the inbox's memory for short messages) keeps for
+/// later messages while it is empty; memory beyond that is freed, so that an idle link stays small.
 const CAPACITY_KEPT: usize = 4 << 10;
 /// The inbox's queue moves its items to the front of its memory only if at least this number of
 /// places at the front is blank, so that it moves rarely.
 const BLANK_MIN: usize = 64;
-/// Number of messages for which the inbox's queue keeps memory when it becomes empty; memory beyond
-/// that is freed.
+/// Maximum number of messages for which the inbox's queue keeps memory when it becomes empty;
+/// memory beyond that is freed.
 const PLACES_KEPT: usize = 32;
 
 #[cfg(test)]

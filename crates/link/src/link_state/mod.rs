@@ -1103,8 +1103,8 @@ impl LinkState {
         self.store.durable.reports_dropped
     }
 
-    /// Removes the reports that `is_seen` selects, and subtracts `dropped` from the number of
-    /// dropped reports.
+    /// Removes from this end's stored state the reports that `is_seen` selects, and subtracts
+    /// `dropped` from the number of dropped reports.
     pub(crate) fn reports_seen(&mut self, is_seen: impl FnMut(&Report) -> bool, dropped: u64) {
         let before = (self.reports().len(), self.reports_dropped());
         self.store.durable.forget_reports(is_seen, dropped);

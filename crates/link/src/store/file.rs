@@ -254,7 +254,8 @@ impl FileHandle {
 }
 
 /// Keeps the memory of a link file mapped and the file owned. The fields are dropped in order: the
-/// mapping first, so that no store follows the end of the ownership.
+/// mapping first, so that this process can write nothing into the file once it is no longer the
+/// owner.
 struct Pages {
     map: FileMap,
     _ownership: Arc<Ownership>,
@@ -368,7 +369,8 @@ impl<'a> Opening<'a> {
     }
 }
 
-/// The ownership of a link file, its last contents, and what an adopted file proved.
+/// The ownership of a link file, its last contents, and the facts that the file proved of its
+/// messages if it was adopted.
 type Owned = (Ownership, Image, Option<Box<Evidence>>);
 
 /// Makes a link file without a name. If `is_adopted`, its first owner tells the application that

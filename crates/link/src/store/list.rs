@@ -30,11 +30,12 @@ pub(super) struct List {
 }
 
 impl List {
-    /// Reads the lines that were added to the list since the last call.
+    /// Reads the lines that were added to `links.list`, the list of link files, since the last
+    /// call.
     pub(super) fn refresh(&mut self, file: &File) -> io::Result<()> {
         if file.metadata()?.len() < self.read_to {
-            // The list is shorter than the part that was read before, so an operator has replaced
-            // the file: it is read from its start again.
+            // The file `links.list` is shorter than the part that was read before, so an operator
+            // has replaced the file, which is read from its start again.
             *self = Self::default();
         }
         let mut bytes = [0; LINES_AT_ONCE * LINE_BYTES];
@@ -60,12 +61,13 @@ impl List {
         self.boots.get(&name).copied()
     }
 
-    /// The hashes of all links in the list.
+    /// The hashes of all links in `links.list`, the list of link files.
     pub(super) fn names(&self) -> impl Iterator<Item = u64> {
         self.boots.keys().copied()
     }
 
-    /// Appends a line to the list. When this function returns, the line is on the disk.
+    /// Appends a line to `links.list`, the list of link files. When this function returns, the line
+    /// is on the disk.
     pub(super) fn append(&mut self, mut file: &File, name: u64, boot: u128) -> io::Result<()> {
         // A power loss may have torn the last line, and two processes may complete it at the same
         // time. The line of the second process then begins at a wrong offset, so that process tries
@@ -98,13 +100,13 @@ fn parsed(line: &[u8]) -> Option<(u64, u128)> {
 
 /// Name of the file with the list of link files, in the directory of these files.
 pub(super) const LIST_NAME: &str = "links.list";
-/// Length of one line of the list, in bytes.
+/// Length in bytes of one line of `links.list`, the list of link files.
 const LINE_BYTES: usize = 50;
-/// Maximum number of lines that one read of the list takes: about 4 KB. The number bounds the size
-/// of a buffer, not that of the list.
+/// Maximum number of lines that one read of `links.list`, the list of link files, takes: about 4
+/// KB. The number bounds the size of a buffer, not that of the list.
 const LINES_AT_ONCE: usize = 80;
-/// Maximum number of attempts to append one line. An attempt fails only if another process appended
-/// at the same moment.
+/// Maximum number of attempts to append one line to `links.list`, the list of link files. An
+/// attempt fails only if another process appended at the same moment.
 const ATTEMPTS_MAX: u32 = 16;
 
 #[cfg(test)]
@@ -124,7 +126,8 @@ mod tests {
         assert_eq!(list.boot(299), Some(899 << 64 | 7));
         assert_eq!(list.boot(99), Some(999 << 64 | 7));
         assert_eq!(list.boot(300), None);
-        // Input: a list whose last line lacks its end, as after a power loss.
+        // Input: a list of link files whose last line lacks its end, as after a power loss.
+        // Expected: the lines before it still count, and a later line is appended whole.
         file.set_len(999 * 50 + 20).unwrap();
         let mut list = List::default();
         list.refresh(&file).unwrap();

@@ -63,10 +63,11 @@ pub(super) struct Ownership {
     leaving: Mutex<Leaving>,
 }
 
-/// State that the owner needs when it writes the record that says that it has left.
+/// State of an owner for the owner record that it writes when it leaves the link file.
 #[derive(Debug, Default)]
 struct Leaving {
-    /// Whether this owner has begun to write the record that says that it has left.
+    /// Whether this owner has begun to write the owner record that says that it has left the link
+    /// file.
     has_left: bool,
     /// Whether the application has taken the events about the file's adoption, so that the next
     /// owner need not report them again.
@@ -229,8 +230,8 @@ pub(super) fn follow(
     };
     let record = following(seen, own, is_adopted);
     if let Err(source) = write(&file, &record) {
-        // The failed write may have left a part of the record, which readers ignore without its
-        // seal. Closing the file releases the lock.
+        // The failed write may have left a part of the owner record, which readers ignore without
+        // its seal. Closing the file releases the lock.
         return Err(system(path, "writing the owner", source));
     }
     let ownership = Ownership { file, record, maker, leaving: Mutex::default() };
@@ -275,8 +276,8 @@ fn read(file: &File, path: &Path) -> Result<Option<OwnerRecord>, StorageError> {
 const OWNER_PAGE_BYTES: usize = 4096;
 const _: () = assert!(OWNER_PAGE_BYTES as u64 == PAGE_BYTES);
 
-/// Writes an owner record into the slot with the older record: first the body, then the seal, with
-/// which the new record replaces the other.
+/// Writes an owner record into the slot with the older record: first the record's body, then its
+/// seal, from which on the new record counts instead of the other.
 fn write(file: &File, record: &OwnerRecord) -> io::Result<()> {
     let slot = index_of(record.sequence.get()) as u64;
     let offset = OWNER_OFFSET + slot * PAGE_SLOT_STRIDE;
@@ -329,14 +330,15 @@ mod tests {
         let first = following(&nobody, &Instance::of_self().unwrap(), false);
         [nobody, first].iter().for_each(|record| write(&file, record).unwrap());
         let seen = read(&file, &path).unwrap().unwrap();
-        // Another opener has seen the same record, becomes the owner and leaves, so the lock of its
-        // incarnation is free again.
+        // Another opener has seen the same owner record. It becomes the owner of the file and
+        // leaves the file, so the lock of its incarnation is free again.
         let Attempt::Taken(second) = follow_at(&path, &seen) else { panic!("not taken") };
         assert_eq!(second.incarnation(), 2);
         drop(second);
         assert!(!byte_lock::is_locked(&file, 2).unwrap());
         assert!(matches!(follow_at(&path, &seen), Attempt::Again(_)));
-        // The attempt has released the lock, and the next opener reads the record in force.
+        // The failed attempt to become the owner has released its lock of the file. So the next
+        // opener, which reads the owner record in force, can become the owner.
         let current = read(&file, &path).unwrap().unwrap();
         assert_eq!((current.incarnation.get(), current.left.get()), (2, 1));
         let Attempt::Taken(third) = follow_at(&path, &current) else { panic!("not taken") };

@@ -317,8 +317,9 @@ impl Taken {
     /// offset), so that the peer sends again what it still has. The caller's next update of the
     /// file stores the change.
     fn unlearn(&mut self) {
-        // The first update of the file stores the highest of the three acked offsets in the state.
-        // So a kill between the following steps leaves the quarantine as it was.
+        // The first update of the file stores in the state the highest of the acked offsets that
+        // the file may have: in its state, in its control page, and in the record of a reply. So a
+        // kill between the following steps leaves the quarantine as it was.
         self.commit();
         self.consumed.commit(0, 0, 0);
         self.durable.acked_offset = None;

@@ -267,7 +267,8 @@ fn consumed_by(
     (seal == found.record.seal.get() || seeded_fault("link_seal_once")).then_some(found)
 }
 
-/// Writes a slot: first the words of the slot's body, then the seal.
+/// Writes a slot of the link file, so that a kill leaves it invalid or complete: first the words of
+/// the slot's body, then the seal.
 #[inline]
 fn write(memory: &mut impl Words, offset: u64, slot: &[U64]) {
     let Some((seal, body)) = slot.split_last() else { return };

@@ -446,7 +446,8 @@ impl Handle {
     ) -> Result<(), SendError> {
         let mut fill = Some(fill);
         let send = || {
-            // `try_send_with` calls `fill` only if it has room, so `fill` is called once at most.
+            // `try_send_with` calls `fill` only if the link has room, so `fill` is called once at
+            // most.
             let fill = |room: &mut [u8]| fill.take().into_iter().for_each(|fill| fill(room));
             match self.link.try_send_with(len, fill) {
                 Ok(()) => Some(Ok(())),

@@ -21,8 +21,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support_ends::{Ground, Via, message, number, soon};
 
-/// A function that makes the descriptors which the attacker passes on in place of `[memory,
-/// doorbell]`.
+/// A function that makes the descriptors that the attacker passes on in place of the two that an
+/// end of the link sent: those of its memory and of its doorbell.
 type Lie = fn([OwnedFd; 2], &Path) -> Vec<OwnedFd>;
 
 const LIES: [(&str, Lie); 13] = [

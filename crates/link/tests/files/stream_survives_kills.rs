@@ -355,8 +355,8 @@ fn former_stream_never_comes_back() {
     retained.publish();
     World::expect(&memory.image(), next, &[message(9, 10)]);
     // Input: a compact record of the former stream lies directly after the first record of the new
-    // stream, as if the new stream's owner had zeroed nothing. The stale record counts as damage,
-    // never as a message.
+    // stream, as if the new stream's owner had zeroed nothing. Expected: the stale record counts as
+    // damage, never as a message.
     let mut image = memory.image();
     image.ring[64..128].copy_from_slice(&before.ring[64..128]);
     assert!(image.found(next).is_err());

@@ -152,8 +152,8 @@ fn connections_without_attach_disturb_no_link() {
     link.wait_attached(soon()).unwrap();
     let served = server.accept_deadline(soon()).unwrap();
     let mut strangers: Vec<UnixStream> = Vec::new();
-    // The server admits at most 4 connections that have not sent ATTACH (`handshakes_max`). The
-    // test opens 20 that send nothing.
+    // The server admits at most 4 connections (`handshakes_max`) that have not sent ATTACH, the
+    // first frame of a client. The test opens 20 connections that send nothing.
     for _ in 0..20 {
         strangers.push(UnixStream::connect(path(&server)).unwrap());
     }

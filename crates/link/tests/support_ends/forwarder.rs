@@ -66,8 +66,8 @@ impl Drop for Forwarder {
     fn drop(&mut self) {
         self.shared.lock().unwrap().is_over = true;
         self.cut();
-        // The listener thread blocks in `accept`. This connection wakes it, and it then sees that
-        // it must end.
+        // This connection wakes the listener thread, which blocks in `accept` and then sees that it
+        // must end.
         let _ = TcpStream::connect(self.address);
     }
 }

@@ -223,8 +223,8 @@ impl Pair {
     }
 }
 
-/// Number of connections that the system queues until the relay accepts them. One client connects
-/// again after each cut, so few ever wait.
+/// Maximum number of connections that the system queues until the relay accepts them. One client
+/// connects again after each cut, so few ever wait.
 const BACKLOG: i32 = 64;
 /// The relay drops the descriptors of every fourth connection, which so falls back to its socket.
 /// The other connections use shared memory.

@@ -443,7 +443,8 @@ impl Sender {
     fn send_until(&mut self, payload: &[u8], deadline: Option<Instant>) -> Result<(), SendError> {
         let mut progress = Progress::NONE;
         // The first attempt to send is made here and not in `drive`, which repeats attempts and
-        // waits for room. Nearly every first attempt succeeds.
+        // waits for room. Nearly every first attempt succeeds, so this short code is all that most
+        // calls run.
         match self.end()?.send_on(payload, &mut progress) {
             Ok(()) => return Ok(()),
             Err(NotSent::Full) => {}
@@ -454,9 +455,9 @@ impl Sender {
         self.settle(sent, payload, &progress)
     }
 
-    /// Ends the sending of a message. If only some of its pieces could be sent, the sender keeps
-    /// the others, and the message counts as sent, or the message is aborted, and the receiver
-    /// drops the pieces.
+    /// Ends the sending of a message of which perhaps only some pieces could be sent. Then either
+    /// the sender keeps the other pieces, and the message counts as sent; or the message is
+    /// aborted, and the receiver drops the pieces that it got.
     pub(super) fn settle(
         &mut self,
         sent: Result<(), SendError>,

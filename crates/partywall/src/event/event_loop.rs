@@ -85,10 +85,10 @@ struct Round {
 /// What a call of `poll_awake` has found. The next poll of the loop reads it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Awake {
-    /// Whether the call found neither an event nor a task with work. The next poll is then a part
-    /// of a spin.
+    /// Whether the last call of `poll_awake` found neither an event nor a task with work. The next
+    /// poll is then a part of a spin.
     was_idle: bool,
-    /// Whether the call has taken everything that was ready in the epoll set.
+    /// Whether the last call of `poll_awake` has taken everything that was ready in the epoll set.
     has_polled_set: bool,
 }
 

@@ -568,9 +568,9 @@ mod model {
             }
         }
 
-        /// Polls without telling the ready list that the loop's thread may wait. If this poll finds
-        /// nothing, polls again. If the second poll finds nothing either, waits until the
-        /// descriptor is notified (an edge).
+        /// Polls the modelled event loop without telling the ready list that the loop's thread may
+        /// wait. If this poll finds nothing, polls again. If the second poll finds nothing either,
+        /// waits until the descriptor is notified (an edge).
         fn turn_awake(&self, seen: &mut u32, done: &mut u32) -> Vec<Event> {
             let before = *done;
             self.list.begin_turn();
@@ -585,7 +585,7 @@ mod model {
             events
         }
 
-        /// Polls as an external event loop does that may wait afterwards.
+        /// Polls the modelled event loop as an external event loop does that may wait afterwards.
         fn poll(&self, done: &mut u32) -> Vec<Event> {
             self.list.begin_turn();
             self.list.doorbell().drain();

@@ -584,8 +584,8 @@ impl RecvHalf {
         Some(message)
     }
 
-    /// Completes if the stream has a message or an end to receive. Otherwise registers the waker of
-    /// the user, which waits for a message or the end.
+    /// Completes if the stream has a message to receive, or its receiving direction has ended.
+    /// Otherwise registers the waker of the user, which waits for one of the two.
     pub(crate) fn poll_arrived(&self, context: &Context<'_>) -> Poll<()> {
         let mut state = self.stream.lock();
         let is_open = matches!(state.lifecycle.receiving(), lifecycle::Receiving::Open);

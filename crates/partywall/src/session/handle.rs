@@ -42,7 +42,8 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// Whether the stream has a number, and lacks room for the record that opens it.
+    /// Whether the stream has a number, and the ring or socket lacks room for the record that opens
+    /// it.
     pub(crate) const fn waits_for_room(&self) -> bool {
         self.ticket.is_some()
     }
@@ -142,7 +143,7 @@ impl Handle {
         self.shared.poll_until(context, |state| state.live == 0)
     }
 
-    /// Completes when the peer has sent GO_AWAY, with the code of GO_AWAY.
+    /// Completes when the peer has sent the record GO_AWAY. The result is the code of that record.
     pub(crate) fn poll_going_away(&self, context: &Context<'_>) -> Poll<Result<u32, SessionError>> {
         ready!(self.shared.poll_until(context, |state| state.going_away.is_some()))?;
         let code = self.shared.state().going_away;

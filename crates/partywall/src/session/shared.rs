@@ -72,7 +72,7 @@ struct DriverWakeup {
     is_woken: bool,
 }
 
-/// Prints only the peer and the transport, because the rings would fill pages.
+/// Prints only the session's peer and transport, because its rings would fill pages.
 impl fmt::Debug for SessionShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SessionShared")

@@ -80,7 +80,7 @@ impl SessionState {
     }
 }
 
-/// The wakers of all waiters for one kind of event, each once.
+/// The wakers of all users that wait for one kind of event of a session, each waker once.
 #[derive(Debug, Default)]
 pub(crate) struct WakerSet {
     wakers: Vec<Waker>,

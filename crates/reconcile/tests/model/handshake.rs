@@ -71,7 +71,8 @@ impl World {
         }
     }
 
-    /// Step of the client: it opens a connection, and sends ATTACH.
+    /// Step of the client: it opens a connection, and sends ATTACH, the first frame of the
+    /// handshake.
     pub fn connect(&mut self, bounds: &Bounds) {
         let link = self.links.len();
         let Some(life) = &mut self.sides[CLIENT].life else { return };
@@ -94,7 +95,8 @@ impl World {
         self.push(link, CLIENT, Frame::Attach(attach));
     }
 
-    /// Step of the server: it reads ATTACH, and answers with ATTACHED or a refusal.
+    /// Step of the server: it reads the client's frame ATTACH, and answers with the frame ATTACHED
+    /// or a refusal.
     pub fn asked(&mut self, link: usize, attach: Attach, bounds: &Bounds) {
         let side = &self.sides[SERVER];
         let Some(life) = &side.life else { return };
@@ -125,7 +127,8 @@ impl World {
         self.links[link].shake[SERVER] = Shake::Answered(Box::new((attach, given, decision)));
     }
 
-    /// Step of the client: it reads ATTACHED, and answers with CONFIRM, or closes the connection.
+    /// Step of the client: it reads the server's frame ATTACHED, and answers with the frame
+    /// CONFIRM, or closes the connection.
     pub fn answered(
         &mut self,
         link: usize,
@@ -145,9 +148,9 @@ impl World {
             return self.close(link, CLIENT);
         }
         let (theirs, ours) = (answer.identity.epoch, file.epoch);
-        // The peer's answer contains its last skip, the range of messages that it passed over. The
-        // client reports the skip even if the epochs differ: after a change of epoch it may no
-        // longer know the stream that the skip belongs to.
+        // The server's answer contains the server's last skip, the range of messages that the
+        // server passed over. The client reports the skip even if the epochs differ: after a change
+        // of epoch it may no longer know the stream that the skip belongs to.
         self.learn(CLIENT, answer.receiving.skip(), bounds);
         if theirs > ours {
             let file = &mut self.sides[CLIENT].file;
@@ -180,8 +183,9 @@ impl World {
             mine.skip(&self.sides[CLIENT].file.sender_view());
         self.flow(CLIENT, link, &answer, &mine);
         self.push(link, CLIENT, confirm);
-        // If the client has consumed more since it sent its acked offset in ATTACH (`given`), it
-        // has to send an ACK immediately.
+        // If the client has consumed more since it sent its acked offset in ATTACH, its first frame
+        // (`given`), it has to send the frame ACK immediately, so that the server learns the new
+        // offset.
         let viewed = given.consumed().map_or(Position::START, |acked_offset| acked_offset.position);
         let life = self.sides[CLIENT].life.as_mut().unwrap();
         let all = applied.skip.is_some() || bounds.forgets(Fault::AckedTooMuch);
@@ -190,7 +194,8 @@ impl World {
         self.links[link].shake[CLIENT] = Shake::None;
     }
 
-    /// Step of the server: it reads CONFIRM, and may replace its present connection.
+    /// Step of the server: it reads the client's frame CONFIRM, and may replace its present
+    /// connection.
     pub fn confirmed(
         &mut self,
         link: usize,
@@ -365,7 +370,8 @@ impl World {
         life.acks_from = Position(u64::MAX);
     }
 
-    /// Step of the client: it reads BEGIN, so the server has applied the client's decision.
+    /// Step of the client: it reads BEGIN, the last frame of the handshake, so the server has
+    /// applied the client's decision.
     pub fn begun(&mut self, fresh_from: Position, bounds: &Bounds) {
         let life = self.sides[CLIENT].life.as_mut().unwrap();
         life.acks_from = fresh_from;

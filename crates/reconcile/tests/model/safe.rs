@@ -10,8 +10,8 @@ use crate::bounds::Bounds;
 use crate::world::World;
 use crate::{explore, reaches};
 
-/// Explores `bounds`, or `more` if the environment asks for large bounds, and demands at least
-/// `states_min` states without a broken invariant.
+/// Explores all states of the model within `bounds`, or within `more` if the environment asks for
+/// large bounds. Demands at least `states_min` states without a broken invariant.
 fn holds(bounds: Bounds, more: Bounds, states_min: usize) {
     let large = std::env::var("PARTYWALL_MODEL").is_ok_and(|size| size == "large");
     let verdict = explore(if large { more } else { bounds });
@@ -91,9 +91,9 @@ fn an_older_file_of_the_server() {
     holds(bounds, Bounds { messages: [3, 1], connections: 3, ..bounds }, 89_225);
 }
 
-/// Bounds in which the client crashes three times, and its file is once replaced by an older copy.
-/// So the file can state a lower incarnation, the number of its owner, than the server has already
-/// seen.
+/// Bounds of an exploration of the model in which the client crashes three times, and its file is
+/// once replaced by an older copy. So the file can state a lower incarnation, the number of its
+/// owner, than the server has already seen.
 const OFTEN: Bounds = Bounds { messages: [1, 0], crashes: [3, 0], rollbacks: [1, 0], ..PLAIN };
 
 #[test]

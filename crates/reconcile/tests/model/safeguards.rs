@@ -9,8 +9,8 @@ use crate::bounds::{Bounds, Fault};
 use crate::explore;
 use crate::invariants::Invariant;
 
-/// Explores `bounds` with the seeded fault `fault`, and demands that `invariant` is the first
-/// invariant that breaks.
+/// Explores all states of the model within `bounds` with the seeded fault `fault`, and demands that
+/// `invariant` is the first invariant that breaks.
 fn breaks(fault: Fault, invariant: Invariant, bounds: Bounds) {
     let verdict = explore(Bounds { fault: Some(fault), ..bounds });
     let Some((found, steps)) = verdict.broken else {
@@ -21,13 +21,15 @@ fn breaks(fault: Fault, invariant: Invariant, bounds: Bounds) {
 }
 
 const PLAIN: Bounds = Bounds::PLAIN;
-/// Bounds in which the client's file is replaced by an older copy once.
+/// Bounds of an exploration of the model in which the client's file is replaced by an older copy
+/// once.
 const CLIENT_BACK: Bounds = Bounds { crashes: [1, 0], rollbacks: [1, 0], ..PLAIN };
-/// Bounds in which the client's file is lost once.
+/// Bounds of an exploration of the model in which the client's file is lost once.
 const CLIENT_LOST: Bounds = Bounds { crashes: [1, 0], losses: [1, 0], ..PLAIN };
-/// Bounds in which the server replies to each of two messages and crashes once.
+/// Bounds of an exploration of the model in which the server replies to each of two messages and
+/// crashes once.
 const REPLIES: Bounds = Bounds { messages: [2, 0], replies: [0, 2], crashes: [0, 1], ..PLAIN };
-/// Bounds in which each side begins one epoch.
+/// Bounds of an exploration of the model in which each side begins one epoch.
 const EPOCHS: Bounds = Bounds { epochs: [1, 1], ..PLAIN };
 
 #[test]

@@ -78,11 +78,12 @@ pub enum Reason {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Shake {
     None,
-    /// The client has sent ATTACH, which contained this view: what the client has received and
-    /// consumed.
+    /// The client has sent ATTACH, its first frame, which contained this view: what the client has
+    /// received and consumed.
     Asked(ReceiverView),
-    /// The server has answered this ATTACH. The answer contained this view (what the server has
-    /// received and consumed) and this decision how the stream to the client resumes.
+    /// The server has answered this frame ATTACH, the client's first one. The answer contained this
+    /// view (what the server has received and consumed) and this decision how the stream to the
+    /// client resumes.
     Answered(Box<(Attach, ReceiverView, Decision)>),
 }
 
@@ -156,7 +157,7 @@ pub struct World {
     pub usurped: bool,
 }
 
-/// How many events of each kind may still happen within the bounds.
+/// How many events of each kind may still happen within the bounds of the exploration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Left {
     pub messages: [u8; 2],

@@ -101,7 +101,8 @@ fn compact_records_go_over_a_socket() {
     let (mut pair, _kept) = Pair::of_files();
     pair.attach(true);
     // Input: the client has acknowledged a message of the server, and none of the client's records
-    // has carried that acknowledgement to the server.
+    // has carried that acknowledgement to the server. Expected: the client's next record has a
+    // prefix, all records after it are compact, and the server receives all of them over a socket.
     send(&mut pair, SERVER);
     assert!(pair.recv(CLIENT).is_some());
     let sent: Vec<Vec<u8>> = (0..12).map(|number| message(number, number * 17)).collect();

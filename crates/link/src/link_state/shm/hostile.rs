@@ -137,8 +137,9 @@ fn violation_before_leave_replaces_the_end() {
             let place = 16384 + pair.sides[SERVER].core.inbox.received().0 + 60;
             kept[CLIENT].file().write_all_at(b"other", place).unwrap();
         } else {
-            // Input: the server reads a false acknowledgement of the client, but no call has
-            // returned this violation when LEAVE, the client's last frame, comes.
+            // Input: the server reads a false acknowledgement of the client, and LEAVE, the
+            // client's last frame, comes before any call has returned this violation. Expected: the
+            // call that receives LEAVE returns the violation.
             pair.sides[SERVER].core.send(&[b"one"]).unwrap();
             let stream = pair.sides[SERVER].core.retained.stream().0.get();
             claim(kept[CLIENT].file(), stream, 1 << 30);
@@ -238,7 +239,8 @@ fn truncated_peer_file_ends_the_connection_only() {
     for left in [0, 4096, 16384, 32768] {
         let (mut pair, kept) = Pair::of_files();
         pair.attach(true);
-        // Input: two long messages use the slab of the client up to its second half.
+        // Input: two long messages use the slab of the client up to its second half, so that every
+        // tested truncation of the client's file removes bytes that the server would read.
         for number in 0..2 {
             pair.sides[CLIENT].core.send(&[&message(number, 8000)]).unwrap();
         }
@@ -270,7 +272,8 @@ fn with_sent(count: usize) -> (Pair, [TestStore; 2]) {
 #[test]
 fn record_refused_repeatedly_takes_no_memory() {
     // Input: the first message stays unacknowledged, so the inbox is never empty. The second
-    // message has a compact record, which the test damages.
+    // message has a compact record, which the test damages. Expected: the server refuses the record
+    // on each new connection, and keeps no bytes of it.
     let (mut pair, kept) = with_sent(3);
     let server = &mut pair.sides[SERVER];
     assert!(server.core.pull(server.conn.as_mut().unwrap()).unwrap());

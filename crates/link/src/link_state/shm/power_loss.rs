@@ -206,7 +206,8 @@ fn torn_state_is_refused_whatever_the_policy() {
     let newer = usize::try_from(STATE_OFFSET).unwrap();
     for slot in [0, 2048] {
         // Input: the first of the four sectors of each state slot (a stored copy of the state) is
-        // damaged. The slot's seal, its checksum, is in another sector.
+        // damaged. The slot's seal, its checksum, is in another sector. Expected: the file is
+        // refused, whatever the policy.
         image[newer + slot..newer + slot + 512].fill(0x55);
     }
     let disk = Disk::new();
@@ -289,8 +290,9 @@ fn events_of(link: &mut LinkState) -> Vec<Event> {
 fn adopted_file_is_announced_until_an_owner_that_knows_has_left() {
     let (disk, image) = kept(Ended::Dropped);
     disk.put(&image);
-    // Input: the first owner is killed before its application takes the events. The second owner
-    // gives the file up without taking the events. The third owner takes them and is killed.
+    // Input: the first owner is killed before its application takes the events about the adoption.
+    // The second owner gives the file up without taking these events. Expected: the third owner
+    // still gets them. It is then killed, too.
     let killed = disk.link(AfterReboot::AdoptProven).unwrap();
     let contents = disk.contents();
     drop(killed);
@@ -302,7 +304,8 @@ fn adopted_file_is_announced_until_an_owner_that_knows_has_left() {
     drop(link);
     fs::write(disk.path(), &contents).unwrap();
     // Input: the next owner takes the events that the file was adopted, but closes the file with
-    // the mark that its application has not received them.
+    // the mark that its application has not received them. Expected: the owner after that one gets
+    // these events, too.
     let mut link = disk.link(AfterReboot::Refuse).unwrap();
     assert!(is_announced(&events_of(&mut link)));
     link.set_notified(false);
@@ -327,7 +330,8 @@ fn file_made_for_a_missing_one_is_announced_even_if_its_maker_never_owned_it() {
     let mut link = disk.link(AfterReboot::AdoptProven).unwrap();
     // Input: the process that made the file was killed after it had given the file its name, and
     // before it became the owner. Then of the two slots for owner records the first has the record
-    // of a file without an owner, and the second is empty.
+    // of a file without an owner, and the second is empty. Expected: the next owner still gets the
+    // events that messages may be lost or come again.
     let mut contents = disk.contents();
     let second = usize::try_from(OWNER_OFFSET + PAGE_SLOT_STRIDE).unwrap();
     contents[second..second + size_of::<OwnerRecord>()].fill(0);
@@ -363,7 +367,7 @@ fn record_of_a_dropped_batch_is_not_adopted() {
         let mut link = disk.link(AfterReboot::Refuse).unwrap();
         link.send(&[b"the last"]).unwrap();
         // Input: after the power loss, the page behind the published message has its contents from
-        // the time of the dropped batch.
+        // the time of the dropped batch. Expected: only the published messages arrive.
         let mut image = disk.contents();
         drop(link);
         let page = RING_AT + 4096..RING_AT + 8192;

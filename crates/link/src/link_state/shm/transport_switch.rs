@@ -116,7 +116,8 @@ fn replaced_connection_has_nothing_to_send() {
     let old = pair.sides[SERVER].conn.take().unwrap();
     assert!(!pair.sides[SERVER].core.is_replaced(&old));
     // Input: the server keeps the old connection open during the handshake of the new connection,
-    // and after that handshake.
+    // and after that handshake. Expected: the old connection counts as replaced once the handshake
+    // is complete, so that nothing more is sent on it.
     pair.begin([None, None]);
     pair.carry(SERVER);
     assert!(!pair.sides[SERVER].core.is_replaced(&old), "the client may not come back");

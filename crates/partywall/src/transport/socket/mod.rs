@@ -51,7 +51,7 @@ const DATA_BYTES_MAX: u32 = 64 * 1024;
 /// bytes are unread or may still arrive.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
-/// Most reads of one step that discards the peer's unread bytes, of 16 KiB each.
+/// Maximum number of reads, of 16 KiB each, in one step that discards the peer's unread bytes.
 const DISCARDED_READS_MAX: u32 = 16;
 
 /// State of a connection over a socket that the sender and the receiver of one side share.

@@ -111,8 +111,9 @@ impl ShmSender {
     #[cold]
     pub(super) fn append_pending_now(&mut self) -> Result<(), NotSent> {
         if self.abort_pending {
-            // A message can be given up only while no batch is open, so FRAGMENT_ABORT is the first
-            // record of a batch. Published in a batch of its own, it cannot be rolled back.
+            // A message can be given up only while no batch is open, so the record FRAGMENT_ABORT
+            // is the first record of a batch. Published in a batch of its own, it cannot be
+            // discarded together with a message.
             self.append(Kind::FragmentAbort, &[])?;
             self.producer.publish();
             self.abort_pending = false;

@@ -31,7 +31,7 @@ final class Call implements AutoCloseable {
 
     /**
      * Returns the address of a UTF-8 copy of a text for the library. For the library a text ends at
-     * a zero, so a text that contains one is refused.
+     * a zero, so this method refuses a text that contains one.
      */
     long text(String text) {
         if (text == null) {

@@ -86,7 +86,7 @@ record Connection(String kind, long handle) {
         }
     }
 
-    /** Size of {@code partywall_peer}. */
+    /** Size in bytes of the C structure {@code partywall_peer}. */
     private static final long PEER_BYTES = 24;
     private static final long TEXT_BYTES_MAX = 4096;
 }

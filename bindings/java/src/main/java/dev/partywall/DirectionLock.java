@@ -58,8 +58,8 @@ final class DirectionLock {
         }
 
         /**
-         * Lets the favoured thread enter the lock by plain stores and loads (steps E1 to E3).
-         * Returns false if {@code lock} has another state by now.
+         * Lets the favoured thread enter the lock by plain stores and loads (steps E1 to E3 in the
+         * comment of the class). Returns false if {@code lock} has another state by now.
          */
         boolean enter(DirectionLock lock) {
             INSIDE.setRelease(this, true);
@@ -116,8 +116,8 @@ final class DirectionLock {
                     return true;
                 }
             } else if (found == REVOKED) {
-                // Another thread is taking the lock away from the favoured thread (steps V1 to V3).
-                // That takes as long as a system call.
+                // Another thread is taking the lock away from the favoured thread (steps V1 to V3
+                // in the comment of the class). That takes as long as a system call.
                 Thread.yield();
             } else if (found.thread == Thread.currentThread()) {
                 if (found.isInside) {
@@ -152,8 +152,8 @@ final class DirectionLock {
     }
 
     /**
-     * Returns whether the favoured thread, whose favour this thread has just revoked (step V1), does
-     * not have the lock.
+     * Returns whether the favoured thread, whose favour this thread has just revoked (step V1 in
+     * the comment of the class), does not have the lock.
      */
     private boolean isOutside(State favoured) {
         // Without the barrier, which the system may refuse, only an ended thread can lose the lock.

@@ -57,6 +57,6 @@ public record LinkEvent(Kind kind, boolean isResumed, boolean isFarewell, long e
         return number > 0 && number < kinds.length ? kinds[number] : Kind.UNKNOWN;
     }
 
-    /** Size of {@code partywall_link_event}. */
+    /** Size in bytes of the C structure {@code partywall_link_event}. */
     static final int BYTES = 512;
 }

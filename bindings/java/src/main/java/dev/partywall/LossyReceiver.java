@@ -85,7 +85,7 @@ public final class LossyReceiver {
     }
 
     /**
-     * Adds two counts without a sign. If the sum exceeds the greatest number, returns the greatest
+     * Adds two unsigned counts. If the sum exceeds the greatest unsigned number, returns that
      * number.
      */
     private static long sum(long one, long other) {

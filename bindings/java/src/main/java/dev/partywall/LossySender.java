@@ -147,6 +147,6 @@ public final class LossySender implements AutoCloseable {
         }
     }
 
-    /** Size of {@code partywall_lossy_stats}. */
+    /** Size in bytes of the C structure {@code partywall_lossy_stats}. */
     private static final long STATS_BYTES = 40;
 }

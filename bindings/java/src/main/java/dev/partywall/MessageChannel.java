@@ -773,11 +773,11 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         }
     }
 
-    /** Operation: sends the bytes at an address, with their length. */
+    /** The operation that sends bytes. Its arguments are their address and their length. */
     static final int SEND = 0;
-    /** Operation: reserves memory of a length. */
+    /** The operation that reserves memory. Its argument is the length. */
     static final int RESERVE = 1;
-    /** Operation: sends a reservation. */
+    /** The operation that sends the message in a reservation. */
     static final int COMMIT = 2;
     /** Receives a view. */
     static final int RECV = 3;

@@ -42,10 +42,11 @@ final class Native {
     static final int EPOLL_CTL_ADD = 1;
     static final int EPOLL_CTL_MOD = 3;
     /**
-     * Size of {@code struct epoll_event}, which is packed on x86-64 and on no other architecture.
+     * Size in bytes of {@code struct epoll_event}, which is packed on x86-64 and on no other
+     * architecture.
      */
     static final int EPOLL_EVENT_BYTES = System.getProperty("os.arch").equals("amd64") ? 12 : 16;
-    /** Size of {@code partywall_event}. */
+    /** Size in bytes of the C structure {@code partywall_event}. */
     static final int EVENT_BYTES = 16;
     /**
      * Longest message in bytes that is copied by a critical native call, one during which the
@@ -543,7 +544,7 @@ final class Native {
 
     /** The number of the binary interface that this class is written for. */
     private static final int ABI = 0;
-    /** Size of {@code struct pollfd}. */
+    /** Size in bytes of {@code struct pollfd}. */
     static final long POLL_BYTES = 8;
     private static final int POLLIN = 1;
     private static final int EFD_NONBLOCK = 0x800;

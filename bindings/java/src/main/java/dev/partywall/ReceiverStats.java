@@ -20,6 +20,6 @@ public record ReceiverStats(
                 Native.getLong(place + 40));
     }
 
-    /** Size of {@code partywall_receiver_stats}. */
+    /** Size in bytes of the C structure {@code partywall_receiver_stats}. */
     static final long BYTES = 48;
 }

@@ -26,6 +26,6 @@ public record SenderStats(long messages, long bytes, long zeroCopy, long overflo
                 Native.getLong(place + 64));
     }
 
-    /** Size of {@code partywall_sender_stats}. */
+    /** Size in bytes of the C structure {@code partywall_sender_stats}. */
     static final long BYTES = 72;
 }

@@ -10,9 +10,9 @@ package dev.partywall;
  * takes long suspends them for many waits: another thread has used its time slice meanwhile.
  */
 final class Yields {
-    /** How many of the next waits begin without a yield. */
+    /** Number of the next waits that begin without a yield of the processor. */
     private int skip;
-    /** For how many waits the last yield has suspended yields. */
+    /** Number of waits for which the last yield has suspended further yields. */
     private int skipped;
 
     /** Returns whether the next wait begins with a yield. */

@@ -92,7 +92,8 @@ final class DirectionLockTest {
         });
         long taken = 0;
         int last = 0;
-        // On a busy machine the two threads seldom run at the same time, so the time is bounded.
+        // On a busy machine the two threads seldom run at the same time, so the test runs for a
+        // bounded time.
         long deadline = Deadline.after(Duration.ofSeconds(5));
         for (int attempts = 0; attempts < LOCKS && Deadline.left(deadline) > 0; ) {
             int index = current.get();
@@ -128,8 +129,8 @@ final class DirectionLockTest {
     }
 
     /**
-     * One thread uses a lock some times while another closes it. Exactly one of them takes the lock
-     * for ever, as the one that frees a channel.
+     * One thread uses a lock some times while another closes it. Exactly one of them must take the
+     * lock for ever, because that thread frees the channel.
      */
     void lockIsTakenForeverByTheUserOrByTheOneThatCloses() throws Exception {
         Closed[] all = new Closed[LOCKS];

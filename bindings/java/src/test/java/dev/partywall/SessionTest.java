@@ -124,8 +124,8 @@ final class SessionTest {
                             server.recv(new byte[100], Pair.SOON);
                         }
                     }));
-            // Repeated, because the receiving thread must be within an attempt at the moment at
-            // which this thread stops the stream.
+            // The test repeats this, because the receiving thread must be within an attempt at the
+            // moment at which this thread stops the stream.
             for (int count = 0; count < 1000; count++) {
                 client.send(new byte[100], Pair.SOON);
             }

@@ -46,7 +46,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Tests the bytes of channels: sent, received, ended, and held back without credit. */
+/** Tests that channels carry bytes and their end, and hold bytes back while there is no credit. */
 @Timeout(120)
 final class EchoTest {
     /** A handler that sends back the bytes which its channel receives. */
