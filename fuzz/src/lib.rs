@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fuzzer's peer: it makes the handshake frame by frame, and then sends whatever the fuzzer
-//! chooses.
+//! The peer that the fuzzer plays: it makes the handshake frame by frame, and then sends whatever
+//! the fuzzer chooses.
 //!
 //! ```text
 //!   Listener (honest)                         ByHand (the fuzzer's)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A session over a socket between the side under test, in either role, and the fuzzer's peer,
-//! which makes the handshake frame by frame.
+//! A session over a socket between the side under test, as connector or as acceptor, and the peer
+//! that the fuzzer plays. The peer makes the handshake frame by frame.
 //!
 //! The side under test has a thread of its own, so a finding may not reproduce at once.
 

@@ -170,7 +170,7 @@ impl Call {
     /// was not answered.
     ///
     /// # Panics
-    /// Panics if the call was answered to an earlier `wait`.
+    /// Panics if an earlier `wait` has returned the answer of this call.
     pub fn wait(&mut self, deadline: Option<Instant>) -> Result<Message, CallError> {
         assert!(!self.is_answered, "the call was answered before");
         let until = [deadline, self.deadline].into_iter().flatten().min();
