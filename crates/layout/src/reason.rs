@@ -12,7 +12,7 @@ use core::fmt;
 pub enum FallbackReason {
     /// The configuration of one side demands the socket.
     Policy,
-    /// The address is a TCP address, or the socket cannot pass descriptors.
+    /// The address of the connection is a TCP address, or its socket cannot pass descriptors.
     Remote,
     /// The kernel or a sandbox does not allow memfds (memory behind a descriptor), or the seals
     /// that a region needs.

@@ -325,7 +325,8 @@ impl Question {
         Self { response_size: 0, payload: Some(Payload { body: body(size) }) }
     }
 
-    /// A request to which no answer comes.
+    /// A request for which the server sends no answer, so that a test can end the call in another
+    /// way.
     const fn unanswered() -> Self {
         Self { response_size: UNANSWERED, payload: None }
     }
@@ -480,5 +481,5 @@ const UNANSWERED: i32 = -1;
 const RECOVERY: Duration = Duration::from_secs(60);
 const SIZES: [usize; 7] = [0, 1, 1024, 65_535, 65_536, 1 << 20, 3 << 20];
 const STREAM_MESSAGES: usize = 200;
-/// Longest message or body in bytes.
+/// Longest gRPC message or HTTP body, in bytes, that the client or the server accepts.
 const BYTES_MAX: usize = 32 << 20;

@@ -15,7 +15,7 @@ const IDLE_STREAMS: u64 = 10_000;
 const SESSIONS: u64 = 10;
 /// Number of rounds, in each of which both loops are measured once.
 const ROUNDS: u32 = 30;
-/// Number of round trips of each measurement.
+/// Number of round trips that each measurement makes over one stream.
 const MESSAGES: u32 = 2_000;
 
 fn main() -> Result<(), Box<dyn Error>> {

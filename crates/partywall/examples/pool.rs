@@ -53,7 +53,8 @@ fn serve(address: &str, life: u32) -> Result<JoinHandle<()>, Box<dyn Error>> {
         loop {
             let (mut stream, caller) = incoming.accept().await;
             let answer = format!("the server in life {life}, to {caller}");
-            // An error of a write is ignored, because the caller may have left.
+            // An error of writing the answer is ignored, because the client may have closed the
+            // stream.
             let _ = stream.write_all(answer.as_bytes()).await;
             let _ = stream.shutdown().await;
         }

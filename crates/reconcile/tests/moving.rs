@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The model of a connection that begins on the socket and moves to shared memory: every order of
-//! all events, within bounds (SPEC 2.9, 8.5).
+//! The model of a connection that begins on the socket and moves to shared memory. Its explorations
+//! try all events in every order, up to a maximum number of each kind of event (SPEC 2.9, 8.5).
 //!
 //! ```text
 //!   connector                 socket                    acceptor

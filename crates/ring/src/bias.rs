@@ -38,7 +38,7 @@ use crate::sync::{AtomicU64, Ordering, light_barrier};
 use core::num::NonZeroUsize;
 use partywall_layout::seeded_fault;
 
-/// Upper bound of the threads that a biased lock favours in its life, one after the other. Each of
+/// Maximum number of threads that a biased lock favours in its life, one after the other. Each of
 /// them has a flag of its own; further threads always take the mutex.
 pub const FAVOURED_MAX: usize = 4;
 

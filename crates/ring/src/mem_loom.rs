@@ -92,7 +92,8 @@ impl OwnMem {
         self.word(offset).store(value, order);
     }
 
-    /// Stores consecutive words from byte `offset` on, and orders nothing.
+    /// Stores consecutive words from byte `offset` of the modelled memory on, without ordering
+    /// other stores.
     pub fn store_all(&mut self, offset: usize, words: impl ExactSizeIterator<Item = u64>) {
         words.enumerate().for_each(|(index, word)| self.store(offset + index * 8, word));
     }
@@ -186,14 +187,15 @@ impl PeerMem {
         }
     }
 
-    /// Appends a copy of `len` bytes from `offset` to `onto`.
+    /// Appends a copy of `len` bytes of the memory from byte `offset` on to the vector `onto`.
     pub fn copy_onto(&self, offset: usize, len: usize, onto: &mut Vec<u8>) {
         let start = onto.len();
         onto.resize(start + len, 0);
         self.copy(offset, &mut onto[start..]);
     }
 
-    /// Appends the two words of `head` and then a copy of `len` bytes from `offset` to `onto`.
+    /// Appends the two words of `head` and then a copy of `len` bytes of the memory from byte
+    /// `offset` on to the vector `onto`.
     pub fn copy_headed_onto(&self, head: [u64; 2], offset: usize, len: usize, onto: &mut Vec<u8>) {
         head.iter().for_each(|word| onto.extend_from_slice(&word.to_le_bytes()));
         self.copy_onto(offset, len, onto);

@@ -185,8 +185,8 @@ impl Splitter {
         let len = usize::try_from(u32::from_le_bytes(*prefix)).ok()?;
         let start = self.taken + PREFIX_BYTES;
         let end = start.checked_add(len)?;
-        // A message that exceeds the limit is returned before all its bytes have arrived, so that
-        // the caller reports an error at once.
+        // A message that is longer than the link accepts is returned before all its bytes have
+        // arrived, so that the caller reports an error at once.
         (end <= self.filled || len > self.message_max).then_some((start..end, end))
     }
 }

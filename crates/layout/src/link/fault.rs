@@ -10,13 +10,14 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileFault {
-    /// The file is not a link's file (SPEC 13.1).
+    /// The file that was opened is no link file (SPEC 13.1).
     Foreign,
-    /// The file is shorter than its header says, or than a link's file can be.
+    /// The link file is shorter than its header says, or than a link's file can be.
     Truncated {
-        /// The size in the file's header, or the smallest possible size, in bytes.
+        /// The size in the link file's header, or the smallest possible size of a link file, in
+        /// bytes.
         expected: u64,
-        /// Actual size of the file in bytes.
+        /// Actual size of the link file in bytes.
         actual: u64,
     },
     /// An older, unsupported version of this software made the file.
@@ -29,27 +30,27 @@ pub enum FileFault {
         /// The version of the file format that the header of the newer file states.
         version: u32,
     },
-    /// The checksum of the file's header page is wrong.
+    /// The checksum of the link file's header page is wrong.
     HeaderDamaged,
-    /// The file states the version of this crate, but another layout hash: it was written by other
-    /// rules for its layout.
+    /// The link file states the version of this crate, but another layout hash: it was written by
+    /// other rules for its layout.
     OtherLayout {
-        /// The layout hash that the file's header holds.
+        /// The layout hash that the link file's header holds.
         found: u64,
     },
-    /// The file is longer than the size in the file's own header.
+    /// The link file is longer than the size in its own header.
     TooLong {
-        /// The size of the file in bytes, as its header states it.
+        /// The size of the link file in bytes, as its header states it.
         expected: u64,
-        /// Actual size of the file in bytes.
+        /// Actual size of the link file in bytes.
         actual: u64,
     },
-    /// A name in the file's header is invalid: empty, not UTF-8, or not followed by zeros.
+    /// A name in the link file's header is invalid: empty, not UTF-8, or not followed by zeros.
     Name {
         /// Which name is invalid: local, remote or link.
         which: &'static str,
     },
-    /// The file belongs to another link, whose names have the same hash.
+    /// The link file belongs to another link, whose names have the same hash.
     OtherLink,
     /// The header's offsets and sizes of record ring, release ring and slab are impossible, or not
     /// in this order within the file.
@@ -59,18 +60,19 @@ pub enum FileFault {
         /// The value of the invalid header field.
         found: u64,
     },
-    /// The owner page is damaged: the last owner of the file cannot be determined.
+    /// The owner page of the link file is damaged: the last owner of the file cannot be determined.
     OwnerDamaged,
-    /// The state page is damaged: the newest state cannot be determined.
+    /// The state page of the link file is damaged: the newest state of the link cannot be
+    /// determined.
     StateDamaged,
-    /// The control page is damaged: the consumed position cannot be determined.
+    /// The control page of the link file is damaged: the consumed position cannot be determined.
     ConsumedDamaged,
     /// The owner, the state or the consumed position in the file has a correct checksum, but
     /// impossible content.
     Contradiction {
         /// The rule that the impossible content breaks, as text.
         what: &'static str,
-        /// The value in the file that breaks the rule.
+        /// The value in the link file that breaks the rule.
         found: u64,
     },
 }

@@ -28,11 +28,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// The content of one slot of a pair: it begins with its sequence number and ends with its seal, a
 /// checksum that is stored last.
 pub trait Slot: FromBytes + IntoBytes + Immutable + Sized {
-    /// The sequence number of this image; the slot holds it in its first eight bytes.
+    /// The sequence number of this image, the content of one slot. The first eight bytes of the
+    /// slot hold the number.
     fn sequence(&self) -> u64;
 
-    /// Returns the bytes of the image with the right seal. The caller writes the body into the slot
-    /// first, and the seal by the last store.
+    /// Returns the bytes of this image, the content of one slot, with the right seal. The caller
+    /// writes all other bytes into the slot first, and the seal by the last store.
     #[must_use]
     #[inline]
     fn sealed(self) -> Self {
@@ -45,16 +46,16 @@ pub trait Slot: FromBytes + IntoBytes + Immutable + Sized {
     }
 }
 
-/// Index of the slot of a pair that holds the image with this sequence number: 0 for odd numbers, 1
-/// for even ones.
+/// Index of the slot of a pair that holds the image (the content of a slot) with this sequence
+/// number: 0 for odd numbers, 1 for even ones.
 #[must_use]
 #[inline]
 pub const fn index_of(sequence: u64) -> usize {
     if sequence % 2 == 1 { 0 } else { 1 }
 }
 
-/// Returns the newest valid image in a pair of slots of the same size. Returns `None` if damage
-/// makes it uncertain which image is the newest.
+/// Returns the newest valid image, the content of a slot, in a pair of slots of the same size.
+/// Returns `None` if damage makes it uncertain which image is the newest.
 #[must_use]
 pub fn in_force<T: Slot>(first: &[u8], second: &[u8]) -> Option<T> {
     let slots = [SlotState::at(first, 0)?, SlotState::at(second, 1)?];
@@ -68,8 +69,8 @@ pub fn in_force<T: Slot>(first: &[u8], second: &[u8]) -> Option<T> {
     T::read_from_bytes([first, second][index]).ok()
 }
 
-/// State of one slot: it holds a valid image, an interrupted update, or damage. [`in_force`]
-/// compares the states of both slots to find the newest image.
+/// State of one slot: it holds a valid image (a complete content), an interrupted update, or
+/// damage. [`in_force`] compares the states of both slots to find the newest image.
 struct SlotState {
     /// The sequence number of the slot's image, if its seal is right and its number belongs in this
     /// slot (odd numbers in the first slot, even ones in the second).
@@ -99,8 +100,8 @@ impl SlotState {
     }
 }
 
-/// The seal of a slot with this body: the crc32c of the body, and the low half of its sequence
-/// number.
+/// The seal of a slot whose other bytes are `body`: the crc32c of the body, and the low half of its
+/// sequence number.
 #[must_use]
 #[inline]
 pub fn seal(body: &[u8]) -> u64 {

@@ -100,7 +100,8 @@ fn killed_update_leaves_previous_image() {
     };
     let place = usize::try_from(LINK_CONTROL_OFFSET + 64).unwrap();
     // A process that consumes messages stores the word `since` of the control page first. Then it
-    // stores the words of the consumed record, of which the seal is the last.
+    // stores the words of the consumed record, of which the seal is the last. The test stops this
+    // sequence after each step.
     let since = place + 40..place + 48;
     assert_ne!(before.bytes[since.clone()], after.bytes[since.clone()]);
     for words in 0..5 {

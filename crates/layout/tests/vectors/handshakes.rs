@@ -26,7 +26,7 @@ use std::slice::from_ref;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-/// The text above the table of transcripts, in the file INDEX.md.
+/// The text that the file INDEX.md has above its table of handshake transcripts.
 const PREFACE: &str = "\
 # Transcripts of handshakes
 

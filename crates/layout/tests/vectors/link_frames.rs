@@ -450,7 +450,7 @@ fn whole(kind: FrameKind, body: &[u8]) -> Vec<u8> {
     [FrameHeader::new(kind, body).as_bytes(), body].concat()
 }
 
-/// Image of a frame whose header is valid and whose `body` breaks the rule `code`.
+/// Image of a link frame whose header is valid and whose `body` breaks the rule `code`.
 fn body(name: &str, code: u32, about: &'static str, kind: FrameKind, body: &[u8]) -> Image {
     frame(name, Some(code), about, whole(kind, body))
 }

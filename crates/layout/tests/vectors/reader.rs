@@ -176,8 +176,8 @@ fn session(image: &[u8], from: u64) -> Result<String, Violation> {
 }
 
 /// Reads one direction of a socket. `moves` says that the connection may move to shared memory. A
-/// descriptor counts as arrived with each MOVE, and the second handshake, over the socket pair that
-/// comes with the MOVE, counts as complete.
+/// descriptor counts as arrived with each record MOVE, and the second handshake, over the socket
+/// pair that comes with that record, counts as complete.
 fn socket(stream: &[u8], moves: bool) -> Result<String, Violation> {
     let mut channel = Channel::new();
     let mut has_moved = false;
@@ -266,8 +266,8 @@ impl Channel {
             Kind::Segment => self.segment(header, payload)?,
             Kind::SegmentRetire => self.retire(header, payload)?,
             Kind::CloseWrite => {
-                // CLOSE_WRITE discards the message whose fragments have not all arrived, as an
-                // abort by its sender would.
+                // The record CLOSE_WRITE discards the message whose fragments have not all arrived,
+                // as an abort by its sender would.
                 empty(header)?;
                 self.fragments = None;
                 self.closed = true;

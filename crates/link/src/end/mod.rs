@@ -140,8 +140,9 @@ struct SlowSend<'a, F> {
     fill: F,
 }
 
-/// The application's reader, if the fast path (the short code path for one message) found no
-/// message for it, and the locked state of the link, with which the slow path goes on.
+/// The closure with which the application would read a message, if the fast path (the short code
+/// path for one message) found no message for it, and the locked state of the link, with which the
+/// slow path goes on.
 struct SlowRead<'a, F> {
     state: Result<Locked<'a>, Stopped>,
     read: F,

@@ -337,8 +337,8 @@ impl ReceiveDriver<'_> {
     }
 }
 
-/// Facts that the application's reader gets with a message's bytes: position, delivery count, and
-/// whether the message is acknowledged.
+/// Facts that the closure with which the application reads a message gets with a message's bytes:
+/// position, delivery count, and whether the message is acknowledged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageInfo {
     pub(crate) token: DeliveryId,

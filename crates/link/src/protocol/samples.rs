@@ -3,7 +3,7 @@
 //! (ranges of a stream that the receiver will not get).
 //!
 //! All generated values are valid. Tests derive invalid values from them, or take those of the
-//! specification's vectors.
+//! specification's test vectors.
 
 use super::frame::{Attach, Window};
 use partywall_reconcile::attach::Nonce;

@@ -312,7 +312,8 @@ fn inspect_open_file(
     Err(StorageError::File { path: path.to_owned(), fault })
 }
 
-/// Whether the slot of the file from which `found` was read still holds the same record.
+/// Whether the slot of the file from which the acked offset `found` was read still holds the same
+/// record.
 ///
 /// Each slot also has a count of the bytes that were acknowledged after its record. If the owner
 /// has replaced the record since, the count that was read may belong to the newer record (SPEC

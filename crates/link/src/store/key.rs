@@ -70,7 +70,7 @@ impl Key {
         format!("{:016x}{FILE_NAME_END}", self.hash())
     }
 
-    /// The hash of the three names, from which the name of the link file is formed.
+    /// The hash of the three names of the link, from which the name of the link file is formed.
     pub(crate) fn hash(&self) -> u64 {
         file_name_hash(self.names())
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server or group that is closed leaves link files that are believed after another boot. One
-//! that is dropped leaves files that are refused, until an operator adopts them.
+//! A server or group that is closed leaves link files that their next owner trusts after a reboot.
+//! One that is dropped leaves files that the next opener refuses after a reboot, until an operator
+//! adopts them.
 
 use crate::support_ends;
 

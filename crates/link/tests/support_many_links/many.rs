@@ -62,8 +62,8 @@ pub fn config(group: &Group, kind: Kind) -> Config {
 /// Number of active links, over which a run of the test sends messages; all other links stay idle.
 pub const ACTIVE: usize = 10;
 
-/// Polls the group for `time`. Returns how often it polled the sockets of its links (turns), how
-/// often the thread slept, and how many links with events the group reported.
+/// Polls the group for `time`. Returns how often the group polled the sockets of its links (turns),
+/// how often the thread slept, and how many links with events the group reported.
 pub fn idle(group: &Group, time: Duration) -> Idle {
     let (turns, sleeps, until) = (group.turns(), cost::sleeps(), Instant::now() + time);
     let mut events = 0;

@@ -41,7 +41,7 @@ pub enum Address {
     Tcp {
         /// A host name, or an IPv4 or IPv6 address without brackets.
         host: String,
-        /// The port. With port 0, the system chooses the port of a listener.
+        /// The port of the TCP endpoint. For a listener with port 0, the system chooses the port.
         port: u16,
     },
 }

@@ -70,7 +70,7 @@ pub enum Fault {
     System {
         /// The operation that failed, as text.
         what: &'static str,
-        /// The error of the system call.
+        /// The error that the failed system call returned.
         source: io::Error,
     },
 }
@@ -153,29 +153,29 @@ pub struct TooLarge {
     pub limit: Limit,
 }
 
-/// The limit that a message exceeds.
+/// The setting or size that bounds the length of a message, and that a message exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Limit {
-    /// The limit is `memory_max` of this side.
+    /// The message is longer than `memory_max` of this side allows.
     #[error("raise Config::memory_max on this side and at the peer, or use BackPressure::Overflow")]
     OwnMemory,
-    /// The limit is `map_max` of the peer.
+    /// The message is longer than `map_max` of the peer allows.
     #[error(
         "raise Config::memory_max or Config::map_max at the peer, and Config::memory_max on this \
          side if it is no greater"
     )]
     PeerMap,
-    /// The limit is `message_max` of the peer.
+    /// The message is longer than `message_max` of the peer allows.
     #[error(
         "raise Config::memory_max or Config::message_max at the peer, and Config::memory_max on \
          this side if it is no greater"
     )]
     PeerMessage,
-    /// The limit is half the ring, which is the most that a batch may take.
+    /// The messages of the batch exceed half the ring, which is the most that a batch may take.
     #[error("commit the batch and begin another, or raise Config::ring_bytes")]
     Batch,
-    /// The limit is that of another protocol for one message.
+    /// The message is longer than another protocol, such as shmipc, allows.
     #[error(
         "send it in parts, or let the protocol have more memory (of shmipc: share_memory_buffer_cap of the \
          connecting side)"
@@ -420,7 +420,7 @@ pub enum HandshakeError {
         peer: String,
         /// The operation that failed, as text.
         what: &'static str,
-        /// The error of the system call.
+        /// The error that the failed system call returned.
         source: io::Error,
     },
 }
@@ -471,7 +471,7 @@ pub enum ProtocolError {
     System {
         /// The operation that failed, as text.
         what: &'static str,
-        /// The error of the system call.
+        /// The error that the failed system call returned.
         source: io::Error,
     },
 }

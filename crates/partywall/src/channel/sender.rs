@@ -420,8 +420,8 @@ impl Sender {
         let end = self.end.as_mut().ok_or(NotSent::Full)?;
         if self.batch_open {
             // A batch borrows the sender, so nobody can make this call while a batch is in use. So
-            // the caller has dropped or leaked its batch without a commit, and the messages are
-            // discarded.
+            // the caller has dropped or leaked its batch without a commit, and this call discards
+            // the messages of that batch.
             self.batch_open = false;
             end.abort_batch();
         }
@@ -443,7 +443,8 @@ impl Sender {
     fn send_until(&mut self, payload: &[u8], deadline: Option<Instant>) -> Result<(), SendError> {
         let mut progress = Progress::NONE;
         // The first attempt to send is made here and not in `drive`, which repeats attempts and
-        // waits for room. Nearly every first attempt succeeds.
+        // waits for room. Nearly every first attempt succeeds, so this short code is all that most
+        // calls run.
         match self.end()?.send_on(payload, &mut progress) {
             Ok(()) => return Ok(()),
             Err(NotSent::Full) => {}
@@ -454,9 +455,9 @@ impl Sender {
         self.settle(sent, payload, &progress)
     }
 
-    /// Ends the sending of a message. If only some of its pieces could be sent, the sender keeps
-    /// the others, and the message counts as sent, or the message is aborted, and the receiver
-    /// drops the pieces.
+    /// Ends the sending of a message of which perhaps only some pieces could be sent. Then either
+    /// the sender keeps the other pieces, and the message counts as sent; or the message is
+    /// aborted, and the receiver drops the pieces that it got.
     pub(super) fn settle(
         &mut self,
         sent: Result<(), SendError>,

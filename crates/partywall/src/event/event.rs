@@ -73,8 +73,8 @@ impl Kinds {
         self.intersects(Self::ENDED)
     }
 
-    /// The kinds that each turn of the loop reports again, until an attempt of the application
-    /// finds nothing.
+    /// The kinds of events that each turn of the loop reports again, until an attempt of the
+    /// application to receive, send or accept finds nothing.
     pub(super) const LEVEL: Self = Self(Self::READABLE.0 | Self::OPENED.0);
 }
 

@@ -54,7 +54,7 @@ struct State {
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Keys of the sources that have kinds of events, in the order in which `collect` reports them.
-    /// A source that was removed, or has no kind of event any more, is skipped.
+    /// `collect` skips a source that was removed, or that has no kind of event any more.
     listed: VecDeque<Key>,
     /// Keys of the sources whose tasks need a turn of the loop's thread, oldest request first.
     turns: VecDeque<Key>,
@@ -568,9 +568,9 @@ mod model {
             }
         }
 
-        /// Polls without telling the ready list that the loop's thread may wait. If this poll finds
-        /// nothing, polls again. If the second poll finds nothing either, waits until the
-        /// descriptor is notified (an edge).
+        /// Polls the modelled event loop without telling the ready list that the loop's thread may
+        /// wait. If this poll finds nothing, polls again. If the second poll finds nothing either,
+        /// waits until the descriptor is notified (an edge).
         fn turn_awake(&self, seen: &mut u32, done: &mut u32) -> Vec<Event> {
             let before = *done;
             self.list.begin_turn();
@@ -585,7 +585,7 @@ mod model {
             events
         }
 
-        /// Polls as an external event loop does that may wait afterwards.
+        /// Polls the modelled event loop as an external event loop does that may wait afterwards.
         fn poll(&self, done: &mut u32) -> Vec<Event> {
             self.list.begin_turn();
             self.list.doorbell().drain();

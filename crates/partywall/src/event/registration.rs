@@ -210,7 +210,7 @@ pub(super) enum Purpose {
     TaskRoom = 3,
     /// There may be a session to accept.
     Opened = 4,
-    /// A source of another crate has work to do.
+    /// A source that another crate implements, such as a link, has work to do.
     Source = 5,
 }
 

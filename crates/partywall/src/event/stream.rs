@@ -267,8 +267,8 @@ impl RecvStream {
     }
 }
 
-/// Returns the waker that the driver calls when one direction of a stream has a message, credit,
-/// room or an end.
+/// Returns the waker that the driver calls when one direction of a stream has a message, credit or
+/// room, or has ended.
 fn stream_waker(registration: &Arc<Registration>, half: &RecvHalf, kinds: Kinds) -> Waker {
     let (shared, key) = (Arc::clone(registration.shared()), registration.key());
     Waker::from(Arc::new(StreamWaker { shared, key, kinds, ends: half.ends() }))

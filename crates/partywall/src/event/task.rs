@@ -222,7 +222,7 @@ impl Drop for SessionTask {
     }
 }
 
-/// A source of another crate, which the loop polls.
+/// A source that another crate implements, such as a link, and that the event loop polls.
 pub(super) struct SourceTask {
     /// The descriptor of the source in the epoll set. `records` is declared before the source, so
     /// that the descriptor leaves the set before the source closes it.
@@ -232,7 +232,7 @@ pub(super) struct SourceTask {
 }
 
 impl SourceTask {
-    /// Adds a source to an event loop. Returns its registration.
+    /// Adds a source that another crate implements to an event loop. Returns its registration.
     pub(super) fn start(
         shared: &Arc<Shared>,
         source: Box<dyn Source>,
@@ -270,9 +270,11 @@ pub(super) struct ClosingTask {
     /// before the sender closes it.
     progress: Interest,
     sender: crate::Sender,
-    /// The time at which the task ends, even if bytes are unwritten.
+    /// The time at which the task of a closing sender ends, even if the socket has not accepted all
+    /// bytes.
     until: Instant,
-    /// The time at which the task gets its next turn if no event comes before.
+    /// The time at which the task of a closing sender gets its next turn if its socket has no event
+    /// before.
     next_turn: Instant,
     _registration: Arc<Registration>,
 }

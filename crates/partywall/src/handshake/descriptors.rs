@@ -22,7 +22,7 @@ use std::os::fd::OwnedFd;
 #[derive(Debug, Default)]
 pub(super) struct Arrived {
     unclaimed: VecDeque<OwnedFd>,
-    /// Number of descriptors that have arrived in the whole handshake.
+    /// Number of descriptors that the peer has sent so far in this handshake.
     count: usize,
     /// Whether the kernel dropped descriptors, because this process could hold no more.
     is_truncated: bool,

@@ -26,7 +26,7 @@ impl Established {
     }
 }
 
-/// Limits for streams in the HELLO of one side (SPEC 2.2).
+/// The limits for streams that one side states in its HELLO (SPEC 2.2).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamTerms {
     /// Credit of each new stream for messages to the side that sent the HELLO, in bytes.

@@ -28,7 +28,7 @@ pub(crate) enum Awaiting {
     Nothing,
 }
 
-/// A frame that the machine received and checked.
+/// A handshake frame that was received and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
     Hello(Box<Hello>),
@@ -42,7 +42,7 @@ pub(crate) enum Received {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NotPartywall(pub Vec<u8>);
 
-/// Assembles received bytes to frames, and checks the order of the frames.
+/// Assembles the bytes that a handshake's peer sends to frames, and checks the order of the frames.
 #[derive(Debug)]
 pub(crate) struct Machine {
     awaiting: Awaiting,
@@ -114,7 +114,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Returns the next frame once all its bytes were fed, else `None`.
+    /// Returns the peer's next frame once all its bytes were passed to `feed`, else `None`.
     pub(crate) fn next_frame(&mut self) -> Result<Option<Received>, Violation> {
         let Some(preamble) = self.frame.first_chunk::<PREAMBLE_BYTES>() else { return Ok(None) };
         let length = hello::frame_length(preamble)?;

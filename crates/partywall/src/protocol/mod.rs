@@ -221,7 +221,7 @@ pub trait ConnectionSpace: fmt::Debug + Send + Sync {
     fn is_writable(&self) -> bool;
 
     /// Returns a descriptor that becomes readable when there may be room. If the protocol does not
-    /// notify about room, the descriptor becomes readable when it is time to poll.
+    /// notify about room, the descriptor becomes readable when it is time to look for room again.
     fn descriptor(&self) -> BorrowedFd<'_>;
 }
 
@@ -291,13 +291,14 @@ pub trait SendBuffer: fmt::Debug + Send + Sync + std::any::Any {
     /// Returns the bytes of the message.
     fn as_slice(&self) -> &[u8];
 
-    /// Returns the bytes of the message, for the application to write.
+    /// Returns the bytes of the message that is to be sent, for the application to write.
     fn as_mut_slice(&mut self) -> &mut [u8];
 
-    /// Shortens the message to `len` bytes.
+    /// Shortens the message that is to be sent to `len` bytes.
     fn truncate(&mut self, len: usize);
 
-    /// Converts the buffer, so that the protocol can downcast it to the protocol's own type.
+    /// Converts this buffer of a message to `Any`, so that the protocol can downcast it to the
+    /// protocol's own type.
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any>;
 }
 

@@ -50,12 +50,13 @@ impl SendCredit {
         may_begin
     }
 
-    /// Refunds the cost of a message that was charged but never began.
+    /// Gives the cost of a message back to the credit, because nothing of the message was sent.
     pub(crate) const fn refund(&mut self, cost: u64) {
         self.sent -= cost;
     }
 
-    /// Handles CREDIT: the receiver has taken `credited` bytes of cost in all.
+    /// Handles a record CREDIT: the application at the receiver has taken messages of `credited`
+    /// bytes of cost in all.
     pub(crate) const fn received(&mut self, stream: u32, credited: u64) -> Result<(), Violation> {
         if credited < self.credited || credited > self.sent {
             return Err(Violation::Credit { stream, found: credited, max: self.sent });

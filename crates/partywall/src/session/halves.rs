@@ -584,8 +584,8 @@ impl RecvHalf {
         Some(message)
     }
 
-    /// Completes if the stream has a message or an end to receive. Otherwise registers the waker of
-    /// the user, which waits for a message or the end.
+    /// Completes if the stream has a message to receive, or its receiving direction has ended.
+    /// Otherwise registers the waker of the user, which waits for one of the two.
     pub(crate) fn poll_arrived(&self, context: &Context<'_>) -> Poll<()> {
         let mut state = self.stream.lock();
         let is_open = matches!(state.lifecycle.receiving(), lifecycle::Receiving::Open);
@@ -601,8 +601,8 @@ impl RecvHalf {
         StreamEnds(Arc::downgrade(&self.stream))
     }
 
-    /// Stops receiving on the stream: the peer's sends fail with `code`. Unread messages are
-    /// dropped, which returns their memory to the peer.
+    /// Stops receiving on the stream: the peer's sends fail with `code`. This side drops unread
+    /// messages, which returns their memory to the peer.
     pub(crate) fn stop(&self, code: u32) {
         let mut state = self.stream.lock();
         state.lifecycle.stop(code);

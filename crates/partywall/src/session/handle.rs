@@ -42,7 +42,8 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// Whether the stream has a number, and lacks room for the record that opens it.
+    /// Whether the stream has a number, and the ring or socket lacks room for the record that opens
+    /// it.
     pub(crate) const fn waits_for_room(&self) -> bool {
         self.ticket.is_some()
     }
@@ -60,8 +61,8 @@ impl Drop for Opening {
 }
 
 impl Handle {
-    /// Makes the first handle of a session. A new session already counts its first user, so `new`
-    /// does not count one.
+    /// Makes the first handle of a session. A new session already counts its first user, so this
+    /// function counts no further user.
     pub(crate) const fn new(shared: Arc<SessionShared>) -> Self {
         Self { shared }
     }
@@ -142,7 +143,7 @@ impl Handle {
         self.shared.poll_until(context, |state| state.live == 0)
     }
 
-    /// Completes when the peer has sent GO_AWAY, with the code of GO_AWAY.
+    /// Completes when the peer has sent the record GO_AWAY. The result is the code of that record.
     pub(crate) fn poll_going_away(&self, context: &Context<'_>) -> Poll<Result<u32, SessionError>> {
         ready!(self.shared.poll_until(context, |state| state.going_away.is_some()))?;
         let code = self.shared.state().going_away;

@@ -60,7 +60,8 @@ pub(crate) enum Arrival {
 /// A control record of a stream that is not written yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PendingControl {
-    /// A FRAGMENT_ABORT record, because a message will not be completed.
+    /// A FRAGMENT_ABORT record, because a message of which fragments were sent will not be
+    /// completed.
     Abort,
     /// A RESET record. The first number is its code, and the second names the directions that it
     /// ends.
@@ -122,8 +123,8 @@ impl Lifecycle {
         matches!(self.receiving, Receiving::Open)
     }
 
-    /// Applies the application's `finish`: CLOSE_WRITE becomes pending if the sending direction was
-    /// open.
+    /// Applies the application's `finish`: the record CLOSE_WRITE becomes pending if the sending
+    /// direction was open.
     pub(crate) fn finish(&mut self) {
         if self.sending == Sending::Open {
             self.sending = Sending::Closed;
@@ -150,15 +151,15 @@ impl Lifecycle {
         }
     }
 
-    /// Notes that a message of which some fragments were sent will not be completed: FRAGMENT_ABORT
-    /// becomes pending.
+    /// Notes that a message of which some fragments were sent will not be completed: the record
+    /// FRAGMENT_ABORT becomes pending.
     pub(crate) fn abort(&mut self) {
         if self.sending == Sending::Open {
             self.abort_pending = true;
         }
     }
 
-    /// Whether FRAGMENT_ABORT must be written before the next message of the stream.
+    /// Whether the record FRAGMENT_ABORT must be written before the next message of the stream.
     #[cfg(test)]
     pub(crate) const fn abort_pending(&self) -> bool {
         self.abort_pending
@@ -296,7 +297,7 @@ mod tests {
             }
         }
 
-        /// Returns every state of the two sides that one step of either side leads to.
+        /// Returns every state of a stream's two ends that one step of either end leads to.
         fn next(&self) -> Vec<Self> {
             let mut worlds = Vec::new();
             for side in 0..2 {

@@ -34,8 +34,8 @@ pub(crate) struct Outbox {
     room: Arc<dyn SpaceWaiter>,
     /// Streams that have a pending record. Each stream is listed at most once.
     pending: VecDeque<Arc<StreamShared>>,
-    /// Pending records of the session itself: the newest PONG, PING and GO_AWAY; older ones are
-    /// replaced.
+    /// Pending records of the session itself: the newest answer to a PING of the peer, the newest
+    /// PING of this side, and the newest GO_AWAY. Older ones are replaced.
     pub(super) pong: Option<u64>,
     ping: Option<u64>,
     /// The token of the newest PING that a user requested.
@@ -190,7 +190,7 @@ impl Outbox {
         }
     }
 
-    /// Removes a waiter for room, by its ticket, because its user no longer waits.
+    /// Removes the waker of a user that no longer waits for room. `ticket` identifies the user.
     pub(crate) fn leave(&mut self, ticket: u64) {
         self.waiters.retain(|(waiting, _)| *waiting != ticket);
     }

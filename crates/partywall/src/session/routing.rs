@@ -86,8 +86,8 @@ impl Driver {
         let Slot::Open(stream) = &self.table(is_own)[at] else { return Ok(()) };
         let has_ended = self.act(record, stream).map_err(|violation| self.violated(violation))?;
         if record.kind == Kind::Credit && !has_ended {
-            // CREDIT is the most frequent of these records, and never makes another record pending,
-            // so nothing else is to be done.
+            // CREDIT is the most frequent of the records that are no messages, and never makes
+            // another record pending, so nothing else is to be done.
             return Ok(());
         }
         if has_ended {
@@ -396,7 +396,8 @@ impl StreamState {
         self.send_credit.received(number, credited)
     }
 
-    /// Whether fragments of the stream are discarded, because this side has stopped receiving.
+    /// Whether this side discards fragments of the stream, because it has stopped receiving on the
+    /// stream.
     fn is_dropping(&self, number: u32) -> Result<bool, Violation> {
         Ok(self.lifecycle.received_message(number)? == Arrival::Drop)
     }

@@ -30,7 +30,7 @@ use std::task::{Context, Waker};
 #[repr(C, align(64))]
 pub(crate) struct StreamShared {
     state: Mutex<StreamState>,
-    /// The number that identifies the stream in its records.
+    /// The number that identifies the stream in the records of its session.
     pub(crate) number: u32,
     /// Whether this side can send no more on the stream. The flag is only a hint, for readers that
     /// do not hold the stream's lock.
@@ -143,8 +143,8 @@ impl StreamState {
     /// Returns the next record to be written for this stream, if any.
     pub(crate) fn pending(&self) -> Option<PendingRecord> {
         match self.lifecycle.pending() {
-            // CLOSE_WRITE and END, which end this side's direction or the stream, wait until the
-            // pending CREDIT was written.
+            // The records CLOSE_WRITE and END, which end this side's direction or the stream, wait
+            // until the pending record CREDIT was written.
             Some(PendingControl::CloseWrite | PendingControl::End) | None
                 if self.reports_credit() =>
             {

@@ -23,7 +23,7 @@ pub(crate) use std::sync::atomic::Ordering;
 #[cfg(not(shuttle))]
 pub(crate) use std::sync::{Mutex, MutexGuard, OnceLock};
 
-/// The `OnceLock` of builds under shuttle, which provides no such type.
+/// The replacement of `OnceLock` in builds under shuttle, which provides no such type.
 #[cfg(shuttle)]
 mod once {
     use shuttle::sync::Mutex;

@@ -5,7 +5,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// Computes how long to wait between attempts to connect.
+/// Computes how long a caller waits between two attempts to connect.
 #[derive(Debug)]
 pub(super) struct Backoff {
     min: Duration,

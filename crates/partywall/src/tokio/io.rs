@@ -210,7 +210,7 @@ impl AsyncRead for ReadHalf {
 }
 
 impl ReadHalf {
-    /// Fills the buffer of a read with the bytes that have arrived.
+    /// Fills `buffer`, the buffer of one read, with the bytes that have arrived on the stream.
     fn poll_fill(
         &mut self,
         context: &Context<'_>,

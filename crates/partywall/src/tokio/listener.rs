@@ -23,8 +23,8 @@ use tokio::io::unix::AsyncFd;
 /// awaited.
 #[derive(Debug)]
 pub struct Listener {
-    /// The listener for channels that this listener uses. It is locked for one attempt to accept,
-    /// never across an await.
+    /// The listener for channels, by which this listener for sessions accepts connections. It is
+    /// locked for one attempt to accept, never across an await.
     listener: Mutex<crate::Listener>,
     address: Address,
     config: Config,

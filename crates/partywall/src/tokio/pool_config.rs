@@ -144,7 +144,7 @@ pub enum PoolEvent {
     Failed {
         /// Index of the session in the pool.
         place: usize,
-        /// The cause of the failure.
+        /// Why the attempt to connect failed.
         error: Arc<ConnectError>,
         /// Time until the pool next attempts to connect.
         next_attempt: Duration,

@@ -31,15 +31,15 @@ pub fn watch_readable(descriptor: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>
     AsyncFd::with_interest(descriptor.try_clone_to_owned()?, Interest::READABLE)
 }
 
-/// Polls an operation if the task has budget left, and charges the budget when the operation is
-/// ready.
+/// Polls an operation if the task has some of tokio's budget left, which bounds the work of a task
+/// between two pauses. Charges the budget when the operation is ready.
 #[inline]
 pub(super) fn within_budget<T>(
     context: &mut Context<'_>,
     poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
 ) -> Poll<T> {
-    // The budget is checked before the poll, because a message that the poll received could not be
-    // put back.
+    // Tokio's budget of the task is checked before the poll, because a message that the poll
+    // received could not be put back.
     let budget = ready!(poll_proceed(context));
     let polled = poll(context);
     if polled.is_ready() {

@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// a session.
 #[derive(Debug)]
 pub(super) struct PoolState {
-    /// For each place, the session that accepts new streams, if there is one.
+    /// For each place of the pool, the session that accepts new streams, if there is one.
     pub(super) live: Vec<Option<Session>>,
     /// The error of the last attempt to connect; `None` after an attempt that succeeded.
     pub(super) failure: Option<Arc<ConnectError>>,

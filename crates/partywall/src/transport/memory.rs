@@ -7,7 +7,7 @@ use partywall_ring::Block;
 /// The memory of a reservation, which the sender writes before the message is sent.
 #[derive(Debug)]
 pub(crate) enum Memory {
-    /// Private memory, which is copied into the ring or block on commit.
+    /// Private memory of this process, which is copied into the ring or block on commit.
     Private(Vec<u8>),
     /// A block of shared memory, which the receiver reads without a copy.
     Slab(Block),

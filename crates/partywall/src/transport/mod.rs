@@ -132,8 +132,8 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
         Ok(())
     }
 
-    /// Sends reserved memory. Sets `memory` to `None` on success, or if the memory cannot be sent
-    /// later.
+    /// Sends the message in reserved memory. Sets `memory` to `None` on success, or if the memory
+    /// cannot be sent later.
     fn commit(
         &mut self,
         memory: &mut Option<Memory>,
@@ -143,8 +143,8 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// Frees memory that [`reserve`](Self::reserve) returned and that was not sent.
     fn release(&mut self, memory: Memory);
 
-    /// Takes back the reserved memory that [`SpaceWaiter::give_back`] returned without the sender.
-    /// Returns whether there was any.
+    /// Makes memory free for new messages that other code, which had no access to the sender, gave
+    /// up by [`SpaceWaiter::give_back`]. Returns whether there was any.
     fn take_back(&mut self) -> bool {
         false
     }
@@ -172,7 +172,7 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// before are still delivered.
     fn leave(&mut self) {}
 
-    /// Whether [`flush`](Self::flush) has bytes to send.
+    /// Whether there are bytes of earlier messages that [`flush`](Self::flush) must send.
     fn has_unsent(&self) -> bool {
         false
     }
@@ -255,7 +255,7 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
     /// there was a view.
     fn end_view(&mut self) -> bool;
 
-    /// Blocks until `find` may find a record, or until the deadline.
+    /// Blocks until [`find`](Self::find) may find a record, or until `deadline`.
     fn wait(
         &mut self,
         wait: Wait,
@@ -273,7 +273,7 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
 
     /// Checks whether the peer's sender has ended, for a caller that never blocks. The check may
     /// need a system call, so only one of many calls makes it. Returns `true` if there may be a
-    /// record or the end.
+    /// record or the end of the direction.
     fn notice_end(&mut self) -> Result<bool, Fault>;
 
     /// Whether `close` of this receiver would wait until the peer closes the connection.
@@ -298,7 +298,7 @@ pub(crate) enum NotSent {
     Full,
     /// The peer has stopped receiving.
     Closed(Closed),
-    /// The message is longer than a limit, so it can never be sent.
+    /// The message is longer than a limit of either side, so it can never be sent.
     TooLarge(TooLarge),
     /// The channel is broken: the peer violated the protocol, or a system call failed.
     Fault(Fault),
@@ -341,7 +341,8 @@ impl Progress {
     pub const NONE: Self = Self { started: false, sent: 0 };
 }
 
-/// The result of [`TransportReceiver::find`]: a message, another record, nothing, or the end.
+/// The result of [`TransportReceiver::find`]: a message, another record, nothing, or the end of the
+/// direction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Found {
     /// A message was found, and is now the receiver's current message.

@@ -189,7 +189,8 @@ impl Direction {
                 Some(seed)
             }
             (None, Some(TryRecvError::Empty)) => {
-                // Over a socket, a message that the sender has sent may not have arrived yet.
+                // Over a socket, a message that the sender has sent may not have arrived yet, so
+                // `Empty` is a right result even if the queue is not empty.
                 assert!(
                     !self.is_shared_memory || self.queue.is_empty(),
                     "a committed message is not there"
@@ -264,6 +265,7 @@ impl Direction {
         while !self.queue.is_empty() {
             if let Some(sender) = &mut self.sender {
                 // Over a socket, the kernel may not have accepted some bytes of sent messages yet.
+                // They are flushed, so that the receiver gets every message.
                 let flushed = sender.flush(Some(Instant::now()));
                 assert!(matches!(flushed, Ok(()) | Err(SendError::TimedOut)), "{flushed:?}");
             }

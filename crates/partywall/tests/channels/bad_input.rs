@@ -82,8 +82,9 @@ fn nobody_there() {
     says(&error, &["does not exist", "is the server running"]);
 
     drop(UnixListener::bind(place.path("stale")).unwrap());
-    // Input: addresses without a listener. For TCP the test uses port 1, where nothing listens. If
-    // the test freed a port and used that one, another process could bind it before the connect.
+    // Input: addresses without a listener; the error must say so. For TCP the test uses port 1,
+    // where nothing listens. If the test freed a port and used that one, another process could bind
+    // it before the connect.
     for address in [&*place.address("stale"), "tcp:127.0.0.1:1", "unix:@nobody-at-all"] {
         let error = connect_error(address);
         let is_refused =
@@ -332,12 +333,14 @@ fn peer_of_another_protocol_is_named() {
         connect_error(&address)
     });
     says(&error, &["our own words"]);
-    // Input: a peer that accepts the connection and sends nothing.
+    // Input: a peer that accepts the connection and sends nothing. Expected: the error is a
+    // time-out, and its text names the setting of that time.
     let error = error_of(b"", false, "silent");
     let is_late = matches!(error, ConnectError::Handshake(HandshakeError::TimedOut { .. }));
     assert!(is_late, "{error:?}");
     says(&error, &["is it Partywall, is it alive", "handshake_timeout"]);
-    // Input: a peer that accepts the connection and closes it at once.
+    // Input: a peer that accepts the connection and closes it at once. Expected: the error says
+    // that the peer hung up, and refers to the peer's log.
     let listener = UnixListener::bind(place.path("shy")).unwrap();
     let error = std::thread::scope(|scope| {
         scope.spawn(|| drop(listener.accept().unwrap()));

@@ -6,7 +6,8 @@ use partywall::{Channel, Readiness, Receiver, TryRecvError};
 use partywall_testkit::{Kind, Watchdog};
 use std::time::{Duration, Instant};
 
-/// Parks until there is a message or the end. Returns the message, and how often the thread parked.
+/// Parks until there is a message or the direction has ended. Returns the message, and how often
+/// the thread parked.
 fn parked(receiver: &mut Receiver) -> (Option<Vec<u8>>, u32) {
     let parker = receiver.parker().unwrap();
     for parks in 0.. {

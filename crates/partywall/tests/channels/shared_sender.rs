@@ -176,7 +176,8 @@ fn who_times_out_strands_nobody() {
                 assert!(Instant::now() < until, "{}: nobody times out", kind.name());
                 std::thread::yield_now();
             }
-            // The receiver makes room only after the seven other threads have timed out.
+            // The receiver makes room only now, after seven of the eight sending threads have timed
+            // out.
             while check(&receiver.recv_deadline(soon()).unwrap().unwrap()).0 != 7 {}
             sent.recv_timeout(TIMEOUT).expect("stranded").unwrap();
         });

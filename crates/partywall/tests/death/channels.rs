@@ -140,7 +140,8 @@ impl Series {
         (victim, self.listener.accept_deadline(partywall_testkit::soon()).unwrap())
     }
 
-    /// Returns a random instant for the kill, within the next 16 ms.
+    /// Returns the random instant at which the test kills the victim process, within the next 16
+    /// ms.
     fn instant(&mut self) -> Instant {
         Instant::now() + Duration::from_micros(self.chance.size(16_000) as u64)
     }

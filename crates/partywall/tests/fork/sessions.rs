@@ -138,7 +138,7 @@ fn is_forked(error: &SessionError) -> bool {
 fn no_verb_of_a_session_works_in_a_child_and_none_waits() {
     for kind in Kind::ALL {
         let mut ends = Ends::new(kind);
-        // One end of the stream has a message to receive, the other end has none.
+        // From here on, one end of the stream has a message to receive, and the other end has none.
         ends.leave_unread();
         for (name, act) in USES {
             let Ends { sessions: (client, server), streams: (ours, theirs), .. } = &mut ends;

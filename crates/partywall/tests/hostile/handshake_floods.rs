@@ -369,14 +369,14 @@ fn a_socket_that_one_side_has_ruled_out_is_refused_even_if_that_side_names_it() 
         let (frame, _) = wire.receive();
         frame.starts_with(&REJECT_TAG) && frame[16] == Refusal::Transport.number() as u8
     };
-    // Case: the peer names the socket in its OFFER. The listener has not sent READY, so it can
-    // still send REJECT.
+    // Case: the peer has ruled the socket out by its HELLO, and names it in its OFFER. Expected:
+    // the listener, which has not sent READY, refuses the peer by REJECT.
     let (wire, _) = home.greeted(&hello(FEATURE_SHM));
     wire.send(Offer::socket(4).as_bytes(), &[]);
     assert_eq!(home.reason().0, NO_TRANSPORT);
     assert!(refused(&wire));
-    // Case: the peer names the socket in its READY. The listener has sent READY, so it can only
-    // close the connection.
+    // Case: the peer has ruled the socket out by its HELLO, and names it in its READY. Expected:
+    // the listener, which has sent READY, closes the connection without REJECT.
     let (wire, session_id) = home.greeted(&hello(FEATURE_SHM));
     let geometry = small_geometry();
     let region = region(&geometry, session_id, ROLE_CONNECTOR);

@@ -92,7 +92,8 @@ fn code(channel: &mut Channel) -> Result<u32, String> {
 /// peer has finished sending.
 const END: &str = "end of the channel";
 
-/// Ring images that contain records after CLOSE_WRITE, which the receiver never reads (SPEC 7.1).
+/// Ring images that contain records after a record CLOSE_WRITE, which the receiver never reads
+/// (SPEC 7.1).
 const BEHIND_THE_END: [&str; 2] = ["ring-close-data.bin", "ring-close-twice.bin"];
 
 #[test]

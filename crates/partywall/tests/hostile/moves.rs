@@ -69,7 +69,7 @@ impl MovingFoe {
         self.position = position.plus(header.footprint());
     }
 
-    /// Sends MOVE with one end of a new socket pair. Returns the other end of the pair.
+    /// Sends the record MOVE with one end of a new socket pair. Returns the other end of the pair.
     fn begin(&mut self) -> Wire {
         let (ours, theirs) = Socket::pair().unwrap();
         self.record(Kind::Move, &[], &[theirs.as_fd()]);
@@ -219,7 +219,8 @@ fn descriptors_with_other_records_are_bounded() {
 #[test]
 fn foe_that_stops_within_the_move_delays_no_message() {
     let _together = together();
-    // Case: the hostile connector sends no byte over the socket pair.
+    // Case: the hostile connector sends no byte over the socket pair. Expected: the acceptor stays
+    // on the socket, and its messages arrive.
     let mut silent = MovingFoe::meet();
     let pair = silent.begin();
     silent.stays(FallbackReason::NotMoved);
@@ -227,6 +228,7 @@ fn foe_that_stops_within_the_move_delays_no_message() {
     silent.stays(FallbackReason::Abandoned);
 
     // Case: the hostile connector sends HELLO and only a part of OFFER over the socket pair.
+    // Expected: the acceptor stays on the socket, and its messages arrive.
     let mut half = MovingFoe::meet();
     let pair = half.begin();
     let frames = [half.second_hello().as_bytes(), &Offer::socket(1).as_bytes()[..20]].concat();
@@ -235,7 +237,8 @@ fn foe_that_stops_within_the_move_delays_no_message() {
     drop(pair);
     half.stays(FallbackReason::Abandoned);
 
-    // Case: the hostile connector receives the acceptor's region, and never sends READY.
+    // Case: the hostile connector receives the acceptor's region, and never sends READY. Expected:
+    // the acceptor stays on the socket, and its messages arrive.
     let mut unready = MovingFoe::meet();
     let pair = unready.begin();
     unready.offer(&pair, &unready.second_hello());
@@ -414,7 +417,7 @@ fn untrusted_connector_is_declined_and_its_pair_is_closed() {
     let (answer, _) = wire.receive();
     let answer = Hello::read_from_prefix(&answer).unwrap().0;
     assert_eq!(answer.features.get(), BOTH);
-    // The hostile connector sends MOVE although the acceptor has not agreed to move.
+    // The hostile connector sends the record MOVE although the acceptor has not agreed to move.
     let (pair, theirs) = Socket::pair().unwrap();
     let header = RecordHeader { position: Position(0), kind: Kind::Move, len: 0, stream: 0 };
     let record = [header.to_wire().as_bytes(), &[0; 64]].concat();

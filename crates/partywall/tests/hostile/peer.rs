@@ -265,7 +265,8 @@ fn consumed_and_released_that_go_back_are_named() {
     foe.write_control(RELEASED, 0);
     assert_eq!(symptom(&mut channel).code(), 9);
 
-    // Case: the peer releases the same block of this side twice.
+    // Case: the peer releases the same block of this side twice. Expected: a violation with code
+    // 10.
     let (mut foe, mut channel) = home.meet();
     channel.send(&[1; 3000]).unwrap();
     channel.send(&[1; 3000]).unwrap();

@@ -312,8 +312,8 @@ fn records_at_random_end_in_a_violation_or_in_nothing() {
             alive += 1;
         } else {
             match home.wait(session.closed()) {
-                // One of the random records was CLOSE_WRITE of stream 0, with which a peer ends the
-                // session without a violation.
+                // One of the random records was a CLOSE_WRITE of stream 0, with which a peer ends
+                // the session without a violation.
                 SessionError::Closed(_) | SessionError::ClosedByPeer { .. } => {}
                 _ => assert!((1..=17).contains(&home.code(&session)), "seed {seed}"),
             }

@@ -58,8 +58,8 @@ fn send(foe: &mut SessionFoe, bytes: &[u8], is_shared_memory: bool) {
             Ok(blob) if kind == Kind::Blob => usize::try_from(blob.length.get()).unwrap(),
             _ => 0,
         };
-        // If a BLOB announces a message that is too long, its image ends with the BLOB, and no
-        // message follows.
+        // If a BLOB announces a message that is too long, the bytes of the sequence end with the
+        // BLOB, and no message follows.
         let (message, behind) = behind.split_at(following.min(behind.len()));
         rest = behind;
         if is_shared_memory {

@@ -382,7 +382,7 @@ fn announced_but_unsent_bytes_take_no_memory() {
         all.push((foe, channel));
     }
     // Case: over shared memory, the peer announces a long message by its first fragment, and never
-    // sends the other fragments.
+    // sends the other fragments. Expected: this side allocates little more memory than has arrived.
     for _ in 0..20 {
         let (mut foe, mut channel) = meet(&Config::default(), BOTH);
         foe.publish(Kind::FragmentFirst, &(64_u64 << 20).to_le_bytes());

@@ -53,12 +53,14 @@ fn error_of_too_large_message_names_limit_and_remedy() {
     let small = Kind::SharedMemory.config().memory_max(2 * MIB);
     let large = Kind::SharedMemory.config().memory_max(64 * MIB);
     for (client, server, limit, max, remedy) in [
-        // Case: this side's own limit applies. The peer would accept longer messages.
+        // Case: this side's own limit applies, because the peer would accept longer messages. The
+        // error must name this side's limit.
         (&small, &large, Limit::OwnMemory, 2 * MIB, "raise Config::memory_max on this side"),
         // Case: the limits of both sides apply. The error names the peer's limit, and its remedy
         // names both sides, because raising only one limit would not help.
         (&small, &small, Limit::PeerMessage, 2 * MIB, "and Config::memory_max on this side"),
-        // Cases: a limit of the peer applies. This side could allocate more memory.
+        // Cases: a limit of the peer applies, because this side could allocate more memory. The
+        // error must name the peer's limit.
         (
             &large,
             &large.clone().map_max(3 * MIB),
@@ -74,7 +76,7 @@ fn error_of_too_large_message_names_limit_and_remedy() {
             "Config::message_max at the peer",
         ),
         // Cases: the peer's limit is shorter than a message that fits into the ring, or the peer
-        // maps no segments at all.
+        // maps no segments at all. The error must name the limit that applies.
         (
             &large,
             &large.clone().message_max(100),

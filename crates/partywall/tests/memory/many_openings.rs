@@ -93,7 +93,7 @@ fn moved_channel_holds_as_many_descriptors_as_one_that_shared_memory_at_once() {
     assert_eq!(held[1], held[2], "the socket on which the channel began is closed");
 }
 
-/// Sends one message from one end of a channel to the other.
+/// Sends one message from one end of a channel to the other, which receives it.
 fn pass(from: &mut Channel, to: &mut Channel) {
     from.send(b"a message").unwrap();
     assert_eq!(to.recv_deadline(soon()).unwrap().unwrap(), b"a message");

@@ -20,7 +20,7 @@ fn peers_of_a_passed_socket_are_identified_by_their_own_messages() {
     let socket = UnixListener::bind(directory.path("app")).unwrap();
     let address = directory.address("app");
     // Input: the first peer connects before the second process adopts the socket and sets its
-    // options.
+    // options. Expected: each peer is identified all the same.
     let first = {
         let address = address.clone();
         thread::spawn(move || talk(&address))

@@ -250,7 +250,7 @@ struct Exhausted {
     /// The lowered descriptor limit of the process: as many descriptors are open as it allows.
     limit: usize,
     limits_before: (u64, u64),
-    /// Files that were opened until no descriptor below the limit was free.
+    /// Files that the test opened until no descriptor below the limit was free.
     files: Vec<File>,
 }
 

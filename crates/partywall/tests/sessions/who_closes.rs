@@ -16,8 +16,8 @@ fn home(role: Role) -> SessionHome {
     SessionHome::with(role, |config| config.linger(2 * TIMEOUT))
 }
 
-/// Receives records until the side under test closes the socket. The last record must be the
-/// CLOSE_WRITE of the session, and there must be no other CLOSE_WRITE. Returns the number of
+/// Receives records until the side under test closes the socket. The last record must be the record
+/// CLOSE_WRITE of the session, and there must be no other such record. Returns the number of
 /// records of the kind `kind`.
 fn count_until_hang_up(foe: &mut SessionFoe, kind: Kind) -> usize {
     let (mut count, mut is_closed) = (0, false);
@@ -39,7 +39,7 @@ fn side_that_read_close_write_answers_and_closes_the_socket() {
         assert!(foe.open(1, b"") && foe.send(Kind::Data, 1, b"last"));
         assert!(foe.send(Kind::CloseWrite, 0, b""));
         // The test's own peer keeps its socket open, and the application keeps the session. So the
-        // side under test closes the socket because of CLOSE_WRITE alone.
+        // side under test closes the socket because of the record CLOSE_WRITE alone.
         assert_eq!(count_until_hang_up(&mut foe, Kind::Data), 0, "{role:?}");
         home.runtime.block_on(async {
             let mut stream = in_time("a stream", session.accept()).await.unwrap().unwrap();

@@ -11,32 +11,32 @@
 /// first is for the client and the second for the server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds {
-    /// Upper limit: number of messages that each side sends of its own accord.
+    /// Maximum number of messages that each side sends of its own accord.
     pub messages: [u8; 2],
-    /// Upper limit: number of replies that each side sends. Each reply is stored in the same update
-    /// of the side's file as the acknowledgement of its request.
+    /// Maximum number of replies that each side sends. Each reply is stored in the same update of
+    /// the side's file as the acknowledgement of its request.
     pub replies: [u8; 2],
-    /// Upper limit: number of records that a side may keep unacknowledged.
+    /// Maximum number of records that a side keeps unacknowledged.
     pub window: u64,
-    /// Upper limit: number of connections that the client makes.
+    /// Maximum number of connections that the client makes.
     pub connections: u8,
-    /// Upper limit: number of connections that the client makes while another connection is active.
+    /// Maximum number of connections that the client makes while another connection is active.
     pub switches: u8,
     /// Whether every second connection uses shared memory, where the receiver reads records in the
     /// sender's memory.
     pub shms: bool,
-    /// Upper limit: number of times that the network cuts a connection.
+    /// Maximum number of times that the network cuts a connection.
     pub cuts: u8,
-    /// Upper limit: number of old connections whose bytes arrive a second time.
+    /// Maximum number of old connections whose bytes arrive a second time.
     pub replays: u8,
-    /// Upper limit: number of crashes of each side.
+    /// Maximum number of crashes of each side.
     pub crashes: [u8; 2],
-    /// Upper limit: number of times that a side loses its file while it is down.
+    /// Maximum number of times that a side loses its file while it is down.
     pub losses: [u8; 2],
-    /// Upper limit: number of times that a side's file is replaced by an older copy while the side
-    /// is down.
+    /// Maximum number of times that a side's file is replaced by an older copy while the side is
+    /// down.
     pub rollbacks: [u8; 2],
-    /// Upper limit: number of epochs that each side begins of its own accord.
+    /// Maximum number of epochs that each side begins of its own accord.
     pub epochs: [u8; 2],
     /// Whether a sender trims (frees) acknowledged records in a later step of the model, instead of
     /// together with each acknowledgement.

@@ -71,7 +71,8 @@ impl World {
         }
     }
 
-    /// Step of the client: it opens a connection, and sends ATTACH.
+    /// Step of the client: it opens a connection, and sends ATTACH, the first frame of the
+    /// handshake.
     pub fn connect(&mut self, bounds: &Bounds) {
         let link = self.links.len();
         let Some(life) = &mut self.sides[CLIENT].life else { return };
@@ -94,7 +95,8 @@ impl World {
         self.push(link, CLIENT, Frame::Attach(attach));
     }
 
-    /// Step of the server: it reads ATTACH, and answers with ATTACHED or a refusal.
+    /// Step of the server: it reads the client's frame ATTACH, and answers with the frame ATTACHED
+    /// or a refusal.
     pub fn asked(&mut self, link: usize, attach: Attach, bounds: &Bounds) {
         let side = &self.sides[SERVER];
         let Some(life) = &side.life else { return };
@@ -125,7 +127,8 @@ impl World {
         self.links[link].shake[SERVER] = Shake::Answered(Box::new((attach, given, decision)));
     }
 
-    /// Step of the client: it reads ATTACHED, and answers with CONFIRM, or closes the connection.
+    /// Step of the client: it reads the server's frame ATTACHED, and answers with the frame
+    /// CONFIRM, or closes the connection.
     pub fn answered(
         &mut self,
         link: usize,
@@ -191,7 +194,8 @@ impl World {
         self.links[link].shake[CLIENT] = Shake::None;
     }
 
-    /// Step of the server: it reads CONFIRM, and may replace its present connection.
+    /// Step of the server: it reads the client's frame CONFIRM, and may replace its present
+    /// connection.
     pub fn confirmed(
         &mut self,
         link: usize,
@@ -366,7 +370,8 @@ impl World {
         life.acks_from = Position(u64::MAX);
     }
 
-    /// Step of the client: it reads BEGIN, so the server has applied the client's decision.
+    /// Step of the client: it reads BEGIN, the last frame of the handshake, so the server has
+    /// applied the client's decision.
     pub fn begun(&mut self, fresh_from: Position, bounds: &Bounds) {
         let life = self.sides[CLIENT].life.as_mut().unwrap();
         life.acks_from = fresh_from;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The model of links: every order of all events, within bounds (SPEC 12).
+//! The model of links: its explorations try all events in every order, up to a maximum number of
+//! each kind of event (SPEC 12).
 //!
 //! ```text
 //!  bounds.rs      the limits of an exploration, and the safeguard that it leaves out

@@ -56,7 +56,7 @@ impl World {
         }
     }
 
-    /// `side` sends an ACK to its peer, if one is due.
+    /// `side` sends its peer the frame ACK, if an acknowledgement is due.
     pub fn acknowledge(&mut self, side: usize, bounds: &Bounds) {
         let Some(life) = &self.sides[side].life else { return };
         let Some(acked_offset) = life.acked_offset else { return };

@@ -36,8 +36,8 @@ pub fn append(producer: &mut Producer, number: u32, words: usize) -> Result<(), 
     producer.append(Kind::Data, number, &payload(number, words))
 }
 
-/// Takes the next record and returns `true`; returns `false` if the ring has none. The record must
-/// be record `number`, and every word of its payload is checked.
+/// Takes the next record out of the ring and returns `true`; returns `false` if the ring has none.
+/// The record must be record `number`, and every word of its payload is checked.
 pub fn take(consumer: &mut Consumer, number: u32, words: usize) -> bool {
     let Some(record) = consumer.peek().expect("an honest producer") else { return false };
     assert_eq!((record.kind, record.stream), (Kind::Data, number));

@@ -173,5 +173,6 @@ fn login_bytes(bytes: U32) -> Result<usize, FrameFault> {
 }
 
 const NOT_ZERO: &str = "a reserved field is not 0";
-/// The names in an ATTACH, in the order of the frame, in the words that error texts use.
+/// The words by which error texts name the three names in an ATTACH frame, in the order in which
+/// the frame has them.
 const WHICH_NAMES: [&str; 3] = ["client's name", "server's name", "link's name"];

@@ -15,7 +15,7 @@ pub enum FrameFault {
         /// The first eight bytes of the supposed frame, as a word.
         word: u64,
     },
-    /// The length of the body does not fit the frame's kind.
+    /// The length of the frame's body does not fit the frame's kind.
     Length {
         /// The kind of the frame according to its header.
         kind: FrameKind,
@@ -25,7 +25,8 @@ pub enum FrameFault {
     /// The body of the frame does not begin with the magic, eight fixed bytes of the link protocol:
     /// the peer uses another protocol.
     Foreign {
-        /// The first eight bytes of the body, in place of the magic.
+        /// The first eight bytes of the frame's body, where the magic of the link protocol should
+        /// be.
         magic: [u8; 8],
     },
     /// The checksum in the header of the frame is wrong.
@@ -46,7 +47,7 @@ pub enum FrameFault {
         /// The impossible value of the field.
         found: u64,
     },
-    /// A name or a text in the frame is empty, too long, or not UTF-8.
+    /// A name or a text in the link frame is empty, too long, or not UTF-8.
     Text {
         /// Which name or text of the frame is invalid.
         which: &'static str,

@@ -54,7 +54,8 @@ pub(crate) fn explore(executions: usize, body: fn()) {
 struct Chance(u64);
 
 impl Chance {
-    /// Makes the generator of random numbers for the current execution.
+    /// Makes the generator of random numbers for one execution of a test, which is one order of its
+    /// threads.
     fn of_execution() -> Self {
         Self(shuttle::rand::thread_rng().next_u64())
     }

@@ -39,8 +39,8 @@ struct Sender {
 }
 
 impl Sender {
-    /// Sends the messages that the plan lists for this direction, then ends the direction as the
-    /// plan says.
+    /// Sends the messages that the random plan of this execution lists for this direction, then
+    /// ends the direction as the plan says.
     fn run(mut self) {
         let (mut went, mut tries) = (0, 0);
         // If a sender that never waits finds no room in `TRIES_MAX` attempts, the remaining
@@ -117,16 +117,17 @@ impl Sender {
         sent.transpose().map(|sent| sent.is_some())
     }
 
-    /// Checks that the error is one with which this direction may end, according to the plan.
+    /// Checks that the error is one with which this direction may end, according to the random plan
+    /// of this execution.
     fn check(&self, error: &StreamSendError) {
         let is_cut = self.world.is_cut();
         match error {
             StreamSendError::Stopped { code } => match self.model.recv_end {
-                // If the plan ends the session during use, the receiver may drop the stream because
-                // its session has ended.
+                // If the random plan of this execution ends the session during use, the receiver
+                // may drop the stream because its session has ended.
                 _ if is_cut && *code == DROPPED => {}
-                // If the plan ends the session during use, the peer may have dropped its session
-                // handles. The stream is then refused instead of accepted.
+                // If the random plan of this execution ends the session during use, the peer may
+                // have dropped its session handles. The stream is then refused instead of accepted.
                 _ if is_cut && *code == REFUSED => {}
                 RecvEnd::Stop(_, stop) => assert_eq!(*code, stop),
                 RecvEnd::Drop(_) => assert_eq!(*code, DROPPED),
@@ -151,8 +152,8 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// Receives messages until the direction ends, or until the plan tells the receiver to stop or
-    /// drop.
+    /// Receives messages until the direction ends, or until the random plan of this execution tells
+    /// the receiver to stop or drop.
     fn run(mut self) {
         let mut held = Vec::new();
         for count in 0.. {
@@ -297,7 +298,8 @@ fn accept_all(world: &Arc<World>, session: Handle, side: usize) -> Option<Sessio
     end
 }
 
-/// A guard of one execution, which prints the execution's plan if it fails.
+/// A guard of one execution of the model test. If the execution fails, the guard prints its random
+/// plan.
 struct OnFailure<'a>(&'a World);
 
 impl Drop for OnFailure<'_> {
@@ -350,8 +352,8 @@ fn one_run() {
     wires.join();
 }
 
-/// Ends the sessions during use, as the plan says (a close or a hang-up), after a random number of
-/// thread switches.
+/// Ends the sessions during use, as the random plan of this execution says (a close or a hang-up),
+/// after a random number of thread switches.
 fn cut(world: &World, handle: &Handle, wires: &Wires) {
     for _ in 0..Chance(world.seed ^ 5).below(300) {
         thread::yield_now();
@@ -362,8 +364,8 @@ fn cut(world: &World, handle: &Handle, wires: &Wires) {
     }
 }
 
-/// If the plan says that one side closes after all streams have ended: checks that every ended
-/// stream has freed its resources, then closes the session.
+/// If the random plan of this execution says that one side closes after all streams have ended:
+/// checks that every ended stream has freed its resources, then closes the session.
 fn finish(world: &World, handles: [Handle; 2]) {
     if world.finish == Finish::Closed {
         let token = handles[0].ask().unwrap();

@@ -83,7 +83,7 @@ impl Direction {
     }
 }
 
-/// How both sessions of an execution end.
+/// How both sessions of one execution of the model test end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finish {
     /// One side closes its session once all streams have ended.

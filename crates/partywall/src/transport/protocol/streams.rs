@@ -30,7 +30,8 @@ pub(super) struct Streams {
     has_made: AtomicBool,
 }
 
-/// A record for the session, derived from an event of the protocol.
+/// A record that is derived from an event of another protocol, so that the session handles it like
+/// a received one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Made {
     pub kind: Kind,
@@ -82,7 +83,7 @@ impl Streams {
 
     /// Takes the next record that was derived from an event of the protocol, if there is any. The
     /// call may miss a record that another thread adds at the same time. So a session's driver that
-    /// is about to sleep reads the table itself.
+    /// is about to sleep reads the table of streams itself.
     pub(super) fn take_made(&self) -> Option<Made> {
         // ORDER: Relaxed: the flag `has_made` is only a hint whether locking the table is worth it;
         // the table's lock orders the accesses to the table.
@@ -112,7 +113,7 @@ impl Streams {
 }
 
 impl Table {
-    /// Adds a stream that this side opened.
+    /// Adds a stream that this side opened to the table of the session's streams.
     pub(super) fn begin(&mut self, number: u32, name: u32) {
         let Some((at, _)) = index(number) else { return };
         let at = at as usize;
@@ -123,7 +124,8 @@ impl Table {
         self.numbers.insert(name, number);
     }
 
-    /// Adds a stream that the peer opened. Returns the number that the stream gets in the session.
+    /// Adds a stream that the peer opened to the table of the session's streams. Returns the number
+    /// that the stream gets in the session.
     pub(super) fn meet(&mut self, name: u32) -> u32 {
         let at = self.free.pop().unwrap_or_else(|| {
             self.theirs.push(None);

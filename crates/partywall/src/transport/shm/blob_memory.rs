@@ -67,12 +67,12 @@ pub(super) struct BlobMemory {
 /// The reason why no block of shared memory was allocated for a large message.
 #[derive(Debug)]
 pub(super) enum AllocError {
-    /// No memory for large messages is free now.
+    /// No memory for large messages is free now, so the sender may wait.
     Full,
     /// Records that announce or retire segments are pending. The caller must publish them before it
     /// tries again.
     Unannounced,
-    /// The message is longer than any block can be.
+    /// The message is longer than any block of shared memory can be.
     TooLarge(TooLarge),
     /// The peer broke a rule of the release ring.
     Violation(Violation),
@@ -209,8 +209,8 @@ impl BlobMemory {
     pub(super) fn rolled_back(&mut self) {
         self.in_batch = 0;
         for id in std::mem::take(&mut self.batch_blocks) {
-            // Reclaiming cannot fail, because this side chose the ids, and the peer has never seen
-            // the blocks.
+            // Reclaiming a block of the discarded batch cannot fail, because this side chose its
+            // id, and the peer has never seen it.
             let _ = self.slab.reclaim(id);
         }
     }
@@ -228,8 +228,8 @@ impl BlobMemory {
         }
     }
 
-    /// Takes back the blocks of owned reservations that were dropped without access to the sender.
-    /// Returns whether there were any.
+    /// Makes the blocks free again whose owned reservations other code dropped without access to
+    /// the sender. Returns whether there were any.
     pub(super) fn take_back(&mut self, shm: &SharedMemory) -> bool {
         let blocks = std::mem::take(&mut *super::lock(&shm.given_back));
         let has_taken = !blocks.is_empty();

@@ -29,7 +29,7 @@ const READS_MAX: usize = 64;
 /// segments.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
-    /// The received bytes of a frame that has not arrived completely.
+    /// The received bytes of a frame on the control socket that has not arrived completely.
     frame: Vec<u8>,
     /// Received descriptors that belong to the incomplete frame.
     unclaimed: VecDeque<OwnedFd>,
@@ -177,7 +177,7 @@ mod tests {
         while let [kind, ..] = *rest {
             let head = rest.first_chunk().and_then(|head| ControlHead::read(head).ok());
             let is_frame = kind != CONTROL_DOORBELL;
-            // If the fields at the start of the frame are invalid, all remaining bytes of the image
+            // If the fields at the start of the frame are invalid, all remaining bytes of `image`
             // are sent together, with one descriptor.
             let (len, descriptors) = match head.filter(|_| is_frame) {
                 Some(head) => (usize::from(head.length.get()), usize::from(head.descriptors)),

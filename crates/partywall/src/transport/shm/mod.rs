@@ -83,8 +83,8 @@ pub(crate) struct SharedMemory {
     control_socket: Mutex<ControlSocket>,
     releaser: Mutex<Releaser>,
     space_waker: Waker,
-    /// Blocks of owned reservations that were dropped without access to the sender. The sender
-    /// takes the blocks back when it needs memory.
+    /// Blocks of owned reservations that other code dropped without access to the sender. The
+    /// sender makes them free again when it needs memory.
     given_back: Mutex<Vec<Block>>,
     /// The part of this side's region that describes this process and the state of the connection,
     /// for tools.

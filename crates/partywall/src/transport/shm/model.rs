@@ -46,8 +46,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Makes this side notice a hang-up of its peer, as if the peer had died without sending
-    /// CLOSE_WRITE.
+    /// Makes this side notice a hang-up of its peer, as if the peer had died without sending the
+    /// record CLOSE_WRITE.
     pub(crate) fn hang_up(&self) {
         let _ = self.shm.socket.shutdown_both();
         self.side.hang_up();

@@ -24,7 +24,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The region of this side, cut into parts that each have one owner.
+/// The region of this side, cut into parts, of which each belongs to one object, such as the
+/// sender.
 pub(crate) struct OwnRegion {
     /// The descriptor of the region's memfd, which is sent to the peer. The descriptor stays open
     /// as long as the region, for tools that examine the process.

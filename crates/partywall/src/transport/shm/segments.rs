@@ -42,7 +42,7 @@ pub(super) struct Segments {
 #[derive(Debug)]
 struct Segment {
     number: u32,
-    /// Number of views that were made of this segment, dropped views included.
+    /// Number of views that were made of messages in this segment, dropped views included.
     views: u64,
     memory: Arc<SegmentMemory>,
 }
@@ -272,7 +272,7 @@ fn segment_body(record: &RecordHeader, body: &[u8]) -> Result<SegmentBody, Viola
     })
 }
 
-/// Returns the name of the rule that a descriptor breaks.
+/// Returns the name of the rule that the descriptor of a peer's segment breaks.
 const fn map_violation(error: &MapError) -> &'static str {
     match error {
         MapError::NotMemfd { .. } => "descriptor: not a memfd",

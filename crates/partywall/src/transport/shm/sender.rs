@@ -48,8 +48,8 @@ pub(crate) struct ShmSender {
     pub(super) producer: Producer,
     records_waker: Waker,
     early: EarlyNotify,
-    /// Whether an announcement of memory (SEGMENT, SEGMENT_RETIRE) or a FRAGMENT_ABORT must be
-    /// appended before the next record.
+    /// Whether an announcement of memory (SEGMENT, SEGMENT_RETIRE) or a record FRAGMENT_ABORT must
+    /// be appended before the next record.
     has_pending: bool,
     /// Whether the open batch refers to blocks or announces segments.
     batch_has_memory: bool,
@@ -79,7 +79,7 @@ pub(crate) struct ShmSender {
     /// The ring position up to which the peer had read when the sender last saw the peer make
     /// progress.
     consumed_when_alive: u64,
-    /// When the sender last notified the peer or checked its process.
+    /// When the sender last notified the peer, or checked whether the peer's process lives.
     notified_at: Option<Instant>,
 }
 

@@ -160,7 +160,7 @@ impl WaitPoint {
 
     /// Wakes the thread that sleeps on this wait point, from another thread of this process.
     pub(crate) fn notify_self(&self) {
-        // Notifying an eventfd of this process cannot fail.
+        // The doorbell is an eventfd of this process, so notifying it cannot fail.
         let _ = self.doorbell.notify_edge();
     }
 }

@@ -105,7 +105,7 @@ struct Events {
     /// Whether a waker of this side was called since the driver of the side's session last consumed
     /// the events.
     woken: bool,
-    /// Whether the peer hung up. This event is never consumed.
+    /// Whether the peer of a model test hung up. This event is never consumed.
     hung_up: bool,
 }
 

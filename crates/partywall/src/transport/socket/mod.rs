@@ -51,7 +51,7 @@ const DATA_BYTES_MAX: u32 = 64 * 1024;
 /// bytes are unread or may still arrive.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
-/// Most reads of one step that discards the peer's unread bytes, of 16 KiB each.
+/// Maximum number of reads, of 16 KiB each, in one step that discards the peer's unread bytes.
 const DISCARDED_READS_MAX: u32 = 16;
 
 /// State of a connection over a socket that the sender and the receiver of one side share.
@@ -146,14 +146,14 @@ impl SocketShared {
         self.space.set(&self.socket, self.process.as_deref())
     }
 
-    /// Takes the receiver's epoll set away from the socket, for shared memory to use it. The result
-    /// is `None` if no set was made.
+    /// Returns the receiver's epoll set without the socket, for shared memory to use the set. The
+    /// result is `None` if no set was made.
     fn hand_over_records_set(&self) -> Option<Arc<EpollSet>> {
         self.records.hand_over(&self.socket, self.process.as_deref())
     }
 
-    /// Takes the sender's epoll set away from the socket, for shared memory to use it. The result
-    /// is `None` if no set was made.
+    /// Returns the sender's epoll set without the socket, for shared memory to use the set. The
+    /// result is `None` if no set was made.
     fn hand_over_space_set(&self) -> Option<Arc<EpollSet>> {
         self.space.hand_over(&self.socket, self.process.as_deref())
     }

@@ -68,8 +68,8 @@ pub(crate) struct PendingMove {
     /// The transport of the connection, once the move has succeeded or failed. The value can be
     /// read without the lock, which another thread may hold while the process forks.
     settled: OnceLock<Transport>,
-    /// Set once an acceptor has received MOVE. Before that, the acceptor's sender and receiver need
-    /// not lock the state of the move.
+    /// Set once an acceptor has received the record MOVE. Before that, the acceptor's sender and
+    /// receiver need not lock the state of the move.
     has_begun: OnceLock<()>,
 }
 
@@ -80,7 +80,7 @@ struct State {
     /// For a connector whose sender is between two records and has written every byte: the position
     /// of its next record.
     boundary: Option<Position>,
-    /// The acceptor's end of the socket pair, until the connector has sent it with MOVE.
+    /// The acceptor's end of the socket pair, until the connector has sent it with the record MOVE.
     unsent: Option<OwnedFd>,
     /// Number of messages that a connector has sent on the socket.
     sent: u32,
@@ -137,7 +137,7 @@ impl PendingMove {
         }
     }
 
-    /// Whether this side is an acceptor that has not received MOVE yet.
+    /// Whether this side is an acceptor that has not received the record MOVE yet.
     pub(super) fn awaits_move(&self) -> bool {
         !self.is_connector && self.lock().phase == Phase::NotBegun
     }
@@ -148,8 +148,8 @@ impl PendingMove {
         matches!(self.settled.get(), Some(Transport::Socket(_)))
     }
 
-    /// Stores the position where the sender's next record begins, so that the receiver may send
-    /// MOVE there. Returns true if the sender must take the position back before it writes.
+    /// Stores the position where the sender's next record begins, so that the receiver may send the
+    /// record MOVE there. Returns true if the sender must take the position back before it writes.
     pub(super) fn offer_boundary(&self, position: Position) -> bool {
         if !self.is_connector || self.settled.get().is_some() {
             return false;
@@ -163,7 +163,7 @@ impl PendingMove {
     }
 
     /// Takes back the position that [`offer_boundary`](Self::offer_boundary) stored. If the
-    /// receiver has sent MOVE meanwhile, the position is the one after MOVE.
+    /// receiver has sent the record MOVE meanwhile, returns the position after that record.
     pub(super) fn take_boundary(&self) -> Option<Position> {
         self.lock().boundary.take()
     }
@@ -187,8 +187,8 @@ impl PendingMove {
     }
 
     /// Advances the move from the sender, which is between two records, at `position`, and is about
-    /// to send `len` bytes. Returns the position of the sender's next record, which is after MOVE
-    /// if MOVE was sent.
+    /// to send `len` bytes. Returns the position of the sender's next record, which is after the
+    /// record MOVE if that was sent.
     pub(super) fn advance_sender(
         &self,
         socket: &Socket,
@@ -256,9 +256,9 @@ impl PendingMove {
                     Err(failed) => self.fail(&mut state, failed),
                 }
             }
-            // The kernel dropped the descriptor that came with MOVE, which closed the acceptor's
-            // end of the pair. So the connector notices a hang-up, and both sides stay on the
-            // socket.
+            // The kernel dropped the descriptor that came with the record MOVE, which closed the
+            // acceptor's end of the pair. So the connector notices a hang-up, and both sides stay
+            // on the socket.
             (None, _) if is_truncated => {
                 self.fail(&mut state, MoveFailed::Stays(FallbackReason::Descriptors))
             }
@@ -274,14 +274,14 @@ impl PendingMove {
     ) -> Result<Box<ShmReceiver>, Violation> {
         let mut state = self.lock();
         check_empty(record)?;
-        // The peer sent READY, its last frame of the handshake, before SWITCH. So the handshake is
-        // complete now.
+        // The peer sent READY, its last frame of the handshake, before the record SWITCH. So the
+        // handshake is complete now.
         self.progress(&mut state)?;
         state.receiver.take().ok_or_else(|| unexpected(record))
     }
 
-    /// Whether the sender over shared memory is ready. The socket's sender then writes SWITCH, and
-    /// calls [`take_sender`](Self::take_sender).
+    /// Whether the sender over shared memory is ready. The socket's sender then writes the record
+    /// SWITCH, and calls [`take_sender`](Self::take_sender).
     pub(super) fn is_sender_ready(&self) -> bool {
         self.settled.get() == Some(&Transport::SharedMemory) && self.lock().sender.is_some()
     }
@@ -314,8 +314,8 @@ impl PendingMove {
         }
     }
 
-    /// Begins the move: sends MOVE as the record at `position`. Returns the position after MOVE, or
-    /// `position` if MOVE was not sent.
+    /// Begins the move: sends the record MOVE at `position`. Returns the position after that
+    /// record, or `position` if it was not sent.
     fn begin(
         &self,
         state: &mut State,
@@ -334,7 +334,7 @@ impl PendingMove {
         let record = RecordHeader { position, kind: Kind::Move, len: 0, stream: 0 };
         let wire = record.to_wire();
         match socket.send(&[IoSlice::new(wire.as_bytes())], &[descriptor.as_fd()], false, true) {
-            // The kernel accepts MOVE as a whole or not at all, because the record is so short.
+            // The kernel accepts the record MOVE as a whole or not at all, because it is so short.
             Ok(_) => {
                 state.phase = Phase::UnderWay;
                 Ok(position.plus(record.footprint()))
@@ -343,9 +343,9 @@ impl PendingMove {
                 state.unsent = Some(descriptor);
                 Ok(position)
             }
-            // MOVE could not be sent: too many descriptors are in flight in the kernel, or the peer
-            // is gone. The move is given up. If the peer is gone, the next write on the socket
-            // reports it.
+            // The record MOVE could not be sent: too many descriptors are in flight in the kernel,
+            // or the peer is gone. The move is given up. If the peer is gone, the next write on the
+            // socket reports it.
             Err(_) => {
                 let failed = MoveFailed::Stays(FallbackReason::Descriptors);
                 self.fail(state, failed).map(|()| position)
@@ -388,8 +388,8 @@ impl PendingMove {
         result
     }
 
-    /// Whether this side is an acceptor that has received no MOVE. If another thread receives MOVE
-    /// just now, the move continues with the next message.
+    /// Whether this side is an acceptor that has received no record MOVE. If another thread
+    /// receives that record just now, the move continues with the next message.
     fn is_at_rest(&self) -> bool {
         !self.is_connector && self.has_begun.get().is_none()
     }

@@ -33,8 +33,8 @@ pub(crate) struct SocketReceiver {
     shared: Arc<SocketShared>,
     position: Position,
     buffer: Vec<u8>,
-    /// Index of the first byte in `buffer` that was read and not parsed yet; `end` is the end of
-    /// these bytes.
+    /// Index of the first byte in `buffer` that was read and not parsed yet. The next field, `end`,
+    /// is the index after the last such byte.
     start: usize,
     end: usize,
     large: Option<Large>,
@@ -52,7 +52,7 @@ pub(crate) struct SocketReceiver {
     /// its read.
     is_drained: bool,
     /// Whether the peer's process died. Bytes that the process sent before are delivered before the
-    /// receiver reports the end.
+    /// receiver reports the end of the direction.
     died: bool,
     ended: Option<Closed>,
     /// Number of calls of `try_recv` that found no message. After every `EMPTY_POLLS_MAX` of them,
@@ -68,20 +68,21 @@ pub(crate) struct SocketReceiver {
     /// Index in `buffer` where the bytes end that arrived together with the descriptor. The index
     /// is 0 if these bytes belonged to a record other than MOVE.
     arrived_end: usize,
-    /// Whether the kernel dropped descriptors that the peer sent.
+    /// Whether the kernel dropped descriptors that the peer sent, because this process could hold
+    /// no more.
     is_truncated: bool,
-    /// Whether this side is an acceptor that awaits MOVE. Only then does it receive descriptors
-    /// together with bytes.
+    /// Whether this side is an acceptor that awaits the record MOVE. Only then does it receive
+    /// descriptors together with bytes.
     awaits_move: bool,
-    /// The receiver over shared memory, which continues this direction. The field is set when
-    /// SWITCH was parsed.
+    /// The receiver over shared memory, which continues this direction. The field is set when the
+    /// record SWITCH was parsed.
     switched: Option<Box<ShmReceiver>>,
 }
 
 /// A large message of which not all bytes have arrived, with the memory into which they are read.
 #[derive(Debug)]
 struct Large {
-    /// The received bytes, followed by zeroed memory for further bytes.
+    /// The received bytes of the large message, followed by zeroed memory for its further bytes.
     bytes: Vec<u8>,
     filled: usize,
     len: usize,
@@ -162,8 +163,8 @@ impl SocketReceiver {
         }
     }
 
-    /// Returns the receiver over shared memory if SWITCH was parsed. The receiver on the socket has
-    /// then left the socket.
+    /// Returns the receiver over shared memory if the record SWITCH was parsed. The receiver on the
+    /// socket has then left the socket.
     pub(crate) fn take_switched(&mut self) -> Option<ShmReceiver> {
         let mut receiver = *self.switched.take()?;
         receiver.continue_from(&self.stats, self.has_streams);
@@ -174,8 +175,8 @@ impl SocketReceiver {
         Some(receiver)
     }
 
-    /// Handles MOVE or SWITCH, the two records of a move to shared memory (SPEC 8.5). Parses the
-    /// next record after MOVE.
+    /// Handles a record MOVE or SWITCH, the two kinds of a move to shared memory (SPEC 8.5). Parses
+    /// the next record after MOVE.
     #[cold]
     fn on_move(
         &mut self,
@@ -202,7 +203,8 @@ impl SocketReceiver {
             return self.parse();
         }
         if bytes_after > 0 {
-            // SWITCH must be the last record on the socket, so any byte after it is a violation.
+            // The record SWITCH must be the last one on the socket, so any byte after it is a
+            // violation.
             let (position, kind) = (self.position.0, self.buffer[self.start] >> 1 & 31);
             return Err(Violation::Unexpected { position, kind });
         }
@@ -224,7 +226,7 @@ impl SocketReceiver {
     }
 
     /// Reads bytes from the socket, and the descriptors that arrive with these bytes. More than one
-    /// descriptor is a violation, because only MOVE has a descriptor.
+    /// descriptor is a violation, because only the record MOVE has a descriptor.
     fn receive(&mut self, nonblocking: bool) -> io::Result<Result<usize, Violation>> {
         if !self.arrived.is_empty() && self.arrived_end == 0 {
             return Ok(Err(STRAY));
@@ -273,8 +275,8 @@ impl SocketReceiver {
             Ok(record) if self.has_streams || matches!(record.kind, Kind::Data | Kind::Blob) => {
                 after.len() >= record.len as usize
             }
-            // The record is no message of the channel, such as CLOSE_WRITE, or it breaks a rule of
-            // the protocol: `find` returns without blocking in both cases.
+            // The record is no message of the channel, such as a record CLOSE_WRITE, or it breaks a
+            // rule of the protocol: `find` returns without blocking in both cases.
             _ => true,
         }
     }

@@ -36,7 +36,8 @@ pub(crate) struct SocketSender {
     pub(super) stream: u32,
     /// Bytes of messages that count as sent although the kernel has not accepted these bytes yet.
     pub(super) rest: Vec<u8>,
-    /// Number of bytes of `rest` that the kernel has accepted.
+    /// Number of bytes of `rest`, the buffer of bytes that count as sent, that the kernel has
+    /// accepted.
     pub(super) rest_sent: usize,
     /// The bytes of the open batch: its messages, each after its record header.
     batch: Vec<u8>,
@@ -65,7 +66,7 @@ pub(crate) struct SocketSender {
     /// Whether the sender has stored the position of its next record in `pending_move`. The sender
     /// takes the position back before it writes anything.
     is_at_boundary: bool,
-    /// Whether SWITCH, the last record of this direction on the socket, is written, or is in
+    /// Whether the record SWITCH, the last of this direction on the socket, is written, or is in
     /// `rest`, the bytes that the kernel has not accepted yet.
     is_switching: bool,
     /// Whether the connection carries the streams of a session.
@@ -129,9 +130,9 @@ impl SocketSender {
         }
         if !self.is_switching {
             if self.has_unsent() {
-                // `rest` contains bytes that the kernel has not accepted yet. MOVE is written
-                // directly to the socket, so it must wait until the kernel has accepted these
-                // bytes.
+                // `rest` contains bytes that the kernel has not accepted yet. The record MOVE is
+                // written directly to the socket, so it must wait until the kernel has accepted
+                // these bytes.
                 return Ok(None);
             }
             let advanced = pending.advance_sender(&self.shared.socket, self.position, len);
@@ -152,8 +153,8 @@ impl SocketSender {
         Ok(self.become_shared(&pending))
     }
 
-    /// Completes the switch to shared memory if SWITCH was written or is in `rest`, because no
-    /// record may follow SWITCH on the socket. Returns the sender over shared memory.
+    /// Completes the switch to shared memory if the record SWITCH was written or is in `rest`,
+    /// because no other may follow it on the socket. Returns the sender over shared memory.
     pub(crate) fn finish_switch(&mut self) -> Result<Option<ShmSender>, NotSent> {
         if !self.is_switching {
             return Ok(None);
@@ -186,7 +187,7 @@ impl SocketSender {
     }
 
     /// Takes the position of the next record back from `pending_move`, so that the receiver does
-    /// not send MOVE there while this sender writes.
+    /// not send the record MOVE there while this sender writes.
     fn leave_boundary(&mut self) {
         if std::mem::take(&mut self.is_at_boundary) && !seeded_fault("stale_boundary") {
             let taken = self.pending_move.as_ref().and_then(|pending| pending.take_boundary());
@@ -227,7 +228,7 @@ impl SocketSender {
     }
 
     /// Checks that this sender may write. Takes the position of its next record back from
-    /// `pending_move`, so that the receiver sends no MOVE meanwhile.
+    /// `pending_move`, so that the receiver sends no record MOVE meanwhile.
     pub(super) fn check(&mut self) -> Result<(), NotSent> {
         self.shared.check().map_err(NotSent::Fault)?;
         self.leave_boundary();
@@ -298,8 +299,8 @@ impl SocketSender {
             return false;
         }
         self.leave_boundary();
-        // After SWITCH, no CLOSE_WRITE is written on the socket: the direction ends in shared
-        // memory.
+        // After the record SWITCH, no record CLOSE_WRITE is written on the socket: the direction
+        // ends in shared memory.
         if !std::mem::replace(&mut self.is_closing, true) && !self.is_switching {
             let header =
                 RecordHeader { position: self.position, kind: Kind::CloseWrite, len: 0, stream: 0 };

@@ -33,14 +33,14 @@ pub(super) enum Awaited {
 #[derive(Debug)]
 pub(super) struct WaitPoint {
     awaited: Awaited,
-    /// Number of sleeps so far, counted only until the epoll set is made.
+    /// Number of sleeps on this wait point so far, counted only until its epoll set is made.
     sleeps: Mutex<u32>,
     /// The epoll set for later sleeps. The inner `Option` is `None` if an event loop asked for the
     /// set and it could not be made.
     set: OnceLock<Option<Arc<EpollSet>>>,
 }
 
-/// The events that ended a sleep; none if the deadline passed.
+/// The events that ended a sleep on a socket; none if the deadline passed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Woken {
     /// Whether the socket has the awaited bytes or room.

@@ -38,8 +38,8 @@ impl ShmSender {
     pub(super) fn check_slowly(&mut self) -> Result<(), NotSent> {
         self.shm.check().map_err(NotSent::Fault)?;
         if self.is_filling {
-            // The caller's code panicked while it wrote a message in place, so that message is
-            // discarded.
+            // The caller's code panicked while it wrote a message in place, so this sender discards
+            // that message.
             self.is_filling = false;
             self.roll_back();
         }
@@ -111,8 +111,9 @@ impl ShmSender {
     #[cold]
     pub(super) fn append_pending_now(&mut self) -> Result<(), NotSent> {
         if self.abort_pending {
-            // A message can be given up only while no batch is open, so FRAGMENT_ABORT is the first
-            // record of a batch. Published in a batch of its own, it cannot be rolled back.
+            // A message can be given up only while no batch is open, so the record FRAGMENT_ABORT
+            // is the first record of a batch. Published in a batch of its own, it cannot be
+            // discarded together with a message.
             self.append(Kind::FragmentAbort, &[])?;
             self.producer.publish();
             self.abort_pending = false;
