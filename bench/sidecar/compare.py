@@ -19,7 +19,7 @@ LOADS = {
     "pipeline": ["-c", "50", "-d", "3", "-P", "16"],
     "large": ["-c", "50", "-d", "65536"],
 }
-# Number of requests of a load, in units of --requests.
+# Number of requests that each kind of load sends, as a multiple of the number in --requests.
 SHARES = {"one": 0.25, "clients": 1, "pipeline": 4, "large": 0.2}
 
 # The proxies to which all others are compared: haproxy with a thread for each processor.
@@ -110,7 +110,7 @@ class Run:
         port, hop = free_port(), self.path(f"haproxy-{threads}.sock")
         parts = [("exit", f"unix@{hop}", f"127.0.0.1:{redis}"),
                  ("entry", f"127.0.0.1:{port}", f"unix@{hop}")]
-        # Without the setting, haproxy starts a thread for each processor.
+        # Without the setting `nbthread`, haproxy starts a thread for each processor.
         setting = f"    nbthread {threads}\n" if threads else ""
         started = []
         for name, listen, to in parts:

@@ -85,8 +85,8 @@ impl World {
             segment: U32::new(0),
             zero: U32::new(0),
             offset: U64::new(0),
-            // The length that this BLOB record announces for its bytes is correct, or more than the
-            // peer will send, or beyond the limit.
+            // The length that this record BLOB announces for its bytes is correct, or more than the
+            // peer will send, or more than the side under test accepts.
             length: U64::new(if length >= 512 { (length as u64) << 3 } else { bytes.len() as u64 }),
         };
         self.record(Kind::Blob, size_of::<BlobBody>(), body.as_bytes());

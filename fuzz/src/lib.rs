@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fuzzer's peer: it makes the handshake frame by frame, and then sends whatever the fuzzer
-//! chooses.
+//! The peer that the fuzzer plays: it makes the handshake frame by frame, and then sends whatever
+//! the fuzzer chooses.
 //!
 //! ```text
 //!   Listener (honest)                         ByHand (the fuzzer's)
@@ -56,8 +56,8 @@ pub fn address(name: &str) -> String {
     format!("unix:@partywall-fuzz-{}-{name}", std::process::id())
 }
 
-/// The fuzzer's end of a connection: the end has completed the handshake, and then sends and writes
-/// whatever the fuzzer chooses.
+/// The end of a connection that the fuzzer plays: it has completed the handshake, and then sends
+/// and writes whatever the fuzzer chooses.
 pub struct ByHand {
     /// The control socket of shared memory, or the socket that carries the records.
     pub socket: Socket,
@@ -82,8 +82,8 @@ pub fn connect_socket(listener: &mut Listener, name: &str) -> (Channel, ByHand) 
     send_hello(&socket, FEATURE_SOCKET);
     let reason = FallbackReason::Policy.number();
     send(&socket, Offer::socket(reason).as_bytes(), &[]);
-    // `try_accept` returns no channel yet, but lets the listener read the HELLO and OFFER and
-    // answer them.
+    // `try_accept` returns no channel yet, but lets the listener read the frames HELLO and OFFER
+    // and answer them.
     assert!(listener.try_accept().is_err());
     receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
     send(&socket, Ready::new(TRANSPORT_SOCKET, reason).as_bytes(), &[]);
@@ -130,8 +130,8 @@ pub fn connect_shm(listener: &mut Listener, name: &str, with_doorbells: bool) ->
     send_hello(&socket, FEATURE_SHM);
     let offer = Offer::shm(geometry.region_bytes, kinds);
     send(&socket, offer.as_bytes(), &descriptors[..kinds.len()]);
-    // `try_accept` returns no channel yet, but lets the listener read the HELLO and OFFER and
-    // answer them.
+    // `try_accept` returns no channel yet, but lets the listener read the frames HELLO and OFFER
+    // and answer them.
     assert!(listener.try_accept().is_err());
     let theirs = receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
     let theirs = Offer::read_from_bytes(&theirs[HELLO_BYTES..][..OFFER_BYTES]).expect("its length");

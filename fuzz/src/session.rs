@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A session over a socket between the side under test, in either role, and the fuzzer's peer,
-//! which makes the handshake frame by frame.
+//! A session over a socket between the side under test, as connector or as acceptor, and the peer
+//! that the fuzzer plays. The peer makes the handshake frame by frame.
 //!
 //! The side under test has a thread of its own, so a finding may not reproduce at once.
 
@@ -26,8 +26,8 @@ const TIME_MAX: Duration = Duration::from_secs(30);
 const STREAM_WINDOW: u64 = 2000;
 const STREAMS_MAX: u32 = 8;
 
-/// The fuzzer's end of a session: the end has completed the handshake, and then sends whatever
-/// records the fuzzer chooses.
+/// The end of a session that the fuzzer plays: it has completed the handshake, and then sends
+/// whatever records the fuzzer chooses.
 pub struct SessionByHand {
     /// The socket that carries the records.
     pub socket: Socket,
@@ -47,8 +47,8 @@ pub fn accept_session(config: &Config) -> (Session, SessionByHand) {
         let socket = crate::reach(NAME);
         send_offer(&socket);
         // The side under test reads and answers the handshake only while `accept_deadline` runs,
-        // which waits for a session until a deadline. The peer must receive that answer before it
-        // sends READY.
+        // which waits for a session until a deadline. The peer, which the fuzzer plays, must
+        // receive that answer before it sends the frame READY.
         let answered = Instant::now() + Duration::from_millis(1);
         assert!(listener.accept_deadline(answered).is_err(), "not yet");
         receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
@@ -91,7 +91,7 @@ pub fn connect_session(config: &Config) -> (Session, SessionByHand) {
     })
 }
 
-/// Sends the HELLO and the OFFER that an honest peer would send.
+/// Sends the frames HELLO and OFFER that an honest peer would send.
 fn send_offer(socket: &Socket) {
     let mut own = hello(FEATURE_SOCKET);
     own.service = U32::new(SERVICE_SESSION);
@@ -103,7 +103,7 @@ fn send_offer(socket: &Socket) {
     send(socket, Offer::socket(FallbackReason::Policy.number()).as_bytes(), &[]);
 }
 
-/// Sends the READY that an honest peer would send.
+/// Sends the frame READY that an honest peer would send.
 fn send_ready(socket: &Socket) {
     let reason = FallbackReason::Policy.number();
     send(socket, Ready::new(TRANSPORT_SOCKET, reason).as_bytes(), &[]);

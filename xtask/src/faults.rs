@@ -33,7 +33,8 @@ use crate::builds::{self, FAULT};
 use crate::command::Step;
 use crate::executables::{self, Executable, LIBRARY};
 
-/// A seeded fault: code that keeps a rule, and that a variable can take out of a test build.
+/// A seeded fault: it takes out of a test build the code that keeps one rule, if an environment
+/// variable names the fault.
 pub struct Fault {
     /// Name of the fault: the argument of its guards, the `if`s in the code, `seeded_fault("…")`.
     pub name: &'static str,
@@ -159,7 +160,7 @@ pub const REGISTRY: &[Fault] = &[
     // refuses the next record.
     fault("stale_boundary", &[test("partywall", "channels", "begin_on_socket")]),
     // Fault: the second handshake of a connection, which changes it to shared memory, accepts the
-    // HELLO of any process. Effect: another process takes a connection over.
+    // frame HELLO of any process. Effect: another process takes a connection over.
     fault("other_peer_moves", &[test("partywall", "hostile", "moves")]),
     // Fault: an acceptor takes the socket pair of a connector that it does not trust. Effect: the
     // connector, which may keep a copy of the acceptor's end, can block the acceptor's calls on

@@ -19,7 +19,7 @@ pub enum Carrier {
 /// A server process, and a client process to which the benchmark sends the tasks to measure.
 /// Dropping the value ends both processes.
 pub struct Pair {
-    /// The name of the language.
+    /// The name of the language in which both programs of the pair are written.
     pub language: String,
     client: Child,
     server: Child,

@@ -374,7 +374,8 @@ impl<E: ErrorCode> ErrorCode for crate::RecvPlainError<E> {
 
 /// Error code: a system call failed that does not fail in normal operation.
 const SYSTEM: u32 = 2;
-/// Error code: the calling process is a forked child, and the object belongs to the parent process.
+/// Error code: the calling process is a forked child, and the channel, session or other object
+/// belongs to the parent process.
 const FORKED: u32 = 1;
 /// Error code: the deadline passed before the operation completed.
 const TIMED_OUT: u32 = 4;

@@ -146,7 +146,7 @@ fn a_client_dies(listener: &mut Listener, directory: &Path, files: bool, seed: u
                         assert!(is_pattern(&message[8..], id << 32 | number), "{id}: {number}");
                         number += 1;
                         // The last messages are held, so that the client dies while this process
-                        // still uses slices of its memory.
+                        // still uses slices of the client's memory.
                         held.push(message);
                         if held.len() > 3 {
                             held.swap_remove(1);

@@ -152,7 +152,7 @@ const SPACE_SIZE: usize = (HEADER_SIZE + CREDENTIALS_SIZE).next_multiple_of(ALIG
     + (HEADER_SIZE + FD_SIZE * FDS_MAX).next_multiple_of(ALIGNMENT);
 
 // The values of these socket constants are those of <linux/socket.h> and <asm-generic/socket.h>. On
-// MIPS, PA-RISC, SPARC and Alpha SOL_SOCKET has another value.
+// MIPS, PA-RISC, SPARC and Alpha the value of SOL_SOCKET differs.
 const SOL_SOCKET: i32 = 1;
 const SCM_RIGHTS: i32 = 1;
 const SCM_CREDENTIALS: i32 = 2;

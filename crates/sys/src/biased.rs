@@ -388,7 +388,8 @@ fn thread_number() -> u64 {
     static NUMBERS: AtomicU64 = AtomicU64::new(1);
     NUMBER.with(|number| {
         if number.get() == 0 {
-            // ORDER: Relaxed: the counter only has to give each thread another number.
+            // ORDER: Relaxed: the counter guards no other memory; it only has to give each thread a
+            // number that no other thread has.
             number.set(NUMBERS.fetch_add(1, Ordering::Relaxed));
         }
         number.get()

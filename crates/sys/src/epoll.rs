@@ -89,7 +89,7 @@ impl EpollSet {
     ///
     /// # Errors
     ///
-    /// None on a valid set.
+    /// A call on a valid set never fails.
     pub fn wait(&self, ready: &mut Vec<Ready>, deadline: Option<Instant>) -> io::Result<usize> {
         ready.clear();
         let mut buffer = [NO_EVENT; READY_MAX];
@@ -108,7 +108,7 @@ impl EpollSet {
     ///
     /// # Errors
     ///
-    /// None on a valid set.
+    /// A call on a valid set never fails.
     pub fn wait_tokens(&self, deadline: Option<Instant>) -> io::Result<u64> {
         let mut buffer = [NO_EVENT; FEW];
         let count = self.wait_into(&mut buffer, deadline)?;

@@ -73,7 +73,7 @@ impl Doorbell {
     ///
     /// # Errors
     ///
-    /// None on a valid eventfd.
+    /// A call on a valid eventfd never fails.
     pub fn notify(&self) -> io::Result<()> {
         match retry_on_intr(|| write(&self.fd, &1u64.to_ne_bytes())) {
             // The error EAGAIN means that the counter of the eventfd is full, so a notification is
@@ -89,7 +89,7 @@ impl Doorbell {
     ///
     /// # Errors
     ///
-    /// None on a valid eventfd.
+    /// A call on a valid eventfd never fails.
     pub fn notify_edge(&self) -> io::Result<()> {
         loop {
             match retry_on_intr(|| write(&self.fd, &1u64.to_ne_bytes())) {
@@ -104,7 +104,7 @@ impl Doorbell {
     ///
     /// # Errors
     ///
-    /// None on a valid eventfd.
+    /// A call on a valid eventfd never fails.
     pub fn drain(&self) -> io::Result<bool> {
         let mut count = [0; 8];
         match retry_on_intr(|| read(&self.fd, &mut count)) {

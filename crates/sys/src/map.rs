@@ -107,7 +107,8 @@ fn filesystem(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(u64::try_from(filesystem).unwrap_or(u64::MAX))
 }
 
-/// Checks that the size of `fd` is as announced, within the limit, and fully allocated.
+/// Checks that the memory behind `fd`, which the peer sent, has the size that the peer announced,
+/// is no larger than `limit`, and is fully allocated.
 fn check_size(fd: BorrowedFd<'_>, announced: u64, limit: u64) -> Result<(), MapError> {
     if announced > limit {
         return Err(MapError::TooLarge { announced, limit });

@@ -26,7 +26,6 @@ pub(crate) fn set(socket: BorrowedFd<'_>, is_on: bool) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-// The number of SOL_SOCKET, from `<asm-generic/socket.h>`; PA-RISC and SPARC have another number
-// for it.
+// The number of SOL_SOCKET, from `<asm-generic/socket.h>`; on PA-RISC and SPARC the number differs.
 const SOL_SOCKET: libc::c_int = 1;
 const SO_PASSPIDFD: libc::c_int = 76;

@@ -305,7 +305,8 @@ impl Pieces {
             return None;
         }
         let claimed = (0..area.count).map(|_| AtomicBool::new(false)).collect();
-        // ORDER: Relaxed: the counter only has to give each area another number.
+        // ORDER: Relaxed: the counter guards no other memory; it only has to give each area a
+        // number that no other area has.
         let number = NEXT_AREA.fetch_add(1, Ordering::Relaxed);
         Some(Pieces { map, area, number, claimed })
     }

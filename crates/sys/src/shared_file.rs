@@ -194,7 +194,8 @@ impl Drop for CreatedFile {
     fn drop(&mut self) {
         if !self.maker.is_child() && self.is_in_place() {
             // Another process may remove the file after the check that the path still names it, and
-            // before the call of `unlink`; the result is the same.
+            // before this call of `unlink`. In either case the file is removed, as this process
+            // wanted.
             let _ = unlink(&self.path);
         }
     }

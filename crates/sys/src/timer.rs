@@ -35,7 +35,7 @@ impl Timer {
     ///
     /// # Errors
     ///
-    /// None on a valid timer.
+    /// A call on a valid timer never fails.
     pub fn set(&self, deadline: Option<Instant>) -> io::Result<()> {
         let left = match deadline {
             // To the kernel a timer set to zero never fires. So for a deadline in the past the
@@ -52,7 +52,7 @@ impl Timer {
     ///
     /// # Errors
     ///
-    /// None on a valid timer.
+    /// A call on a valid timer never fails.
     pub fn drain(&self) -> io::Result<bool> {
         let mut count = [0; 8];
         match retry_on_intr(|| read(&self.fd, &mut count)) {

@@ -50,7 +50,8 @@ pub enum SpinOutcome {
     CheckDue,
 }
 
-/// Polls according to a [`Wait`], and adapts its spin budget to the result.
+/// Polls according to a [`Wait`], and adapts the time that it spends on polling (its spin budget)
+/// to whether polling finds what the thread waits for.
 #[derive(Debug)]
 pub struct Spinner {
     budget: SpinBudget,
@@ -194,7 +195,7 @@ impl SpinBudget {
         self.time = self.time_max.min(self.time.saturating_mul(2));
     }
 
-    /// Records that a wait did not end in time: the budget was used up before polling found
+    /// Records that a wait did not end in time: the spin budget was used up before polling found
     /// anything.
     pub fn miss(&mut self) {
         if self.is_unchecked {
@@ -288,8 +289,8 @@ fn polls_per_clock_read(budget: Duration) -> u32 {
 #[cold]
 fn futile_after_misses() -> Option<bool> {
     if FUTILE.get().is_none() {
-        // A child may be forked while another thread holds the lock of `MISSES`, so no thread
-        // blocks on that lock.
+        // A child may be forked while another thread holds the lock of `MISSES`, a count of waits.
+        // In the child the lock then stays locked for ever, so no thread blocks on it.
         let mut misses = MISSES.try_lock().ok()?;
         *misses += 1;
         if *misses < MISSES_UNCHECKED {
@@ -306,7 +307,8 @@ fn futile_after_misses() -> Option<bool> {
 /// empty until a wait of this process has found that out.
 static FUTILE: OnceLock<bool> = OnceLock::new();
 
-/// Number of waits of this process whose polls found nothing, until `FUTILE` was set.
+/// Number of waits of this process whose polls found nothing. It is counted only until the process
+/// knows whether spinning is futile (`FUTILE`).
 static MISSES: Mutex<u32> = Mutex::new(0);
 
 /// Number of waits whose polls find nothing, until the last of them determines whether spinning is

@@ -86,8 +86,8 @@ const SYNC: &str = "crates/ring/src/sync.rs";
 const ORDER_LINES_MAX: usize = 6;
 const ORDERS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
 
-/// Files outside the ring that may use memory orders, each with the reason. A `/` at the end means
-/// a directory.
+/// Files outside the crate `ring` that may use memory orders of atomics, each with the reason. A
+/// `/` at the end means a directory.
 const ALLOWED: &[(&str, &str)] = &[
     ("xtask/", "runs in the build, shares no memory"),
     ("crates/testkit/", "scaffolding of tests: a counter that numbers addresses"),

@@ -23,7 +23,7 @@ use partywall_shmipc::{Shmipc, SizePercentPair};
 
 use super::shmipc::{ShmipcServer, ShmipcStream, ShmipcV3};
 
-/// The transport `shmipc-ours`: Partywall at both ends.
+/// The transport `shmipc-ours`: Partywall at both ends, with a session in the protocol of `shmipc`.
 pub struct Own;
 
 /// The transport `shmipc-ours-theirs`: a Partywall client, and a server of the crate `shmipc`.

@@ -200,8 +200,8 @@ impl Checkpoint {
         self.epoch
     }
 
-    /// Writes an entry to the file. If the process is killed during the write, the former entry
-    /// stays in force.
+    /// Writes an entry to the checkpoint file. If the process is killed during the write, the
+    /// former entry stays in force.
     pub fn write(&mut self, entry: Entry) -> Result<()> {
         let sequence = self.sequence + 1;
         let bytes = slot_of(sequence, &entry);

@@ -165,8 +165,8 @@ impl Splitter {
         &self.buffer[range.clone()]
     }
 
-    /// Finds the next line in the buffer. Returns the range of the line, and the index of the byte
-    /// after its newline.
+    /// Finds the next line in the buffer of input that has not been taken. Returns the range of the
+    /// line, and the index of the byte after its newline.
     fn line(&mut self) -> Option<(Range<usize>, usize)> {
         let from = self.searched.max(self.taken);
         let found = self.buffer[from..self.filled].iter().position(|byte| *byte == LINE_END);
@@ -185,8 +185,8 @@ impl Splitter {
         let len = usize::try_from(u32::from_le_bytes(*prefix)).ok()?;
         let start = self.taken + PREFIX_BYTES;
         let end = start.checked_add(len)?;
-        // A message that exceeds the limit is returned before all its bytes have arrived, so that
-        // the caller reports an error at once.
+        // A message that is longer than the link accepts is returned before all its bytes have
+        // arrived, so that the caller reports an error at once.
         (end <= self.filled || len > self.message_max).then_some((start..end, end))
     }
 }

@@ -151,8 +151,8 @@ impl Monitor {
         }
     }
 
-    /// Sets a moment at which the wait for events ([`wait`](Self::wait)) ends even if no deadline
-    /// of the monitor has passed; `None` removes that moment.
+    /// Sets a moment at which the wait for events ([`wait`](Self::wait)) ends even if nothing has
+    /// happened; `None` removes that moment.
     pub fn wake_at(&mut self, moment: Option<Instant>) {
         self.wake_at = moment;
     }

@@ -311,8 +311,8 @@ async fn read(shared: Arc<Shared>, mut recv: RecvStream) {
     }
 }
 
-/// Runs the task that sends CANCEL for cancelled calls. At its end the task also ends the direction
-/// to the server.
+/// Runs the task that sends the message CANCEL for each cancelled call. At its end the task also
+/// ends the direction to the server.
 async fn cancel(shared: Arc<Shared>) {
     loop {
         let (cancels, is_over) = {

@@ -33,8 +33,8 @@ struct Waiting<W> {
 /// The consequence of a dropped call: the step that the client has to take.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Left<W> {
-    /// The call was sent and has no answer yet: send CANCEL, and keep the call's slot in the
-    /// client's limit of calls in flight until CANCEL is sent.
+    /// The call was sent and has no answer yet. The client has to send the message CANCEL, and to
+    /// keep the call's slot in its limit of calls in flight until that message is sent.
     Cancel(W),
     /// The client has nothing to send: the call was answered, or never sent.
     Nothing,
@@ -61,7 +61,7 @@ impl<W> Pending<W> {
     }
 
     /// Records that the client has sent the call, so that dropping the call makes the client send
-    /// CANCEL.
+    /// the message CANCEL.
     pub(crate) fn sent(&mut self, id: u64) {
         if let Some(waiting) = self.waiting.get_mut(&id) {
             waiting.was_sent = true;
@@ -77,7 +77,8 @@ impl<W> Pending<W> {
         Ok(self.waiting.remove(&id).map(|waiting| waiting.waiter))
     }
 
-    /// Removes a call whose future was dropped. Returns whether the client has to send CANCEL.
+    /// Removes a call whose future was dropped. Returns whether the client has to send the message
+    /// CANCEL.
     pub(crate) fn leave(&mut self, id: u64) -> Left<W> {
         match self.waiting.remove(&id) {
             Some(Waiting { waiter, was_sent: true }) => Left::Cancel(waiter),

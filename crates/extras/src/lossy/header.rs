@@ -22,12 +22,12 @@ pub(super) struct Header {
     lost: U64,
 }
 
-/// The meaning of a message that the lossy sender sent: a record, or a report of losses.
+/// The meaning of a message that the lossy sender sent: a log record, or a report of losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// The message is a record. The value is the number of records lost before it.
+    /// The message is a log record. The value is the number of records lost before it.
     Record(u64),
-    /// The message is a report without a record. The value is the number of lost records.
+    /// The message is a report without a log record. The value is the number of lost records.
     Report(u64),
 }
 
@@ -48,7 +48,8 @@ impl Header {
     }
 }
 
-/// Decodes the header of a message. Returns `None` if the message is neither a record nor a report.
+/// Decodes the header of a message. Returns `None` if the message is neither a log record nor a
+/// report.
 pub(super) fn meaning(bytes: &[u8]) -> Option<Meaning> {
     let (header, payload) = Header::read_from_prefix(bytes).ok()?;
     match (header.kind.get(), header.zero.get(), payload.is_empty()) {

@@ -18,24 +18,24 @@
 
 use std::collections::VecDeque;
 
-/// The policy for a record for which the channel has no room.
+/// The policy for a log record for which the channel has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum OnFull {
-    /// Drops the new record, so the earliest records are kept. Uses no memory besides the
+    /// Drops the new log record, so the earliest records are kept. Uses no memory besides the
     /// channel's.
     #[default]
     DropNewest,
-    /// Queues the record in this process. A full queue drops its oldest record, so the latest
+    /// Queues the log record in this process. A full queue drops its oldest record, so the latest
     /// records are kept. Each queued record takes an allocation and a copy. The queue takes memory
     /// up to `queue_records` and `queue_bytes` of [`LossyConfig`](super::LossyConfig).
     DropOldest,
     /// Blocks the call of `log` until the channel has room, at most for this time. After this time
-    /// `log` drops the record.
+    /// `log` drops the log record.
     Block(std::time::Duration),
 }
 
-/// Numbers of dropped records, by the reason of the drop.
+/// Numbers of dropped log records, by the reason of the drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Drops {
@@ -48,15 +48,15 @@ pub struct Drops {
 }
 
 impl Drops {
-    /// Returns the number of all dropped records.
+    /// Returns the number of all dropped log records.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.full + self.too_large + self.closed
     }
 }
 
-/// Counters of a [`LossySender`](super::LossySender). The number of logged records is `sent +
-/// queued + drops.total()`.
+/// Counters of a [`LossySender`](super::LossySender). The number of records that the application
+/// has logged is `sent + queued + drops.total()`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LossyStats {
@@ -68,7 +68,7 @@ pub struct LossyStats {
     pub drops: Drops,
 }
 
-/// A queued record, with the number of records that were dropped directly before it.
+/// A queued log record, with the number of records that were dropped directly before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) bytes: Vec<u8>,
@@ -82,11 +82,11 @@ pub(super) struct LossyQueue {
     bytes_max: usize,
     queue: VecDeque<Entry>,
     queue_bytes: usize,
-    /// Number of records that were taken out of the queue to be sent without the sender's lock, and
-    /// are neither sent nor dropped yet.
+    /// Number of log records that were taken out of the queue to be sent without the sender's lock,
+    /// and are neither sent nor dropped yet.
     out: u64,
-    /// Number of records that were lost after the last record of the queue, and are not reported to
-    /// the receiver yet.
+    /// Number of log records that were lost after the last record of the queue, and are not
+    /// reported to the receiver yet.
     lost: u64,
     sent: u64,
     drops: Drops,
@@ -114,7 +114,7 @@ impl LossyQueue {
         self.queue.len()
     }
 
-    /// Returns the number of records that were lost after the last queued record and are not
+    /// Returns the number of log records that were lost after the last queued record and are not
     /// reported yet.
     pub(super) const fn lost(&self) -> u64 {
         self.lost
@@ -128,13 +128,13 @@ impl LossyQueue {
         }
     }
 
-    /// Returns the oldest queued record.
+    /// Returns the oldest queued log record.
     pub(super) fn front(&self) -> Option<&Entry> {
         self.queue.front()
     }
 
-    /// Appends a record, after dropping the oldest ones until the new record fits. Returns `false`
-    /// if the record is too long for the queue and was dropped itself.
+    /// Appends a log record, after dropping the oldest ones until the new record fits. Returns
+    /// `false` if the record is too long for the queue and was dropped itself.
     pub(super) fn enqueue(&mut self, bytes: &[u8]) -> bool {
         if bytes.len() > self.bytes_max || self.records_max == 0 {
             self.drop_newest(|drops| &mut drops.too_large);
@@ -150,13 +150,13 @@ impl LossyQueue {
         true
     }
 
-    /// Counts a new record as dropped for `reason`.
+    /// Counts a new log record as dropped for `reason`.
     pub(super) fn drop_newest(&mut self, reason: impl Fn(&mut Drops) -> &mut u64) {
         *reason(&mut self.drops) += 1;
         self.lost += 1;
     }
 
-    /// Drops the oldest queued record for `reason`.
+    /// Drops the oldest queued log record for `reason`.
     pub(super) fn drop_oldest(&mut self, reason: impl Fn(&mut Drops) -> &mut u64) {
         let Some(entry) = self.queue.pop_front() else { return };
         self.queue_bytes -= entry.bytes.len();
@@ -164,15 +164,15 @@ impl LossyQueue {
         self.add_lost(entry.lost + 1);
     }
 
-    /// Counts a new record as sent. The caller sends a new record only while the queue is empty, so
-    /// the record's header has reported all losses.
+    /// Counts a new log record as sent. The caller sends a new record only while the queue is
+    /// empty, so the record's header has reported all losses.
     pub(super) const fn count_new_sent(&mut self) {
         self.sent += 1;
         self.lost = 0;
     }
 
-    /// Counts the oldest queued record as sent. The record's header has reported the losses before
-    /// it.
+    /// Counts the oldest queued log record as sent. The record's header has reported the losses
+    /// before it.
     pub(super) fn count_front_sent(&mut self) {
         if let Some(entry) = self.queue.pop_front() {
             self.queue_bytes -= entry.bytes.len();
@@ -180,7 +180,7 @@ impl LossyQueue {
         }
     }
 
-    /// Takes the oldest queued record out, so that the caller can send it without the sender's
+    /// Takes the oldest queued log record out, so that the caller can send it without the sender's
     /// lock.
     pub(super) fn take_front(&mut self) -> Option<Entry> {
         let entry = self.queue.pop_front()?;
@@ -189,14 +189,14 @@ impl LossyQueue {
         Some(entry)
     }
 
-    /// Counts as sent the record that `take_front` took out of the queue.
+    /// Counts as sent the log record that `take_front` took out of the queue.
     pub(super) const fn count_taken_sent(&mut self) {
         self.out -= 1;
         self.sent += 1;
     }
 
-    /// Puts the record `entry`, which `take_front` took out, back to the front of the queue. If the
-    /// queue has no room, the record is dropped.
+    /// Puts the log record `entry`, which `take_front` took out, back to the front of the queue. If
+    /// the queue has no room, the record is dropped.
     pub(super) fn put_back(&mut self, entry: Entry) {
         self.out -= 1;
         let has_place = self.queue.len() < self.records_max
@@ -210,7 +210,7 @@ impl LossyQueue {
         }
     }
 
-    /// Counts as dropped for `reason` the record that `take_front` took out of the queue.
+    /// Counts as dropped for `reason` the log record that `take_front` took out of the queue.
     pub(super) fn count_taken_dropped(
         &mut self,
         entry: &Entry,
@@ -221,33 +221,33 @@ impl LossyQueue {
         self.add_lost(entry.lost + 1);
     }
 
-    /// Takes the number of lost records that no message has reported yet, for a message that the
-    /// caller sends without the sender's lock.
+    /// Takes the number of lost log records that no message has reported yet, for a message that
+    /// the caller sends without the sender's lock.
     pub(super) const fn take_lost(&mut self) -> u64 {
         std::mem::replace(&mut self.lost, 0)
     }
 
-    /// Adds `lost` back to the number of lost records to report, because the message that would
+    /// Adds `lost` back to the number of lost log records to report, because the message that would
     /// have reported them was not sent.
     pub(super) const fn return_lost(&mut self, lost: u64) {
         self.lost += lost;
     }
 
-    /// Counts as sent a new record that the caller sent without the sender's lock. The record's
+    /// Counts as sent a new log record that the caller sent without the sender's lock. The record's
     /// header reported the losses that the caller had taken out of this queue's count by
     /// `take_lost`.
     pub(super) const fn count_sent(&mut self) {
         self.sent += 1;
     }
 
-    /// Drops all queued records, because the receiver is gone.
+    /// Drops all queued log records, because the receiver is gone.
     pub(super) fn abandon(&mut self) {
         while !self.queue.is_empty() {
             self.drop_oldest(|drops| &mut drops.closed);
         }
     }
 
-    /// Adds `lost` to the losses before the oldest queued record. If no record is queued, the
+    /// Adds `lost` to the losses before the oldest queued log record. If no record is queued, the
     /// losses count after the queue.
     fn add_lost(&mut self, lost: u64) {
         match self.queue.front_mut() {
@@ -262,8 +262,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A model of the receiver, a log agent, for a test of the queue: the model receives records by
-    /// number, and checks that each loss is reported exactly once.
+    /// A model of the receiver, a log agent, for a test of the queue: the model receives log
+    /// records by number, and checks that each loss is reported exactly once.
     #[derive(Default)]
     struct Agent {
         received: Vec<u64>,
@@ -275,8 +275,8 @@ mod tests {
     }
 
     impl Agent {
-        /// Receives a record. Every record between the last received record and this record must be
-        /// reported as lost.
+        /// Receives a log record. Every record between the last received record and this record
+        /// must be reported as lost.
         fn receive(&mut self, number: u64, lost: u64) {
             self.lost += lost;
             assert_eq!(self.received.len() as u64 + self.lost, number, "losses before {number}");
@@ -285,7 +285,7 @@ mod tests {
     }
 
     proptest! {
-        /// Rule: in whatever order records are queued, sent, dropped and put back, the receiver
+        /// Rule: in whatever order log records are queued, sent, dropped and put back, the receiver
         /// learns how many records were lost before each record that it gets.
         #[test]
         fn every_record_is_received_or_reported_lost(

@@ -12,66 +12,66 @@ use partywall::{RecvError, TryRecvError};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
-/// A received record.
+/// A received log record.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Record {
-    /// Number of records lost between the previous record and this one.
+    /// Number of log records lost between the previous record and this one.
     pub lost_before: u64,
-    /// The record as a message, without the header.
+    /// The log record as a message, without the header.
     pub message: Message,
 }
 
-/// Why no record was received; `E` is the error type of the channel's receiver.
+/// Why no log record was received; `E` is the error type of the channel's receiver.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LossyRecvError<E> {
     /// The channel's receiver returned an error.
     #[error(transparent)]
     Recv(E),
-    /// The message is not a record. The message counts as received; the next message can be
+    /// The message is not a log record. The message counts as received; the next message can be
     /// received.
     #[error("message {number} ({len} bytes) is not a record: does the peer send with LossySender?")]
     NotARecord {
         /// The index of the message among all messages of the channel, from 0.
         number: u64,
-        /// Length in bytes of the message that is not a record.
+        /// Length in bytes of the message that is not a log record.
         len: usize,
     },
 }
 
-/// Receives the records of a [`LossySender`](super::LossySender).
+/// Receives the log records of a [`LossySender`](super::LossySender).
 #[derive(Debug)]
 pub struct LossyReceiver {
     receiver: Receiver,
     received: u64,
     lost: u64,
-    /// Number of lost records that messages without a record (reports) have announced since the
+    /// Number of lost log records that messages without a record (reports) have announced since the
     /// last record. The next record that the application receives counts them as well, in its field
     /// `lost_before`.
     reported: u64,
 }
 
 impl LossyReceiver {
-    /// Makes a receiver of the records that arrive at `receiver`.
+    /// Makes a receiver of the log records that arrive at `receiver`.
     #[must_use]
     pub const fn new(receiver: Receiver) -> Self {
         Self { receiver, received: 0, lost: 0, reported: 0 }
     }
 
-    /// Sets how the receiver waits for records. With [`Wait::Poll`] the application that logs never
-    /// makes a system call to wake the receiver.
+    /// Sets how the receiver waits for log records. With [`Wait::Poll`] the application that logs
+    /// never makes a system call to wake the receiver.
     pub const fn set_wait(&mut self, wait: Wait) {
         self.receiver.set_wait(wait);
     }
 
-    /// Returns the number of records received so far.
+    /// Returns the number of log records received so far.
     #[must_use]
     pub const fn received(&self) -> u64 {
         self.received
     }
 
-    /// Returns the number of lost records that the sender has reported so far.
+    /// Returns the number of lost log records that the sender has reported so far.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.lost
@@ -132,8 +132,8 @@ impl LossyReceiver {
         self.receiver.arm()
     }
 
-    /// Returns the record in a message. Returns `None` if the message is a report, after counting
-    /// its losses.
+    /// Returns the log record in a message. Returns `None` if the message is a report, after
+    /// counting its losses.
     fn take<E>(&mut self, mut message: Message) -> Result<Option<Record>, LossyRecvError<E>> {
         match meaning(&message) {
             Some(Meaning::Record(lost)) => {

@@ -21,7 +21,7 @@ pub struct LossyConfig {
 }
 
 impl LossyConfig {
-    /// Makes the default settings, with `on_full` as the policy for records without room.
+    /// Makes the default settings, with `on_full` as the policy for log records without room.
     #[must_use]
     pub const fn new(on_full: OnFull) -> Self {
         Self {
@@ -32,14 +32,14 @@ impl LossyConfig {
         }
     }
 
-    /// Sets the most records in the queue of [`OnFull::DropOldest`]. Default: 1,024.
+    /// Sets the most log records in the queue of [`OnFull::DropOldest`]. Default: 1,024.
     #[must_use]
     pub const fn queue_records(mut self, count: usize) -> Self {
         self.queue_records = count;
         self
     }
 
-    /// Sets the most record bytes in the queue of [`OnFull::DropOldest`]. Default: 1 MiB.
+    /// Sets the most bytes of log records in the queue of [`OnFull::DropOldest`]. Default: 1 MiB.
     #[must_use]
     pub const fn queue_bytes(mut self, bytes: usize) -> Self {
         self.queue_bytes = bytes;
@@ -55,25 +55,26 @@ impl LossyConfig {
     }
 }
 
-/// The outcome of logging one record.
+/// The outcome of one call that logs a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOutcome {
-    /// The record is in the channel. The receiver, if it lives, gets it even if this process dies.
+    /// The log record is in the channel. The receiver, if it lives, gets it even if this process
+    /// dies.
     Sent,
-    /// The record is in the queue of this process. To make room, the queue may have dropped its
+    /// The log record is in the queue of this process. To make room, the queue may have dropped its
     /// oldest record.
     Queued,
-    /// The record was dropped; the value is the reason.
+    /// The log record was dropped; the value is the reason.
     Dropped(DropReason),
 }
 
-/// Why a record was dropped.
+/// Why a log record was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DropReason {
     /// The channel or the queue has no room.
     Full,
-    /// The record is longer than the channel, or the queue, can ever take.
+    /// The log record is longer than the channel, or the queue, can ever take.
     TooLarge,
     /// The receiver is gone, or the channel failed.
     Closed,
@@ -102,25 +103,25 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     queue: LossyQueue,
-    /// Buffer for header and payload of the record that is being sent.
+    /// Buffer for header and payload of the log record that is being sent.
     scratch: Vec<u8>,
     /// Whether a thread flushes the queue, for which it does not hold the sender's lock. Other
     /// threads then only append to the queue.
     is_flushing: bool,
-    /// Whether the receiver is gone, so that every record is dropped.
+    /// Whether the receiver is gone, so that every log record is dropped.
     is_over: bool,
 }
 
 /// Longest wait: one year. A longer wait is cut to a year, because adding it to the present time
 /// could exceed the range of `Instant` and panic.
 const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Most queued records that one call of `log` sends, so that the call stays short.
+/// Most queued log records that one call of `log` sends, so that the call stays short.
 const DRAIN_MAX: usize = 32;
-/// Most attempts to send one record while a flush by another thread uses the channel. After them,
-/// the record is treated as if the channel had no room.
+/// Most attempts to send one log record while a flush by another thread uses the channel. After
+/// them, the record is treated as if the channel had no room.
 const BUSY_ATTEMPTS: u32 = 100;
-/// Largest capacity in bytes that the buffer `scratch` keeps between two records, so that one long
-/// record does not occupy memory for ever.
+/// Largest capacity in bytes that the buffer `scratch` keeps between two log records, so that one
+/// long record does not occupy memory for ever.
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
 impl LossySender {
@@ -167,8 +168,8 @@ impl LossySender {
         }
     }
 
-    /// Logs an important record: under any policy, the call waits for room until `deadline`. The
-    /// record is sent after the queued ones.
+    /// Logs an important record: under any policy, the call waits for room until `deadline`.
+    /// The record is sent after the queued ones.
     pub fn log_deadline(&self, record: &[u8], deadline: Instant) -> SendOutcome {
         if self.shared.flush_queue(deadline).is_err() {
             return self.shared.lock().drop_newest(DropReason::Full);
@@ -191,9 +192,9 @@ impl LossySender {
         state.drop_newest(reason)
     }
 
-    /// Logs an important record, as [`log_deadline`](Self::log_deadline) does, if the call need not
-    /// wait for room. If it would have to wait, returns `None`: nothing was logged or counted, and
-    /// the caller may wait by `log_deadline`.
+    /// Logs an important record, as [`log_deadline`](Self::log_deadline) does, if the call need
+    /// not wait for room. If it would have to wait, returns `None`: nothing was logged or counted,
+    /// and the caller may wait by `log_deadline`.
     pub fn log_without_wait(&self, record: &[u8]) -> Option<SendOutcome> {
         let mut state = self.shared.lock();
         if state.is_over {
@@ -248,8 +249,8 @@ impl LossySender {
         self.shared.lock().queue.stats()
     }
 
-    /// Whether the receiver is gone, so that every record is dropped. To log again, connect again
-    /// and make another sender.
+    /// Whether the receiver is gone, so that every log record is dropped. To log again, connect
+    /// again and make another sender.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.lock().is_over
@@ -276,8 +277,8 @@ impl Shared {
         sent
     }
 
-    /// Sends the records that were queued before this call, one at a time and without holding the
-    /// sender's lock; waits for room until `deadline`.
+    /// Sends the log records that were queued before this call, one at a time and without holding
+    /// the sender's lock; waits for room until `deadline`.
     fn flush_queue(&self, deadline: Instant) -> Result<(), SendError> {
         let mut state = self.await_other_flush(deadline)?;
         let count = state.queue.queued();
@@ -309,7 +310,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until no other thread flushes: one thread at a time takes records out of the queue.
+    /// Waits until no other thread flushes: one thread at a time takes log records out of the
+    /// queue.
     fn await_other_flush(&self, deadline: Instant) -> Result<MutexGuard<'_, State>, SendError> {
         let left = deadline.saturating_duration_since(Instant::now());
         let waited = self.flushed.wait_timeout_while(self.lock(), left, |state| state.is_flushing);
@@ -319,7 +321,7 @@ impl Shared {
 }
 
 impl State {
-    /// Attempts to send a record whose header contains the number of records lost before it.
+    /// Attempts to send a log record whose header contains the number of records lost before it.
     fn attempt(&mut self, sender: &SharedSender, record: &[u8]) -> Result<(), DropReason> {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
@@ -335,7 +337,7 @@ impl State {
         sent
     }
 
-    /// Sends at most `count` queued records; stops earlier if the channel has no more room.
+    /// Sends at most `count` queued log records; stops earlier if the channel has no more room.
     fn drain(&mut self, sender: &SharedSender, count: usize) {
         for _ in 0..count {
             let Some(front) = self.queue.front() else { return };
@@ -358,7 +360,7 @@ impl State {
                 Err(TrySendError::Full) => return Err(DropReason::Full),
                 Err(TrySendError::TooLarge(_)) => return Err(DropReason::TooLarge),
                 // The channel is closed or has failed. Every later attempt to send would fail as
-                // well, so the sender drops all records from now on.
+                // well, so the sender drops all log records from now on.
                 Err(_) => {
                     self.is_over = true;
                     return Err(DropReason::Closed);
@@ -368,8 +370,8 @@ impl State {
         Err(DropReason::Full)
     }
 
-    /// Returns the reason for dropping a record after an error of the channel. If the receiver is
-    /// gone, also sets `is_over`, so that all later records are dropped.
+    /// Returns the reason for dropping a log record after an error of the channel. If the receiver
+    /// is gone, also sets `is_over`, so that all later records are dropped.
     const fn reason_of(&mut self, error: &SendError) -> DropReason {
         match error {
             SendError::TimedOut | SendError::Full => DropReason::Full,
@@ -404,7 +406,7 @@ fn after(wait: Duration) -> Instant {
     Instant::now() + wait.min(WAIT_MAX)
 }
 
-/// Makes the message of a queued record: header and payload.
+/// Makes the message of a queued log record: header and payload.
 fn entry_bytes(entry: &Entry) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + entry.bytes.len());
     bytes.extend_from_slice(Header::record(entry.lost).as_bytes());
@@ -414,8 +416,8 @@ fn entry_bytes(entry: &Entry) -> Vec<u8> {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // An error of the flush is ignored: records that cannot be sent within `flush_on_drop` are
-        // lost, and no later message can report them.
+        // An error of the flush is ignored: log records that cannot be sent within `flush_on_drop`
+        // are lost, and no later message can report them.
         let _ = self.flush(after(self.config.flush_on_drop));
     }
 }

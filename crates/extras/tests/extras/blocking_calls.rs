@@ -152,8 +152,8 @@ fn deadline_ends_the_call_on_both_sides() {
         thread::yield_now();
     }
     drop(request);
-    // The server sends an error for the aborted call while the client sends CANCEL for it. Neither
-    // message breaks the stream.
+    // The server sends an error for the aborted call while the client sends the message CANCEL for
+    // it. Neither of the two messages breaks the stream.
     drop(call);
     let mut next = client.begin(b"next", soon()).unwrap();
     server.recv(soon()).unwrap().unwrap().answer(b"here", soon()).unwrap();

@@ -167,8 +167,8 @@ async fn waiting_call_that_is_cancelled_never_runs() {
     assert_eq!(soon(events.recv()).await, Some("began"));
     let second = client.call_deadline(b"second", Instant::now() + Duration::from_millis(1)).await;
     assert!(matches!(second, Err(CallError::DeadlineExceeded)), "{second:?}");
-    // The third call is sent on the same stream after the CANCEL of the second call. So the event
-    // "one way" shows that the server has received that CANCEL.
+    // The third call is sent on the same stream after the message CANCEL of the second call. So the
+    // event "one way" shows that the server has received that message.
     client.call_one_way(b"third").await.unwrap();
     first.abort();
     assert_eq!(soon(events.recv()).await, Some("dropped"));

@@ -14,9 +14,10 @@ pub enum FileFault {
     Foreign,
     /// The link file is shorter than its header says, or than a link's file can be.
     Truncated {
-        /// The size in the file's header, or the smallest possible size, in bytes.
+        /// The size in the link file's header, or the smallest possible size of a link file, in
+        /// bytes.
         expected: u64,
-        /// Actual size of the file in bytes.
+        /// Actual size of the link file in bytes.
         actual: u64,
     },
     /// An older, unsupported version of this software made the file.
@@ -31,20 +32,20 @@ pub enum FileFault {
     },
     /// The checksum of the link file's header page is wrong.
     HeaderDamaged,
-    /// The file states the version of this crate, but another layout hash: it was written by other
-    /// rules for its layout.
+    /// The link file states the version of this crate, but another layout hash: it was written by
+    /// other rules for its layout.
     OtherLayout {
-        /// The layout hash that the file's header holds.
+        /// The layout hash that the link file's header holds.
         found: u64,
     },
     /// The link file is longer than the size in its own header.
     TooLong {
-        /// The size of the file in bytes, as its header states it.
+        /// The size of the link file in bytes, as its header states it.
         expected: u64,
-        /// Actual size of the file in bytes.
+        /// Actual size of the link file in bytes.
         actual: u64,
     },
-    /// A name in the file's header is invalid: empty, not UTF-8, or not followed by zeros.
+    /// A name in the link file's header is invalid: empty, not UTF-8, or not followed by zeros.
     Name {
         /// Which name is invalid: local, remote or link.
         which: &'static str,
@@ -71,7 +72,7 @@ pub enum FileFault {
     Contradiction {
         /// The rule that the impossible content breaks, as text.
         what: &'static str,
-        /// The value in the file that breaks the rule.
+        /// The value in the link file that breaks the rule.
         found: u64,
     },
 }

@@ -356,8 +356,8 @@ const fn is_entries(entries: u64) -> bool {
 #[must_use]
 pub fn file_name_hash(names: [&str; 3]) -> u64 {
     names.into_iter().fold(fnv::BASIS, |hash, name| {
-        // A name has at most 255 bytes. A longer name is hashed with the length 255, and no file
-        // has such a name.
+        // A name of a link or of one of its ends has at most 255 bytes. For a longer name, which no
+        // link file has, the hash takes the length 255.
         let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
         fnv::of_bytes(fnv::of_bytes(hash, &[length]), name.as_bytes())
     })

@@ -102,8 +102,8 @@ pub struct Closing {
 }
 
 impl Closing {
-    /// Whether this owner record says that the owner closed the file in order. An owner closes the
-    /// file only after everything that it stored has been synced to the disk.
+    /// Whether this owner record says that the owner closed the link file in order. An owner closes
+    /// its link file only after everything that it stored has been synced to the disk.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed.get() == 1

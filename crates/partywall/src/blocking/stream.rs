@@ -274,7 +274,7 @@ impl Stream {
         let used = respond(&request, &mut response);
         assert!(used <= len_max, "a response of {used} bytes in {len_max}");
         response.truncate(used);
-        // Dropping the request returns its memory to the peer before the response is sent.
+        // Dropping the request before the response is sent returns its memory to the peer earlier.
         drop(request);
         response.commit_until(deadline).map_err(ReplyError::Send)?;
         Ok(true)

@@ -420,8 +420,8 @@ impl Sender {
         let end = self.end.as_mut().ok_or(NotSent::Full)?;
         if self.batch_open {
             // A batch borrows the sender, so nobody can make this call while a batch is in use. So
-            // the caller has dropped or leaked its batch without a commit, and the messages are
-            // discarded.
+            // the caller has dropped or leaked its batch without a commit, and this call discards
+            // the messages of that batch.
             self.batch_open = false;
             end.abort_batch();
         }

@@ -54,8 +54,8 @@ struct State {
     /// Whether a thread is sending a message in pieces (fragments). Until the last piece is sent,
     /// no other thread may send.
     in_pieces: bool,
-    /// Number of times that reserved memory was freed without being sent. A thread that waits for
-    /// room compares this number to detect such memory.
+    /// Number of times that a caller freed reserved memory without sending it. A thread that waits
+    /// for room notices by a change of this number that such memory is free.
     returned: u64,
 }
 
@@ -119,8 +119,8 @@ impl SharedSender {
             let added = payloads.iter().try_for_each(|payload| end.add_to_batch(payload));
             let sent = added.and_then(|()| end.commit_batch());
             if sent.is_err() {
-                // If a message could not be added, or the batch could not be committed, the
-                // messages added so far are discarded. Otherwise another thread would commit them.
+                // If a message could not be added, or the batch could not be committed, this call
+                // discards the messages added so far. Otherwise another thread would commit them.
                 end.abort_batch();
             }
             sent

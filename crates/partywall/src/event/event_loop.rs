@@ -444,8 +444,8 @@ impl Round {
     }
 
     fn serve(&mut self, shared: &Shared) -> io::Result<()> {
-        // New tasks are added to the table first, because an event for a task that is not in the
-        // table would be lost.
+        // New tasks are added to the table of the loop's tasks first, because an event for a task
+        // that is not in that table would be lost.
         self.admit(shared);
         if !self.ready.is_empty() {
             self.idle.busy();
@@ -490,8 +490,8 @@ impl Round {
             match arrival {
                 Arrival::Add(key, task) => {
                     self.tasks.put(key, task);
-                    // A turn that was requested before the task was in the table had no effect, so
-                    // it is requested again.
+                    // A turn that was requested before the task was in the table of the loop's
+                    // tasks had no effect, so it is requested again.
                     shared.list.request_turn(key);
                 }
                 Arrival::Remove(key) => self.tasks.remove(key),

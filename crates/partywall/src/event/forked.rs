@@ -7,7 +7,8 @@
 
 use std::io;
 
-/// The calling process is a forked child, and the object belongs to the parent process.
+/// The calling process is a forked child, and the event loop, or a source in it, belongs to the
+/// parent process.
 ///
 /// `Forked` is the inner error of the [`io::Error`] that an event loop returns in a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

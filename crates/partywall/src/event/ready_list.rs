@@ -54,7 +54,7 @@ struct State {
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Keys of the sources that have kinds of events, in the order in which `collect` reports them.
-    /// A source that was removed, or has no kind of event any more, is skipped.
+    /// `collect` skips a source that was removed, or that has no kind of event any more.
     listed: VecDeque<Key>,
     /// Keys of the sources whose tasks need a turn of the loop's thread, oldest request first.
     turns: VecDeque<Key>,

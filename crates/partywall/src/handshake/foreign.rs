@@ -194,6 +194,6 @@ const SHMIPC_ANSWERED: &str = "it uses shmipc: use connect_with_protocol";
 const PERHAPS_SHMIPC: &str = "; if it is a server of shmipc, use connect_with_protocol";
 const NO_PROTOCOL: &str = "; if it is a listener of Partywall, connect without the protocol (connect_with), or give the \
      listener the protocol (with_protocol)";
-/// Number of first bytes of a connection within which a protocol must recognise itself. A peer that
-/// has sent more without being recognised is refused.
+/// Number of first bytes of a connection within which a protocol must recognise itself. The
+/// listener refuses a peer that has sent more bytes without being recognised.
 const RECOGNISED_BYTES: usize = 8;

@@ -68,8 +68,9 @@ const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 pub struct Listener {
     set: EpollSet,
     timer: Timer,
-    /// When the listener's timer fires, at which handshakes whose deadline has passed are refused.
-    /// The timer may fire too early, because the handshake for which it was set may have ended.
+    /// The time at which the listener's timer fires. The listener then refuses handshakes whose
+    /// deadline has passed. The timer may fire too early, because the handshake for which it was
+    /// set may have ended.
     timer_set: Option<Instant>,
     socket: partywall_sys::Listener,
     guard: ForkGuard,

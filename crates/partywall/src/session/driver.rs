@@ -580,7 +580,7 @@ mod tests {
     }
 
     /// Input: a RESET with a body of a wrong length (SPEC 11.5). Expected: the record is a
-    /// violation on an open stream, and is dropped on a stream that has ended.
+    /// violation on an open stream; on a stream that has ended, the driver drops the record.
     #[test]
     fn record_of_an_ended_stream_is_dropped_without_a_look_at_its_body() {
         for has_ended in [false, true] {

@@ -601,8 +601,8 @@ impl RecvHalf {
         StreamEnds(Arc::downgrade(&self.stream))
     }
 
-    /// Stops receiving on the stream: the peer's sends fail with `code`. Unread messages are
-    /// dropped, which returns their memory to the peer.
+    /// Stops receiving on the stream: the peer's sends fail with `code`. This side drops unread
+    /// messages, which returns their memory to the peer.
     pub(crate) fn stop(&self, code: u32) {
         let mut state = self.stream.lock();
         state.lifecycle.stop(code);

@@ -61,8 +61,8 @@ impl Drop for Opening {
 }
 
 impl Handle {
-    /// Makes the first handle of a session. A new session already counts its first user, so `new`
-    /// does not count one.
+    /// Makes the first handle of a session. A new session already counts its first user, so this
+    /// function counts no further user.
     pub(crate) const fn new(shared: Arc<SessionShared>) -> Self {
         Self { shared }
     }

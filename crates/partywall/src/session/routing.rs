@@ -396,7 +396,8 @@ impl StreamState {
         self.send_credit.received(number, credited)
     }
 
-    /// Whether fragments of the stream are discarded, because this side has stopped receiving.
+    /// Whether this side discards fragments of the stream, because it has stopped receiving on the
+    /// stream.
     fn is_dropping(&self, number: u32) -> Result<bool, Violation> {
         Ok(self.lifecycle.received_message(number)? == Arrival::Drop)
     }

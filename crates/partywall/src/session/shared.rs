@@ -49,8 +49,8 @@ pub(crate) struct SessionShared {
     pub(super) policy: BackPressure,
     /// Length in bytes up to which messages are copied into the ring.
     pub(super) inline_max: usize,
-    /// Number of open streams above which a further stream of the peer is refused. Used only for
-    /// other protocols, whose peer does not know the limit of this side.
+    /// Maximum number of open streams, above which this side refuses a further stream of the peer.
+    /// Used only for other protocols, whose peer does not know the limit of this side.
     streams_max: usize,
     pub(super) is_foreign: bool,
     /// Whether the peer may open streams.
@@ -94,9 +94,9 @@ impl SessionShared {
         let is_foreign = matches!(transport, LiveTransport::Fixed(Transport::Protocol(_)));
         let terms = Terms {
             send_window: peer_streams.window,
-            // The peer of another protocol does not know the limits of this side. Streams above
-            // `streams_max` are refused. If such a peer opens `REFUSED_MAX` further streams, the
-            // session ends.
+            // The peer of another protocol does not know the limits of this side. This side refuses
+            // the streams above `streams_max`. If such a peer opens `REFUSED_MAX` further streams,
+            // the session ends.
             recv_window: if is_foreign { WINDOW } else { config.stream_window },
             accepts_max: match config.streams_max_effective() {
                 streams_max if is_foreign => streams_max.saturating_add(REFUSED_MAX),
@@ -483,8 +483,8 @@ impl SessionShared {
         state.sessions += usize::from(is_session);
     }
 
-    /// Counts one user less. Without a session handle, unaccepted streams are refused. Without any
-    /// user, the driver closes the session.
+    /// Counts one user less. Without a session handle, this side refuses the streams that wait to
+    /// be accepted. Without any user, the driver closes the session.
     pub(super) fn remove_user(&self, is_session: bool) {
         let mut state = self.state();
         state.users -= 1;

@@ -22,7 +22,7 @@ pub(crate) struct SessionState {
     pub(super) waiting: VecDeque<Arc<StreamShared>>,
     /// Number of streams of the session that have not ended.
     pub(crate) live: usize,
-    /// Number of session handles. At 0, streams that the peer opens are refused.
+    /// Number of session handles. At 0, this side refuses the streams that the peer opens.
     pub(super) sessions: usize,
     /// Number of handles of the session and of its streams. At 0, the session closes.
     pub(super) users: usize,
@@ -94,8 +94,8 @@ const WAITING_BOUND_MIN: usize = 64;
 
 impl WakerSet {
     /// Registers the waker of a waiter. A dropped future does not remove its waker, so above
-    /// `bound` wakers the set is emptied. The caller must call the returned wakers without holding
-    /// a lock; living waiters then register again.
+    /// `bound` wakers this call empties the set. The caller must call the returned wakers without
+    /// holding a lock; living waiters then register again.
     pub(super) fn register(&mut self, context: &Context<'_>) -> Vec<Waker> {
         if self.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
             return Vec::new();

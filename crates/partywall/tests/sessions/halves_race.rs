@@ -36,8 +36,9 @@ fn send_on(mut send: SendStream, stop: &AtomicBool) {
     }
 }
 
-/// Sends and receives on all streams as fast as possible. After `lives` messages, a stream is
-/// stopped. If `opens` is true, this side then opens another stream, and otherwise it accepts one.
+/// Sends and receives on all streams as fast as possible. After `lives` messages on a stream, this
+/// side stops that stream. If `opens` is true, this side then opens another stream, and otherwise
+/// it accepts one.
 fn both_ways(session: &Session, opens: bool, lives: usize, stop: &AtomicBool) {
     std::thread::scope(|scope| {
         for _ in 0..STREAMS {

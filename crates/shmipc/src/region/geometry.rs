@@ -224,8 +224,8 @@ impl Geometry {
             map.store(header + LIST_CAPACITY, list.capacity);
         }
         map.store(4, self.end() - MANAGER_BYTES);
-        // The number of lists is at most LISTS_MAX, so it fits into the lower 16 bits of the word;
-        // the upper 16 bits are unused.
+        // The number of lists is at most LISTS_MAX, so it fits into the lower 16 bits of the
+        // region's first word; the upper 16 bits are unused.
         map.store(0, u32::try_from(self.lists.len()).unwrap_or(LISTS_MAX));
     }
 }

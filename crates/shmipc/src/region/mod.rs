@@ -226,8 +226,8 @@ impl BufferRegion {
             return Err(truncated());
         }
         let taken = Chain::take_over(self, offset);
-        // If the region's file was truncated, loads from the region return zeros, so the result
-        // cannot be trusted.
+        // If the region's file was truncated, loads from the region return zeros, so the slices
+        // that were found for this message cannot be trusted.
         if self.is_damaged() { Err(truncated()) } else { taken }
     }
 

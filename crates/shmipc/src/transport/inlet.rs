@@ -25,7 +25,7 @@ pub(super) enum End {
     Cut,
 }
 
-/// Result of reading the socket.
+/// Result of reading from the connection's socket.
 #[derive(Debug)]
 pub(super) enum Inflow {
     Frame(Frame),

@@ -150,7 +150,7 @@ async fn under_load_no_call_fails_restart_after_restart() {
 }
 
 /// Input: a hot restart over TCP. A new server can listen on the port only after the old one has
-/// stopped to listen. Expected: the old server's sessions continue meanwhile, and no call fails.
+/// stopped listening. Expected: the old server's sessions continue meanwhile, and no call fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_load_over_tcp_no_call_fails_restart_after_restart() {
     let (shmipc, listener) = Server::bind("tcp:127.0.0.1:0").unwrap();

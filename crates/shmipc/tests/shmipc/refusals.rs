@@ -105,8 +105,8 @@ fn only_the_connecting_side_opens_streams() {
     stream.send(b"there").unwrap();
     let mut accepted = server.accept_deadline(soon()).unwrap().unwrap();
     assert_eq!(accepted.recv_deadline(soon()).unwrap().unwrap(), b"there");
-    // Expected after the session's end: `accept` returns the end, and opening a stream returns an
-    // error with the reason.
+    // Expected after the session's end: `accept` reports the end of the session, and opening a
+    // stream returns an error with the reason.
     drop((stream, accepted));
     client.close(0, "");
     assert!(matches!(client.accept(), Ok(None)));

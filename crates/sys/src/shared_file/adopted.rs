@@ -49,16 +49,17 @@ struct Named {
 }
 
 impl AdoptedFile {
-    /// Adopts the file `fd`, which was opened as `path` beneath `directory` and described by
-    /// `stat`. From now on this process removes the file if its creator does not.
+    /// Takes over the file `fd`, which another process created, and which was opened as `path`
+    /// beneath `directory` and described by `stat`. From now on this process removes the file if
+    /// its creator does not.
     pub fn new(fd: OwnedFd, stat: &SharedFileStat, directory: &Path, path: &Path) -> AdoptedFile {
         let SharedFileStat { identity, owner, .. } = *stat;
         let named = Named { directory: directory.into(), path: path.into(), identity, owner };
         AdoptedFile { fd, named, opener: ForkGuard::current() }
     }
 
-    /// Removes the adopted files that were locked when their values were dropped, and that no
-    /// process locks any more.
+    /// Removes those files of other processes that stayed because their creators held locks on them
+    /// when this process dropped their values, and that no process locks any more.
     pub fn remove_unlocked() {
         // The list of locked files is not locked while the files are checked, because a slow file
         // system would make other threads wait for the list.
@@ -72,12 +73,12 @@ impl AdoptedFile {
         }
     }
 
-    /// The descriptor of the adopted file.
+    /// The descriptor of this file, which another process created.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// The identity of the adopted file: device and inode number.
+    /// The identity of this file, which another process created: device and inode number.
     pub fn identity(&self) -> FileIdentity {
         self.named.identity
     }
@@ -125,8 +126,8 @@ impl Named {
         // so, another file may have the name by now.
         let named = statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW);
         if named.is_ok_and(|stat| identity(&stat) == self.identity) {
-            // Another process may remove the file after the last check and before the call of
-            // `unlinkat`; the result is the same.
+            // Another process may remove the file after the last check and before this call of
+            // `unlinkat`. In either case the file is removed, as this process wanted.
             let _ = unlinkat(&parent, name, AtFlags::empty());
         }
         Found::Over

@@ -25,7 +25,7 @@ use std::time::Duration;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Makes the HELLO of a hostile peer that offers the features with the given bits.
+/// Makes the frame HELLO of a hostile peer that offers the features with the given bits.
 pub fn hello(features: u64) -> Hello {
     Hello {
         features: U64::new(features),
@@ -112,8 +112,8 @@ impl Wire {
     }
 }
 
-/// A hostile peer of a channel that has sent HELLO and OFFER, and to which the listener has not
-/// answered yet.
+/// A hostile peer of a channel that has sent the frames HELLO and OFFER, and to which the listener
+/// has not answered yet.
 struct Offering {
     wire: Wire,
     region: OwnMap,
@@ -219,7 +219,8 @@ impl Foe {
     }
 
     /// Connects to `listener` as a hostile peer whose region has the given geometry, and which
-    /// sends `ready`, if it is given, in place of the READY that fits its handshake.
+    /// sends the frame `ready`, if it is given, in place of the READY that an honest peer would
+    /// send.
     pub fn meet_as(
         listener: &mut Listener,
         path: &Path,

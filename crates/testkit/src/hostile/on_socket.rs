@@ -44,7 +44,7 @@ enum Place {
 enum Item {
     Pipe,
     Eventfd,
-    /// A pidfd of the hostile peer itself, as HELLO may list it.
+    /// A pidfd of the hostile peer itself, as the frame HELLO may list it.
     Own,
     /// A pidfd of the process that started the hostile peer.
     Other,

@@ -170,7 +170,7 @@ impl Call {
     /// was not answered.
     ///
     /// # Panics
-    /// Panics if the call was answered to an earlier `wait`.
+    /// Panics if an earlier `wait` has returned the answer of this call.
     pub fn wait(&mut self, deadline: Option<Instant>) -> Result<Message, CallError> {
         assert!(!self.is_answered, "the call was answered before");
         let until = [deadline, self.deadline].into_iter().flatten().min();
@@ -309,8 +309,8 @@ impl Shared {
         acted
     }
 
-    /// Sends CANCEL for the cancelled calls, as far as the stream has room now. If another thread
-    /// has taken the sending stream, this method does nothing: that thread sends the CANCEL
+    /// Sends the message CANCEL for each cancelled call, as far as the stream has room now. If
+    /// another thread has taken the sending stream, this method does nothing: that thread sends the
     /// messages before it returns the stream.
     fn send_cancels(&self) {
         while !self.lock().cancels.is_empty() {
@@ -321,8 +321,8 @@ impl Shared {
         }
     }
 
-    /// Sends CANCEL for the first cancelled call in `cancels`. Returns false if the stream has no
-    /// room now.
+    /// Sends the message CANCEL for the first cancelled call in `cancels`. Returns false if the
+    /// stream has no room now.
     fn send_cancel(&self, send: &mut SendStream) -> bool {
         let Some(id) = self.lock().cancels.front().copied() else { return true };
         let sent = send_until(send, Frame::Cancel { id }, &[], Instant::now());
@@ -330,8 +330,8 @@ impl Shared {
             return false;
         }
         // An error other than a lack of room means that the stream has ended. All calls end with
-        // it, and waiting threads learn that from receiving. So the error of sending CANCEL is
-        // ignored.
+        // it, and waiting threads learn that from receiving. So the error of sending the message
+        // CANCEL is ignored.
         let mut state = self.lock();
         state.cancels.pop_front();
         state.in_flight -= 1;

@@ -377,7 +377,7 @@ impl Shared {
 
 impl State {
     /// Takes the next received call that the application can handle. A call whose deadline has
-    /// passed fails instead, with the error DEADLINE.
+    /// passed is answered with the error DEADLINE instead.
     fn next(&mut self) -> Option<Received> {
         while let Some(call) = self.ready.pop_front() {
             if !call.is_late() {

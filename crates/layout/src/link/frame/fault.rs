@@ -47,7 +47,7 @@ pub enum FrameFault {
         /// The impossible value of the field.
         found: u64,
     },
-    /// A name or a text in the frame is empty, too long, or not UTF-8.
+    /// A name or a text in the link frame is empty, too long, or not UTF-8.
     Text {
         /// Which name or text of the frame is invalid.
         which: &'static str,

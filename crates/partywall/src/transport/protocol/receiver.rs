@@ -91,7 +91,7 @@ impl TransportReceiver for ProtocolReceiver {
                 ConnectionEvent::Message(name, message) => {
                     let number = self.streams.lock().number(name);
                     // A stream without a number was closed by this side while the message was on
-                    // its way, so the message is dropped.
+                    // its way, so this receiver drops the message.
                     if let Some(number) = number {
                         (self.number, self.message) = (number, Some(message));
                         return Ok(Found::Message);

@@ -83,7 +83,7 @@ impl Streams {
 
     /// Takes the next record that was derived from an event of the protocol, if there is any. The
     /// call may miss a record that another thread adds at the same time. So a session's driver that
-    /// is about to sleep reads the table itself.
+    /// is about to sleep reads the table of streams itself.
     pub(super) fn take_made(&self) -> Option<Made> {
         // ORDER: Relaxed: the flag `has_made` is only a hint whether locking the table is worth it;
         // the table's lock orders the accesses to the table.

@@ -146,14 +146,14 @@ impl SocketShared {
         self.space.set(&self.socket, self.process.as_deref())
     }
 
-    /// Takes the receiver's epoll set away from the socket, for shared memory to use it. The result
-    /// is `None` if no set was made.
+    /// Returns the receiver's epoll set without the socket, for shared memory to use the set. The
+    /// result is `None` if no set was made.
     fn hand_over_records_set(&self) -> Option<Arc<EpollSet>> {
         self.records.hand_over(&self.socket, self.process.as_deref())
     }
 
-    /// Takes the sender's epoll set away from the socket, for shared memory to use it. The result
-    /// is `None` if no set was made.
+    /// Returns the sender's epoll set without the socket, for shared memory to use the set. The
+    /// result is `None` if no set was made.
     fn hand_over_space_set(&self) -> Option<Arc<EpollSet>> {
         self.space.hand_over(&self.socket, self.process.as_deref())
     }

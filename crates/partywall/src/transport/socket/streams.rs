@@ -27,7 +27,7 @@ const _: () = assert!(PIECE_BYTES as u64 + FRAGMENT_PREFIX_BYTES <= DATA_BYTES_M
 
 impl SocketSender {
     /// Sends a whole message now, or nothing of it. Once the first record of the message was
-    /// written, bytes that the kernel does not accept are kept and written later.
+    /// written, this sender keeps the bytes that the kernel does not accept, and writes them later.
     pub(super) fn try_send_on_stream(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         let mut progress = Progress::default();
         match self.send_on_stream(payload, &mut progress) {
@@ -92,7 +92,8 @@ impl SocketSender {
         self.position = self.position.plus(header.footprint());
     }
 
-    /// Writes a whole record, or nothing of it. Bytes that the kernel does not accept are kept.
+    /// Writes a whole record, or nothing of it. If the kernel accepts only some bytes, this sender
+    /// keeps the others and writes them later.
     fn write_record(&mut self, kind: Kind, parts: &[&[u8]]) -> Result<(), NotSent> {
         self.write_rest()?;
         let header = self.header(kind, parts.iter().map(|part| part.len()).sum());

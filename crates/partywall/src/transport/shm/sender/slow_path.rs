@@ -38,8 +38,8 @@ impl ShmSender {
     pub(super) fn check_slowly(&mut self) -> Result<(), NotSent> {
         self.shm.check().map_err(NotSent::Fault)?;
         if self.is_filling {
-            // The caller's code panicked while it wrote a message in place, so that message is
-            // discarded.
+            // The caller's code panicked while it wrote a message in place, so this sender discards
+            // that message.
             self.is_filling = false;
             self.roll_back();
         }
