@@ -375,8 +375,8 @@ func (c *Channel) Close() error {
 		c.isClosed = true
 		if !c.isWriteOver {
 			c.isWriteOver = true
-			// The error is ignored: if the peer has gone, it does not matter that CLOSE_WRITE was
-			// not sent.
+			// The error is ignored: if the peer has gone, it does not matter that the record
+			// CLOSE_WRITE was not sent.
 			_ = c.sender.Close(0)
 		}
 		c.receiver.Leave()

@@ -123,8 +123,9 @@ func (v vector) call(t *testing.T, stream *partywall.Stream, peer raw) uint32 {
 	return outcomeOf(client.Err())
 }
 
-// sendAll sends the messages of the vector, and then the end. It waits until the side that reads
-// them ends its direction, which it must do with a reset after a violation.
+// sendAll sends the messages of the vector, and then ends its direction of the stream. It waits
+// until the side that reads them ends its direction, which it must do with a reset after a
+// violation.
 func (v vector) sendAll(t *testing.T, peer raw) {
 	t.Helper()
 	for _, message := range v.messages {

@@ -26,8 +26,8 @@ type testServer struct {
 }
 
 // UnaryCall answers with the bytes of the request, the identity of the caller, and the process id
-// of the server. A request that asks for waitSize bytes is not answered: its handler waits until
-// the call is canceled.
+// of the server. It does not answer a request that asks for waitSize bytes: the handler of that
+// request waits until the call is canceled.
 func (s testServer) UnaryCall(
 	ctx context.Context, request *pb.SimpleRequest,
 ) (*pb.SimpleResponse, error) {

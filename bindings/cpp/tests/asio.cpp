@@ -372,7 +372,7 @@ struct socket_pair {
             return sent;
         }
     }
-    /// Receives `count` messages, and then the end.
+    /// Receives `count` messages, and then the end of the peer's direction.
     void receive_all(const std::string &message, std::size_t count) {
         for (; count > 0; count--) CHECK(there.recv(limit)->text() == message);
         std::error_code code;

@@ -32,7 +32,8 @@ macro_rules! export {
     )*};
 }
 
-/// Defines exported functions that return a value. After a panic they return the value after `or`.
+/// Defines exported functions that return a value. After a panic they return the value that the
+/// definition names after `or`.
 macro_rules! export_value {
     ($($(#[$meta:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty
         $body:block or $default:expr)*) => {$(

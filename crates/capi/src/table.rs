@@ -39,8 +39,8 @@ pub(crate) trait Object: Sized + 'static {
     type Second: Send + 'static;
     /// The part of an object that any call may copy while other calls use the directions.
     type Shared: Send + 'static;
-    /// The number of the type, in the lowest 8 bits of a handle. It is not 0, so no handle is a
-    /// null pointer.
+    /// The number that stands for the type of object, in the lowest 8 bits of a handle. It is not
+    /// 0, so no handle is a null pointer.
     const KIND: u8;
     /// The name of the type in error texts.
     const NAME: &'static str;

@@ -8,8 +8,8 @@ import "os"
 
 var active = os.Getenv(Variable)
 
-// At is called by [Is] just before the rule that the process disables is broken. A test sets it, to
-// act as the peer at this moment.
+// [Is] calls At just before the code breaks the rule that the process disables. A test sets At in
+// order to act as the peer at this moment.
 var At = func() {}
 
 // Is reports whether the named rule is disabled in this process.

@@ -145,8 +145,8 @@ func New(terms Terms, env Environment) *Machine {
 	return m
 }
 
-// Start begins the handshake of a connector: it makes the region, and puts HELLO and OFFER into the
-// flight. For an acceptor, which waits for these frames, Start does nothing.
+// Start begins the handshake of a connector: it makes the region, and puts the frames HELLO and
+// OFFER into the flight. For an acceptor, which waits for these frames, Start does nothing.
 func (m *Machine) Start() error {
 	if m.isAcceptor() {
 		return nil
@@ -176,8 +176,8 @@ func (m *Machine) Session() [16]byte {
 }
 
 // Wanted returns how many bytes the caller may read from the socket now. The number is never 0
-// while a frame is awaited. An acceptor awaiting READY reads no byte beyond that frame, because the
-// bytes after it belong to the transport.
+// while a frame is awaited. An acceptor that awaits the frame READY reads no byte beyond that
+// frame, because the bytes after it belong to the transport.
 func (m *Machine) Wanted() int {
 	if !m.isAcceptor() || m.awaiting != layout.ReadyTag {
 		return layout.FrameBytesMax
@@ -336,7 +336,7 @@ func (m *Machine) onHello(frame []byte) error {
 }
 
 // decline answers the HELLO of a connector that asked to begin on the socket (SPEC 2.9). The answer
-// is a HELLO without the feature MOVE, after which the connector sends OFFER.
+// is a HELLO without the feature MOVE, after which the connector sends the frame OFFER.
 func (m *Machine) decline() error {
 	if err := m.checkNothingMore(); err != nil {
 		return err
@@ -405,8 +405,8 @@ func (m *Machine) judgeOffer(offer layout.Offer, c *claimedDescriptors) (
 	case !m.isShared:
 		return orPolicy(offer.Reason), nil
 	case m.isAcceptor() && offer.RegionSize > m.terms.Hello.MapMax:
-		// The region is larger than this side's limit, which is no violation: the connector made
-		// the region before it knew the limit.
+		// The region is larger than the peer's memory that this side maps at most. This is no
+		// violation: the connector made the region before it knew this limit.
 		return layout.ReasonLimits, nil
 	case c.isTruncated:
 		return layout.ReasonDescriptors, nil
@@ -495,7 +495,7 @@ func (m *Machine) onReady(frame []byte) (*Outcome, error) {
 }
 
 // conclude ends the handshake in success: memory is shared if reason is 0, otherwise the socket is
-// used. A connector sends READY, which tells the acceptor the transport.
+// used. A connector sends the frame READY, which tells the acceptor the transport.
 func (m *Machine) conclude(reason layout.FallbackReason, hasDoorbells bool) (*Outcome, error) {
 	if reason != 0 {
 		hasDoorbells = false

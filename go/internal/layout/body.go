@@ -4,7 +4,8 @@ package layout
 
 import "encoding/binary"
 
-// A Blob is the body of a BLOB: the place of a message that is too long for the ring (SPEC 5.2).
+// A Blob is the body of a record BLOB: the part of its payload that says where a message lies that
+// is too long for the ring (SPEC 5.2).
 type Blob struct {
 	Block   uint64
 	Segment uint32 // 0 is the slab
@@ -22,8 +23,8 @@ const (
 	BlobCreditBytes = 40
 )
 
-// ParseBlob reads the body of a BLOB, of 32 bytes, or of 40 with credit. The caller checks whether
-// a BLOB on this connection may carry credit.
+// ParseBlob reads the body of a record BLOB, of 32 bytes, or of 40 with credit. The caller checks
+// whether a BLOB on this connection may carry credit.
 func ParseBlob(body []byte) (Blob, error) {
 	if len(body) != BlobBytes && len(body) != BlobCreditBytes {
 		return Blob{}, ViolationBody
@@ -40,7 +41,7 @@ func ParseBlob(body []byte) (Blob, error) {
 	return b, nil
 }
 
-// Append appends the body of a BLOB to dst.
+// Append appends the body of the record BLOB to dst.
 func (b Blob) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, b.Block)
 	dst = binary.LittleEndian.AppendUint32(dst, b.Segment)
@@ -53,7 +54,7 @@ func (b Blob) Append(dst []byte) []byte {
 	return dst
 }
 
-// A Segment is the body of SEGMENT and of SEGMENT_RETIRE (SPEC 5.4).
+// A Segment is the payload of a record SEGMENT or SEGMENT_RETIRE (SPEC 5.4).
 type Segment struct {
 	Number uint32
 	Size   uint64 // in bytes
@@ -62,7 +63,7 @@ type Segment struct {
 // SegmentBytes is the size in bytes of the payload of a record SEGMENT or SEGMENT_RETIRE.
 const SegmentBytes = 16
 
-// ParseSegment reads the body of SEGMENT or SEGMENT_RETIRE.
+// ParseSegment reads the payload of a record SEGMENT or SEGMENT_RETIRE.
 func ParseSegment(body []byte) (Segment, error) {
 	if len(body) != SegmentBytes {
 		return Segment{}, ViolationBody
@@ -73,14 +74,14 @@ func ParseSegment(body []byte) (Segment, error) {
 	}, nil
 }
 
-// Append appends the body of a SEGMENT or SEGMENT_RETIRE to dst.
+// Append appends the payload of the record SEGMENT or SEGMENT_RETIRE to dst.
 func (s Segment) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, s.Number)
 	dst = binary.LittleEndian.AppendUint32(dst, 0)
 	return binary.LittleEndian.AppendUint64(dst, s.Size)
 }
 
-// An Open is the payload of OPEN (SPEC 11.2).
+// An Open is the payload of a record OPEN (SPEC 11.2).
 type Open struct {
 	Content  uint16
 	Metadata []byte
@@ -89,7 +90,8 @@ type Open struct {
 // OpenHeadBytes is the size in bytes of the payload of a record OPEN before its metadata.
 const OpenHeadBytes = 8
 
-// ParseOpen reads the payload of OPEN. Metadata refers to bytes of payload, without a copy.
+// ParseOpen reads the payload of a record OPEN. Metadata refers to bytes of payload, without a
+// copy.
 func ParseOpen(payload []byte) (Open, error) {
 	if len(payload) < OpenHeadBytes || len(payload) > OpenHeadBytes+MetadataBytesMax {
 		return Open{}, ViolationBody
@@ -98,20 +100,20 @@ func ParseOpen(payload []byte) (Open, error) {
 	return Open{Content: content, Metadata: payload[OpenHeadBytes:]}, nil
 }
 
-// Append appends the payload of OPEN to dst.
+// Append appends the payload of the record OPEN to dst.
 func (o Open) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint16(dst, o.Content)
 	dst = append(dst, make([]byte, OpenHeadBytes-2)...)
 	return append(dst, o.Metadata...)
 }
 
-// A Reset is the payload of RESET (SPEC 11.3).
+// A Reset is the payload of a record RESET (SPEC 11.3).
 type Reset struct {
 	Code       uint32
 	Directions uint32 // ResetSending, ResetReceiving, or both
 }
 
-// ParseReset reads the payload of RESET.
+// ParseReset reads the payload of a record RESET.
 func ParseReset(payload []byte) (Reset, error) {
 	if len(payload) != 8 {
 		return Reset{}, ViolationBody
@@ -126,14 +128,14 @@ func ParseReset(payload []byte) (Reset, error) {
 	return r, nil
 }
 
-// Append appends the payload of RESET to dst.
+// Append appends the payload of the record RESET to dst.
 func (r Reset) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, r.Code)
 	return binary.LittleEndian.AppendUint32(dst, r.Directions)
 }
 
-// ParseCredit reads the payload of CREDIT: the cost of all messages that the receiver of the stream
-// has taken (SPEC 11.4).
+// ParseCredit reads the payload of a record CREDIT: the cost of all messages that the receiver of
+// the stream has taken (SPEC 11.4).
 func ParseCredit(payload []byte) (uint64, error) {
 	if len(payload) != 8 {
 		return 0, ViolationBody
@@ -141,19 +143,20 @@ func ParseCredit(payload []byte) (uint64, error) {
 	return binary.LittleEndian.Uint64(payload), nil
 }
 
-// AppendCredit appends the payload of CREDIT to dst.
+// AppendCredit appends the payload of a record CREDIT to dst.
 func AppendCredit(dst []byte, credited uint64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, credited)
 }
 
-// A GoAway is the payload of GO_AWAY (SPEC 11.6).
+// A GoAway is the payload of a record GO_AWAY (SPEC 11.6).
 type GoAway struct {
 	Code   uint32
 	Flags  uint32 // GoAwayClosing or 0; other bits are kept
 	Reason []byte // for operators, only with GoAwayClosing
 }
 
-// ParseGoAway reads the payload of GO_AWAY. Reason refers to bytes of payload, without a copy.
+// ParseGoAway reads the payload of a record GO_AWAY. Reason refers to bytes of payload, without a
+// copy.
 func ParseGoAway(payload []byte) (GoAway, error) {
 	const head = 8
 	if len(payload) < head || len(payload) > head+GoAwayReasonBytesMax {
@@ -170,20 +173,20 @@ func ParseGoAway(payload []byte) (GoAway, error) {
 	return g, nil
 }
 
-// Append appends the payload of GO_AWAY to dst.
+// Append appends the payload of the record GO_AWAY to dst.
 func (g GoAway) Append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, g.Code)
 	dst = binary.LittleEndian.AppendUint32(dst, g.Flags)
 	return append(dst, g.Reason...)
 }
 
-// A Ping is the payload of PING (SPEC 11.6).
+// A Ping is the payload of a record PING (SPEC 11.6).
 type Ping struct {
 	Answer bool
 	Token  uint64
 }
 
-// ParsePing reads the payload of PING.
+// ParsePing reads the payload of a record PING.
 func ParsePing(payload []byte) (Ping, error) {
 	if len(payload) != 16 {
 		return Ping{}, ViolationBody
@@ -196,7 +199,7 @@ func ParsePing(payload []byte) (Ping, error) {
 	return Ping{Answer: answer == PingAnswer, Token: token}, nil
 }
 
-// Append appends the payload of PING to dst.
+// Append appends the payload of the record PING to dst.
 func (p Ping) Append(dst []byte) []byte {
 	answer := uint64(PingAsk)
 	if p.Answer {

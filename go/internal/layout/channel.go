@@ -20,7 +20,8 @@ func NewChannel(limits Limits, segments *Segments) *Channel {
 	return &Channel{limits: limits, segments: segments}
 }
 
-// IsClosed reports whether the peer has sent CLOSE_WRITE, after which no more records may come.
+// IsClosed reports whether the peer has sent the record CLOSE_WRITE, after which no more records
+// may come.
 func (c *Channel) IsClosed() bool { return c.isClosed }
 
 // Receive checks the next record. On a socket the payload of a BLOB is its body without the bytes
@@ -66,8 +67,8 @@ func (c *Channel) whole() error {
 	return nil
 }
 
-// CheckBlob checks the body of a BLOB by itself, without the records before it. On a socket, where
-// the bytes of the message follow the body, the argument segments is nil.
+// CheckBlob checks the body of a record BLOB by itself, without the records before it. On a socket,
+// where the bytes of the message follow the body, the argument segments is nil.
 func CheckBlob(body []byte, limits Limits, segments *Segments) error {
 	b, err := ParseBlob(body)
 	if err != nil {

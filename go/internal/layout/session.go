@@ -31,14 +31,14 @@ func NewSession(config SessionConfig, segments *Segments) *Session {
 	return &Session{config: config, segments: segments, streams: make(map[uint32]*Stream)}
 }
 
-// IsClosed reports whether CLOSE_WRITE of stream 0, the session itself, was received.
+// IsClosed reports whether the record CLOSE_WRITE of stream 0, the session itself, was received.
 func (s *Session) IsClosed() bool { return s.isClosed }
 
 // Stream returns the state of the stream with this number, or nil if no such stream is open.
 func (s *Session) Stream(number uint32) *Stream { return s.streams[number] }
 
-// Open notes that the owner of the Session has sent OPEN, and returns the new stream. It panics if
-// the number is one of the peer's, or in use.
+// Open notes that the owner of the Session has sent a record OPEN, and returns the new stream. It
+// panics if the number is one of the peer's, or in use.
 func (s *Session) Open(number uint32) *Stream {
 	if s.isPeers(number) || s.streams[number] != nil {
 		panic("layout: opening a stream whose number is not free")
@@ -176,15 +176,15 @@ func (s *Stream) MayBegin(length, window uint64) bool {
 // Send notes that this side has begun to send a message of length bytes on the stream.
 func (s *Stream) Send(length uint64) { s.sent += Footprint(length) }
 
-// Finish notes that this side sends no more on the stream: it has sent CLOSE_WRITE or RESET
-// {sending}.
+// Finish notes that this side sends no more on the stream: it has sent a record CLOSE_WRITE or
+// RESET {sending}.
 func (s *Stream) Finish() { s.hasFinished = true }
 
-// Stop notes that this side receives no more on the stream: it has sent RESET {receiving}.
+// Stop notes that this side receives no more on the stream: it has sent a record RESET {receiving}.
 func (s *Stream) Stop() { s.hasStopped = true }
 
-// Credit notes that this side has sent CREDIT. It panics if credited is below the value of the last
-// CREDIT, or above the cost of the received messages.
+// Credit notes that this side has sent a record CREDIT. It panics if credited is below the value of
+// the last CREDIT, or above the cost of the received messages.
 func (s *Stream) Credit(credited uint64) {
 	if credited < s.credited || credited > s.charged {
 		panic("layout: credit that the stream does not have")
@@ -193,14 +193,14 @@ func (s *Stream) Credit(credited uint64) {
 }
 
 // IsOver reports whether this side sees both directions of the stream as ended (SPEC 11.5). The
-// answerer, the side that did not open it, then sends END once its application has taken the
-// messages.
+// answerer, the side that did not open it, then sends the record END once its application has taken
+// the messages.
 func (s *Stream) IsOver() bool {
 	return (s.hasFinished || s.peerHasStopped) && (s.hasStopped || s.peerHasFinished)
 }
 
-// End notes that this side has sent END. It panics if this side opened the stream, has sent END
-// before, or a direction is still open.
+// End notes that this side has sent the record END. It panics if this side opened the stream, has
+// sent END before, or a direction is still open.
 func (s *Stream) End() {
 	if s.isOwn || s.hasSentEnd || !s.IsOver() {
 		panic("layout: END of a stream that is not the answerer's to end")

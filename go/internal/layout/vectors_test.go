@@ -438,8 +438,8 @@ func newImageSession(segments *Segments) imageSession {
 	return imageSession{session, make(map[uint32]bool)}
 }
 
-// receive hands a record to the session, sends END where it is due, and returns the record's fields
-// as the rows of INDEX.md write them.
+// receive hands a record to the session, sends the record END where it is due, and returns the
+// record's fields as the rows of INDEX.md write them.
 func (s imageSession) receive(h Header, payload []byte) (string, error) {
 	if err := s.session.Receive(h, payload); err != nil {
 		return "", err

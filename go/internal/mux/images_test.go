@@ -129,8 +129,8 @@ func checkEnd(t *testing.T, file string, err error, expected string) {
 	var violation layout.Violation
 	isViolation := errors.As(err, &violation)
 	if strings.HasPrefix(file, "data-after-end.") {
-		// The reader of the image, a test file of records, closes at CLOSE_WRITE, and does not read
-		// the records after it (SPEC 11.6).
+		// The reader of the image, a test file of records, ends the session at the record
+		// CLOSE_WRITE, and does not read the records after it (SPEC 11.6).
 		expected = ""
 	}
 	number, isNumber := strconv.ParseUint(expected, 10, 8)

@@ -105,7 +105,7 @@ func (s *Session) Accept(ctx context.Context) (*Stream, error) {
 	}
 }
 
-// Ping sends PING, and waits until the peer has answered it.
+// Ping sends a record PING, and waits until the peer has answered it.
 func (s *Session) Ping(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

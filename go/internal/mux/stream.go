@@ -81,7 +81,7 @@ func (s *Stream) Number() uint32 { return s.state.Number() }
 // Content returns the number with which the stream's opener says what the stream carries.
 func (s *Stream) Content() uint16 { return s.state.Content() }
 
-// Metadata returns the bytes that the stream's opener sent in OPEN.
+// Metadata returns the bytes that the stream's opener sent in the record OPEN.
 func (s *Stream) Metadata() []byte { return s.state.Metadata() }
 
 // Session returns the session of the stream.
@@ -308,7 +308,7 @@ func (s *Stream) SendErr() error {
 }
 
 // CloseWrite ends this side's sending in good order: the peer receives all complete messages, then
-// the end. A message that is only partly sent is aborted.
+// the end. It aborts a message that is only partly sent.
 func (s *Stream) CloseWrite() {
 	s.change(func() {
 		s.giveUp()
@@ -328,7 +328,7 @@ func (s *Stream) Refuse() {
 	})
 }
 
-// Stop ends this side's receiving on the stream, and drops unread messages. The code is sent to the
+// Stop ends this side's receiving on the stream, drops unread messages, and sends the code to the
 // peer.
 func (s *Stream) Stop(code uint32) { s.change(func() { s.state.Stop(code) }) }
 

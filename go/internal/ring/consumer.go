@@ -43,8 +43,8 @@ func (c *Consumer) Position() uint64 { return c.position }
 // of a reader that waits.
 func (c *Consumer) IsReady() bool { return c.ring.Load(c.offset(c.position)) != 0 }
 
-// Peek returns the header of the next record, and whether there is one. A PAD before the record is
-// skipped. The record remains the next one until [Consumer.Advance].
+// Peek returns the header of the next record, and whether there is one. Peek skips a PAD before the
+// record. The record remains the next one until [Consumer.Advance].
 //
 // The error is a violation of the peer, and all later calls return the same error.
 func (c *Consumer) Peek() (layout.Header, bool, error) {

@@ -232,8 +232,8 @@ func (s *side) wait(sleeper *Sleeper, doorbell chan struct{}, ready func() bool)
 	}
 }
 
-// send publishes count records of DATA, numbered from 0. The number of a record is also its stream,
-// and the lowest byte of the number fills its payload.
+// send publishes count records of the kind DATA, numbered from 0. The number of a record is also
+// its stream, and the lowest byte of the number fills its payload.
 func (s *side) send(t *testing.T, count int, random *rand.Rand) {
 	for i := 0; i < count; {
 		length := 8 + random.Uint64N(s.producer.PayloadMax()-7)
@@ -265,8 +265,8 @@ func (s *side) send(t *testing.T, count int, random *rand.Rand) {
 	notify(s.wakeRecords.Check(), s.peerRecords)
 }
 
-// receive takes and checks the records that the other side has published, up to CLOSE_WRITE, and
-// returns their number.
+// receive takes and checks the records that the other side has published, up to the record
+// CLOSE_WRITE, and returns their number.
 func (s *side) receive(t *testing.T) int {
 	into := make([]byte, s.consumer.size)
 	for count := 0; ; {

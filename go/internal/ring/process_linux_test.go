@@ -246,7 +246,7 @@ func (e *endpoint) reserveBlock(n uint64) (Block, error) {
 	}
 }
 
-// receive returns the next message, or false after CLOSE_WRITE.
+// receive returns the next message, or false after the record CLOSE_WRITE.
 func (e *endpoint) receive() ([]byte, bool, error) {
 	for {
 		header, isThere, err := e.consumer.Peek()
@@ -266,7 +266,8 @@ func (e *endpoint) receive() ([]byte, bool, error) {
 	}
 }
 
-// take returns the message of a record and moves past the record. It returns false for CLOSE_WRITE.
+// take returns the message of a record and moves past the record. It returns false for the record
+// CLOSE_WRITE.
 func (e *endpoint) take(header layout.Header) ([]byte, bool, error) {
 	message := make([]byte, header.Len)
 	e.consumer.Copy(message, header, 0)

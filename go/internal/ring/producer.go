@@ -149,8 +149,8 @@ func (p *Producer) Abort() {
 	p.padding, p.firstWord = 0, 0
 }
 
-// Close publishes CLOSE_WRITE in the slot that is kept for it. It panics if a batch is open, or if
-// the ring is closed already.
+// Close publishes the record CLOSE_WRITE in the slot that is kept for it. It panics if a batch is
+// open, or if the ring is closed already.
 func (p *Producer) Close(stream uint32) {
 	if p.firstWord != 0 || p.isClosed {
 		panic("ring: closed within a batch, or twice")
@@ -186,7 +186,8 @@ func (p *Producer) paddingFor(n uint64) uint64 {
 // last reported.
 func (p *Producer) fits(need uint64) bool { return p.tail-p.consumed+need <= p.size }
 
-// loadConsumed loads the word consumed of the peer once, and checks it (SPEC 4.6).
+// loadConsumed loads, once, the peer's word with the position up to which the peer has consumed
+// records, and checks it (SPEC 4.6).
 func (p *Producer) loadConsumed() error {
 	found := p.peer.Load(layout.ControlConsumed)
 	isWrong := found < p.consumed || found > p.published || found%layout.SlotBytes != 0

@@ -95,8 +95,8 @@ func (s *Slab) AddSegment(number uint32, memory mem.Own) {
 	s.setFree(first)
 }
 
-// Reserve reserves a block of n bytes. It returns false if no free memory is large enough, or if
-// the limit of blocks is reached.
+// Reserve reserves a block of n bytes. It returns false if no free memory is large enough, or if as
+// many blocks are in use as the slab may have.
 func (s *Slab) Reserve(n uint64) (Block, bool) {
 	if s.reserved >= len(s.idle) || n > 1<<62 {
 		return Block{}, false
@@ -116,8 +116,9 @@ func (s *Slab) Reserve(n uint64) (Block, bool) {
 	return Block{memory: segment.memory.Part(this.offset, n), chunk: found}, true
 }
 
-// Commit puts a reserved block in flight, and returns the body of its BLOB. This process must not
-// write to the block until the peer has returned its id.
+// Commit puts a reserved block in flight, and returns what the record BLOB must say with which the
+// caller then publishes the block. This process must not write to the block until the peer has
+// returned its id.
 func (s *Slab) Commit(b Block) layout.Blob {
 	last := len(s.idle) - 1
 	// A ticket, an entry of the table of blocks, is free here, because Reserve allows no more

@@ -118,8 +118,8 @@ func (w world) appendNext(t *testing.T, to []world) []world {
 	return to
 }
 
-// send returns the state after side i has begun to send a message of this kind. A message in
-// fragments is aborted at once. The second result is false if side i may not send.
+// send returns the state after side i has begun to send a message of this kind. If the message goes
+// in fragments, the side aborts it at once. The second result is false if side i may not send.
 func (w world) send(i int, kind layout.Kind) (world, bool) {
 	life := &w.sides[i].life
 	if life.sending != isOpen || life.isAbortPending || w.messages[i] == 0 {

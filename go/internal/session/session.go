@@ -92,8 +92,8 @@ func (s *Session) StreamCount() int { return len(s.streams) }
 // Streams returns the streams of the session that have not ended, in no particular order.
 func (s *Session) Streams() iter.Seq[*Stream] { return maps.Values(s.streams) }
 
-// PeerGoAway returns the error that [Session.Open] returns because the peer has sent GO_AWAY. The
-// result is nil if the peer has not sent it (SPEC 11.6).
+// PeerGoAway returns the error that [Session.Open] returns because the peer has sent the record
+// GO_AWAY. The result is nil if the peer has not sent it (SPEC 11.6).
 func (s *Session) PeerGoAway() error {
 	if s.peerGoAway == nil {
 		return nil
@@ -102,7 +102,7 @@ func (s *Session) PeerGoAway() error {
 }
 
 // Open opens a stream, and makes its record OPEN pending. The error is an [Error], or [ErrNoNumber]
-// if another stream must end first. The metadata is copied.
+// if another stream must end first. Open copies the metadata.
 func (s *Session) Open(content uint16, metadata []byte) (*Stream, error) {
 	switch {
 	case s.err != nil:
@@ -149,8 +149,8 @@ func (s *Session) isClosedHere() bool {
 	return isError && e.Number == layout.ErrorSessionClosedHere
 }
 
-// GoAway asks the peer to open no more streams. Streams that the peer opens after this call are
-// refused. A second call does nothing.
+// GoAway asks the peer to open no more streams. The session refuses streams that the peer opens
+// after this call. A second call does nothing.
 func (s *Session) GoAway(code uint32) {
 	if !s.hasGoneAway && s.err == nil {
 		s.hasGoneAway = true
@@ -169,9 +169,9 @@ func (s *Session) Ping() uint64 {
 // Answered returns the highest token of the PINGs of this side that the peer has answered.
 func (s *Session) Answered() uint64 { return s.answered }
 
-// Close ends the session at this side: its streams end, and records that the peer sends later are
-// dropped. The caller may still write the pending records, and then writes CLOSE_WRITE of stream 0.
-// The reason is for operators, and is cut to 255 bytes.
+// Close ends the session at this side: its streams end, and it drops the records that the peer
+// sends later. The caller may still write the pending records, and then writes the record
+// CLOSE_WRITE of stream 0. The reason is for operators, and is cut to 255 bytes.
 func (s *Session) Close(code uint32, reason string) {
 	if s.err != nil {
 		return

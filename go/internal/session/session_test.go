@@ -111,7 +111,7 @@ func mustFail(t *testing.T, err error, number layout.ErrorNumber, code uint32) {
 	}
 }
 
-// reset returns the payload of RESET with this code and these directions.
+// reset returns the payload of a record RESET with this code and these directions.
 func reset(code, directions uint32) []byte {
 	return layout.Reset{Code: code, Directions: directions}.Append(nil)
 }
@@ -193,7 +193,8 @@ func TestListStaysShortWhileItIsNeverEmpty(t *testing.T) {
 		if i == 0 {
 			continue
 		}
-		// There is room for the two records of the other stream, RESET and END, and for no more.
+		// The connection has room for the two records of the other stream, RESET and END, and for
+		// no more.
 		if _, err := s.Flush(&recorder{room: 2}); err != nil {
 			t.Fatal(err)
 		}

@@ -61,11 +61,11 @@ func (s *Stream) Number() uint32 { return s.number }
 // 11.2).
 func (s *Stream) Content() uint16 { return s.content }
 
-// Metadata returns the bytes that the stream's opener sent in OPEN.
+// Metadata returns the bytes that the stream's opener sent in the record OPEN.
 func (s *Stream) Metadata() []byte { return s.metadata }
 
 // Recv takes the oldest message of the stream. The error is [ErrEmpty] if none has come, [io.EOF]
-// after the peer's CLOSE_WRITE, an [Error], or the reason why the session is over.
+// after the peer's record CLOSE_WRITE, an [Error], or the reason why the session is over.
 //
 // The call may make a record CREDIT or END pending.
 func (s *Stream) Recv() (Message, error) {

@@ -26,8 +26,8 @@ func OpenPidfd(pid int) (*Pidfd, error) {
 	return &Pidfd{descriptor: descriptor}, nil
 }
 
-// PidfdOf takes over a descriptor that came from the peer. Whether it is a pidfd is not checked
-// here but by [Pidfd.PID].
+// PidfdOf takes over a descriptor that came from the peer. Only [Pidfd.PID] checks whether the
+// descriptor is a pidfd.
 func PidfdOf(descriptor int) *Pidfd { return &Pidfd{descriptor: descriptor} }
 
 // Descriptor returns the descriptor of the pidfd, which stays open until [Pidfd.Close]. It is

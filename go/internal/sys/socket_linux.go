@@ -73,8 +73,8 @@ func Receive(socket int, into []byte) (Message, error) {
 		return message, err
 	}
 	if bytes == 0 {
-		// The end of the stream may still bring a pidfd of the sender, which is closed here because
-		// no caller expects it.
+		// The end of the stream may still bring a pidfd of the sender, which this code closes,
+		// because no caller expects it.
 		message.CloseDescriptors()
 		return Message{}, ErrHungUp
 	}

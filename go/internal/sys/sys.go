@@ -28,8 +28,8 @@ const GrainBytes = 65536
 // Errors of [MapPeer] and [NewRegion] about shared memory. The errors that these functions return
 // wrap them.
 var (
-	// ErrSize reports a size of shared memory that is zero, no multiple of [GrainBytes], above the
-	// limit, or different from that of the memfd.
+	// ErrSize reports a size of shared memory that is zero, no multiple of [GrainBytes], larger
+	// than this side maps, or different from the size of the memfd.
 	ErrSize = errors.New("not a valid size for shared memory")
 	// ErrNotSealed reports a descriptor of the peer that is no memfd, or lacks a seal. The peer
 	// could then shrink the memory, so that a read of this process would fault.

@@ -33,7 +33,7 @@ func (t *Timerfd) Descriptor() int { return t.descriptor }
 // set before is forgotten. The time must not be zero, which would stop the timer.
 func (t *Timerfd) Set(after time.Duration) {
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(after, 1)))}
-	// The error is ignored: the call cannot fail, because the descriptor is a timer and the time is
-	// valid.
+	// The error is ignored: the call cannot fail, because the descriptor is that of a timer and the
+	// time is valid.
 	_ = unix.TimerfdSettime(t.descriptor, 0, &spec, nil)
 }

@@ -149,8 +149,8 @@ func (c *controlSocket) expected() int {
 	return int(c.frame[layout.ControlFrameDescriptorsOffset])
 }
 
-// finish handles the descriptors of a whole frame. The descriptor of a segment is kept, and any
-// other is closed.
+// finish handles the descriptors of a whole frame. It keeps the descriptor of a segment, and closes
+// any other.
 func (c *controlSocket) finish(f layout.ControlFrame) error {
 	count := min(f.Descriptors, len(c.unclaimed))
 	claimed := c.unclaimed[:count:count]

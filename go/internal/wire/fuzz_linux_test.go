@@ -126,7 +126,8 @@ func detachedMemory(ring []byte, asleepRoom uint64, isTrusted bool) *sharedMemor
 }
 
 // FuzzSharedReceiver lets a receiver read any bytes as the record ring of a peer, trusted or not.
-// Each error must be a violation, each message within the limits, and each block returned once.
+// Each error must be a violation, each message within the limits of the receiver, and each block
+// returned to the peer once.
 func FuzzSharedReceiver(f *testing.F) {
 	for _, i := range images(f, "ring") {
 		f.Add(i.bytes, i.from, uint64(0), true)

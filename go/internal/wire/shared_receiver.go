@@ -129,8 +129,8 @@ func (r *sharedReceiver) accept(header layout.Header) (Record, bool, error) {
 	payload := r.consumer.Payload(header)
 	if header.Kind != layout.KindData && (!r.memory.isTrusted || header.Kind == layout.KindBlob ||
 		header.Kind == layout.KindSegment || header.Kind == layout.KindSegmentRetire) {
-		// The payload of the record is copied first, so that the peer cannot change it after the
-		// check.
+		// This code copies the payload of the record first, so that the peer cannot change the
+		// payload after the check.
 		r.scratch = append(r.scratch[:0], payload...)
 		payload = r.scratch
 	}
@@ -247,8 +247,8 @@ func (r *sharedReceiver) Payload() []byte {
 	return r.scratch
 }
 
-// Done ends the use of the current record. If the record is a BLOB whose message was not taken, its
-// block is returned to the peer.
+// Done ends the use of the current record. If the record is a BLOB whose message was not taken,
+// Done returns the block of the message to the peer.
 func (r *sharedReceiver) Done() {
 	if r.isBlob {
 		r.isBlob = false

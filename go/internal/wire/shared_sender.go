@@ -311,8 +311,8 @@ func (p *sharedSender) count(n uint64) {
 	p.counts.bytes += n
 }
 
-// Close publishes CLOSE_WRITE in the slot of the ring that is kept free for it, even after an
-// interrupt.
+// Close publishes the record CLOSE_WRITE in the slot of the ring that is kept free for it, even
+// after an interrupt.
 func (p *sharedSender) Close(stream uint32) error {
 	if err := p.memory.brokenBy(); err != nil {
 		return err

@@ -183,8 +183,8 @@ func (s *socketSender) Commit() error {
 }
 
 // CommitAll writes the appended records, and waits until the socket has taken all of them. If the
-// deadline passes when a part is written, a goroutine writes the rest. If no byte was written, the
-// records are dropped.
+// deadline passes when a part is written, a goroutine writes the rest. If no byte was written,
+// CommitAll drops the records.
 func (s *socketSender) CommitAll() error {
 	if len(s.parts) == 0 {
 		return nil
@@ -340,8 +340,8 @@ func (s *socketSender) writeAll(rest []byte) error {
 	}
 }
 
-// Close appends CLOSE_WRITE, even after an interrupt, and then shuts down the sending direction of
-// the socket.
+// Close appends the record CLOSE_WRITE, even after an interrupt, and then shuts down the sending
+// direction of the socket.
 func (s *socketSender) Close(stream uint32) error {
 	if err := s.carrier.brokenBy(); err != nil {
 		return err

@@ -21,9 +21,9 @@ import (
 	"partywall.test/go/internal/transcript"
 )
 
-// The handshakes recorded in spec/handshakes are replayed over real sockets with real descriptors.
-// A test of package handshake replays them with the state machine alone, cut into pieces in every
-// way.
+// This test replays the handshakes recorded in spec/handshakes over real sockets with real
+// descriptors. A test of package handshake replays them with the state machine alone, cut into
+// pieces in every way.
 func TestTranscriptsOverSockets(t *testing.T) {
 	before := 0
 	for i, script := range transcript.All(t) {

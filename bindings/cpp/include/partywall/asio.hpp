@@ -463,8 +463,8 @@ private:
     bool has_work() const noexcept { return pending_ != 0 || has_unsent_ || is_draining_; }
 
     /// If the reactor has work, makes sure that something wakes it: a wait for the loop's
-    /// descriptor, or a posted look. If it has none, ends the wait, which would keep the executor's
-    /// context running.
+    /// descriptor, or a posted look. If the reactor has no work, ends the wait, which would keep
+    /// the executor's context running.
     void arm() {
         if (!has_work() && is_waiting_) descriptor_.cancel();
         if (is_waiting_ || is_looking_ || !has_work()) return;

@@ -185,7 +185,10 @@ public final class CallsClient implements AutoCloseable {
         });
     }
 
-    /** Gives up all calls without an answer, and closes the stream: the server learns of the end. */
+    /**
+     * Gives up all calls without an answer, and closes the stream, so that the server learns that
+     * no more calls come.
+     */
     @Override
     public void close() {
         try {

@@ -171,7 +171,8 @@ public final class CallsServer implements AutoCloseable {
                 stream.finish();
             }
         } catch (IOException ended) {
-            // The stream is closed or its session is over, so the client knows of the end.
+            // The stream is closed or its session is over, so the client knows already that no more
+            // answers come.
         } finally {
             lock.unlock();
         }

@@ -249,8 +249,9 @@ final class DirectionLockTest {
     }
 
     /**
-     * A thread sends, and receives views, on a channel that another thread closes. The user gets an
-     * exception; the channel is freed by one of the two threads, and so its peer receives the end.
+     * A thread sends, and receives views, on a channel that another thread closes. The first thread
+     * gets an exception. One of the two threads frees the channel, so the peer receives the end of
+     * its messages.
      */
     void channelClosedDuringItsUseIsFreed() throws Exception {
         for (int count = 0; count < CHANNELS; count++) {
@@ -275,7 +276,10 @@ final class DirectionLockTest {
         }
     }
 
-    /** Sends messages to the other end of the pair and views them, until an end is closed. */
+    /**
+     * Sends messages from one end of the pair and receives them as views at the other, until one of
+     * the ends is closed.
+     */
     private static int use(Pair pair, CountDownLatch isUsed) {
         byte[] payload = Check.pattern(48, 1);
         for (int count = 0; ; count++) {

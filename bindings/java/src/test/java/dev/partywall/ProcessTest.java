@@ -46,7 +46,7 @@ final class ProcessTest {
 
     /**
      * The process that {@link #libraryOfAnotherVersionIsRefused} starts: it loads a native library,
-     * and prints why that is refused.
+     * and prints the reason for which the package refuses it.
      */
     static final class Loader {
         private Loader() {}

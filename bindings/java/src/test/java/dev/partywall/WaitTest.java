@@ -185,7 +185,7 @@ final class WaitTest {
 
     /**
      * A channel that is closed is freed although other threads ask for its transport. Otherwise its
-     * peer would never learn of the end.
+     * peer would never learn that the channel has ended.
      */
     void channelIsFreedAlthoughOthersAskForItsTransport() throws Exception {
         for (int round = 0; round < 30; round++) {

@@ -204,7 +204,7 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
         try {
             stream.finish();
         } catch (IOException over) {
-            // The session is over, so the peer knows of the end already.
+            // The session is over, so the peer knows already that no more bytes come.
         }
     }
 
