@@ -9,7 +9,7 @@ use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, Command};
 
-/// A renamed value of a flag or argument.
+/// A value of a flag or argument of the command line that was renamed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FormerName {
     /// The flag or argument that takes the renamed value.

@@ -116,9 +116,9 @@ impl Bins {
     }
 
     fn find_above(&self, first: usize, second: usize) -> Option<u32> {
-        // The index has two levels: a power of two, and a 16th of its sizes. `same` has one bit for
-        // each non-empty list of the power of two of `units` whose chunks are larger than those of
-        // the list of `units`.
+        // The index has one list of free chunks for each 16th of the sizes from one power of two to
+        // the next. `same` has one bit for each non-empty list of the same power of two as `units`
+        // whose chunks are larger than those of the list for `units`.
         let same = u32::from(self.second[first]) & (u32::MAX << (second + 1));
         if same != 0 {
             return Some(self.heads[first][same.trailing_zeros() as usize]);

@@ -231,8 +231,8 @@ impl Lane {
         // to free its value: that thread sees what this thread did to the value.
         while self.word.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed).is_err() {
             // The word differs only because another thread tries to end the favour of this thread.
-            // It will find this thread inside the lane and restore the word; this thread waits for
-            // that.
+            // That thread will find this thread inside the lane and restore the word; this thread
+            // waits for that.
             process.pause();
         }
         Self::leave(thread);

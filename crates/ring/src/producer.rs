@@ -549,8 +549,8 @@ impl Producer {
         }
     }
 
-    /// Zeroes the first word of `slot`: the consumer polls that word before a record is published
-    /// there, and must find 0 (SPEC 4.5).
+    /// Zeroes the first word of the ring's slot at position `slot`: the consumer polls that word
+    /// before a record is published there, and must find 0 (SPEC 4.5).
     #[inline]
     fn zero_slot(&mut self, slot: Position) {
         if !seeded_fault("no_zero_next_slot") {

@@ -172,7 +172,8 @@ fn current() -> Option<libc::sigaction> {
     (asked == 0).then_some(action)
 }
 
-/// The handler of SIGBUS: repairs a registered range, and passes every other signal on.
+/// The handler of SIGBUS. For a fault in a registered range it maps zeros over that range; every
+/// other SIGBUS it passes on to the previous handler.
 extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel gives a handler with SA_SIGINFO a siginfo_t that is valid while the
     // handler runs.

@@ -165,8 +165,8 @@ impl Splitter {
         &self.buffer[range.clone()]
     }
 
-    /// Finds the next line in the buffer. Returns the range of the line, and the index of the byte
-    /// after its newline.
+    /// Finds the next line in the buffer of input that has not been taken. Returns the range of the
+    /// line, and the index of the byte after its newline.
     fn line(&mut self) -> Option<(Range<usize>, usize)> {
         let from = self.searched.max(self.taken);
         let found = self.buffer[from..self.filled].iter().position(|byte| *byte == LINE_END);

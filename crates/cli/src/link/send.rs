@@ -138,7 +138,7 @@ struct Sending<'a> {
     epoch: u64,
     /// Upper bound of the bytes in a batch; it is halved each time that a batch exceeds the ring.
     batch_max: usize,
-    /// Offset in the input, in bytes, up to which the messages are in the link.
+    /// Offset in the input, in bytes, up to which its messages have been sent into the link.
     sent_to: u64,
     is_durable: bool,
 }

@@ -364,8 +364,8 @@ impl ServerShared {
 
     fn login(&self, request: &LoginRequest) -> Result<Vec<u8>, Refusal> {
         let Some(on_login) = &self.config.on_login else {
-            // A server without the callback `on_login` accepts the login of every client. So it
-            // does over TCP, because such a server listens at a TCP address only if anonymous
+            // A server without the callback `on_login` accepts the login of every client. It does
+            // so over TCP, too, because such a server listens at a TCP address only if anonymous
             // clients are allowed.
             return Ok(Vec::new());
         };

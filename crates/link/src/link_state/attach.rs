@@ -544,8 +544,9 @@ impl LinkState {
         }
         let from = mine.resume_at().unwrap_or_default().max(self.retained.base());
         let from = if seeded_fault("link_resume_at_tail") { self.retained.tail() } else { from };
-        // A record begins at the position `from`: `from` is either the peer's acked offset, where
-        // the digest matched, or the position of the first record that we keep.
+        // A record begins at the position `from`, so a cursor can be set there: `from` is either
+        // the peer's acked offset, where the digest matched, or the position of the first record
+        // that we keep.
         let Some(cursor) = self.retained.cursor(from) else { return };
         conn.begin(Some(cursor));
     }
@@ -586,8 +587,8 @@ impl LinkState {
         durable.outgoing = Some(Outgoing::new(stream));
         durable.base_digest = RecordDigest::START;
         self.retained.end(stream);
-        // From this update of the store on the ring belongs to the new stream, although records of
-        // the former stream still lie in it.
+        // This update of the store makes the ring belong to the new stream, although records of the
+        // former stream still lie in the ring.
         self.store.commit();
         self.store.publish_stream(stream);
         self.retained.begin(stream);

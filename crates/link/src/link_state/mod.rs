@@ -397,8 +397,8 @@ impl LinkState {
                 Ok(place) => {
                     let end = self.retained.append_placed(place, len, fill, ack);
                     if !may_be_compact {
-                        // If the link is attached, this record carries the acknowledgement to the
-                        // peer.
+                        // If the link is attached, the appended record carries this end's
+                        // acknowledgement to the peer.
                         let acked = self.attachment.active.and(ack).map(|ack| ack.position);
                         self.attachment.acked_by_batch = acked.or(self.attachment.acked_by_batch);
                     }
@@ -678,7 +678,7 @@ impl LinkState {
     fn on_ack(&mut self, stream: StreamId, position: Position) -> Result<(), End> {
         if stream != self.retained.stream() {
             // The acknowledgement refers to an earlier stream of this end, which a new epoch or a
-            // lost file has ended.
+            // lost file has ended, so it is ignored.
             return Ok(());
         }
         let acked = self.retained.acknowledged(position);

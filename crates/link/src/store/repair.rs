@@ -197,8 +197,8 @@ pub fn reset(directory: &Path, key: &Key, is_real: bool) -> Result<Reset, Repair
 /// # Errors
 /// [`RepairError`] says why the repair failed; nothing but the owner record was changed.
 pub fn adopt(directory: &Path, key: &Key, is_real: bool) -> Result<Adopted, RepairError> {
-    // A real adoption examines the file and takes it over in one step. If the file was examined
-    // first, another process could adopt and change it before the second step.
+    // A real adoption examines the file and takes it over in one step. Between two separate steps,
+    // another process could adopt and change the file.
     let policy = if is_real { AfterReboot::AdoptProven } else { AfterReboot::Refuse };
     let mut taken = match Taken::over_after(directory, key, policy) {
         Err(RepairError::File(StorageError::OtherBoot { path, evidence }))

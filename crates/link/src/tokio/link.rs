@@ -543,7 +543,7 @@ impl Handle {
         let before = self.notices.observer.observe()?;
         let (epoch, tail) = (before.snapshot.epoch, before.tail);
         // When another epoch has begun, the messages of `epoch` are acknowledged or are in the
-        // reports.
+        // reports, so the wait ends.
         self.notices.until(|seen| seen.snapshot.acked >= tail || seen.snapshot.epoch != epoch).await
     }
 

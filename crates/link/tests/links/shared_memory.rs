@@ -178,7 +178,7 @@ fn leader_asleep_for_another_link_notifies_the_group() {
         let mut next = 0;
         while next < 3_000 {
             // The polling thread either polls for the whole group (as its leader), or sleeps while
-            // another thread does. In either case only an event of a link wakes it.
+            // another thread polls for the group. In either case only an event of a link wakes it.
             assert!(group.poll(Some(soon())).unwrap() > 0);
             let _ = group.ready();
             while let Ok(Some(found)) = busy.try_recv() {

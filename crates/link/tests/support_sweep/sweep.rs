@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Whether the test single-steps every instruction of the operations that open a link.
-    /// Otherwise it steps only from such system calls to the next one between which a link file
-    /// changes, and lets the worker run at full speed elsewhere.
+    /// Otherwise the test single-steps only between those successive system calls between which a
+    /// link file changes, and lets the worker run at full speed elsewhere.
     pub is_whole: bool,
     /// Maximum number of images (recorded contents of both link files) that are checked. They are
     /// evenly chosen, including the first and the last.

@@ -314,8 +314,9 @@ fn peer_of_another_protocol_is_named() {
     says(&error, &["HTTP/1.1", "is this the right address"]);
     let error = error_of(b"\0\0\0\x08wX\x03\x04", false, "shmipc");
     says(&error, &["it uses shmipc", "use connect_with_protocol"]);
-    // Input: a peer that echoes every byte, so it seems to send the HELLO of this protocol. Without
-    // a check for an echo, the connecting side would agree with it on the socket transport.
+    // Input: a peer that echoes every byte, so it seems to send the HELLO of this protocol.
+    // Expected: the error says so. Without a check for an echo, the connecting side would agree
+    // with it on the socket transport.
     let error = error_of(b"", true, "echo");
     let is_stranger = matches!(error, ConnectError::Handshake(HandshakeError::NotPartywall { .. }));
     assert!(is_stranger, "{error:?}");

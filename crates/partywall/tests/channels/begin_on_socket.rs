@@ -362,8 +362,8 @@ fn descriptors_for_event_loops_stay_the_same() {
 }
 
 /// Input: the server reserves memory on the socket and fills the socket. The move then completes,
-/// so the record SWITCH is written but not accepted. The reservation that is committed now must not
-/// follow that record on the socket.
+/// so the record SWITCH waits in the sender until the kernel accepts it. Expected: a reservation
+/// that is committed then is sent over shared memory, and not after SWITCH on the socket.
 #[test]
 fn reservation_committed_after_switch_was_written_goes_through_the_ring() {
     for whole in [false, true] {

@@ -204,8 +204,8 @@ fn until_writable(server: &mut EchoLoop, events: &Loop, tag: u64, what: &str) {
     }
 }
 
-/// Input: the ring is full, so the client cannot open another stream. No stream ends, so only free
-/// room in the ring can make the loop report the session as writable.
+/// Input: the ring is full, so the client cannot open another stream. No stream ends. Expected: the
+/// loop reports the session as writable because of free room in the ring alone.
 #[test]
 fn session_is_writable_once_there_is_room_to_open() {
     for kind in [Kind::SharedMemory, Kind::Untrusted] {
@@ -217,8 +217,8 @@ fn session_is_writable_once_there_is_room_to_open() {
     }
 }
 
-/// Expected: after `Full`, the loop reports the stream as writable under each back-pressure policy,
-/// because no call in an event loop waits.
+/// Expected: after an attempt to send that returned `Full`, the loop reports the stream as writable
+/// under each back-pressure policy, because no call in an event loop waits.
 #[test]
 fn stream_is_writable_again_under_each_policy() {
     for policy in [BackPressure::Block, BackPressure::Error, BackPressure::Overflow] {

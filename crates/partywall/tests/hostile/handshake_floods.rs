@@ -209,8 +209,9 @@ fn too_many_too_few_and_wrong_descriptors_are_named() {
     let geometry = small_geometry();
     let doorbell = Doorbell::new().unwrap();
     let pipe = pipe();
-    // Input: a doorbell without O_NONBLOCK. The flag belongs to the open file description. So
-    // clearing it through `alias`, a duplicate, also clears it for the descriptor `blocking`.
+    // Input: a doorbell without O_NONBLOCK, which the listener must refuse. The flag belongs to the
+    // open file description. So clearing it through `alias`, a duplicate, also clears it for the
+    // descriptor `blocking`.
     let blocking = Doorbell::new().unwrap();
     let alias = UnixStream::from(blocking.as_fd().try_clone_to_owned().unwrap());
     alias.set_nonblocking(false).unwrap();

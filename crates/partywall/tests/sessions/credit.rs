@@ -119,7 +119,7 @@ fn credit_goes_along_with_messages_in_pieces() {
 }
 
 /// Input: both ends of a stream send, receive some messages, and send again. Then each end waits
-/// for credit that the other end has pending, so an end that waits must send its pending credit.
+/// for credit that the other end has pending. Expected: an end that waits sends its pending credit.
 #[test]
 fn two_who_wait_to_send_do_not_wait_for_each_other() {
     run("both wait to send", TIMEOUT, async {

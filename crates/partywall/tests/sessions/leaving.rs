@@ -163,8 +163,8 @@ fn long_and_gone() {
 }
 
 /// Input: a process that ends its session over TCP while its peer sends pings without pause. Bytes
-/// that reach a closed TCP socket make its kernel discard sent bytes that it has not delivered. So
-/// the closing side must read until the peer closes.
+/// that reach a closed TCP socket make its kernel discard sent bytes that it has not delivered.
+/// Expected: the closing side reads until the peer closes, so that everything arrives.
 #[test]
 fn what_was_sent_arrives_although_its_receiver_talks_all_the_time() {
     if variable(KIND).is_some() {
@@ -206,7 +206,7 @@ fn last_words_and_gone() {
 }
 
 /// Input: the test, the peer of the second process, reads nothing until that process could have
-/// exited. All bytes of the process's last message must still arrive.
+/// exited. Expected: all bytes of the process's last message still arrive.
 #[test]
 fn what_the_kernel_did_not_take_is_written_before_the_process_exits() {
     if variable(PATH).is_some() {

@@ -14,8 +14,8 @@ pub fn explore(name: &str, preemptions: usize, body: impl Fn() + Sync + Send + '
     let mut builder = Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
     builder.max_branches = 20_000;
-    // The counter is a mutex of the standard library, not of loom, because it is no part of the
-    // model.
+    // The count of executions is in a mutex of the standard library, not of loom, because the count
+    // is no part of the model.
     let executions = Arc::new(Mutex::new(0_u64));
     let counter = Arc::clone(&executions);
     builder.check(move || {

@@ -219,7 +219,7 @@ proptest! {
                     break;
                 }
                 // The reader reads all published records. After that, the part of the ring that it
-                // has read and not reported is less than an eighth.
+                // has read and not reported is less than an eighth of the ring.
                 while !run.model.queue.is_empty() {
                     run.consume();
                     if run.consumer.is_report_due() {
