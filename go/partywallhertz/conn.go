@@ -169,8 +169,8 @@ func (c *conn) WriteBinary(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Flush sends the bytes that were written to the buffers. After an error the remaining bytes are
-// dropped.
+// Flush sends the bytes that were written to the buffers. After an error it drops the remaining
+// bytes.
 func (c *conn) Flush() error {
 	defer c.forget()
 	if gatherer, ok := c.Conn.(bufferWriter); ok && len(c.out) > 1 {

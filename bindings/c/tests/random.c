@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Threads that call functions in a random order with shared handles: of any type, in use by another
- * thread, freed, or null. No call panics or crashes, and in the end nothing is left over.
+ * thread, freed, or null. No call panics or crashes, and in the end no thread and no descriptor is
+ * left over.
  */
 #include "check.h"
 #include <dirent.h>

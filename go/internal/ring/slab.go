@@ -116,7 +116,7 @@ func (s *Slab) Reserve(n uint64) (Block, bool) {
 	return Block{memory: segment.memory.Part(this.offset, n), chunk: found}, true
 }
 
-// Commit puts a reserved block in flight, and returns what the record BLOB must say with which the
+// Commit puts a reserved block in flight, and returns the content of the record BLOB with which the
 // caller then publishes the block. This process must not write to the block until the peer has
 // returned its id.
 func (s *Slab) Commit(b Block) layout.Blob {

@@ -213,7 +213,8 @@ const (
 	// During a longer yield, another goroutine computes; compared with its time slice, a sleep
 	// costs little.
 	computeMin = time.Millisecond
-	// checkEvery is the time for which the mode Spin polls before it returns to the caller.
+	// checkEvery is the time for which the mode Spin polls before it returns to the caller, so that
+	// the caller can check for other reasons to stop waiting.
 	checkEvery = 2 * time.Millisecond
 	// yieldEvery is the time for which a waiting goroutine polls before it lets other goroutines
 	// run.

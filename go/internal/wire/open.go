@@ -17,7 +17,8 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// A Connection is a connection after its handshake, with its sender and its receiver.
+// A Connection is a connection whose handshake is done, with the sender and the receiver of this
+// side.
 type Connection struct {
 	Sender   Sender
 	Receiver Receiver
