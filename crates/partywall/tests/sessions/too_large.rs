@@ -8,8 +8,8 @@ use partywall_testkit::{Kind, run, session_pair};
 use std::time::Duration;
 
 const WINDOW: u64 = 1024;
-/// Length of a message in bytes: three messages fill the window. The receiving side returns the
-/// credit for two messages only with its own next message.
+/// Length of a message in bytes: three messages fill the window. The receiving side does not return
+/// the credit for two messages at once, because its own next message may carry that credit.
 const LEN: usize = 300;
 
 async fn credit_is_sent(kind: Kind) {
