@@ -38,9 +38,9 @@ fn stream(mut rest: &[u8]) -> Vec<u8> {
                 stream.extend_from_slice(bytes);
             }
             _ => {
-                // The action appends a message with a valid header. Some such messages are so long
-                // that the parser reads their bytes directly into the message instead of its
-                // buffer.
+                // This action appends to the stream under test a frame with a valid header, whose
+                // payload is one message. Some payloads are so long that the parser copies them
+                // directly into the memory of the message, not through the parser's own buffer.
                 let count = bytes.len() << (step >> 2 & 15);
                 let count = count.min(STREAM_BYTES_MAX);
                 let id = u32::from(length);

@@ -74,8 +74,8 @@ pub fn listen(name: &str, trust: TrustPolicy, policy: TransportPolicy) -> Listen
     Listener::bind_with(address(name), &config).expect("the name is free")
 }
 
-/// Connects to `listener` as the peer that the fuzzer plays, and agrees on the socket as the
-/// transport.
+/// Connects to `listener` as the peer, whose part the fuzzer plays. In the handshake both sides
+/// agree on the socket as the transport.
 #[must_use]
 pub fn connect_socket(listener: &mut Listener, name: &str) -> (Channel, ByHand) {
     let socket = reach(name);

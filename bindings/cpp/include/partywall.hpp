@@ -1300,7 +1300,8 @@ public:
     /// Sends an answer and acknowledges the message: both or neither. The object is empty then,
     /// even if the call fails. The bytes of the answer must not be those of this message.
     void reply(bytes_view answer, timeout time = forever) {
-        // With an invalid timeout the call fails, and the object keeps the message.
+        // With an invalid timeout the function of the C interface gets null instead of the message,
+        // so it fails without freeing the message, and this object keeps it.
         detail::call(partywall_link_message_reply, time.is_valid() ? release() : nullptr,
                      answer.data(), answer.size(), time);
     }

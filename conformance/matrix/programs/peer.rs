@@ -361,8 +361,8 @@ fn cause<T, E: ErrorCode>(name: &str, result: &Result<T, E>) {
 const ANSWER: u64 = 1 << 63;
 /// Size in bytes of the memory in which a link keeps its long messages.
 const SLAB_BYTES: u64 = 32 << 20;
-/// Number of messages of a chain, the exchange in which an end of a link is killed, that the client
-/// sends before it waits for the first answer. Then it sends one more for each answer.
+/// Maximum number of messages that the client has sent and whose answers it has not received, in
+/// the exchange of messages and answers during which the test kills an end of the link.
 const IN_FLIGHT: u64 = 8;
 /// Number of characters that lengthen each printed line, so that about a thousand lines fill the
 /// pipe to the harness.

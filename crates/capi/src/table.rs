@@ -606,7 +606,9 @@ impl<T> Deref for Guard<'_, T> {
 impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this guard has locked the part, and is borrowed mutably.
+        // SAFETY: this guard has locked the part of the object that contains the value, so no other
+        // guard refers to the value. This guard is borrowed mutably, so no other reference that was
+        // made through it is alive.
         let value = unsafe { &mut *self.lane.value.get() };
         value.as_mut().unwrap_or_else(|| unreachable!("a locked lane has a value"))
     }

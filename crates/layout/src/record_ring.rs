@@ -346,9 +346,10 @@ impl RecordHeader {
     /// the record. `moves` says that both sides agreed on the feature MOVE.
     ///
     /// # Errors
-    /// [`Violation::Word`] for a word of another position, or one without the committed bit;
-    /// [`Violation::Kind`] for a kind that does not exist, exists only in links, or was not agreed
-    /// on.
+    /// [`Violation::Word`] if the header's first word states another position than `position`, or
+    /// if the lowest bit of that word, which marks a record as complete (committed), is 0;
+    /// [`Violation::Kind`] if the kind of the record does not exist, exists only in links, or was
+    /// not agreed on.
     #[inline]
     pub fn check_words(
         position: Position,

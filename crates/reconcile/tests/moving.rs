@@ -162,8 +162,8 @@ enum Without {
     /// Seeded fault: a sender continues to write records to the socket after its record SWITCH,
     /// which must be its last one there.
     LastRecord,
-    /// Seeded fault: a receiver that has given up the move takes the closing of the socket pair for
-    /// the end of the connection.
+    /// Seeded fault: a receiver has given up the move to shared memory, and then treats the closing
+    /// of the move's socket pair as if the peer had closed the connection's own socket.
     OldSocket,
 }
 

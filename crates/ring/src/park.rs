@@ -95,7 +95,8 @@ pub enum Wake {
     No,
     /// The caller does nothing, because the peer sleeps and was already notified in this epoch.
     Notified,
-    /// The caller notifies the peer's doorbell.
+    /// The caller notifies the peer through the peer's doorbell, because the peer sleeps and was
+    /// not notified yet in this epoch.
     Notify,
     /// The peer sleeps, but polls again by itself at intervals. The caller notifies it only if the
     /// caller is about to wait for the peer.

@@ -235,8 +235,9 @@ impl<T> Biased<T> {
     #[cold]
     #[inline(never)]
     unsafe fn unlock_slowly(&self) {
-        // SAFETY: the caller promises that it is a guard which `hold` made on this thread, and that
-        // it calls this function once. So the mutex's guard is stored, and is taken out once.
+        // SAFETY: the caller is a `BiasedGuard` that `hold` made on this thread, and it calls this
+        // function once. `hold` has stored the guard of the mutex in this lock, and only this call
+        // takes that guard out.
         let mut habits = unsafe { self.take_held() };
         // A thread makes only itself favoured. If it favoured another thread, that thread could
         // lock the value before this thread has unlocked it.

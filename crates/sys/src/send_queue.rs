@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The unread bytes of a socket's send queue: `SIOCOUTQ`.
+//! Asks the kernel, by the ioctl `SIOCOUTQ`, how many bytes written to a socket are still in the
+//! socket's send queue. Which bytes the kernel counts depends on the kind of socket:
 //!
 //! ```text
 //!   written ─▶ own kernel ─▶ peer's kernel ─▶ read

@@ -49,9 +49,9 @@ func payloadOf(kind Kind) []byte {
 	return nil
 }
 
-// SPEC 11.5: once this side, the answerer of a stream, has ended the stream with the record END, it
-// drops the records that the opener sent before it read END. A record OPEN of the opener then
-// begins a new stream with the same number.
+// SPEC 11.5: this side, the answerer of a stream, ends the stream with the record END. Records that
+// the opener sent before the opener read END still arrive, and this side drops them. The next
+// record OPEN of the opener begins a new stream with the same number.
 func TestRecordsAfterEndAreDropped(t *testing.T) {
 	s := testSession()
 	mustReceive(t, s, 1, KindOpen, KindData, KindReset)

@@ -212,9 +212,9 @@ func (s *side) act(act func(*Stream)) {
 // it sets no limit on credit.
 var walkSession = New(Config{Role: layout.RoleConnector, Window: math.MaxUint64}, nil)
 
-// A projection is a state of the stream without the details that the states of the same test in
-// Rust lack, such as whether a message was sent in fragments. So both tests can compare how many
-// states they have visited.
+// A projection is a state of the stream and of its two sides. It lacks the details that the same
+// test in Rust does not keep, such as whether a message was sent in fragments. So the number of
+// different projections that this test visits can be compared with the number of the Rust test.
 type projection struct {
 	sides    [2]lifecycle
 	isOver   [2]bool

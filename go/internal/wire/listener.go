@@ -277,7 +277,7 @@ func (l *Listener) refused(err error) {
 const (
 	// acceptPause is the pause after the system has failed to accept a socket.
 	acceptPause = 20 * time.Millisecond
-	// untouchedMin is the time for which a new peer may send nothing, even if other peers wait for
-	// a handshake (SPEC 2.7).
+	// untouchedMin is the time for which the listener keeps a new peer that has sent nothing, even
+	// if other peers wait for a handshake (SPEC 2.7).
 	untouchedMin = 100 * time.Millisecond
 )

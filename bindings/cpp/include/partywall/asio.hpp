@@ -248,8 +248,9 @@ public:
     virtual ~source() = default;
     /// Is called for each event of the object, before its operations are attempted.
     virtual void prepare(std::uint64_t, std::uint32_t) noexcept {}
-    /// Is called for an event of the object that no operation waits for. An override makes the loop
-    /// stop reporting the object, because the loop would report the same event in each turn.
+    /// Is called when the loop reports an event of the object for which no pending operation waits.
+    /// An override makes the loop stop its reports of the object, because otherwise the loop would
+    /// report the same event in each of its turns.
     virtual void ignore() noexcept {}
     /// Writes the bytes of sent messages that the socket has not taken yet. Returns whether bytes
     /// are left.

@@ -223,8 +223,9 @@ fn missing_file_is_refused_and_a_new_one_is_reported() {
     assert_eq!(outcome(&ground.alice(&failing)).0, 3);
     let carried = ground.carry("2\n", &[], &[]);
     assert_eq!(carried.output, "2\n", "{carried:?}");
-    // The sender's file was missing, and with it the stream whose messages the receiver had
-    // acknowledged. The receiver reports that loss.
+    // The sender's link file was missing, so the sender began a new one, and warns that messages
+    // may be lost. The receiver had acknowledged messages of the stream in the old file, and
+    // reports that this stream is lost.
     assert_eq!(carried.codes, (Some(LOSS_POSSIBLE), Some(LOSS_POSSIBLE)), "{carried:?}");
     assert!(carried.receiver.contains("lost: positions"), "{}", carried.receiver);
 }

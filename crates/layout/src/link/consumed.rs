@@ -187,8 +187,9 @@ impl Consumed {
     }
 }
 
-/// Checks the control page of a link's file, and returns its newest consumed record with the
-/// `since` word.
+/// Checks the control page of a link's file, and returns its newest consumed record. The result
+/// includes the `since` word of the record's slot, which counts what was consumed after the record
+/// was written.
 ///
 /// # Errors
 /// Either [`FileFault::ConsumedDamaged`] or [`FileFault::Contradiction`].

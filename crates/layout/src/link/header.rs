@@ -356,8 +356,9 @@ const fn is_entries(entries: u64) -> bool {
 #[must_use]
 pub fn file_name_hash(names: [&str; 3]) -> u64 {
     names.into_iter().fold(fnv::BASIS, |hash, name| {
-        // A name of a link or of one of its ends has at most 255 bytes. For a longer name, which no
-        // link file has, the hash takes the length 255.
+        // The hash contains the length of each name as one byte. Names of links and of their ends
+        // have at most 255 bytes. A longer name belongs to no link file, and is hashed with the
+        // length 255, so that the function needs no error.
         let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
         fnv::of_bytes(fnv::of_bytes(hash, &[length]), name.as_bytes())
     })

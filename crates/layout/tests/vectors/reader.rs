@@ -175,9 +175,10 @@ fn session(image: &[u8], from: u64) -> Result<String, Violation> {
     }
 }
 
-/// Reads one direction of a socket. `moves` says that the connection may move to shared memory. A
-/// descriptor counts as arrived with each record MOVE, and the second handshake, over the socket
-/// pair that comes with that record, counts as complete.
+/// Reads `stream`, the bytes that one side wrote to a socket, and returns its records as text.
+/// `moves` says that the connection may move to shared memory. A vector has neither descriptors nor
+/// the second handshake of a move. So each record MOVE counts as if the descriptor of its socket
+/// pair had arrived with it, and the handshake over that pair were complete.
 fn socket(stream: &[u8], moves: bool) -> Result<String, Violation> {
     let mut channel = Channel::new();
     let mut has_moved = false;

@@ -638,8 +638,9 @@ impl State {
         let Some(index) = self.active() else { return };
         let opening = Opening {
             messages,
-            // The peer learns of control frames only through its socket. So no message may be sent
-            // through shared memory while control frames are queued for the socket.
+            // Control frames reach the peer only through the socket, to which the fast path writes
+            // nothing. So no message is sent on the fast path while this end still has queued
+            // control frames to write.
             may_send: !self.connections.wires[index].conn.has_control(),
             may_receive: config.delivery == Delivery::AtLeastOnce
                 && !self.wakeups.are_pending_for_receiver(),

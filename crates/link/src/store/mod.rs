@@ -117,7 +117,8 @@ pub(crate) enum ExportSource {
 }
 
 impl StoreParts {
-    /// The parts of a store that lie in a link file which this process owns.
+    /// Returns the parts of a store, such as its ring, its slab and the state of the link. All of
+    /// them lie in a link file that this process owns.
     pub(crate) fn of_file(file: OwnFile, inline_max: usize) -> Self {
         let store_id = StoreId(u128::from_le_bytes(file.image.header.store_id));
         let incarnation = Incarnation(file.incarnation);

@@ -62,7 +62,8 @@ pub enum BackPressure {
     /// `send` blocks until there is room or its deadline, if any, has passed.
     #[default]
     Block,
-    /// `send` returns [`SendError::Full`](crate::SendError::Full) without blocking.
+    /// `send` does not block: it returns [`SendError::Full`](crate::SendError::Full), and the
+    /// message is not sent.
     Error,
     /// When shared memory is exhausted, `send` copies the message through the ring in fragments.
     /// Messages stay in order, and a later message that finds free memory is zero-copy again. While

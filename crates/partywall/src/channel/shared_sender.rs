@@ -35,8 +35,8 @@ pub struct SharedSender {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    /// Says to which sender the memory of owned reservations belongs: the one that `Sender::shared`
-    /// converted.
+    /// The identity of the sender that `Sender::shared` converted to this object. An owned
+    /// reservation whose memory belongs to another sender cannot be sent here.
     home: Home,
     space: Arc<dyn SpaceWaiter>,
     policy: BackPressure,

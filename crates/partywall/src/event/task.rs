@@ -319,7 +319,8 @@ impl ClosingTask {
 }
 
 impl Drop for ClosingTask {
-    /// Waits for the socket if the loop is dropped before the socket has accepted all bytes.
+    /// Waits, until the time `until` at most, for the socket of the closing sender to accept the
+    /// rest of the sent messages. The wait is needed only if the event loop is dropped before.
     fn drop(&mut self) {
         self.sender.wait_for_close(self.until);
     }

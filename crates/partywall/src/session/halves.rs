@@ -299,8 +299,8 @@ impl SendHalf {
         Ok(())
     }
 
-    /// Gives back the credit of a message that was not sent as a whole, so that the next call may
-    /// send another message.
+    /// Returns the result of an attempt to send a message. If the attempt has to wait, returns the
+    /// message's credit to the stream, because the next call may send another message instead.
     fn uncharge(
         &mut self,
         polled: Poll<Result<(), StreamSendError>>,

@@ -29,8 +29,8 @@ pub(super) enum Slot {
     /// No stream has this index: it was never opened, or has ended and its number is free.
     #[default]
     Never,
-    /// The stream is open, or this side, which answers the stream, has just written the stream's
-    /// END.
+    /// The stream is open. Or this side, as the stream's answerer, has ended the stream with the
+    /// record END, and the driver has not yet changed the entry to [`Ended`](Self::Ended).
     Open(Arc<StreamShared>),
     /// The stream has ended. Records of its opener may still arrive.
     Ended,

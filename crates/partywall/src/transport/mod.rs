@@ -143,8 +143,8 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// Frees memory that [`reserve`](Self::reserve) returned and that was not sent.
     fn release(&mut self, memory: Memory);
 
-    /// Makes memory free for new messages that other code, which had no access to the sender, gave
-    /// up by [`SpaceWaiter::give_back`]. Returns whether there was any.
+    /// Frees reserved memory whose owner dropped it unsent. The owner had no access to the sender,
+    /// so [`SpaceWaiter::give_back`] kept the memory until this call. Returns whether any was kept.
     fn take_back(&mut self) -> bool {
         false
     }

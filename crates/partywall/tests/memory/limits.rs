@@ -75,8 +75,9 @@ fn error_of_too_large_message_names_limit_and_remedy() {
             4 * MIB,
             "Config::message_max at the peer",
         ),
-        // Cases: the peer's limit is shorter than a message that fits into the ring, or the peer
-        // maps no segments at all. The error must name the limit that applies.
+        // In the next two cases a setting of the peer is unusually low: the peer accepts only
+        // messages shorter than some that fit into the ring, or it maps no memory segments. The
+        // error for a message that is too long must name the limit of the peer.
         (
             &large,
             &large.clone().message_max(100),

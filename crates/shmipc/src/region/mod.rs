@@ -315,7 +315,8 @@ impl BufferRegion {
     /// which are still in the processor's cache. The cache is small, because the peer cannot
     /// allocate cached slices.
     pub fn join(&self) {
-        // ORDER: Relaxed: the number of sessions only determines the size of each cache.
+        // ORDER: Relaxed: the number of sessions only determines how many freed slices each session
+        // may keep in its cache.
         self.shared.sessions.fetch_add(1, Ordering::Relaxed);
         self.cache.keep(true);
     }

@@ -108,8 +108,9 @@ impl Control {
 
     /// Whether the peer has sent a Polling message on this connection.
     pub(crate) fn has_polled(&self) -> bool {
-        // ORDER: Relaxed: a caller that reads a stale `false` learns of the Polling message later,
-        // when the receiver calls `polled` of the observer, under the observer's lock.
+        // ORDER: Relaxed: a caller that reads a stale `false` misses nothing. When the peer's first
+        // Polling message arrives, the connection's receiver calls `Observer::polled`, and the
+        // observer handles the message there, under its own lock.
         self.has_polled.load(Ordering::Relaxed)
     }
 

@@ -87,13 +87,14 @@ impl Home {
     }
 }
 
-/// The code of a refusal whose reason is that the peer broke a rule of the handshake.
+/// Error code with which the attacked listener refuses a peer that broke a rule of the handshake.
 pub const VIOLATION: u32 = 209;
-/// The code of a refusal whose reason is that a descriptor is of a wrong kind.
+/// Error code with which the attacked listener refuses a peer whose descriptor is of a wrong kind.
 pub const DESCRIPTOR: u32 = 210;
-/// The code of a refusal whose reason is that the peer speaks another protocol.
+/// Error code with which the attacked listener refuses a peer that speaks another protocol.
 pub const NOT_PARTYWALL: u32 = 203;
-/// The code of a refusal whose reason is that the peer closed the connection.
+/// Error code that the attacked listener reports if the peer closed the connection during the
+/// handshake.
 pub const HUNG_UP: u32 = 202;
 
 /// A descriptor of a pipe, which no peer may send.

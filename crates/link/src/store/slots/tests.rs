@@ -159,9 +159,11 @@ fn slow_read_of_consumed_finds_a_commit() {
     for first in 0..states.len() {
         for middle in first..states.len() {
             for last in middle..states.len() {
-                // The slow peer copies the records of both slots as they are after store `first`.
-                // The word of each slot is copied as it was at that moment, or earlier. Then the
-                // peer reads the words and the seal again, as they are at later moments.
+                // The slow peer copies the consumed records of both slots as they are after store
+                // `first`, and the `since` word of each slot as it was then or earlier. Then it
+                // reads the `since` words again, as they are after store `middle`, and the seal of
+                // the newest record, as it is after store `last`. A changed seal shows the peer
+                // that the record was overwritten meanwhile.
                 let mut mixed = states[first];
                 for slot in [0, 1] {
                     let since = index(slot_offset(slot) + SINCE) / 8;

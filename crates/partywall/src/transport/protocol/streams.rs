@@ -36,7 +36,8 @@ pub(super) struct Streams {
 pub(super) struct Made {
     pub kind: Kind,
     pub number: u32,
-    /// The directions that the RESET record ends. The code of the record is 0.
+    /// The directions of the stream that the derived record ends, if it is a record RESET. The
+    /// error code that such a record carries is always 0.
     pub directions: u32,
 }
 

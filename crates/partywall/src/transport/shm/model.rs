@@ -37,8 +37,9 @@ pub(crate) struct Ends {
     pub link: Link,
 }
 
-/// Gives a model test access to one side, while the side's sender and receiver are in use and after
-/// they were dropped.
+/// Lets a model test read the counters in one side's shared memory, and make that side notice a
+/// hang-up. The test can do so while the side's sender and receiver are in use, and after they were
+/// dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     shm: Arc<SharedMemory>,

@@ -299,8 +299,9 @@ impl SocketSender {
             return false;
         }
         self.leave_boundary();
-        // After the record SWITCH, no record CLOSE_WRITE is written on the socket: the direction
-        // ends in shared memory.
+        // A sender that has moved to shared memory has written the record SWITCH as its last one
+        // on the socket. So it writes no record CLOSE_WRITE there, but ends its direction in shared
+        // memory.
         if !std::mem::replace(&mut self.is_closing, true) && !self.is_switching {
             let header =
                 RecordHeader { position: self.position, kind: Kind::CloseWrite, len: 0, stream: 0 };

@@ -200,8 +200,8 @@ public final class CallsServer implements AutoCloseable {
         }
 
         /**
-         * Adds a call to those that wait to be received. Returns false if as many calls wait as
-         * may.
+         * Adds a call to those that wait until the program receives them. Returns false, and adds
+         * nothing, if the greatest permitted number of calls already waits.
          */
         private boolean arrive(CallFrame frame) throws IOException {
             lock.lock();

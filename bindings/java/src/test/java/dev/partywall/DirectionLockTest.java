@@ -17,7 +17,11 @@ final class DirectionLockTest {
     private static final int LOCKS = 20_000;
     private static final int CHANNELS = 50;
     private static final int OVERFLOWS = 4_000;
-    /** More levels of a stack than the calls that take a lock need. */
+    /**
+     * Number of stack depths at which the test takes a lock: first with a full stack, then each
+     * time with room for one call of {@link #descend} more. At the last depth the stack has room
+     * for all calls that take a lock.
+     */
     private static final int LEVELS = 60;
     /** Argument of the last call of {@link #descend}, which one thread uses. */
     private static int level;

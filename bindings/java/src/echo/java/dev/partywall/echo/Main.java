@@ -14,7 +14,8 @@ import java.util.List;
  *   run --connect ADDRESS... [--count N] [--size N]  sends messages, verifies the echoes, compares
  * </pre>
  *
- * An address that begins with {@code plain:} is a plain socket, on which a message is a line.
+ * {@code run} compares the addresses by the time that the echoes took over each. An address that
+ * begins with {@code plain:} is a plain socket, on which a message is a line.
  */
 public final class Main {
     private Main() {}
