@@ -154,8 +154,7 @@ inline const std::error_category &category() noexcept {
     return instance;
 }
 
-/// The std::error_code of a number. It is a type of its own, so that error codes of Boost can be
-/// compared with it, too.
+/// The std::error_code of a number; a type of its own, so that Boost's codes compare with it, too.
 class errc_code : public std::error_code {
 public:
     explicit errc_code(errc value) noexcept
@@ -164,8 +163,7 @@ public:
 
 inline errc_code make_error_code(errc value) noexcept { return errc_code(value); }
 
-/// The exception of the overloads that throw. what() says what to do; code() has the number of the
-/// failure.
+/// The exception of the overloads that throw: what() says what to do, code() has the number.
 class error : public std::system_error {
 public:
     error(std::error_code code, std::string text, std::uint32_t application_code = 0,
@@ -206,14 +204,12 @@ public:
     static constexpr timeout unlimited() noexcept { return timeout(std::int64_t(-1)); }
 
     constexpr bool is_valid() const noexcept { return ns_ >= -1; }
-    /// The timeout in nanoseconds: -1 without a limit, a smaller number if the duration is not
-    /// valid.
+    /// The timeout in nanoseconds: -1 without a limit, less if the duration is not valid.
     constexpr std::int64_t count() const noexcept { return ns_; }
 
 private:
     explicit constexpr timeout(std::int64_t ns) noexcept : ns_(ns) {}
-    // A time of more than a hundred years counts as no limit, and a part of a nanosecond as a whole
-    // one.
+    // More than a hundred years count as no limit, and a part of a nanosecond as a whole one.
     static constexpr std::int64_t checked(double ns) noexcept {
         if (!(ns >= 0)) return INT64_MIN; // also if it is not a number
         if (ns >= 3.2e18) return -1;
@@ -228,8 +224,7 @@ inline constexpr timeout forever = timeout::unlimited();
 
 namespace detail {
 
-/// The place to which one call of the C interface writes its error object. If the call does not
-/// fail, it makes no error object.
+/// The place to which a call of the C interface writes its error object, if the call fails.
 class failure {
 public:
     failure() = default;
@@ -238,8 +233,7 @@ public:
 
     partywall_error **out() noexcept { return &error_; }
 
-    /// Returns the exception for the status `status`, and frees the error object of the C
-    /// interface.
+    /// Returns the exception for `status`, and frees the error object of the C interface.
     error take(std::int32_t status) {
         const std::unique_ptr<partywall_error, decltype(&partywall_error_free)> owned(
             std::exchange(error_, nullptr), partywall_error_free);
@@ -310,8 +304,7 @@ std::int32_t call(error_code &code, Function *function, Arguments... arguments) 
     return note(status_of(nullptr, function, arguments...), code);
 }
 
-/// Calls a function of the C interface that waits for the end of an object, and returns the reason
-/// of the end.
+/// Calls a function of the C interface that waits for an object's end; returns the end's reason.
 template <class Function, class Object>
 error reason_of(Function *function, Object *object, timeout time) {
     failure cause;
@@ -395,8 +388,7 @@ private:
     T *object_ = nullptr;
 };
 
-/// Returns a text that a function of the C interface copies into a buffer, which grows until the
-/// text fits.
+/// Returns a text that a function of the C interface copies into a buffer that grows with it.
 template <class Function, class Object>
 std::string text_of(Function *function, Object *object) {
     std::string text(128, '\0');
