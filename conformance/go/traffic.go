@@ -57,8 +57,8 @@ func (p *plan) size(request uint64) int {
 	return int(p.sizes[request%uint64(len(p.sizes))])
 }
 
-// readPlan reads the next plan, the message that announces the requests that follow; it returns nil
-// at the end of the stream.
+// readPlan reads the message that announces the next requests; it returns nil at the end of the
+// stream.
 func readPlan(stream *shmipc.Stream) (*plan, error) {
 	head, err := stream.BufferReader().ReadBytes(planFixedBytes)
 	if errors.Is(err, shmipc.ErrEndOfStream) && stream.BufferReader().Len() == 0 {
@@ -142,8 +142,7 @@ func (p *pattern) check(got []byte) int {
 	return -1
 }
 
-// requestBytes fills a buffer with the bytes of request `index` of the plan p, the message that
-// announces the requests.
+// requestBytes fills a buffer with the bytes of request `index` of those that p announces.
 func requestBytes(p *plan, index uint64, buffer []byte) []byte {
 	size := p.size(index)
 	if cap(buffer) < size {

@@ -98,7 +98,6 @@ func (f *Failure) Error() string {
 // detailMax is the size in bytes of the longest detail that [Failure.Error] includes in its text.
 const detailMax = 200
 
-// errClosed is the error of calls on a client that this side has closed.
 var errClosed = &Error{
 	number: layout.ErrorSessionClosedHere, text: "the client is closed", err: net.ErrClosed,
 	isLost: true,
@@ -109,7 +108,6 @@ func violation(number layout.ErrorNumber, format string, arguments ...any) *Erro
 	return &Error{number: number, text: fmt.Sprintf(format, arguments...), isLost: true}
 }
 
-// isViolation reports whether the peer broke a rule of the protocol of calls.
 func isViolation(err error) bool {
 	e, isError := err.(*Error)
 	return isError && e.number >= layout.ErrorCallTooShort && e.number <= layout.ErrorCallUnknown
@@ -132,7 +130,6 @@ func lost(err error) *Error {
 	return e
 }
 
-// ended returns the error of a call whose context ctx has ended: cancelled, or past its deadline.
 func ended(ctx context.Context) error {
 	if err := ctx.Err(); err != context.DeadlineExceeded {
 		return err
