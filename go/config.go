@@ -270,7 +270,6 @@ func (c *Config) admission(a wire.Address) func(wire.Peer) error {
 	return nil
 }
 
-// orDefault returns the value, or the default if the value is zero.
 func orDefault[T comparable](value, byDefault T) T {
 	var zero T
 	if value == zero {

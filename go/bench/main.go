@@ -165,7 +165,8 @@ func compare(transports []string, size, rounds int, length time.Duration, cpu in
 	return nil
 }
 
-// figures are those of the rounds of one transport, in microseconds for each round trip.
+// figures has the median round trip and the processor time for a round trip, both in microseconds,
+// of each round of one transport.
 type figures struct{ medians, times []float64 }
 
 // A trip has the figures of one round in microseconds: the median round trip, and the processor
@@ -228,7 +229,6 @@ func ofStream(transport string, conn net.Conn) pipe {
 	return plain{conn}
 }
 
-// config returns the configuration of both ends of a connection over the named transport.
 func config(transport string) *partywall.Config {
 	switch transport {
 	case "park", "stream-park":
@@ -316,8 +316,8 @@ func startEcho(transport, path string, size, cpu int) (*exec.Cmd, error) {
 	if cpu < 0 {
 		return command, command.Start()
 	}
-	// The new process inherits the CPUs of the thread that starts it, so this thread moves there
-	// for a moment.
+	// The new process inherits the CPUs of the thread that starts it, so this thread runs on the
+	// CPU of the new process for a moment.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var before unix.CPUSet

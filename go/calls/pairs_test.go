@@ -97,7 +97,6 @@ func (p pairing) startBoth(t *testing.T, limit int, task string, number int) (cl
 	return p.start(t, task, address, number), server
 }
 
-// line returns the next line that the peer process prints.
 func (p *peerProcess) line(t *testing.T) string {
 	t.Helper()
 	if !p.lines.Scan() {
@@ -113,20 +112,17 @@ func (p *peerProcess) mustSay(t *testing.T, want string) {
 	}
 }
 
-// fail ends the peer process, and fails the test.
 func (p *peerProcess) fail(t *testing.T, what string) {
 	t.Helper()
 	p.kill()
 	t.Fatalf("%s %s\n%s", p.name, what, p.errors)
 }
 
-// kill kills the peer process, and waits for its end.
 func (p *peerProcess) kill() {
 	_ = p.Process.Kill()
 	_ = p.Wait()
 }
 
-// mustEnd waits for the end of the process, and fails the test unless its exit code is 0.
 func (p *peerProcess) mustEnd(t *testing.T) {
 	t.Helper()
 	for p.lines.Scan() {

@@ -65,7 +65,6 @@ func startAxum(t *testing.T, address string) *exec.Cmd {
 	return server
 }
 
-// kill kills a server process, and waits for its end.
 func kill(process *exec.Cmd) {
 	_ = process.Process.Kill()
 	_ = process.Wait()

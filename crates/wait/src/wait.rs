@@ -164,9 +164,8 @@ impl Spinner {
 }
 
 impl SpinBudget {
-    /// A spin budget (the time for which a waiting thread polls) that starts at `time_max` and
-    /// never exceeds it. The budget is zero where this process has found spinning to be futile: on
-    /// one CPU, or under a CPU quota.
+    /// A spin budget that starts at `time_max` and never exceeds it. The budget is zero where this
+    /// process has found spinning to be futile: on one CPU, or under a CPU quota.
     #[must_use]
     pub fn new(time_max: Duration) -> Self {
         let known = FUTILE.get().copied();

@@ -179,7 +179,6 @@ type connection interface {
 	io.Closer
 	SetDeadline(time.Time) error
 	transport() string
-	// roundTrip sends a message, and checks that the same bytes come back.
 	roundTrip(payload []byte) error
 }
 

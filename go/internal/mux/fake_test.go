@@ -52,8 +52,6 @@ const (
 	fakeBlobMax  = 4 << 10
 )
 
-// newFakes returns the two sides of a new fake connection, which has no shared memory and no
-// socket.
 func newFakes() [2]*fakeConn {
 	queues := [2]*fakeQueue{{changed: make(chan struct{})}, {changed: make(chan struct{})}}
 	return [2]*fakeConn{

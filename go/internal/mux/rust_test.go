@@ -54,7 +54,6 @@ func startPeer(t *testing.T, program string, path string, arguments ...string) {
 	})
 }
 
-// await waits until the condition returns true, and fails the test if this takes too long.
 func await(t *testing.T, condition func() bool) {
 	t.Helper()
 	ctx := within(t)

@@ -109,7 +109,6 @@ func forge(b []byte, position, size uint64) {
 	}
 }
 
-// isViolation fails the test unless err is the violation want.
 func isViolation(t *testing.T, err error, want layout.Violation) {
 	t.Helper()
 	var found layout.Violation

@@ -110,7 +110,6 @@ func newPair(t *testing.T, seed uint64) *pair {
 	return p
 }
 
-// step performs one random operation at one of the two sides.
 func (p *pair) step() {
 	e := p.ends[p.random.IntN(2)]
 	switch p.random.IntN(10) {
@@ -151,7 +150,6 @@ func (p *pair) read(e *end) bool {
 	return true
 }
 
-// flush lets a side write its pending records, as far as the queue has room.
 func (p *pair) flush(e *end) {
 	if _, err := e.session.Flush(e); err != nil {
 		p.t.Fatal(err)
@@ -228,7 +226,6 @@ func (p *pair) stop(s *testStream, code uint32) {
 	}
 }
 
-// message returns a message of random length with random bytes.
 func (p *pair) message() []byte {
 	m := make([]byte, p.random.IntN(1500))
 	for i := range m {

@@ -312,7 +312,6 @@ func (s *Stream) pending() pendingRecord {
 	return next
 }
 
-// appendPayload appends the payload of a pending record of the stream.
 func (s *Stream) appendPayload(to []byte, record pendingRecord) []byte {
 	switch record.kind {
 	case layout.KindOpen:

@@ -89,7 +89,6 @@ func (s *Settings) region() layout.Region {
 	return r
 }
 
-// limits returns the limits that this side states in its HELLO.
 func (s *Settings) limits() layout.Limits {
 	return layout.Limits{
 		MapMax: s.MapMax, MessageMax: s.MessageMax, SegmentsMax: s.SegmentsMax,

@@ -617,7 +617,6 @@ impl Tasks {
             Some(Place { key, task, is_unarmed: false, idle_turns: 0, is_timed: false });
     }
 
-    /// Returns the task of a source, or `None` if it was removed.
     fn get(&mut self, key: Key) -> Option<&mut Place> {
         self.places.get_mut(key.index as usize)?.as_mut().filter(|place| place.key == key)
     }

@@ -53,8 +53,8 @@ pub(super) struct ReadyList<B = Doorbell> {
 struct State {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Keys of the sources that have kinds of events, in the order in which `collect` reports them.
-    /// `collect` skips a source that was removed, or that has no kind of event any more.
+    /// Keys of the sources with events, in the order in which the loop reports them. A source that
+    /// was removed, or has no event any more, is skipped.
     listed: VecDeque<Key>,
     /// Keys of the sources whose tasks need a turn of the loop's thread, oldest request first.
     turns: VecDeque<Key>,
@@ -99,8 +99,6 @@ impl<B: LoopWaker> ReadyList<B> {
         Self { is_once: true, ..Self::new(doorbell) }
     }
 
-    /// Whether the loop reports every kind of event of a source only once, until an attempt on the
-    /// source finds nothing.
     pub(super) const fn is_once(&self) -> bool {
         self.is_once
     }
@@ -318,7 +316,6 @@ impl<B: LoopWaker> ReadyList<B> {
 }
 
 impl State {
-    /// Returns the entry of a source in the ready list, or `None` if the source was removed.
     fn slot(&mut self, key: Key) -> Option<&mut Slot> {
         self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation)
     }
@@ -543,7 +540,6 @@ mod model {
             })
         }
 
-        /// Runs one turn of the loop, and returns the reported events.
         fn turn(&self, seen: &mut u32, done: &mut u32) -> Vec<Event> {
             let before = *done;
             match self.drive {

@@ -308,7 +308,6 @@ impl Listener {
         Ok(established.into_channel(&self.config))
     }
 
-    /// Returns the configuration of the accepted connections.
     pub(crate) const fn config(&self) -> &Config {
         &self.config
     }

@@ -240,7 +240,6 @@ impl Pending {
         self.offered.as_ref().err().copied()
     }
 
-    /// Whether this side is a connector that begins on the socket, if the acceptor agrees.
     pub(super) const fn begins_on_socket(&self) -> bool {
         self.begins_on_socket
     }
@@ -509,8 +508,7 @@ impl Pending {
     /// process.
     pub(super) fn stop_passing_pidfd(&mut self) {
         if std::mem::take(&mut self.passes_pidfd) {
-            // The option `SO_PASSPIDFD` is turned off. Turning it off cannot fail, because turning
-            // it on succeeded.
+            // Turning the option `SO_PASSPIDFD` off cannot fail, because turning it on succeeded.
             let _ = self.socket.set_pass_pidfd(false);
         }
     }

@@ -112,17 +112,14 @@ impl Drop for SendHalf {
 }
 
 impl SendHalf {
-    /// Returns the reserved memory for reading.
     pub(crate) fn memory(&self) -> &[u8] {
         self.outgoing.memory.as_ref().map_or(&[], Memory::as_slice)
     }
 
-    /// Returns the reserved memory for writing.
     pub(crate) fn memory_mut(&mut self) -> &mut [u8] {
         self.outgoing.memory.as_mut().map_or(&mut [], Memory::as_mut_slice)
     }
 
-    /// Shortens the reserved message to `len` bytes.
     pub(crate) fn truncate(&mut self, len: usize) {
         if let Some(memory) = &mut self.outgoing.memory {
             memory.truncate(len);

@@ -38,7 +38,6 @@ use zerocopy::IntoBytes;
 pub(crate) struct SessionShared {
     outbox: CachePadded<Mutex<Outbox>>,
     state: CachePadded<Mutex<SessionState>>,
-    /// The waker of the driver, and whether a user has called it since the driver registered it.
     driver: CachePadded<Mutex<DriverWakeup>>,
     end: OnceLock<SessionError>,
     /// The fork guard of the process that runs the session's driver. In a forked child no driver
@@ -157,8 +156,8 @@ impl SessionShared {
         let error = self.end.get_or_init(|| error);
         let mut state = self.state();
         state.is_over = true;
-        // The streams that this side opened last stay in `fresh`, from which the driver takes them:
-        // their records may arrive before the driver notices the end of the session.
+        // The streams that this side opened last stay listed for the driver: their records may
+        // arrive before the driver notices the end of the session.
         let fresh = state.fresh.clone();
         // If the peer closed the session, the streams that it opened before can still be accepted
         // and read.
@@ -218,7 +217,7 @@ impl SessionShared {
         std::mem::take(&mut driver.is_woken)
     }
 
-    /// Wakes the driver, and makes its next turn wake the users that wait for room (`service`).
+    /// Wakes the driver, and makes its next turn wake the users that wait for room.
     pub(super) fn wake_driver(&self) {
         let mut driver = self.driver.0.lock().unwrap_or_else(PoisonError::into_inner);
         driver.is_woken = true;
@@ -307,9 +306,9 @@ impl SessionShared {
         let payload = [head, metadata].concat();
         match outbox.control(Kind::Open, stream.number, &payload) {
             Ok(()) => {
-                // The stream is added to `fresh` before the outbox is unlocked. `take_fresh` locks
-                // the outbox, so the stream is in the driver's table before the driver handles an
-                // answer to the stream.
+                // The stream is listed for the driver before the outbox is unlocked. The driver
+                // locks the outbox when it takes the list, so it knows the stream before it handles
+                // an answer to the stream.
                 let mut state = self.state();
                 state.fresh.push(Arc::clone(stream));
                 let is_over = state.is_over;
@@ -341,9 +340,9 @@ impl SessionShared {
 
     /// Takes the streams that this side opened and that are not in the driver's table yet.
     pub(super) fn take_fresh(&self) -> Vec<Arc<StreamShared>> {
-        // A thread that opens a stream holds the outbox's lock from writing OPEN until it has added
-        // the stream to `fresh`. So once the outbox is locked, `fresh` contains every stream whose
-        // OPEN was written.
+        // A thread that opens a stream holds the outbox's lock from writing OPEN until it has
+        // listed the stream for the driver. So once the outbox is locked, the list contains every
+        // stream whose OPEN was written.
         let _written = (!seeded_fault("no_wait_for_open")).then(|| self.outbox());
         std::mem::take(&mut self.state().fresh)
     }

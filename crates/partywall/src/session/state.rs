@@ -89,7 +89,7 @@ pub(crate) struct WakerSet {
     bound: usize,
 }
 
-/// Least value of `WakerSet::bound`, so that small sets are never emptied early.
+/// Least number of wakers above which a set is emptied, so that small sets are never emptied early.
 const WAITING_BOUND_MIN: usize = 64;
 
 impl WakerSet {

@@ -281,7 +281,7 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
         false
     }
 
-    /// Gives up waiting for the peer: `close` of this receiver does not wait for it any more.
+    /// Makes a later `close` of this receiver not wait for the peer.
     fn give_up_end(&self) {}
 
     /// Announces to the peer's sender that this side receives no more messages.

@@ -25,8 +25,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub(super) struct Streams {
     table: Mutex<Table>,
-    /// Whether `Table::made` may contain records, derived from events of the protocol, that the
-    /// session has not received yet.
+    /// Whether the table may contain records, derived from events of the protocol, that the session
+    /// has not received yet.
     has_made: AtomicBool,
 }
 

@@ -237,8 +237,8 @@ impl SharedMemory {
     }
 
     /// Fails in a forked child, or if the peer has broken a rule. Sender and receiver call it only
-    /// if the word of the fork guard, which the kernel clears in a forked child, differs from the
-    /// value `owner` that it has in the process of the connection.
+    /// if the word of the fork guard differs from the value `owner` that it has in the process of
+    /// the connection.
     #[cold]
     fn check(&self) -> Result<(), Fault> {
         self.connection_state.check()

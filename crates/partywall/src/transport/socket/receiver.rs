@@ -38,9 +38,9 @@ pub(crate) struct SocketReceiver {
     start: usize,
     end: usize,
     large: Option<Large>,
-    /// Length of the inline message that `find` returned, which begins at `start`.
+    /// Length in bytes of the current message if it lies in the buffer, where it begins at `start`.
     current: Option<usize>,
-    /// The large message that `find` returned and the caller has not taken yet.
+    /// The current message, if it is a large one, which does not lie in the buffer.
     held: Option<Message>,
     /// Whether the current message was returned as a view, so that the next `find` consumes it.
     is_viewed: bool,

@@ -36,8 +36,7 @@ pub(crate) struct SocketSender {
     pub(super) stream: u32,
     /// Bytes of messages that count as sent although the kernel has not accepted these bytes yet.
     pub(super) rest: Vec<u8>,
-    /// Number of bytes of `rest`, the buffer of bytes that count as sent, that the kernel has
-    /// accepted.
+    /// Number of bytes at the start of `rest` that the kernel has accepted meanwhile.
     pub(super) rest_sent: usize,
     /// The bytes of the open batch: its messages, each after its record header.
     batch: Vec<u8>,
@@ -316,7 +315,7 @@ impl SocketSender {
         self.shared.discard_step()
     }
 
-    /// Gives up waiting for the peer: `close` of this sender does not wait for it any more.
+    /// Makes a later `close` of this sender not wait for the peer.
     pub(crate) fn give_up_end(&self) {
         let _ = self.shared.end_given_up.set(());
     }
