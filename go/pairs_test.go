@@ -294,7 +294,6 @@ func TestPairs(t *testing.T) {
 	})
 }
 
-// publish appends the row to the file with the table of figures.
 func (r *row) publish(t *testing.T) {
 	d := r.done
 	line := fmt.Sprintf("%-12s %-7s %6d %9d %8d %6d %11d %9.1f ms %6d %12d\n",

@@ -19,7 +19,7 @@ import (
 	shmipc "github.com/cloudwego/shmipc-go"
 )
 
-// The modes of a plan say which side sends the requests that follow the plan, and what the server
+// Modes of the traffic: they say which side sends the announced requests, and what the server
 // answers.
 const (
 	modeEcho     = 0 // the server answers each request with the same bytes

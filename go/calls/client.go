@@ -183,8 +183,8 @@ func (c *Call) Wait() (*Message, error) {
 	return r.answer, r.err
 }
 
-// enter puts an element into the client's channel slots or turn. It waits until the channel has
-// room, ctx ends, or the client can make no more calls.
+// enter waits for a slot of a call, or for the right to send: it puts an element into a Go channel
+// once that has room. It fails if ctx ends first, or the client can make no more calls.
 func (c *Client) enter(ctx context.Context, into chan<- struct{}) error {
 	if ctx.Err() != nil {
 		return ended(ctx)

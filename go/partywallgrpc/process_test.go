@@ -127,7 +127,6 @@ func (s *serverProcess) mustReport(t testing.TB, want string) {
 	}
 }
 
-// kill kills the server process, and waits for its end.
 func (s *serverProcess) kill() {
 	_ = s.Process.Kill()
 	_ = s.Wait()

@@ -151,7 +151,6 @@ func (s *serverProcess) mustReport(t testing.TB, want string) {
 	}
 }
 
-// kill kills the server process, and waits for its end.
 func (s *serverProcess) kill() {
 	_ = s.Process.Kill()
 	_ = s.Wait()
@@ -166,7 +165,6 @@ func eachTransport(t *testing.T, test func(*testing.T, *serverProcess)) {
 	}
 }
 
-// newClient returns a client of Hertz for the listener at the address.
 func newClient(
 	t testing.TB, address string, c *partywall.Config, options ...config.ClientOption,
 ) *client.Client {

@@ -103,7 +103,6 @@ func serverOptions(address string, config *partywall.Config) ([]server.Option, e
 	return ServerOptions(listener), nil
 }
 
-// onlyUID returns a function that admits the processes of one user, and no other.
 func onlyUID(uid uint32) func(partywall.Peer) error {
 	return func(peer partywall.Peer) error {
 		if !peer.HasCredentials || peer.UID != uid {
@@ -150,7 +149,6 @@ func (s *serverProcess) mustReport(t testing.TB, want string) {
 	}
 }
 
-// kill kills the server process, and waits for its end.
 func (s *serverProcess) kill() {
 	_ = s.Process.Kill()
 	_ = s.Wait()
@@ -161,7 +159,6 @@ func (s *serverProcess) client(t testing.TB, options ...client.Option) testClien
 	return newClient(t, &config, s.address, options...)
 }
 
-// newClient returns a client of Kitex for the listener at the address.
 func newClient(
 	t testing.TB, config *partywall.Config, address string, options ...client.Option,
 ) testClient {

@@ -154,7 +154,6 @@ func (c testClient) stream(ctx context.Context, method string) (streaming.Client
 	return c.Client.(client.Streaming).StreamX(ctx, method)
 }
 
-// recv returns the next message of a stream.
 func recv(ctx context.Context, stream streaming.ClientStream) ([]byte, error) {
 	var answer payload
 	err := stream.RecvMsg(ctx, &answer)

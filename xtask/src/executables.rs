@@ -230,9 +230,7 @@ struct State<T> {
     /// The items that wait for a worker thread, each under its rank and the number of items that
     /// were added before it.
     waiting: BTreeMap<(usize, usize), T>,
-    /// Number of items that have been added to the queue.
     added: usize,
-    /// Number of items of the queue that a worker thread is processing.
     running: usize,
     /// Whether all items have been added to the queue.
     is_complete: bool,

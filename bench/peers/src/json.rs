@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::summary::reference_of;
 use crate::table::counts_over_socket;
 
-/// The JSON object that `--json` prints for one combination of scenario, transport and size.
+/// The JSON object that `--json` prints for one cell.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
     #[serde(flatten)]
@@ -49,8 +49,8 @@ struct RatioTo {
 }
 
 impl Line {
-    /// Returns the JSON object of one combination of scenario, transport and size, computed from
-    /// all rounds of `outcome` together. The result is `None` if no round succeeded.
+    /// Returns the JSON object of one cell, computed from all rounds of `outcome` together. The
+    /// result is `None` if no round succeeded.
     pub fn of(outcome: &Outcome, outcomes: &[Outcome]) -> Option<Self> {
         let cell = outcome.cell;
         let metric = Metric::headline(cell);

@@ -55,8 +55,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures the combinations of scenario, transport and size that the arguments select, and prints
-/// the results.
+/// Measures the cells that the arguments select, and prints the results.
 fn bench(arguments: &Arguments) -> Result<ExitCode> {
     let plan = plan::of(arguments)?;
     let pin = arguments.pin.map_or_else(Pin::first_two, Ok)?;
@@ -79,8 +78,8 @@ fn bench(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::from(EXIT_INCOMPLETE) })
 }
 
-/// Prints one JSON line per combination of scenario, transport and size. If all rounds of a
-/// combination failed, the combination has no line, so failures are also printed on stderr.
+/// Prints one JSON line per cell. If all rounds of a cell failed, the cell has no line, so failures
+/// are also printed on stderr.
 fn print_json(outcomes: &[Outcome]) -> Result<()> {
     eprint!("{}", summary::notes(outcomes));
     for line in outcomes.iter().filter_map(|outcome| Line::of(outcome, outcomes)) {

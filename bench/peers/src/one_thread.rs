@@ -202,8 +202,8 @@ impl Pubsub {
     }
 }
 
-/// A cell (combination of scenario, transport and size) for `Workspace::setup`, which takes the
-/// message size from it. The cell itself is not measured.
+/// A cell for `Workspace::setup`, which takes the message size from it. The cell itself is not
+/// measured.
 fn cell(size: usize) -> Cell {
     Cell::new(Scenario::Ping, ICEORYX2_PUBSUB, size)
 }

@@ -88,8 +88,7 @@ fn add(plan: &mut Plan, scenario: Scenario, sizes: &[usize], arguments: &Argumen
     }
 }
 
-/// Adds to the plan the combinations of scenario, transport and size that the targets of
-/// `bench-peers` need.
+/// Adds to the plan the cells that the targets of `bench-peers` need.
 fn add_targets(plan: &mut Plan, arguments: &Arguments) -> Result<()> {
     let is_plain = arguments.size.is_empty()
         && arguments.transport.is_empty()
@@ -109,8 +108,7 @@ const fn all_sizes(scenario: Scenario) -> &'static [usize] {
     }
 }
 
-/// Number of failed rounds of one combination of scenario, transport and size, after which later
-/// rounds leave this combination out.
+/// Number of failed rounds of one cell, after which later rounds leave the cell out.
 const FAILURES_MAX: usize = 2;
 
 /// Message sizes of `parallel` in bytes. They are the sizes of `shmipc`'s own benchmark, without

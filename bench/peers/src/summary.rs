@@ -28,8 +28,8 @@ pub fn table(scenario: Scenario, outcomes: &[Outcome]) -> TextTable {
     table
 }
 
-/// Returns the text above the result table: the scenario of `cell` (a measured combination of
-/// scenario, transport and size), the options of the run, and the meaning of the columns.
+/// Returns the text above the result table: the scenario of `cell`, the options of the run, and the
+/// meaning of the columns.
 pub fn legend(cell: Cell, placement: &str) -> String {
     let is_parallel = cell.scenario == Scenario::Parallel;
     if !is_parallel {

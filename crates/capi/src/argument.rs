@@ -22,7 +22,6 @@ use std::{ptr, slice};
 pub(crate) struct Text(*const c_char);
 
 impl Text {
-    /// Whether the C program passed a null pointer.
     pub(crate) fn is_null(self) -> bool {
         self.0.is_null()
     }

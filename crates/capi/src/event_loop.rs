@@ -95,7 +95,6 @@ impl From<Event> for CEvent {
     }
 }
 
-/// Returns the event loop that a handle names.
 pub(crate) fn shared(events: Handle<LoopObject>) -> Result<Arc<Loop>, Failure> {
     events.share_second()
 }

@@ -74,7 +74,6 @@ impl Failure {
         Self::state(BUSY)
     }
 
-    /// Whether the failure says that another call uses the object at the same time.
     pub(crate) const fn is_busy(&self) -> bool {
         self.code == BUSY
     }

@@ -66,7 +66,6 @@ struct Groups {
 }
 
 impl Groups {
-    /// Reads `/proc/self/cgroup` and `/proc/self/mountinfo`; `None` if one of them cannot be read.
     fn read() -> Option<Self> {
         let groups = read_text("/proc/self/cgroup").ok()?;
         Some(Self { groups, mounts: read_text("/proc/self/mountinfo").ok()? })

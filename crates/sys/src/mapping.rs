@@ -22,7 +22,6 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::fork::ForkGuard;
 
-/// A shared mapping of the bytes of one descriptor; dropping the value unmaps the range.
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,

@@ -227,8 +227,8 @@ func startEcho(library, path string, size, cpu int) (*exec.Cmd, error) {
 	if cpu < 0 {
 		return command, command.Start()
 	}
-	// The new process inherits the CPUs of the thread that starts it, so this thread moves there
-	// for a moment.
+	// The new process inherits the CPUs of the thread that starts it, so this thread runs on the
+	// CPU of the new process for a moment.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var before unix.CPUSet

@@ -16,7 +16,6 @@ const SYMBOLS: &str =
 /// name.
 type Prototypes = BTreeMap<String, String>;
 
-/// Returns the functions that the header declares.
 fn declared() -> Prototypes {
     let mut text = String::new();
     let mut rest = HEADER;
