@@ -95,7 +95,8 @@ func (f *Failure) Error() string {
 	return fmt.Sprintf("the call failed with code %d (%d bytes of detail)", f.Code, len(f.Detail))
 }
 
-// detailMax is the size in bytes of the longest detail that [Failure.Error] includes in its text.
+// detailMax is the size in bytes of the longest detail that [Failure.Error] includes in its text,
+// which may go to a log.
 const detailMax = 200
 
 var errClosed = &Error{

@@ -241,6 +241,7 @@ func (b *blocks) unmap() error {
 const (
 	// segmentBytesMin is the size of the first segment in bytes, if the limits allow it.
 	segmentBytesMin = 1 << 20
-	// pendingMax bounds the announcements of segments that are not published yet.
+	// pendingMax bounds the announcements of segments that are not published yet. While there are
+	// as many, no segment is made or retired.
 	pendingMax = 16
 )
