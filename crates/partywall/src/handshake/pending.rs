@@ -110,7 +110,6 @@ struct Known {
     process: Option<Arc<PidFd>>,
     peer: PeerIdentity,
     limits: Limits,
-    /// Whether the peer has offered shared memory in its HELLO.
     is_shm_offered: bool,
     /// The peer's region and doorbells, or the reason why this side cannot use them.
     accepted: Result<Accepted, FallbackReason>,
@@ -980,7 +979,6 @@ fn may_take_pair_of(known: &Known) -> bool {
     known.peer.get().trust == Trust::Trusted || seeded_fault("untrusted_peer_moves")
 }
 
-/// Returns the limits for streams that the sender of `hello` stated.
 fn stream_terms(hello: &Hello) -> StreamTerms {
     StreamTerms {
         window: hello.stream_window.get(),

@@ -29,8 +29,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The receiving end of a session, which a task (`tokio`), a thread (`blocking`) or an event loop
-/// (`event`) runs.
+/// The receiving end of a session. A task, a thread or an event loop runs it.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(super) shared: Arc<SessionShared>,
@@ -239,12 +238,10 @@ impl Driver {
         self.linger_until
     }
 
-    /// Returns the descriptor that becomes readable when records arrive.
     pub(crate) fn records_descriptor(&self) -> BorrowedFd<'_> {
         self.wire.descriptor()
     }
 
-    /// Returns the descriptor that becomes readable when the ring or socket has room.
     pub(crate) fn room_descriptor(&self) -> BorrowedFd<'_> {
         self.room.descriptor()
     }
@@ -303,7 +300,6 @@ impl Driver {
         matches!(transport, LiveTransport::Moving(_) | LiveTransport::Fixed(Transport::Socket(_)))
     }
 
-    /// Ends the session because of a fault: a system call failed, or the peer broke a rule.
     pub(crate) fn fail(&mut self, fault: Fault) -> Turn {
         self.finish(SessionError::from(fault))
     }
@@ -352,7 +348,6 @@ impl Driver {
         Turn::Over
     }
 
-    /// Ends all streams with the reason for which the session is over.
     fn end_streams(&mut self) {
         let Err(error) = self.shared.check() else { return };
         let slots =

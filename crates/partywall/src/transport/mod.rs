@@ -196,7 +196,6 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// Announces to the peer's receiver that no more messages follow.
     fn close(&mut self);
 
-    /// Returns the counters of the sending end.
     fn stats(&self) -> SenderStats;
 
     /// Returns the object on which threads wait for room without using the sender.
@@ -287,7 +286,6 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
     /// Announces to the peer's sender that this side receives no more messages.
     fn close(&mut self);
 
-    /// Returns the counters of the receiving end.
     fn stats(&self) -> ReceiverStats;
 }
 

@@ -130,7 +130,6 @@ impl ShmSender {
         sender
     }
 
-    /// Sends a whole message now, or nothing of it. Never blocks.
     #[inline]
     pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         self.check()?;
@@ -263,7 +262,6 @@ impl ShmSender {
         }
     }
 
-    /// Appends one record to the open batch.
     #[inline]
     pub(super) fn append(&mut self, kind: Kind, parts: &[&[u8]]) -> Result<(), NotSent> {
         let appended = self.producer.append_parts(kind, self.stream, parts);

@@ -127,7 +127,6 @@ const EMPTY_POLLS_MAX: u32 = 256;
 /// Most reads in one call, so that `try_recv` returns even if the sender never stops.
 const READS_MAX: usize = 64;
 
-/// Outcome of one read from the socket.
 enum Read {
     Some,
     Nothing,
