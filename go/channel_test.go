@@ -58,8 +58,6 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-// listen returns a listener for channels with the transport and the configuration of w. The test
-// closes it at its end.
 func listen(t testing.TB, w way) *ChannelListener {
 	t.Helper()
 	address := "tcp:127.0.0.1:0"
@@ -74,8 +72,6 @@ func listen(t testing.TB, w way) *ChannelListener {
 	return listener
 }
 
-// pair returns both ends of a new channel with the transport and the configuration of w: the end
-// that dialed, and the end that accepted.
 func pair(t testing.TB, w way) (dialed, accepted *Channel) {
 	t.Helper()
 	return connect(t, listen(t, w), w)

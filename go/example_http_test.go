@@ -91,7 +91,6 @@ func transportTo(dialer *partywall.Dialer, address string) *http.Transport {
 	}
 }
 
-// body returns the body of an HTTP response, or the error why there is none.
 func body(response *http.Response, err error) string {
 	if err != nil {
 		return err.Error()

@@ -224,8 +224,8 @@ func sendNumbered(channel *Channel, count, every uint64, reports bool) error {
 	return nil
 }
 
-// receiveNumbered receives numbered messages and checks them, until they end. Of every so many
-// messages, as the argument every says, one is long.
+// receiveNumbered receives numbered messages and checks them, until they end. One of each `every`
+// messages is long.
 func receiveNumbered(channel *Channel, every uint64) error {
 	for count := uint64(0); ; count++ {
 		message, err := channel.RecvMessage()
@@ -401,8 +401,8 @@ func report(count uint64) error {
 	return err
 }
 
-// numberedEvery returns message number i, which begins with its number. Of every so many messages,
-// as the argument every says, one is long.
+// numberedEvery returns message number i, which begins with its number. One of each `every`
+// messages is long.
 func numberedEvery(i, every uint64) []byte {
 	size := 16 + int(i%100)
 	if i%every == 0 {

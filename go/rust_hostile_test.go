@@ -23,8 +23,8 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// behindTheEnd are the names of images, test files of records, with records after CLOSE_WRITE. A
-// channel never reads such records (SPEC 7.1).
+// behindTheEnd are the names of images with records after CLOSE_WRITE. A channel never reads such
+// records (SPEC 7.1).
 var behindTheEnd = []string{
 	"ring-close-data.bin", "ring-close-twice.bin", "socket-close-data.bin",
 }
@@ -38,7 +38,7 @@ func TestListenerSurvivesRustHostilePeers(t *testing.T) {
 	}
 	for name, trust := range map[string]TrustPolicy{"shared": TrustAuto, "untrusted": TrustNobody} {
 		t.Run(name, func(t *testing.T) {
-			// SPEC 10 prescribes these limits for the reader of hostile images (test files).
+			// SPEC 10 prescribes these limits for the reader of hostile images.
 			listener, err := ListenChannel("unix:"+filepath.Join(t.TempDir(), "s"), &Config{
 				Transport: TransportSharedMemory, Trust: trust,
 				MessageMax: 64 << 10, MapMax: 256 << 10, SegmentsMax: 2,
@@ -73,7 +73,7 @@ func TestListenerSurvivesRustHostilePeers(t *testing.T) {
 }
 
 // mustEndAsImage receives from the next channel until it ends. The test fails unless the peer sends
-// the image (test file) of this name, and breaks the rule with this code.
+// the image of this name, and breaks the rule with this code.
 func mustEndAsImage(t *testing.T, listener *ChannelListener, name, code string) {
 	t.Helper()
 	channel, err := listener.Accept(testContext(t))
@@ -116,7 +116,7 @@ func TestSocketListenerSurvivesRustHostilePeers(t *testing.T) {
 	for name, trust := range map[string]TrustPolicy{"trusted": TrustAuto, "untrusted": TrustNobody} {
 		t.Run(name, func(t *testing.T) {
 			refused := make(chan error, 100)
-			// SPEC 10 prescribes these limits for the reader of hostile images (test files).
+			// SPEC 10 prescribes these limits for the reader of hostile images.
 			listener, err := ListenChannel("unix:"+filepath.Join(t.TempDir(), "s"), &Config{
 				Trust: trust, MessageMax: 64 << 10, MapMax: 256 << 10, SegmentsMax: 2,
 				HandshakeTimeout: testTime, OnRefused: func(err error) { refused <- err },

@@ -72,7 +72,6 @@ func startServer(t *testing.T, w way) (*exec.Cmd, string) {
 	return command, at
 }
 
-// dialServer connects to the Rust echo server.
 func dialServer(t *testing.T, address string, w way) *Channel {
 	t.Helper()
 	channel, err := DialChannel(testContext(t), address, &w.config)

@@ -57,7 +57,6 @@ func sessions(t testing.TB, w way) (dialed, accepted *Session) {
 	return dialed, accepted
 }
 
-// streams returns both ends of a new stream of a session.
 func streams(t testing.TB, dialed, accepted *Session) (opened, answered *Stream) {
 	t.Helper()
 	ctx := testContext(t)
@@ -72,7 +71,6 @@ func streams(t testing.TB, dialed, accepted *Session) (opened, answered *Stream)
 	return opened, answered
 }
 
-// mustBe fails the test unless err is an [Error] with this code that wraps target.
 func mustBe(t *testing.T, err error, code uint32, target error) {
 	t.Helper()
 	var e *Error
@@ -300,7 +298,6 @@ func sessionsOnce(t *testing.T, w way) (dialed, accepted *Session) {
 // used counts the descriptors, mappings and goroutines of this process.
 type used struct{ descriptors, mappings, goroutines int }
 
-// exceeds reports whether u has more descriptors, mappings or goroutines than before.
 func (u used) exceeds(before used) bool {
 	return u.descriptors > before.descriptors || u.mappings > before.mappings ||
 		u.goroutines > before.goroutines

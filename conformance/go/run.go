@@ -130,15 +130,14 @@ func (c *client) lane(index int, stream *shmipc.Stream, seed uint64) error {
 	return nil
 }
 
-// leases notes which lanes have leased a stream since the harness sent the request "renew". A lane
-// is one of the concurrent users of the stream pool. Once all lanes have leased a stream since
-// then, leases prints "renewed": no lane uses a stream from before the request.
+// leases notes which lanes, the concurrent users of the stream pool, have leased a stream since the
+// harness sent the request "renew". Once all have, it prints "renewed": no stream from before the
+// request is in use.
 type leases struct {
 	mutex              sync.Mutex
 	requested, printed uint64
-	// For each lane (a concurrent user of the stream pool), the number of "renew" requests that had
-	// arrived when the lane leased its stream. It is the largest uint64 if the lane has ended, so
-	// that "renewed" does not wait for the lane.
+	// For each lane, the number of "renew" requests that had arrived when it leased its stream. It
+	// is the largest uint64 once the lane has ended, so that "renewed" does not wait for it.
 	lanes []uint64
 }
 
@@ -155,8 +154,7 @@ func (l *leases) renew() {
 	l.printIfRenewed()
 }
 
-// begin notes that the lane, a concurrent user of the stream pool, leased a stream when `request`
-// requests of "renew" had arrived.
+// begin notes that the lane leased a stream when `request` requests of "renew" had arrived.
 func (l *leases) begin(lane int, request uint64) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -176,8 +174,8 @@ func (l *leases) printIfRenewed() {
 	}
 }
 
-// echo sends a plan (the message that announces requests) and its requests, and checks the server's
-// answers. It sends up to --pipeline requests before it waits for the answer of the first.
+// echo announces requests to the server, sends them and checks the answers. It sends up to
+// --pipeline requests before it waits for the answer of the first.
 func (c *client) echo(stream *shmipc.Stream, p *plan) error {
 	if err := send(stream, p.encode()); err != nil {
 		return err
@@ -224,9 +222,9 @@ func sendAhead(stream *shmipc.Stream, p *plan, room chan<- struct{}, stop <-chan
 	return nil
 }
 
-// receive reads the server's answers to all requests of the plan (the message that announces
-// requests), and checks every byte. With --ignore-boundaries it reads pieces of the sizes in
-// oddPieces, so one piece may hold the end of an answer and the whole next answers.
+// receive reads the server's answers to all requests that p announces, and checks every byte. With
+// --ignore-boundaries it reads pieces of the sizes in oddPieces, so one piece may hold the end of
+// an answer and the whole next answers.
 func (c *client) receive(stream *shmipc.Stream, p *plan, room <-chan struct{}) error {
 	if !c.options.ignoreBoundaries {
 		for index := uint64(0); index < p.requests; index++ {
@@ -281,8 +279,8 @@ func (c *client) count(size int) {
 	c.report.with(func(r *report) { r.Requests++; r.Bytes += uint64(size) })
 }
 
-// upload sends a plan (the message that announces requests) and all its requests, and closes the
-// stream right after the last request, without waiting for the server.
+// upload announces requests to the server, sends all of them, and closes the stream right after the
+// last, without waiting for the server.
 func (c *client) upload(stream *shmipc.Stream, p *plan) error {
 	if err := send(stream, p.encode()); err != nil {
 		return err
@@ -325,8 +323,8 @@ func (c *client) awaitUploads(teller *shmipc.Stream) {
 	}
 }
 
-// download sends a plan (the message that announces requests), and expects from the server all
-// requests that the plan announces, and then the end of the stream.
+// download tells the server by p which requests to send, and expects all of them and then the end
+// of the stream.
 func (c *client) download(stream *shmipc.Stream, p *plan) error {
 	defer stream.Close()
 	if err := send(stream, p.encode()); err != nil {
@@ -344,6 +342,6 @@ func (c *client) download(stream *shmipc.Stream, p *plan) error {
 	return nil
 }
 
-// oddPieces are the sizes in bytes of the pieces in which answers are read. They are unrelated to
-// the sizes of requests and slices, so pieces end at any place within both.
+// oddPieces are the sizes in bytes of the pieces in which answers are read: unrelated to the sizes
+// of requests and slices, so that pieces end anywhere within both.
 var oddPieces = []int{1, 7, 4093, 10007, 100003, 3, 65537, 333}

@@ -16,8 +16,8 @@ import (
 	shmipc "github.com/cloudwego/shmipc-go"
 )
 
-// server serves all streams of all sessions: it reads each plan (the message that announces
-// requests), and receives or sends the requests that the plan announces.
+// server serves all streams of all sessions: on each it receives or sends the requests that the
+// client announces.
 type server struct {
 	report *report
 }
@@ -145,8 +145,8 @@ func (s *server) answer(stream *shmipc.Stream) error {
 	}
 }
 
-// orderly returns nil for an error that only says that a stream or session ended before a next
-// plan. A plan is the message that announces requests, so such an end is no fault.
+// orderly returns nil for an error that only says that a stream or session ended before the client
+// announced further requests, because such an end is no fault.
 func orderly(err error) error {
 	if errors.Is(err, shmipc.ErrStreamClosed) || errors.Is(err, shmipc.ErrEndOfStream) {
 		return nil

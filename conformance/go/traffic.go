@@ -19,7 +19,7 @@ import (
 	shmipc "github.com/cloudwego/shmipc-go"
 )
 
-// The modes of a plan say which side sends the requests that follow the plan, and what the server
+// Modes of the traffic: they say which side sends the announced requests, and what the server
 // answers.
 const (
 	modeEcho     = 0 // the server answers each request with the same bytes
@@ -57,8 +57,8 @@ func (p *plan) size(request uint64) int {
 	return int(p.sizes[request%uint64(len(p.sizes))])
 }
 
-// readPlan reads the next plan, the message that announces the requests that follow; it returns nil
-// at the end of the stream.
+// readPlan reads the message that announces the next requests; it returns nil at the end of the
+// stream.
 func readPlan(stream *shmipc.Stream) (*plan, error) {
 	head, err := stream.BufferReader().ReadBytes(planFixedBytes)
 	if errors.Is(err, shmipc.ErrEndOfStream) && stream.BufferReader().Len() == 0 {
@@ -142,8 +142,6 @@ func (p *pattern) check(got []byte) int {
 	return -1
 }
 
-// requestBytes fills a buffer with the bytes of request `index` of the plan p, the message that
-// announces the requests.
 func requestBytes(p *plan, index uint64, buffer []byte) []byte {
 	size := p.size(index)
 	if cap(buffer) < size {
@@ -177,7 +175,6 @@ func readRequest(stream *shmipc.Stream, p *plan, index uint64, piece int, keep [
 	return keep, nil
 }
 
-// send writes one message to the stream's buffer and flushes it, so that the peer can receive it.
 func send(stream *shmipc.Stream, message []byte) error {
 	if _, err := stream.BufferWriter().WriteBytes(message); err != nil {
 		return fmt.Errorf("writing %d bytes: %w", len(message), err)

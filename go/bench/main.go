@@ -165,7 +165,8 @@ func compare(transports []string, size, rounds int, length time.Duration, cpu in
 	return nil
 }
 
-// figures are those of the rounds of one transport, in microseconds for each round trip.
+// figures has the median round trip and the processor time for a round trip, both in microseconds,
+// of each round of one transport.
 type figures struct{ medians, times []float64 }
 
 // A trip has the figures of one round in microseconds: the median round trip, and the processor
@@ -220,7 +221,6 @@ func (v views) Recv([]byte) (int, error) {
 	return m.Len(), nil
 }
 
-// ofStream returns the pipe with which the named transport sends and receives on a stream.
 func ofStream(transport string, conn net.Conn) pipe {
 	if stream, isStream := conn.(*partywall.Stream); isStream && transport == "stream-view" {
 		return views{stream}
@@ -228,7 +228,6 @@ func ofStream(transport string, conn net.Conn) pipe {
 	return plain{conn}
 }
 
-// config returns the configuration of both ends of a connection over the named transport.
 func config(transport string) *partywall.Config {
 	switch transport {
 	case "park", "stream-park":
@@ -307,7 +306,6 @@ func listen(transport, path string) (func() (pipe, error), func(), error) {
 	return accept, func() { _ = listener.Close() }, nil
 }
 
-// startEcho starts this program as the process that sends messages back, on the given CPU.
 func startEcho(transport, path string, size, cpu int) (*exec.Cmd, error) {
 	command := exec.Command("/proc/self/exe")
 	command.Env = append(os.Environ(),
@@ -316,8 +314,8 @@ func startEcho(transport, path string, size, cpu int) (*exec.Cmd, error) {
 	if cpu < 0 {
 		return command, command.Start()
 	}
-	// The new process inherits the CPUs of the thread that starts it, so this thread moves there
-	// for a moment.
+	// The new process inherits the CPUs of the thread that starts it, so this thread runs on the
+	// CPU of the new process for a moment.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var before unix.CPUSet

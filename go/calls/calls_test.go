@@ -21,7 +21,6 @@ import (
 	partywall "partywall.test/go"
 )
 
-// mustAnswer makes a call with the payload, and fails the test unless the answer is want.
 func mustAnswer(t *testing.T, client *Client, payload, want []byte) {
 	t.Helper()
 	answer, err := client.Call(testContext(t), payload)
@@ -34,7 +33,6 @@ func mustAnswer(t *testing.T, client *Client, payload, want []byte) {
 	}
 }
 
-// mustBe fails the test unless err is an [Error] with this code that wraps target.
 func mustBe(t *testing.T, err error, code uint32, target error) {
 	t.Helper()
 	var e *Error

@@ -183,8 +183,8 @@ func (c *Call) Wait() (*Message, error) {
 	return r.answer, r.err
 }
 
-// enter puts an element into the client's channel slots or turn. It waits until the channel has
-// room, ctx ends, or the client can make no more calls.
+// enter waits for a slot of a call, or for the right to send: it puts an element into a Go channel
+// once that has room. It fails if ctx ends first, or the client can make no more calls.
 func (c *Client) enter(ctx context.Context, into chan<- struct{}) error {
 	if ctx.Err() != nil {
 		return ended(ctx)
@@ -199,8 +199,8 @@ func (c *Client) enter(ctx context.Context, into chan<- struct{}) error {
 	}
 }
 
-// add registers a new call, so that its answer finds it, and returns the call. The caller holds the
-// client's turn to send.
+// add registers a new call, so that its answer finds it, and returns the call. The caller has the
+// right to send on the stream.
 func (c *Client) add(ctx context.Context) (*Call, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -223,7 +223,7 @@ func (c *Client) remove(id uint64) bool {
 	return isWaiting
 }
 
-// send sends one frame of the protocol of calls. The caller holds the client's turn to send.
+// send sends one frame of the protocol of calls. The caller has the right to send on the stream.
 func (c *Client) send(ctx context.Context, f frame, payload []byte) error {
 	header := f.encode()
 	return c.stream.SendParts(ctx, header[:], payload)
@@ -272,7 +272,6 @@ func (c *Client) cancelLater(id uint64) {
 	}
 }
 
-// sendCancels sends the queued CANCEL frames until none is left, or sending one fails.
 func (c *Client) sendCancels() {
 	for {
 		c.mu.Lock()
@@ -304,7 +303,6 @@ func (c *Client) sendCancel(id uint64) error {
 	return c.send(c.cancelling, frame{kindCancel, 0, id}, nil)
 }
 
-// receiveAll receives answers, and passes them to their calls, until the stream ends.
 func (c *Client) receiveAll() {
 	defer close(c.received)
 	for {
@@ -356,8 +354,7 @@ func (c *Client) receive(message *partywall.Message) error {
 	return nil
 }
 
-// end makes the client fail: all calls without an answer, and all later calls, get the error
-// reason.
+// end makes the client fail: all calls without an answer, and all later calls, fail with reason.
 func (c *Client) end(reason error) {
 	c.mu.Lock()
 	calls := c.stopCalls(reason)

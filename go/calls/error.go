@@ -95,10 +95,10 @@ func (f *Failure) Error() string {
 	return fmt.Sprintf("the call failed with code %d (%d bytes of detail)", f.Code, len(f.Detail))
 }
 
-// detailMax is the size in bytes of the longest detail that [Failure.Error] includes in its text.
+// detailMax is the size in bytes of the longest detail that [Failure.Error] includes in its text,
+// which may go to a log.
 const detailMax = 200
 
-// errClosed is the error of calls on a client that this side has closed.
 var errClosed = &Error{
 	number: layout.ErrorSessionClosedHere, text: "the client is closed", err: net.ErrClosed,
 	isLost: true,
@@ -109,7 +109,6 @@ func violation(number layout.ErrorNumber, format string, arguments ...any) *Erro
 	return &Error{number: number, text: fmt.Sprintf(format, arguments...), isLost: true}
 }
 
-// isViolation reports whether the peer broke a rule of the protocol of calls.
 func isViolation(err error) bool {
 	e, isError := err.(*Error)
 	return isError && e.number >= layout.ErrorCallTooShort && e.number <= layout.ErrorCallUnknown
@@ -132,7 +131,6 @@ func lost(err error) *Error {
 	return e
 }
 
-// ended returns the error of a call whose context ctx has ended: cancelled, or past its deadline.
 func ended(ctx context.Context) error {
 	if err := ctx.Err(); err != context.DeadlineExceeded {
 		return err

@@ -79,8 +79,8 @@ func decode(message []byte) (frame, error) {
 	return f, nil
 }
 
-// isLawful reports whether the frame, which is of a known kind, may have its word (the time left or
-// the code), and a payload of payloadBytes bytes.
+// isLawful reports whether a frame of this kind, which is known, may carry a word that is not zero
+// and a payload of payloadBytes bytes.
 func (f frame) isLawful(payloadBytes int) bool {
 	switch f.kind {
 	case kindCall, kindOneWay, kindError:

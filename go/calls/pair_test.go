@@ -97,10 +97,8 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-// A serveResult is a channel to which the result of [Serve] is sent.
 type serveResult chan error
 
-// startServer runs [Serve] with the handler in a goroutine, and returns the channel for its result.
 func startServer(
 	ctx context.Context, stream *partywall.Stream, handler Handler, config *Config,
 ) serveResult {
@@ -109,7 +107,6 @@ func startServer(
 	return result
 }
 
-// wait waits for the end of [Serve], and returns its error.
 func (r serveResult) wait(t *testing.T) error {
 	t.Helper()
 	select {
@@ -121,7 +118,6 @@ func (r serveResult) wait(t *testing.T) error {
 	}
 }
 
-// receive receives the next event from a channel, and fails the test if none comes in time.
 func receive[T any](t *testing.T, events <-chan T) (event T) {
 	t.Helper()
 	select {
@@ -143,7 +139,6 @@ func (r raw) send(t *testing.T, f frame, payload string) {
 	}
 }
 
-// mustReceive receives a frame, and fails the test unless the frame is want and has this payload.
 func (r raw) mustReceive(t *testing.T, want frame, payload string) {
 	t.Helper()
 	f, bytes := r.receive(t)

@@ -45,7 +45,6 @@ type pairing struct {
 	way            way
 }
 
-// A peerProcess is the process of a server or a client, in Go or in Rust.
 type peerProcess struct {
 	*exec.Cmd
 	name   string
@@ -97,7 +96,6 @@ func (p pairing) startBoth(t *testing.T, limit int, task string, number int) (cl
 	return p.start(t, task, address, number), server
 }
 
-// line returns the next line that the peer process prints.
 func (p *peerProcess) line(t *testing.T) string {
 	t.Helper()
 	if !p.lines.Scan() {
@@ -113,20 +111,17 @@ func (p *peerProcess) mustSay(t *testing.T, want string) {
 	}
 }
 
-// fail ends the peer process, and fails the test.
 func (p *peerProcess) fail(t *testing.T, what string) {
 	t.Helper()
 	p.kill()
 	t.Fatalf("%s %s\n%s", p.name, what, p.errors)
 }
 
-// kill kills the peer process, and waits for its end.
 func (p *peerProcess) kill() {
 	_ = p.Process.Kill()
 	_ = p.Wait()
 }
 
-// mustEnd waits for the end of the process, and fails the test unless its exit code is 0.
 func (p *peerProcess) mustEnd(t *testing.T) {
 	t.Helper()
 	for p.lines.Scan() {
@@ -137,8 +132,8 @@ func (p *peerProcess) mustEnd(t *testing.T) {
 }
 
 // mustServe waits until the server process has served its stream, and fails the test unless the
-// stream ended with this code. The handlers of some calls wait until their call is given up; the
-// result is how many of these have begun, and how many have ended.
+// stream ended with this code. It returns how many handlers have begun to wait until their call is
+// given up, and how many of them have ended.
 func (p *peerProcess) mustServe(t *testing.T, code int) (begun, ended int) {
 	t.Helper()
 	for {

@@ -95,7 +95,6 @@ func (s *serving[C]) finish(id uint64) (next C, isThere bool) {
 	return first.call, true
 }
 
-// drain removes all calls that wait for a handler, and returns them.
 func (s *serving[C]) drain() []waitingCall[C] {
 	drained := s.waiting
 	s.waiting = nil

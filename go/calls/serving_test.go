@@ -67,7 +67,7 @@ func TestLimitsDecideWhatBecomesOfCalls(t *testing.T) {
 	}
 }
 
-// pick returns the id of a call that may have been made already.
+// pick returns a random id: that of the last call so far, or one of the eleven before it.
 func pick(random *rand.Rand, last uint64) uint64 {
 	return last - min(last, random.Uint64N(12))
 }

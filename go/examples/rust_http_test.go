@@ -28,7 +28,6 @@ const frameworksVariable = "PARTYWALL_RUST_FRAMEWORKS"
 // testTime is the longest time that a test waits for one event.
 const testTime = 60 * time.Second
 
-// configs are the configurations with which each test of this file runs.
 var configs = map[string]partywall.Config{
 	"shared memory": {Transport: partywall.TransportSharedMemory},
 	"untrusted":     {Transport: partywall.TransportSharedMemory, Trust: partywall.TrustNobody},
@@ -65,7 +64,6 @@ func startAxum(t *testing.T, address string) *exec.Cmd {
 	return server
 }
 
-// kill kills a server process, and waits for its end.
 func kill(process *exec.Cmd) {
 	_ = process.Process.Kill()
 	_ = process.Wait()

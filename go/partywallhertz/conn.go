@@ -97,7 +97,6 @@ func (c *conn) Release() error {
 	return nil
 }
 
-// ReadByte reads one byte of the connection.
 func (c *conn) ReadByte() (byte, error) {
 	b, err := c.Peek(1)
 	if err != nil {
@@ -107,7 +106,6 @@ func (c *conn) ReadByte() (byte, error) {
 	return b[0], nil
 }
 
-// ReadBinary reads n bytes of the connection into a new slice.
 func (c *conn) ReadBinary(n int) ([]byte, error) {
 	b, err := c.Peek(n)
 	if err != nil {
@@ -147,7 +145,7 @@ func (c *conn) Malloc(n int) ([]byte, error) {
 	return c.out[last][start : start+n : start+n], nil
 }
 
-// newChunk returns a chunk, a buffer for outgoing bytes, of at least n bytes.
+// newChunk returns a buffer for outgoing bytes, of at least n bytes.
 func (c *conn) newChunk(n int) []byte {
 	if c.isUsed || n > bufferBytes {
 		return make([]byte, 0, max(n, bufferBytes))

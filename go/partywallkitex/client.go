@@ -105,5 +105,4 @@ type dialedAddr struct {
 	network string
 }
 
-// Network returns the network that Kitex has passed to the dialer.
 func (a *dialedAddr) Network() string { return a.network }

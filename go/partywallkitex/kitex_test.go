@@ -289,7 +289,6 @@ type countedDialer struct {
 	count atomic.Int64
 }
 
-// DialTimeout counts a connection, and makes it.
 func (d *countedDialer) DialTimeout(
 	network, address string, timeout time.Duration,
 ) (net.Conn, error) {

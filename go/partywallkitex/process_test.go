@@ -48,7 +48,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// transports are the configurations with which each test runs.
 var transports = map[string]partywall.Config{
 	"shared memory": {Transport: partywall.TransportSharedMemory},
 	"untrusted": {
@@ -103,7 +102,6 @@ func serverOptions(address string, config *partywall.Config) ([]server.Option, e
 	return ServerOptions(listener), nil
 }
 
-// onlyUID returns a function that admits the processes of one user, and no other.
 func onlyUID(uid uint32) func(partywall.Peer) error {
 	return func(peer partywall.Peer) error {
 		if !peer.HasCredentials || peer.UID != uid {
@@ -113,7 +111,6 @@ func onlyUID(uid uint32) func(partywall.Peer) error {
 	}
 }
 
-// A serverProcess is a process in which a server of the test runs.
 type serverProcess struct {
 	*exec.Cmd
 	address, transport string
@@ -150,7 +147,6 @@ func (s *serverProcess) mustReport(t testing.TB, want string) {
 	}
 }
 
-// kill kills the server process, and waits for its end.
 func (s *serverProcess) kill() {
 	_ = s.Process.Kill()
 	_ = s.Wait()
@@ -161,7 +157,6 @@ func (s *serverProcess) client(t testing.TB, options ...client.Option) testClien
 	return newClient(t, &config, s.address, options...)
 }
 
-// newClient returns a client of Kitex for the listener at the address.
 func newClient(
 	t testing.TB, config *partywall.Config, address string, options ...client.Option,
 ) testClient {

@@ -44,8 +44,6 @@ func PeerFromContext(ctx context.Context) (partywall.Peer, bool) {
 // shows nothing else of a connection to a handler.
 type peerListener struct{ *partywall.Listener }
 
-// Accept waits for the next stream of the listener, and returns it with a remote address that
-// contains the stream.
 func (l peerListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
@@ -57,7 +55,6 @@ func (l peerListener) Accept() (net.Conn, error) {
 // A peerConn is a stream whose remote address contains the stream itself.
 type peerConn struct{ *partywall.Stream }
 
-// RemoteAddr returns the address of the listener together with the stream.
 func (c peerConn) RemoteAddr() net.Addr { return streamAddr{c.Stream.RemoteAddr(), c.Stream} }
 
 // A streamAddr is the address of a listener, and a stream that it has accepted.

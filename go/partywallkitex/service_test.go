@@ -141,7 +141,6 @@ func countStream(ctx context.Context, stream streaming.ServerStream) error {
 	}
 }
 
-// A testClient calls the methods of the test service.
 type testClient struct{ client.Client }
 
 func (c testClient) call(ctx context.Context, method string, request []byte) ([]byte, error) {
@@ -154,7 +153,6 @@ func (c testClient) stream(ctx context.Context, method string) (streaming.Client
 	return c.Client.(client.Streaming).StreamX(ctx, method)
 }
 
-// recv returns the next message of a stream.
 func recv(ctx context.Context, stream streaming.ClientStream) ([]byte, error) {
 	var answer payload
 	err := stream.RecvMsg(ctx, &answer)

@@ -44,7 +44,6 @@ type borrowed struct {
 	parts    []part               // of the writer, until Flush
 }
 
-// release gives all borrowed memory back to the session.
 func (b *borrowed) release() {
 	b.releaseFirst(len(b.messages))
 	for _, part := range b.parts {
@@ -100,7 +99,6 @@ func (r *reader) ReadBytes(size int) ([]byte, error) {
 	return b, err
 }
 
-// ReadByte waits for a byte of the stream, and returns it.
 func (r *reader) ReadByte() (byte, error) {
 	if err := r.await(1); err != nil {
 		return 0, err
@@ -307,13 +305,11 @@ func (w *writer) room(size int) ([]byte, error) {
 // WriteBytes copies b into the sending buffer.
 func (w *writer) WriteBytes(b []byte) (int, error) { return writeParts(w, b) }
 
-// WriteByte copies a byte into the sending buffer.
 func (w *writer) WriteByte(b byte) error {
 	_, err := w.WriteBytes([]byte{b})
 	return err
 }
 
-// WriteString copies s into the sending buffer.
 func (w *writer) WriteString(s string) error {
 	_, err := writeParts(w, s)
 	return err

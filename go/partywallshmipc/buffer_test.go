@@ -175,7 +175,6 @@ func TestErrorsAreThoseOfShmipc(t *testing.T) {
 	}
 }
 
-// mustSend sends each part as one message.
 func mustSend(t *testing.T, stream *partywall.Stream, parts ...[]byte) {
 	t.Helper()
 	for _, part := range parts {

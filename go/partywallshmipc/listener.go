@@ -205,6 +205,7 @@ func (l *Listener) unlink() error {
 const (
 	// handshakesMax bounds the handshakes that a listener has under way at a time.
 	handshakesMax = 64
-	// acceptPause is the pause after a call of Accept has failed.
+	// acceptPause is the pause after a call of Accept has failed, so that a lasting failure, such
+	// as a lack of descriptors, does not occupy a processor.
 	acceptPause = 10 * time.Millisecond
 )

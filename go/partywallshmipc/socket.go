@@ -89,7 +89,6 @@ func admitShmipc(conn net.Conn, own *partywall.Config) error {
 	return nil
 }
 
-// listen listens on the address of a configuration.
 func listen(config *ListenerConfig) (net.Listener, error) {
 	network, path := config.Network, config.ListenPath
 	mode := uint32(config.Partywall.SocketMode.Perm())

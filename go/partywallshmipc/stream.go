@@ -209,7 +209,6 @@ func (s *nativeStream) ReleaseReadAndReuse() { s.in.ReleasePreviousRead() }
 
 func (s *nativeStream) StreamID() uint32 { return s.Number() }
 
-// Close closes the underlying stream of package partywall.
 func (s *nativeStream) Close() error {
 	s.isClosed.Store(true)
 	if s.open != nil {
@@ -280,7 +279,6 @@ func (p *streamPool) replace(session *Session) {
 	}
 }
 
-// current returns the session whose streams the pool keeps.
 func (p *streamPool) current() *Session {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -147,19 +147,17 @@ pub const REGISTRY: &[Fault] = &[
     // holds the lock. Effect: a thread that leaves the lock late clears the flag that another
     // thread has set since, although that thread still holds the lock.
     fault("one_slot_for_all", &[model("bias")]),
-    // Faults: a handle of the C interface has lanes, each of which favours one thread, so that this
-    // thread takes the handle without a system call. The favoured thread checks that the lane
-    // favours it before other threads can see that it uses the handle. Or the thread that ends the
-    // favour does not check whether the favoured thread uses the handle, or checks that before the
-    // barrier. Effect: two calls of C use one object at the same time.
+    // Faults: the thread that a lane of a handle favours checks that the lane favours it before
+    // other threads can see that it is inside. Or the thread that revokes the favour does not check
+    // whether the favoured thread is inside, or checks that before the barrier. Effect: two calls
+    // of C use one object at the same time.
     fault("no_light_barrier_of_lane", &[model("lane")]),
     fault("no_heavy_barrier_of_lane", &[model("lane")]),
     fault("no_look_for_presence", &[model("lane")]),
     // Fault: a sender on a socket writes its next record for the position that it knew before its
-    // receiver sent MOVE, the record that begins the change to shared memory. Effect: the peer
-    // refuses the next record.
+    // receiver sent MOVE. Effect: the peer refuses the next record.
     fault("stale_boundary", &[test("partywall", "channels", "begin_on_socket")]),
-    // Fault: the second handshake of a connection, which changes it to shared memory, accepts the
+    // Fault: the second handshake of a connection, by which it moves to shared memory, accepts the
     // frame HELLO of any process. Effect: another process takes a connection over.
     fault("other_peer_moves", &[test("partywall", "hostile", "moves")]),
     // Fault: an acceptor takes the socket pair of a connector that it does not trust. Effect: the
@@ -178,8 +176,8 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: a process that gets the lock of a link file does not check whether another owner has
     // written a record into the file meanwhile. Effect: the link has two owners.
     fault("link_lock_is_enough", &[unit("link", "store::owner")]),
-    // Fault: the lock of a link file that a dead owner's child keeps counts as a sign that the
-    // owner lives. Effect: no other process can become owner of the link.
+    // Fault: a child of a dead owner still has the lock of the link file, and other processes take
+    // that for a sign that the owner lives. Effect: no other process can become owner of the link.
     fault("link_lock_is_life", &[test("link", "owner", "")]),
     // Fault: a new owner changes the link file before its owner record is on the disk. Effect:
     // after a power loss, the file still says that the previous owner closed it, although it has
@@ -196,9 +194,8 @@ pub const REGISTRY: &[Fault] = &[
     // to its application. Effect: if the first owner was killed before it reported the adoption, no
     // application learns that messages may be lost.
     fault("link_adoption_forgotten", &[POWER_LOSS]),
-    // Fault: an update of a record in the link file stores the seal (checksum and sequence number)
-    // before the body. Effect: a kill between the two stores leaves neither the old nor the new
-    // record valid.
+    // Fault: an update of a record in the link file stores the seal before the body. Effect: a kill
+    // between the two stores leaves neither the old nor the new record valid.
     fault("link_seal_first", &[test("link", "files", "state_survives_kills"), SWEEP]),
     // Fault: a new consumed record is stored in a slot, and only afterwards the slot's `since` word
     // is set to 0. That word counts the bytes consumed after the slot's record. Effect: for a
@@ -225,16 +222,15 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: a new owner that reads a link file does not compare the bytes of a block, to which a
     // record BLOB refers, with their checksum. Effect: the owner does not notice damaged bytes.
     fault("link_blob_unchecked", &[test("link", "files", "stream_survives_kills")]),
-    // Fault: the first record of a link's stream is a compact record (a short form without an
-    // acknowledgement). Effect: the peer refuses the record, and so does the next owner.
+    // Fault: the first record of a link's stream is a compact record. Effect: the peer refuses the
+    // record, and so does the next owner.
     fault("link_compact_first", &[test("link", "files", "compact_records"), SIMULATION]),
-    // Fault: a reply on a link is sent as a compact record, a short form that cannot acknowledge
-    // the request. Effect: an owner that is killed after sending the reply answers the request
-    // twice.
+    // Fault: a reply on a link is sent as a compact record, which cannot acknowledge the request.
+    // Effect: an owner that is killed after sending the reply answers the request twice.
     fault("link_compact_of_reply", &[unit("link", "link_state::shm::compact"), SWEEP]),
-    // Fault: an end of a link accepts an answer to its ATTACH (the frame that begins a connection)
-    // without checking that the answer belongs to this connection. Effect: late bytes of an earlier
-    // connection decide where a stream resumes.
+    // Fault: an end of a link accepts an answer to its ATTACH without checking that the answer
+    // belongs to this connection. Effect: late bytes of an earlier connection decide where a stream
+    // resumes.
     fault("link_echo_unchecked", &[SIMULATION]),
     // Fault: a receiver on a link does not always store in its link file what it has acknowledged.
     // Effect: the next owner receives messages that were consumed already.
@@ -248,9 +244,8 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: a new connection of a link continues at the end of the sender's ring, after messages
     // that the receiver has not received. Effect: the connection skips these messages.
     fault("link_resume_at_tail", &[TORTURE]),
-    // Fault: a part of a link's ring is reused before the new base (the position of the oldest
-    // record that is kept) is stored in the link file. Effect: the next owner finds the middle of a
-    // record at the base.
+    // Fault: a part of a link's ring is reused before the new base is stored in the link file.
+    // Effect: the next owner finds the middle of a record at the base.
     fault("link_base_not_committed", &[SIMULATION, SWEEP, TORTURE]),
     // Fault: an end of a link does not store the acknowledgements of requests that its replies
     // carry. Effect: the next owner answers requests twice.
@@ -268,15 +263,15 @@ pub const REGISTRY: &[Fault] = &[
     // the link file before records flow. Effect: the next owner continues from the state before the
     // agreement.
     fault("link_attach_not_committed", &[TORTURE]),
-    // Fault: the ends of a link decide that a stream continues at another position, but the inbox,
-    // which holds received messages, keeps those that arrived before. Effect: the application
-    // receives these messages twice.
+    // Fault: the ends of a link decide that a stream continues at another position, but the inbox
+    // keeps the messages that arrived before. Effect: the application receives these messages
+    // twice.
     fault("link_inbox_outlives_jump", &[TORTURE]),
     // Fault: each connection of a link has the same number as the connection before it. Effect: the
     // server never recognises a new connection as newer than the old one.
     fault("link_connection_number_kept", &[TORTURE]),
-    // Fault: when a new epoch of a link begins, in which both directions start anew, the remaining
-    // messages are dropped without a report. Effect: the application does not learn of the loss.
+    // Fault: when a new epoch of a link begins, the remaining messages are dropped without a
+    // report. Effect: the application does not learn of the loss.
     fault("link_epoch_unreported", &[SIMULATION, TORTURE]),
     // Fault: messages of a link that are delivered again reset the delivery counts of the messages
     // after them. Effect: a later message that has crashed its readers looks as if it had never
@@ -303,9 +298,8 @@ pub const REGISTRY: &[Fault] = &[
             "driver::tests::peer_that_never_reads_is_not_waited_for_after_the_end",
         )],
     ),
-    // Fault: a sender that waits for room reads the counters of the room that its peer has freed
-    // after its failed attempt to send, not before the attempt. Effect: the sender overlooks room
-    // that was freed between the two steps.
+    // Fault: a sender that waits for room takes its snapshot after its failed attempt to send, not
+    // before. Effect: the sender overlooks room that was freed between the two steps.
     fault("late_snapshot", &[shuttle("races::waiter_for_room_is_woken")]),
     // Fault: an owned reservation that is dropped does not notify its sender. Effect: a sender that
     // waits for memory is not woken.
@@ -344,8 +338,8 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: the driver of a session does not wait until the thread that sent the record OPEN has
     // registered the new stream. Effect: the peer's answer finds no stream.
     fault("no_wait_for_open", &[shuttle("races::stream_answered_at_once_is_known")]),
-    // Fault: the credit that a message carries is computed before the lock of the session's sending
-    // side (the outbox) is taken. Effect: another thread may send newer credit first.
+    // Fault: the credit that a message carries is computed before the session's outbox is locked.
+    // Effect: another thread may send newer credit first.
     fault(
         "credit_before_lock",
         &[shuttle("races::credit_of_messages_is_never_older_than_reported")],
@@ -623,7 +617,7 @@ fn roots(directory: &Path) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// The command that runs, of the executable, only the tests that `by` names, which must notice the
+/// The command that runs only those tests of the executable that `by` names: they must notice the
 /// fault.
 fn chosen(executable: Step, by: &CaughtBy) -> Step {
     match by {

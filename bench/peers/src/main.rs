@@ -78,8 +78,8 @@ fn bench(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::from(EXIT_INCOMPLETE) })
 }
 
-/// Prints one JSON line for each cell. A cell whose rounds all failed has no line, so failures are
-/// also printed on stderr.
+/// Prints one JSON line per cell. If all rounds of a cell failed, the cell has no line, so failures
+/// are also printed on stderr.
 fn print_json(outcomes: &[Outcome]) -> Result<()> {
     eprint!("{}", summary::notes(outcomes));
     for line in outcomes.iter().filter_map(|outcome| Line::of(outcome, outcomes)) {

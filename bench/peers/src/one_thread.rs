@@ -123,7 +123,7 @@ impl InC {
         Ok(Self { program, questions, answers: BufReader::new(answers) })
     }
 
-    /// Makes the C program send and receive `count` messages of `size` bytes. Returns the time of
+    /// Lets the C program send and receive `count` messages of `size` bytes. Returns the time of
     /// one message in nanoseconds.
     fn time(&mut self, size: usize, count: u64) -> Result<f64> {
         writeln!(self.questions, "{size} {count}")?;
@@ -146,8 +146,8 @@ impl Drop for InC {
 struct Channels {
     sender: partywall::Sender,
     receiver: partywall::Receiver,
-    // The directions of the channel that the measurement does not use. They are kept, because
-    // dropping them would end the channel.
+    // The directions that the measurement does not use. They are kept, because dropping them would
+    // end the channel.
     _others: (partywall::Receiver, partywall::Sender),
 }
 
@@ -202,7 +202,8 @@ impl Pubsub {
     }
 }
 
-/// A cell with the message size, which `Workspace::setup` needs. The cell itself is not measured.
+/// A cell for `Workspace::setup`, which takes the message size from it. The cell itself is not
+/// measured.
 fn cell(size: usize) -> Cell {
     Cell::new(Scenario::Ping, ICEORYX2_PUBSUB, size)
 }

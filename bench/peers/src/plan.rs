@@ -88,7 +88,6 @@ fn add(plan: &mut Plan, scenario: Scenario, sizes: &[usize], arguments: &Argumen
     }
 }
 
-/// Adds to the plan the cells that the targets of `bench-peers` need.
 fn add_targets(plan: &mut Plan, arguments: &Arguments) -> Result<()> {
     let is_plain = arguments.size.is_empty()
         && arguments.transport.is_empty()
@@ -108,7 +107,7 @@ const fn all_sizes(scenario: Scenario) -> &'static [usize] {
     }
 }
 
-/// Maximum number of failed rounds of one cell: after them, later rounds leave the cell out.
+/// Number of failed rounds of one cell, after which later rounds leave the cell out.
 const FAILURES_MAX: usize = 2;
 
 /// Message sizes of `parallel` in bytes. They are the sizes of `shmipc`'s own benchmark, without
@@ -122,5 +121,5 @@ const PING_SIZES: [usize; 1] = [48];
 /// Message sizes in bytes of a run without a scenario: a small, a middling and a large one.
 const SELECTED_SIZES: [usize; 3] = [64, 4 << 10, 1 << 20];
 
-/// Maximum time of a run without a scenario: its help promises less than two minutes.
+/// Maximum time of a run without a scenario: the help promises under two minutes.
 const SELECTION_TIME_MAX: Duration = Duration::from_secs(110);

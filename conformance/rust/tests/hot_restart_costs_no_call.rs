@@ -100,8 +100,8 @@ fn renew(client: &mut Process) -> Result<()> {
     Ok(())
 }
 
-/// Number of the client's sessions, as in its options; `LANES` is the number of streams that it uses
-/// at the same time.
+/// Number of the client's sessions, as in its options. `LANES` is the number of streams that it
+/// uses at the same time.
 const SESSIONS: u64 = 2;
 const LANES: u64 = 8;
 /// Number of streams that shmipc-go takes of one session before it takes streams of the next

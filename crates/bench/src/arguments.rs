@@ -176,17 +176,14 @@ impl Arguments {
     }
 }
 
-/// The parser for the scenario's name on the command line.
 fn scenario_parser() -> impl TypedValueParser<Value = Choice> {
     FormerNames::new(Place::BenchScenario, EnumValueParser::<Choice>::new())
 }
 
-/// The parser for transport names on the command line.
 fn transport_parser() -> impl TypedValueParser<Value = TransportName> {
     FormerNames::new(Place::BenchTransport, TRANSPORTS.parser())
 }
 
-/// The parser for the names of wait strategies on the command line.
 fn wait_parser() -> impl TypedValueParser<Value = WaitName> {
     FormerNames::new(Place::BenchWait, EnumValueParser::<WaitName>::new())
 }
@@ -246,8 +243,7 @@ const RATE_MAX: u64 = 1_000_000;
 /// Maximum number of messages on one connection of `connect`: a few seconds over a socket.
 const MESSAGES_MAX: u64 = 1_000_000;
 
-/// Maximum of `--duration`: the time for which one combination of scenario, transport and size is
-/// measured in one round.
+/// Maximum of `--duration`, the time for which one cell is measured in one round.
 const DURATION_MAX: Duration = Duration::from_secs(600);
 
 const EXAMPLES: &str = "\
@@ -339,7 +335,6 @@ mod tests {
         assert_eq!((fresh.messages, fresh.fresh), (vec![1, 100, 10_000], true));
     }
 
-    /// Parses the command line `bench` followed by `line`.
     fn parse(line: &str) -> Result<Arguments, clap::Error> {
         use clap::Parser;
         #[derive(Parser)]

@@ -31,8 +31,7 @@ pub fn run_child(arguments: &ChildArguments) -> Result<ExitCode> {
     Ok(PROGRAM.serve(arguments.cpu).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS))
 }
 
-/// Measures the combinations of scenario, transport and size that the arguments select, and prints
-/// the results.
+/// Measures the cells that the arguments select, and prints the results.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     arguments.check()?;
     // The usable CPUs are counted before a thread is pinned to one CPU, because a pinned thread

@@ -10,10 +10,10 @@ use crate::figure::spread::Spread;
 use crate::harness::cell::{Cell, Scenario};
 use crate::harness::round::{Round, pool, ratio};
 
-/// All rounds of one cell, which is one combination of scenario, transport and size.
+/// All rounds of one cell.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The measured combination of scenario, transport, size and options.
+    /// The measured cell.
     pub cell: Cell,
     /// The rounds in the order of measurement; an element is `None` if its round failed.
     pub rounds: Vec<Option<Round>>,
@@ -70,8 +70,7 @@ impl Metric {
 }
 
 impl Outcome {
-    /// Makes an outcome without rounds for `cell`, a combination of parameters; the run adds each
-    /// round that it has measured.
+    /// Makes an outcome without rounds for `cell`; the run adds each round that it has measured.
     pub const fn new(cell: Cell) -> Self {
         Self { cell, rounds: Vec::new(), failures: Vec::new() }
     }
@@ -122,8 +121,7 @@ impl Outcome {
     }
 }
 
-/// Finds the outcome of `cell`, a combination of parameters, among `outcomes`; `None` if `cell` was
-/// not measured.
+/// Finds the outcome of `cell` among `outcomes`; `None` if `cell` was not measured.
 pub fn find(outcomes: &[Outcome], cell: Cell) -> Option<&Outcome> {
     outcomes.iter().find(|outcome| outcome.cell == cell)
 }

@@ -20,8 +20,7 @@ use crate::table::{TRANSPORTS, Transports};
 /// The measurements of a run: the steps of each round, and the number of rounds.
 #[derive(Clone)]
 pub struct Plan {
-    /// The measurements of a round in their order; each combination of scenario, transport and size
-    /// occurs once.
+    /// The measurements of a round in their order; each cell occurs once.
     pub steps: Vec<Step>,
     /// Number of rounds; each round performs every step, except a step that was already performed
     /// in its maximum number of rounds (`rounds_max`).
@@ -35,11 +34,10 @@ pub struct Plan {
     transports: Transports,
 }
 
-/// One measurement that each round repeats: one combination of scenario, transport and size, and
-/// its duration.
+/// One measurement that each round repeats: a cell, and its duration.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// The combination of scenario, transport, wait strategy and size to measure.
+    /// The cell to measure.
     pub cell: Cell,
     /// Duration of the measurement in each round.
     pub duration: Duration,
@@ -48,14 +46,13 @@ pub struct Step {
 }
 
 impl Plan {
-    /// Makes a plan without measurements, to which only those combinations can be added that the
-    /// table `transports` offers.
+    /// Makes a plan without measurements, to which only those cells can be added that the table
+    /// `transports` offers.
     pub const fn new(rounds: u32, transports: Transports) -> Self {
         Self { steps: Vec::new(), rounds, time_max: None, failures_max: 0, transports }
     }
 
-    /// Adds the combination `cell`, unless the plan already has it or the table of transports does
-    /// not offer it.
+    /// Adds `cell`, unless the plan already has it or the table of transports does not offer it.
     pub fn add(&mut self, cell: Cell, duration: Duration) {
         let is_known = self.steps.iter().any(|step| step.cell == cell);
         if !is_known && self.transports.runner(cell).is_some() {
@@ -202,8 +199,8 @@ impl Plan {
         }
     }
 
-    /// Adds `throughput` for each size, and also the round trips over `baseline-spin` (plain shared
-    /// memory), with which the report compares the results.
+    /// Adds `throughput` for each size, and also the round trips over `baseline-spin`, with which
+    /// the report compares the results.
     fn add_throughput(&mut self, arguments: &Arguments, time: Duration) {
         let sizes = or(&arguments.size, &[TINY, PAGE, BLOCK, LARGE]);
         self.add_all(Scenario::Throughput, &sizes, &[], arguments, time);
@@ -244,9 +241,9 @@ impl Plan {
         }
     }
 
-    /// Adds the variants of `cell` (a combination of parameters) that its scenario asks for. In
-    /// `rate`, there is one for each rate, in `connect` one for each number of messages. In
-    /// `oversubscribe` and `parallel`, pairs, streams and busy threads come from the arguments.
+    /// Adds the variants of `cell` that its scenario asks for. In `rate`, there is one for each
+    /// rate, in `connect` one for each number of messages. In `oversubscribe` and `parallel`,
+    /// pairs, streams and busy threads come from the arguments.
     fn add_variants(&mut self, cell: Cell, arguments: &Arguments, duration: Duration) {
         match cell.scenario {
             Scenario::Ping if cell.transport == TransportName::BASELINE_EVENTFD => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs a plan round by round; each cell (combination of parameters) is measured once in a round.
+//! Runs a plan round by round; each cell is measured once in a round.
 //!
 //! ```text
 //! round 1   shm  uds  tcp  baseline …      not   shm shm shm, uds uds uds:
@@ -94,8 +94,8 @@ impl Program {
         }
     }
 
-    /// Finds the functions that measure `cell` (a combination of parameters) on the transport with
-    /// the name `transport`. Returns the functions as a `Runner`, and `cell` with that transport.
+    /// Finds the functions that measure `cell` on the transport with the name `transport`. Returns
+    /// the functions as a `Runner`, and `cell` with that transport.
     fn runner(&self, transport: &str, cell: Cell) -> Result<(Runner, Cell)> {
         let row = self.transports.find(transport).context("an unknown transport")?;
         let cell = Cell { transport: row.name, ..cell };
@@ -104,8 +104,8 @@ impl Program {
     }
 }
 
-/// The state of a run. Its fields are dropped in the order of declaration, so the child process has
-/// ended before the run's directories are removed.
+/// What the parent process keeps during a run. Its fields are dropped in the order of declaration,
+/// so the child process has ended before the run's directories are removed.
 struct Run {
     pair: Pair,
     workspace: Workspace,
@@ -123,9 +123,9 @@ impl Run {
         Ok(Self { pair, workspace, program, pin, measurements: 0 })
     }
 
-    /// Measures the cell (combination of parameters) of `outcome` once, and adds the result to
-    /// `outcome`. After as many failures as the plan allows (`failures_max`) the cell is skipped;
-    /// if that number is 0, the first failure ends the run.
+    /// Measures the cell of `outcome` once, and adds the result to `outcome`. After as many
+    /// failures as the plan allows (`failures_max`) the cell is skipped; if that number is 0, the
+    /// first failure ends the run.
     fn add_round(
         &mut self,
         outcome: &mut Outcome,
@@ -152,8 +152,8 @@ impl Run {
         Ok(())
     }
 
-    /// Measures `cell` (a combination of parameters) once, in a thread of its own: the thread's
-    /// pinning ends with it, and a runtime made there has one thread for each usable CPU.
+    /// Measures `cell` once, in a thread of its own: the thread's pinning ends with it, and a
+    /// runtime made there has one thread for each usable CPU.
     ///
     /// Returns `None` if `cell` needs one CPU for both processes and this run is not pinned.
     fn measure(&mut self, cell: Cell, duration: Duration) -> Result<Option<Round>> {

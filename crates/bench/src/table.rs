@@ -44,8 +44,7 @@ pub struct Row {
     pub duplex_size_max: u64,
 }
 
-/// A table of transports, in which a program finds the functions that measure one combination of
-/// scenario, transport and size.
+/// A table of transports, in which a program finds the functions that measure one cell.
 #[derive(Clone, Copy)]
 pub struct Transports(pub &'static [Row]);
 
@@ -72,8 +71,8 @@ impl Transports {
         self.0.iter().find(is_it)
     }
 
-    /// The functions (`Runner`) that measure `cell`, a combination of parameters; `None` if the
-    /// transport does not offer its scenario, size or placement of processes.
+    /// The functions (`Runner`) that measure `cell`; `None` if the transport does not offer its
+    /// scenario, size or placement of processes.
     pub fn runner(self, cell: Cell) -> Option<Runner> {
         let row = self.find(cell.transport.name())?;
         let is_of_frameworks = cell.scenario.is_of_frameworks();

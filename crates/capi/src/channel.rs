@@ -51,7 +51,6 @@ pub(crate) struct Shared {
     parker: Option<ReceiverParker>,
 }
 
-/// Makes a handle of a channel.
 pub(crate) fn insert(channel: Channel) -> Result<Handle<ChannelObject>, Failure> {
     let info = channel.info();
     let (sender, receiver) = channel.split();
@@ -118,7 +117,6 @@ pub(crate) fn take_receiver(
     }
 }
 
-/// The sending direction of a channel.
 pub(crate) enum Sending {
     Plain(partywall::Sender),
     InLoop(event::Sender),
@@ -126,9 +124,9 @@ pub(crate) enum Sending {
 }
 
 impl Sending {
-    /// Sends a copy of `payload` if one attempt suffices, else returns `None`. The function is
-    /// apart from [`send`](Self::send) because a short message takes hardly longer than the call of
-    /// a function with many cases.
+    /// Sends a copy of `payload` if one attempt suffices, else returns `None`. Sending with a wait
+    /// is in another function, because a short message takes hardly longer than the call of a
+    /// function with many cases.
     #[inline(always)]
     fn send_soon(&mut self, payload: &[u8], timeout_ns: i64) -> Option<Result<(), Failure>> {
         let Self::Plain(sender) = self else { return None };
@@ -224,9 +222,8 @@ impl Sending {
     }
 }
 
-/// Sends a copy of a message where the fast way, `send_soon`, does not suffice: the call has to
-/// lock the sending direction by an atomic exchange, because its lock does not favour the calling
-/// thread, or the call may have to wait for room.
+/// The slow path of sending a copy of a message: the lock of the sending direction does not favour
+/// the calling thread, or the message may have to wait for room.
 #[cold]
 #[inline(never)]
 fn send_slowly(
@@ -237,16 +234,16 @@ fn send_slowly(
     channel.with_first(|sending| sending.send(payload, Timeout::new(timeout_ns)))
 }
 
-/// The address and the length of the bytes of a view, a message that is read where it was received.
+/// The address and the length of the bytes of a view.
 type RawView = (*const c_void, usize);
 
 const fn raw(view: &[u8]) -> RawView {
     (view.as_ptr().cast(), view.len())
 }
 
-/// Receives a view where the fast way, `view_soon`, does not suffice: the call has to lock the
-/// receiving direction by an atomic exchange, because its lock does not favour the calling thread;
-/// the channel keeps a message that did not fit into a caller's buffer; or the call has a deadline.
+/// The slow path of receiving a view: the lock of the receiving direction does not favour the
+/// calling thread; the channel keeps a message that did not fit into a caller's buffer; or the call
+/// has a deadline.
 #[cold]
 #[inline(never)]
 fn view_slowly(channel: Handle<ChannelObject>, timeout_ns: i64) -> Result<RawView, Failure> {
@@ -295,10 +292,10 @@ enum Incoming {
 }
 
 impl Receiving {
-    /// Receives a view in the usual case: the channel is in no loop, keeps no message that did not
+    /// The fast path of receiving a view: the channel is in no loop, keeps no message that did not
     /// fit into a caller's buffer, and the call has no deadline. Returns `None` in every other
-    /// case: a short message takes hardly longer than the call of a function with many cases, so
-    /// those are in another function. The view is valid until the next call of this direction.
+    /// case; those are in another function, because a short message takes hardly longer than the
+    /// call of a function with many cases. The view is valid until the next call of this direction.
     #[inline(always)]
     fn view_soon(&mut self, timeout_ns: i64) -> Option<Result<RawView, Failure>> {
         let (Incoming::Plain(receiver), Held::Nothing) = (&mut self.incoming, &self.held) else {
@@ -406,7 +403,6 @@ impl Receiving {
         }
     }
 
-    /// Receives a message as an object that the caller owns.
     fn recv(&mut self, timeout: Timeout) -> Result<Message, Failure> {
         if !matches!(self.held, Held::Nothing)
             && let Held::Returned(message) = mem::replace(&mut self.held, Held::Nothing)

@@ -95,12 +95,10 @@ impl From<Event> for CEvent {
     }
 }
 
-/// Returns the event loop that a handle names.
 pub(crate) fn shared(events: Handle<LoopObject>) -> Result<Arc<Loop>, Failure> {
     events.share_second()
 }
 
-/// Makes an event loop, and writes its handle to `place`.
 fn insert(
     place: Out<Handle<LoopObject>>,
     make: impl FnOnce() -> io::Result<Loop>,

@@ -74,7 +74,6 @@ impl Failure {
         Self::state(BUSY)
     }
 
-    /// Whether the failure says that another call uses the object at the same time.
     pub(crate) const fn is_busy(&self) -> bool {
         self.code == BUSY
     }
@@ -93,7 +92,6 @@ impl Failure {
         Self::explained(EXHAUSTED, &message, 0)
     }
 
-    /// The failure that the library panicked.
     #[cold]
     pub(crate) fn panicked(payload: &(dyn Any + Send)) -> Self {
         let text = payload.downcast_ref::<&str>().copied();

@@ -28,7 +28,6 @@ impl Object for LinkMessageObject {
     }
 }
 
-/// Makes a handle of a received message.
 pub(crate) fn insert(message: Message) -> Result<Handle<LinkMessageObject>, Failure> {
     Handle::insert(message, ())
 }

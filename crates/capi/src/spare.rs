@@ -11,9 +11,8 @@
 use crate::table::Object;
 use std::cell::Cell;
 
-/// Returns the index of a vacant slot, a place for a new object in the table of handles: the
-/// calling thread's spare slot, or another one. `None` if the table can hold no more objects of the
-/// type.
+/// Returns the index of a vacant slot: the calling thread's spare slot, or another one of the table
+/// of handles. `None` if the table can hold no more objects of the type.
 #[inline]
 pub(crate) fn take<O: Object>() -> Option<u32> {
     let spare = SPARES.try_with(|spares| spares.of::<O>().and_then(Cell::take));

@@ -35,7 +35,6 @@ impl Object for StreamObject {
     }
 }
 
-/// Makes a handle of a stream whose session has a thread.
 pub(crate) fn insert_threaded(stream: blocking::Stream) -> Result<Handle<StreamObject>, Failure> {
     let metadata = stream.metadata().into();
     let (sender, receiver) = stream.into_split();
@@ -43,7 +42,6 @@ pub(crate) fn insert_threaded(stream: blocking::Stream) -> Result<Handle<StreamO
     Handle::insert(Sending::Threaded(sender), receiving)
 }
 
-/// Makes a handle of a stream whose session is in a loop.
 pub(crate) fn insert_in_loop(stream: event::Stream) -> Result<Handle<StreamObject>, Failure> {
     let metadata = stream.metadata().into();
     let (sender, receiver) = stream.into_split();
@@ -78,7 +76,6 @@ pub(crate) fn application_code(code: u32) -> Result<u32, Failure> {
     )))
 }
 
-/// The sending direction of a stream.
 pub(crate) enum Sending {
     Threaded(blocking::SendStream),
     InLoop(event::SendStream),

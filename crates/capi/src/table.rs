@@ -45,7 +45,6 @@ pub(crate) trait Object: Sized + 'static {
     /// The name of the type in error texts.
     const NAME: &'static str;
 
-    /// Returns the table of all objects of this type.
     fn table() -> &'static Table<Self>;
 }
 
@@ -101,7 +100,6 @@ impl<O: Object> Handle<O> {
         Ok(Self { value: ptr::without_provenance_mut(value as usize), object: PhantomData })
     }
 
-    /// Whether the C program passed a null pointer.
     pub(crate) fn is_null(self) -> bool {
         self.value.is_null()
     }
@@ -267,7 +265,7 @@ impl<O: Object> Handle<O> {
         slot.shared.vacate_part(next.unwrap_or(generation));
         slot.first.vacate(next.unwrap_or(generation));
         // From here on other threads may take the slot for a new object. A slot whose generations
-        // (the numbers that tell its objects apart) are used up is never given back.
+        // are used up is never given back.
         if next.is_some() {
             spare::give::<O>(self.index());
         }
@@ -287,9 +285,9 @@ impl<O: Object> Handle<O> {
         Ok((slot, (value >> 32) as u32))
     }
 
-    /// Returns the slot of the object, and the generation in the handle, which tells the objects of
-    /// one slot apart, if the handle is of this type and the slot lies in the first chunk of the
-    /// table; else `None`. The slots of other chunks are found by [`locate`](Self::locate).
+    /// Returns the slot of the object, and the generation in the handle, if the handle is of this
+    /// type and the slot lies in the first chunk of the table; else `None`. The slots of other
+    /// chunks are found by [`locate`](Self::locate).
     #[inline(always)]
     fn locate_soon(self) -> Option<(&'static Slot<O>, u32)> {
         let value = self.value.addr() as u64;
@@ -331,12 +329,12 @@ pub(crate) struct Table<O: Object> {
 /// The slots of a table that hold no object.
 struct Free {
     vacant: Vec<u32>,
-    /// Number of slots that were ever taken; slots from this index on are untouched.
+    /// Number of slots that were ever taken; a slot with this index or a higher one has held no
+    /// object yet.
     used: u32,
 }
 
 impl<O: Object> Table<O> {
-    /// Makes a table without slots.
     pub(crate) const fn new() -> Self {
         let free = Free { vacant: Vec::new(), used: 0 };
         Self { chunks: [const { OnceLock::new() }; CHUNKS], free: Mutex::new(free) }
@@ -436,8 +434,7 @@ impl<T> Lane<T> {
         self.lock.generation()
     }
 
-    /// Puts the value of a new object's part into its lane, the part's lock with its value. The
-    /// lane is vacant, and no other thread knows it yet.
+    /// Puts the value of a new object's part into its vacant lane, which no other thread knows yet.
     fn fill(&self, generation: u32, value: T) {
         // SAFETY: `take_vacant` gave the slot to this thread alone, and the state of the part's
         // lock is VACANT.
@@ -465,7 +462,7 @@ impl<T> Lane<T> {
     }
 
     /// Makes the lane of an object's part vacant. The next object in the slot has the given
-    /// generation, the number that tells the objects of one slot apart.
+    /// generation.
     #[inline]
     fn vacate(&self, generation: u32) {
         self.lock.vacate(generation);
@@ -551,8 +548,7 @@ struct Entered<'a>(&'a lane::Lane);
 impl Drop for Entered<'_> {
     #[cold]
     fn drop(&mut self) {
-        // A thread that locks without an atomic exchange always has a presence, the word that says
-        // which lock it holds.
+        // A thread that locks without an atomic exchange always has a presence.
         if let Some(thread) = thread::current() {
             self.0.break_inside(thread, &ThisProcess);
         }
@@ -635,11 +631,12 @@ fn explain(refusal: Refusal, name: &'static str) -> Failure {
     }
 }
 
-/// Most attempts to lock a part of an object that other calls lock for a moment only.
+/// Maximum number of attempts to lock a part of an object that other calls lock for a moment only.
 const LOCK_ATTEMPTS: u32 = 10_000;
-/// Number of slots, places for one object each, in the first chunk of a table.
+/// Number of slots in the first chunk of a table of handles.
 const SLOTS_FIRST: u32 = 64;
-/// Most objects of one type at a time: as many as the index in a handle can tell apart.
+/// Maximum number of objects of one type at a time: as many as the index in a handle can tell
+/// apart.
 const SLOTS_MAX: u32 = 1 << 24;
 /// Number of chunks, arrays of slots, in a table with `SLOTS_MAX` slots: the last slot lies in the
 /// last chunk.

@@ -38,8 +38,8 @@ pub(crate) fn registered() -> Option<Thread<'static>> {
     CURRENT.get()
 }
 
-/// This process. By it, the lanes (locks of handles) look up the presence of a thread, the word
-/// that says which lane the thread is inside, and execute a barrier in all threads.
+/// This process, in which lanes look up the presence of a thread and execute a barrier in all
+/// threads.
 pub(crate) struct ThisProcess;
 
 impl Process for ThisProcess {
@@ -60,8 +60,7 @@ impl Process for ThisProcess {
     }
 }
 
-/// The presences (words that say which lane a thread is inside) of all threads that have ever
-/// called the library.
+/// The presences of all threads that have ever called the library.
 struct Presences {
     /// Every presence. The index is the presence's number less one.
     all: Vec<&'static Presence>,
@@ -98,8 +97,7 @@ thread_local! {
     static RETURN: Return = const { Return(Cell::new(None)) };
 }
 
-/// When a thread ends, gives its presence, the word that says which lane the thread is inside, back
-/// for another thread.
+/// Gives a thread's presence back for another thread when the thread ends.
 struct Return(Cell<Option<Thread<'static>>>);
 
 impl Drop for Return {

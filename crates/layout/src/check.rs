@@ -52,8 +52,7 @@ pub enum Violation {
         /// The longest payload that is allowed at the position, in bytes.
         max: u64,
     },
-    /// The ring holds a PAD, a record that fills the rest of the ring, that does not reach exactly
-    /// to the ring's end (SPEC 4.3).
+    /// The ring holds a PAD that does not reach exactly to the ring's end (SPEC 4.3).
     Pad {
         /// Position in the ring of the PAD record.
         position: u64,
@@ -69,34 +68,29 @@ pub enum Violation {
         /// The wrong value of the field that `what` names.
         found: u64,
     },
-    /// The word `consumed`, the peer's read position in this side's ring, is invalid. It is not a
-    /// multiple of 64, has decreased, or exceeds the sent bytes (SPEC 4.6).
+    /// The peer's consumed position in this side's ring is invalid: it is not a multiple of 64, has
+    /// decreased, or exceeds the sent bytes (SPEC 4.6).
     Consumed {
-        /// The value of the word `consumed` (a read position in bytes) that was loaded from the
-        /// peer's memory.
+        /// The consumed position that was loaded from the peer's memory.
         found: u64,
-        /// The last valid value of the word `consumed`, below which the word must not decrease.
+        /// The last valid consumed position; the next one must not be lower.
         from: u64,
-        /// The largest valid value of the word `consumed`: the position up to which this side has
-        /// sent.
+        /// The largest valid consumed position: the position up to which this side has sent.
         to: u64,
     },
-    /// The word `released`, the peer's count of returned blocks, is invalid. It has decreased, or
-    /// exceeds the number of blocks in flight (SPEC 5.3).
+    /// The peer's count of the blocks that it has returned, the word `released`, is invalid: it has
+    /// decreased, or exceeds the number of blocks in flight (SPEC 5.3).
     Released {
-        /// The value of the word `released` (a count of returned blocks) that was loaded from the
-        /// peer's memory.
+        /// The count of returned blocks that was loaded from the peer's memory.
         found: u64,
-        /// The last valid value of the word `released`, below which the word must not decrease.
+        /// The last valid count of returned blocks; the next one must not be lower.
         from: u64,
-        /// The largest valid value of the word `released`, which counts all blocks in flight as
-        /// returned.
+        /// The largest valid count of returned blocks: it counts all blocks in flight as returned.
         to: u64,
     },
-    /// The peer released a block of this side's memory that is not in flight: it holds no message
-    /// that the peer has (SPEC 5.3).
+    /// The peer released a block of this side's memory that is not in flight (SPEC 5.3).
     Block {
-        /// The block id that the peer wrote to its release ring, in which it returns blocks.
+        /// The block id that the peer wrote to its release ring.
         id: u64,
     },
     /// The peer sent a message that is longer than the maximum agreed in the handshake (SPEC 2.3).
@@ -114,8 +108,8 @@ pub enum Violation {
         /// The maximum of mapped memory in bytes on which both sides agreed in the handshake.
         max: u64,
     },
-    /// The peer announced more segments (memfds that extend its memory), mapped ones included, than
-    /// the maximum agreed in the handshake (SPEC 5.4).
+    /// The peer announced more segments, mapped ones included, than the maximum agreed in the
+    /// handshake (SPEC 5.4).
     Segments {
         /// Number of segments that would be mapped, including the announced segment.
         wanted: u64,

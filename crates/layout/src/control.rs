@@ -17,8 +17,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// The byte of the control socket that is a doorbell: it wakes the peer, and is not part of a frame
 /// (SPEC 6.6).
 pub const CONTROL_DOORBELL: u8 = 1;
-/// Type of the frame that carries the descriptor of a segment, a memfd that extends the sender's
-/// memory (SPEC 5.4).
+/// Type of the frame that carries the descriptor of a segment (SPEC 5.4).
 pub const CONTROL_SEGMENT: u8 = 2;
 /// The lowest frame type that a reader skips if it does not know the type. An unknown lower type is
 /// a violation.
@@ -46,7 +45,7 @@ pub struct ControlHead {
     pub length: U16,
 }
 
-/// The frame that carries the descriptor of a segment, a memfd that extends the sender's memory.
+/// The frame that carries the descriptor of a segment.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

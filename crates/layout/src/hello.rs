@@ -126,8 +126,7 @@ pub struct Hello {
     /// Number of entries in the ring in which the sender returns the peer's blocks of memory. The
     /// peer never has more blocks in flight.
     pub peer_blocks_max: U64,
-    /// Maximum number of the peer's segments (memfds that extend its memory) that the sender of the
-    /// frame maps at the same time.
+    /// Maximum number of the peer's segments that the sender of the frame maps at the same time.
     pub segments_max: U32,
     /// The process id of the sender in its own namespace. The id is for an operator: the receiver
     /// never acts on it.

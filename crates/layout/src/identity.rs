@@ -61,7 +61,7 @@ pub const IDENTITY_BYTES: usize = 8192;
 pub struct IdentityText {
     /// Length of the text in bytes, at most [`TEXT_BYTES_MAX`].
     pub length: U16,
-    /// The bytes of the text. The owner writes UTF-8, but the reader must not rely on that.
+    /// The bytes of the text. The owner writes UTF-8, but a reader must not rely on that.
     pub text: [u8; TEXT_BYTES_MAX],
 }
 

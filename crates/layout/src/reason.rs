@@ -14,14 +14,13 @@ pub enum FallbackReason {
     Policy,
     /// The address of the connection is a TCP address, or its socket cannot pass descriptors.
     Remote,
-    /// The kernel or a sandbox does not allow memfds (memory behind a descriptor), or the seals
-    /// that a region needs.
+    /// The kernel or a sandbox does not allow memfds, or the seals that a region needs.
     Memfd,
-    /// The shared memory of one side, its region, could not be allocated.
+    /// The region of one side could not be allocated.
     Memory,
     /// A process is at its limit of open descriptors, or a security module dropped descriptors.
     Descriptors,
-    /// The region, the shared memory of one side, is larger than the peer accepts.
+    /// The region of one side is larger than the peer accepts.
     Limits,
     /// A side could not map the region of its peer.
     Map,

@@ -156,10 +156,9 @@ pub enum Kind {
     /// FRAGMENT_ABORT: the sender aborts a message in fragments; the receiver drops the parts
     /// received so far.
     FragmentAbort = 6,
-    /// SEGMENT: the sender has a further segment of slab memory; the payload is a [`SegmentBody`].
+    /// SEGMENT: the sender has a further segment; the payload is a [`SegmentBody`].
     Segment = 7,
-    /// SEGMENT_RETIRE: the sender will not use a segment of slab memory again; the payload is a
-    /// [`SegmentBody`].
+    /// SEGMENT_RETIRE: the sender will not use a segment again; the payload is a [`SegmentBody`].
     SegmentRetire = 8,
     /// OPEN: the sender of the record opens a stream (sessions).
     Open = 9,

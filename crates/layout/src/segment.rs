@@ -68,9 +68,8 @@ pub const RECEIVING_COUNTERS: u64 = 5 * LINE_BYTES;
 /// Value of `asleep_records` of an owner that will never read records again (SPEC 6.5).
 pub const GONE: u64 = u64::MAX;
 
-/// Flag of the words `asleep_records` and `asleep_room`: the owner of the region looks for records
-/// and room by itself before long, so the peer need not notify the owner of ordinary stores (SPEC
-/// 6.4).
+/// Flag of the words `asleep_records` and `asleep_room`: the owner of the region polls for records
+/// and room before long, so the peer need not notify it of ordinary stores (SPEC 6.4).
 pub const QUIET: u64 = 1 << 63;
 
 /// Counters of the sender: each constant is the index of a word, counted from [`SENDING_COUNTERS`].

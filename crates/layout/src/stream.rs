@@ -61,7 +61,7 @@ pub const fn number(index: u32, is_acceptor: bool) -> u32 {
 }
 
 /// Returns the index of a stream among those of its opener, and whether the acceptor opened it.
-/// Returns `None` for the number of the session itself.
+/// Returns `None` for number 0, that of the session itself.
 #[inline]
 #[must_use]
 pub const fn index(number: u32) -> Option<(u32, bool)> {

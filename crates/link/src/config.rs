@@ -321,8 +321,7 @@ impl Config {
     /// setting is impossible.
     pub(super) fn sizes(&self) -> Result<Sizes, ConfigError> {
         let wrong = |setting, found: u64, wanted| ConfigError { setting, found, wanted };
-        // A link does not use the release ring (by which a channel's receiver returns blocks of the
-        // slab), so it gets the smallest one.
+        // A link does not use the release ring, so the ring gets the smallest size.
         let sizes = Sizes { ring: self.ring_bytes, entries: 8, slab: self.slab_bytes };
         if LinkGeometry::new(self.ring_bytes, 8, 0).is_none() {
             let wanted = "a power of two from 4096 to 1073741824";

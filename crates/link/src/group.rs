@@ -59,7 +59,6 @@ pub(super) struct GroupInner {
     members: Mutex<Members>,
 }
 
-/// The links of a group by their ids, and the id of the next link.
 struct Members {
     next_id: u64,
     links: BTreeMap<MemberId, Weak<Endpoint>>,
@@ -216,7 +215,6 @@ impl fmt::Debug for Group {
 }
 
 impl GroupInner {
-    /// Adds a link to the group, and returns the id of the link within the group.
     pub(super) fn join(&self, link: Weak<Endpoint>) -> MemberId {
         let mut members = self.members();
         let id = MemberId(members.next_id);
@@ -225,7 +223,6 @@ impl GroupInner {
         id
     }
 
-    /// Removes a link that is dropped from the group.
     pub(super) fn leave(&self, id: MemberId) {
         self.members().links.remove(&id);
     }

@@ -80,8 +80,7 @@ pub struct Stats {
     pub messages_received: u64,
     /// Total length in bytes of the delivered messages.
     pub bytes_received: u64,
-    /// Number of times that the link was attached, that is, got a connection over which messages
-    /// flow.
+    /// Number of times that the link was attached.
     pub connections: u64,
     /// Number of acknowledgements sent in frames of their own. Those that a message's record
     /// carries, or that the peer reads in shared memory, are not counted.

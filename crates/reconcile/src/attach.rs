@@ -22,10 +22,9 @@ use crate::identity::{ConnectionNumber, Identity, Incarnation, StoreId};
 /// attaches later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
-    /// The store id of the peer, which identifies its file or memory.
+    /// The store id of the peer.
     pub store_id: StoreId,
-    /// The highest incarnation (number of an owner) of the peer's store that the local side has
-    /// met.
+    /// The highest incarnation of the peer's store that the local side has met.
     pub incarnation: Incarnation,
 }
 
@@ -33,10 +32,9 @@ pub struct Peer {
 /// stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PeerOrder {
-    /// The peer is the same owner (process) of the same store (file or memory) as the stored peer,
-    /// or no peer was stored before.
+    /// The peer has the store and the incarnation of the stored peer, or no peer was stored before.
     Same,
-    /// The peer is a later owner of the same store as the stored peer.
+    /// The peer has the store of the stored peer, and a later incarnation.
     Newer,
     /// The peer has another store than the stored peer, so its former store was lost.
     Stranger,
@@ -68,7 +66,7 @@ impl Peer {
     }
 }
 
-/// Identifies a connection by its client and the number of the connection.
+/// Identifies a connection of a link: its client, and the client's number for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Connection {
     /// The client that made the connection.

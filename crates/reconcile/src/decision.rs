@@ -126,8 +126,7 @@ pub enum Decision {
         /// The digest of the sender's record that ends at the end of the range.
         digest: RecordDigest,
     },
-    /// The direction begins anew with another stream id, because the sender has lost its store: the
-    /// file or memory in which it kept its messages.
+    /// The direction begins anew with another stream id, because the sender has lost its store.
     Lost {
         /// The id of the stream that the receiver consumed before, and that the sender has lost.
         of: StreamId,
@@ -184,9 +183,9 @@ impl Decision {
     /// now at `base`.
     ///
     /// The sender may have trimmed records since, because an old connection acknowledged them.
-    /// `continuous`: that old connection was with the same incarnation (owner) that attaches now,
-    /// so the receiver has consumed the trimmed records. If it was with another incarnation, the
-    /// receiver may have forgotten them, and both sides have to attach again.
+    /// `continuous`: that old connection was with the same incarnation that attaches now, so the
+    /// receiver has consumed the trimmed records. If it was with another incarnation, the receiver
+    /// may have forgotten them, and both sides have to attach again.
     #[must_use]
     pub fn stands(&self, base: Position, continuous: bool) -> bool {
         self.resume_at().is_some_and(|resume| resume >= base || continuous)
@@ -197,8 +196,8 @@ impl Decision {
     ///
     /// `given` is the receiver's view for which the sender made the decision, `now` the receiver's
     /// present view. `continuous`: everything that was consumed between the two views came from the
-    /// same incarnation (owner) of the sender that decided. If so, the receiver may have consumed
-    /// more since its view. It recognises records that it already has by their positions, and drops
+    /// same incarnation of the sender that decided. If so, the receiver may have consumed more
+    /// since its view. It recognises records that it already has by their positions, and drops
     /// them.
     ///
     /// # Errors
@@ -255,8 +254,7 @@ impl Decision {
 /// The changes that a receiver stores in one update when it applies a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Applied {
-    /// The receiver's acked offset after the update of its store: the position up to which it has
-    /// acknowledged the stream, with the digest there.
+    /// The receiver's acked offset after the update of its store.
     pub consumed: AckedOffset,
     /// The range that the receiver skips by this update of its store. It replaces the receiver's
     /// stored skip, and is reported to the application.

@@ -63,8 +63,7 @@ pub struct Past {
 /// report the ranges that will never be consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settlement {
-    /// The past (the streams of an epoch as the side left them) that replaces the side's stored
-    /// past.
+    /// The past that replaces the side's stored past.
     pub past: Option<Past>,
     /// The reports that the update stores for the application.
     pub reports: Reports,
@@ -142,10 +141,9 @@ fn report_own(mine: &Past, peer: Option<Past>, reports: &mut Reports) {
     let both = peer.filter(|peer| peer.epoch == epoch);
     let sent = both.and_then(|peer| peer.sending);
     let received = both.and_then(|peer| peer.receiving);
-    // `knows` says whether the peer's past (its streams when it left an epoch) shows what the peer
-    // consumed in the epoch to report. A past of a lower epoch shows that the peer was never in
-    // this epoch. With a past of a higher epoch, or with a new store, the peer may have forgotten
-    // what it consumed.
+    // `knows` says whether the peer's past shows what the peer consumed in the epoch to report. A
+    // past of a lower epoch shows that the peer was never in this epoch. With a past of a higher
+    // epoch, or with a new store, the peer may have forgotten what it consumed.
     let knows = peer.is_some_and(|peer| peer.epoch <= epoch);
     let outgoing = undelivered(Direction::Outgoing, epoch, mine.sending, received);
     reports.add(outgoing.map(|report| Report {

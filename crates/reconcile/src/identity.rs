@@ -16,12 +16,11 @@
 
 use core::num::NonZeroU64;
 
-/// Identifies the file or memory of one end: a random number, drawn when the store is made.
+/// Identifies a store: a random number, drawn when the store is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StoreId(pub u128);
 
-/// The number of an owner (a process that opened the store) among the owners of a store. The first
-/// owner has number 1.
+/// The number of an owner among the owners of a store; the first owner has number 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u64);
 
@@ -66,7 +65,7 @@ impl StreamId {
 pub struct Identity {
     /// The store id of the side that sends this identity.
     pub store_id: StoreId,
-    /// The incarnation: the number of the side's owner.
+    /// The incarnation of the side's store.
     pub incarnation: Incarnation,
     /// The number of the connection; a server repeats the client's number.
     pub connection_number: ConnectionNumber,

@@ -127,15 +127,14 @@ pub struct AckedOffset {
 /// An acknowledgement that becomes valid together with a reply, when the reply is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Prepared {
-    /// The acked offset (acknowledged position with its digest) that is valid once the reply is
-    /// published.
+    /// The acked offset that is valid once the reply is published.
     pub acked_offset: AckedOffset,
     /// The position at which the reply begins, in the stream that the receiver itself sends.
     pub reply_at: Position,
 }
 
-/// The acked offset (acknowledged position with its digest) that the local side had when its last
-/// process ended, perhaps in the middle of an update of its store (SPEC 12.5).
+/// The acked offset that the local side had when its last process ended, perhaps in the middle of
+/// an update of its store (SPEC 12.5).
 ///
 /// ```text
 ///  acknowledgement alone   one update: stored := acked offset
@@ -433,6 +432,7 @@ pub struct OutOfOrder;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotReceived;
 
-/// The frame ACK is due once the receiver has consumed one part in `QUARTER` of the sender's window
-/// (the bytes that it may send without an acknowledgement), even if messages are left to consume.
+/// An ACK is due once the receiver has consumed one part in `QUARTER` of the sender's window, even
+/// if messages are left to consume. The window is the number of bytes that the sender may send
+/// without an acknowledgement.
 const QUARTER: u64 = 4;

@@ -38,8 +38,7 @@ pub enum Cause {
     Quarantined(Impossible),
 }
 
-/// The contradiction between the views of sender and receiver (what each says of the stream),
-/// because of which a link is in quarantine.
+/// The contradiction between the views of sender and receiver that put a link into quarantine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Impossible {
     /// The receiver has records that the sender has not written: the sender's file is an older

@@ -38,8 +38,8 @@ pub struct Skip {
 }
 
 impl Skip {
-    /// The reports that a side stores about this skip, the range that the receiver did not consume.
-    /// `direction` says whether that side sends or receives the stream.
+    /// The reports that a side stores about this skip. `direction` says whether that side sends or
+    /// receives the stream.
     #[must_use]
     pub fn reports(&self, direction: Direction) -> Reports {
         let mut reports = Reports::default();

@@ -43,8 +43,7 @@ impl SenderView {
         Ok(Self { epoch, stream, base, tail })
     }
 
-    /// The view of a sender in `epoch`, whose stream has the watermarks `outgoing` (base, acked and
-    /// tail).
+    /// The view of a sender in `epoch`, whose stream has the watermarks `outgoing`.
     #[must_use]
     pub const fn of(epoch: Epoch, outgoing: &Outgoing) -> Self {
         let (base, tail) = (outgoing.base(), outgoing.tail());
@@ -115,7 +114,7 @@ impl ReceiverView {
     }
 
     /// The view of a receiver that has consumed up to an acked offset, and whose watermarks are
-    /// `incoming`: how far it has consumed and received.
+    /// `incoming`.
     #[must_use]
     pub fn of(
         epoch: Epoch,
@@ -142,8 +141,7 @@ impl ReceiverView {
         self.epoch
     }
 
-    /// The acked offset of the receiver: the position up to which it has acknowledged the stream,
-    /// with the digest there; `None` if it knows no stream of its epoch.
+    /// The acked offset of the receiver; `None` if it knows no stream of its epoch.
     #[must_use]
     pub const fn consumed(&self) -> Option<AckedOffset> {
         self.consumed

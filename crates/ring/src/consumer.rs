@@ -85,8 +85,7 @@ impl Consumer {
             }
             let second = self.ring.peek(offset + 8);
             match RecordHeader::check(self.position, self.size, first, second)? {
-                // A PAD (filler up to the end of the ring) is refused at offset 0 of the ring, so
-                // at most one precedes a record.
+                // A PAD is refused at offset 0 of the ring, so at most one precedes a record.
                 Some(header) if header.kind == Kind::Pad => self.advance(&header),
                 found => return Ok(found),
             }

@@ -34,15 +34,14 @@
 use crate::sync::{AtomicU64, Ordering, light_barrier};
 use partywall_layout::seeded_fault;
 
-/// The presence of one thread: the address of the lane (a lock) that the thread is inside without
-/// an atomic exchange, or 0. The presence has a cache line of its own, because its thread writes it
-/// in each call.
+/// The presence of one thread: the address of the lane that the thread is inside without an atomic
+/// exchange, or 0. The presence has a cache line of its own, because its thread writes it in each
+/// call.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Presence(AtomicU64);
 
-/// A thread as lanes (locks that may favour one thread) know it: by its presence, the word that
-/// says which lane the thread is inside.
+/// A thread, as lanes know it by its presence.
 #[derive(Clone, Copy, Debug)]
 pub struct Thread<'a> {
     presence: &'a Presence,
@@ -65,19 +64,17 @@ impl<'a> Thread<'a> {
         number_of(self.mark)
     }
 
-    /// Returns the word of a lane (a lock) that favours this thread and holds the object of this
-    /// generation.
+    /// Returns the word of a lane that favours this thread and holds the object of this generation.
     #[inline]
     const fn favoured(&self, generation: u32) -> u64 {
         (generation as u64) << GENERATION_SHIFT | self.mark
     }
 }
 
-/// The services of the process that a thread needs in order to claim a lane (a lock) that favours
-/// another thread.
+/// The services of the process that a thread needs in order to claim a lane that favours another
+/// thread.
 pub trait Process {
-    /// Returns the presence with this number: the word of one thread that says which lane the
-    /// thread is inside.
+    /// Returns the presence with this number.
     fn presence(&self, number: u32) -> Option<&Presence>;
 
     /// Makes every thread of the process execute a full barrier. Returns whether they did.
@@ -92,7 +89,7 @@ pub trait Process {
     fn pause(&self);
 }
 
-/// The reason why a thread could not claim a lane, the lock around a value.
+/// The reason why a thread could not claim a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The object for which the caller claimed the lane is gone: the lane holds no object now, or a
@@ -104,7 +101,7 @@ pub enum Refusal {
     Poisoned,
 }
 
-/// Proof that a thread has claimed a lane (a lock) by an atomic exchange of its word.
+/// Proof that a thread has claimed a lane by an atomic exchange of its word.
 #[derive(Debug)]
 #[must_use = "the lane stays claimed until it is released"]
 pub struct Claim {
@@ -141,16 +138,15 @@ impl Default for Presence {
 }
 
 impl Lane {
-    /// Makes a lane that holds no object yet. The generation, the number that tells the objects of
-    /// a lane apart, is 1 for its first object.
+    /// Makes a lane that holds no object yet. Its first object has the generation 1.
     #[must_use]
     pub fn new() -> Self {
         let needed = AtomicU64::new(NEEDED_MIN);
         Self { word: AtomicU64::new(word(1, VACANT)), habit: AtomicU64::new(0), needed }
     }
 
-    /// Returns the generation (the number that tells a lane's objects apart) of the lane's object;
-    /// while the lane is vacant, that of its next object.
+    /// Returns the generation of the lane's object; while the lane is vacant, that of its next
+    /// object.
     #[must_use]
     pub fn generation(&self) -> u32 {
         // ORDER: Relaxed: no access to the lane's value depends on this load.
@@ -209,13 +205,13 @@ impl Lane {
         false
     }
 
-    /// Leaves the lane (a lock) that `thread` has entered as its favoured thread, without an atomic
+    /// Leaves the lane that `thread` has entered as its favoured thread, without an atomic
     /// exchange.
     #[inline]
     pub fn leave(thread: Thread<'_>) {
-        // ORDER: the thread clears its presence, the word that says which lane it is inside.
-        // Release pairs with the Acquire load by which a thread that wants the lane checks that
-        // word: this thread's accesses to the value happen before those of that thread.
+        // ORDER: the thread clears its presence. Release pairs with the Acquire load by which a
+        // thread that wants the lane checks the presence: this thread's accesses to the value
+        // happen before those of that thread.
         thread.presence.0.store(0, Ordering::Release);
     }
 
@@ -223,8 +219,7 @@ impl Lane {
     /// state. Then leaves the lane.
     #[cold]
     pub fn break_inside(&self, thread: Thread<'_>, process: &impl Process) {
-        // While a thread is inside a lane, the generation in the lane's word (the number of its
-        // object) does not change.
+        // While a thread is inside a lane, the generation in the lane's word does not change.
         let generation = self.generation();
         let (from, to) = (thread.favoured(generation), word(generation, POISONED));
         // ORDER: Release pairs with the Acquire exchange by which a thread claims the poisoned lane
@@ -437,7 +432,7 @@ const FAVOURED: u64 = 4;
 const REVOKED: u64 = 5;
 
 /// Maximum number of attempts of one call to claim a lane whose word other threads change at the
-/// same time.
+/// same time. After them the call refuses the claim as `Busy`.
 const LOOKS_MAX: u32 = 10_000;
 /// Number of further claims in a row after which a new lane favours the claiming thread for the
 /// first time.

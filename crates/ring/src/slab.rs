@@ -238,8 +238,8 @@ impl Slab {
         this.mem = Some(mem);
         let (segment, offset) = (this.segment, this.offset);
         self.reserved -= 1;
-        // Invariant: at most as many blocks are reserved or in flight as there are tickets (table
-        // entries for block ids). So a reserved block finds an idle ticket.
+        // Invariant: at most as many blocks are reserved or in flight as there are tickets. So a
+        // reserved block finds an idle ticket.
         let ticket = self.idle.pop().unwrap_or(NONE);
         let slot = &mut self.tickets[ticket as usize];
         slot.chunk = chunk;

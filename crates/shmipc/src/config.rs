@@ -465,7 +465,6 @@ impl Config {
         room * u64::from(class.percent) / 100 / (u64::from(class.size) + SLICE_HEADER_BYTES)
     }
 
-    /// Number of bytes of the headers of the region and of its classes.
     fn headers(&self) -> u64 {
         REGION_HEADER_BYTES + LIST_HEADER_BYTES * self.buffer_slice_sizes.len() as u64
     }
@@ -564,11 +563,9 @@ const SLICE_MULTIPLE: u32 = 4;
 /// Smallest number of slices in a class: the last free slice of a class is never allocated, so one
 /// slice alone would be of no use.
 const SLICES_MIN: u64 = 2;
-/// Size of the header that precedes the data of each slice, in bytes.
 const SLICE_HEADER_BYTES: u64 = 20;
 /// Size of the header that precedes the slices of each class, in bytes.
 const LIST_HEADER_BYTES: u64 = 36;
-/// Size of the header at the beginning of a region, in bytes.
 const REGION_HEADER_BYTES: u64 = 8;
 /// Largest value of the setting `session_num`, the number of sessions that a `SessionManager`
 /// keeps.

@@ -32,8 +32,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Connections {
     table: Mutex<Table>,
     numbers: AtomicU64,
-    /// Wakes the tasks that wait for the end of a handover (in `over`), whenever the handover may
-    /// have progressed.
+    /// Wakes the tasks that wait for the end of a handover, whenever its state may have changed.
     #[cfg(feature = "tokio")]
     changed: tokio::sync::Notify,
 }
@@ -42,10 +41,9 @@ pub(crate) struct Connections {
 struct Table {
     live: BTreeMap<u64, Live>,
     handover: Handover,
-    /// Accepted connections that are notified of the handover later: their clients may not have set
-    /// up a session manager yet (they have not settled). The keys are the connections' numbers. The
-    /// values are the epoch of the handover, and the time from which the connection counts as
-    /// settled.
+    /// Accepted connections that are notified of the handover later, because their clients may not
+    /// have set up a session manager yet. By connection number: the epoch of the handover, and the
+    /// time from which the connection counts as settled.
     pending: BTreeMap<u64, (u64, Instant)>,
 }
 
@@ -55,8 +53,8 @@ struct Live {
     since: Instant,
 }
 
-/// Connections to notify of a handover once the lock of the table is released, each with the epoch
-/// of its handover.
+/// Connections to notify of a handover once the lock of the connection table is released, each with
+/// the epoch of its handover.
 type Announcements = Vec<(Arc<Control>, u64)>;
 
 impl Connections {
@@ -119,8 +117,8 @@ impl Connections {
     pub(crate) async fn over(&self, awaited: u64) -> HandoverState {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // This task registers for changes of the handover before it reads the state of the
-            // handover. So it misses no change in between.
+            // This task registers for changes of the handover before it reads the handover's state,
+            // so it misses none.
             changed.as_mut().enable();
             let state = self.poll(Instant::now());
             let is_pending =
@@ -128,8 +126,8 @@ impl Connections {
             if !is_pending {
                 return state;
             }
-            // If there is no further deadline, the handover has ended since this loop last read its
-            // state. So the next iteration of the loop finds that end.
+            // Without a further deadline, the handover has ended since this loop last read its
+            // state; the next iteration finds that end.
             let Some(next) = self.lock().next_deadline() else { continue };
             let _ = tokio::time::timeout_at(next.into(), changed).await;
         }

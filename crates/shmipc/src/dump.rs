@@ -76,13 +76,14 @@ pub struct ListReport {
 pub struct SliceReport {
     /// Offset of the slice's header in the region, as messages refer to it.
     pub offset: u32,
-    /// Flags of the slice. Bit 0: another slice follows; bit 1: allocated.
+    /// Flags of the slice. Bit 0: another slice of the same message or free list follows; bit 1:
+    /// allocated.
     pub flags: u8,
     /// Number of data bytes in the slice, as the slice's header states it.
     pub size: u32,
     /// Offset of the data from the end of the slice's header, in bytes.
     pub start: u32,
-    /// Offset of the slice after this one, if the flags say that another slice follows.
+    /// Offset of the slice that follows this one in its message, if bit 0 of the flags is set.
     pub next: u32,
     /// Stream of the pending message that contains the slice. `None` if a process holds the slice,
     /// or it leaked.

@@ -154,7 +154,6 @@ struct Established {
     is_memfd: bool,
 }
 
-/// A client's handshake over a socket.
 #[derive(Debug)]
 pub(crate) struct ClientNegotiation {
     machine: ClientHandshake,
@@ -230,7 +229,6 @@ struct Mapped {
     kept: Vec<Arc<Backing>>,
 }
 
-/// A server's handshake over a socket.
 #[derive(Debug)]
 pub(crate) struct ServerNegotiation {
     machine: ServerHandshake,
@@ -299,7 +297,6 @@ impl Negotiation for ServerNegotiation {
 }
 
 impl ServerNegotiation {
-    /// Begins a server's handshake, whose first step reads from the client's socket.
     pub(crate) fn new(config: &Config, handshake: Handshake, observer: Arc<dyn Observer>) -> Self {
         let owner = handshake.credentials.map(|who| who.uid);
         let mut allowed = MemoryRules::new(config.region_bytes_max.into(), owner);

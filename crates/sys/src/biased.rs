@@ -87,9 +87,8 @@ struct Habits {
     /// Number of acquisitions of the mutex in a row after which a thread becomes favoured: it may
     /// then lock without the mutex.
     needed: u32,
-    /// Set while a thread ends the bias, by which the favoured thread may lock without the mutex.
-    /// The flag stays set if the barrier panics, because the favoured thread may then still use the
-    /// value.
+    /// Whether a thread has begun to end the bias and has not finished. Stays true if the barrier
+    /// panics: the favoured thread may then still use the value.
     is_in_doubt: bool,
 }
 
@@ -250,9 +249,8 @@ impl<T> Biased<T> {
     }
 }
 
-/// Backs off while the calling thread waits for the favoured thread, which locks without the mutex,
-/// to unlock the value. The favoured thread does not know that another thread waits. `polls` is the
-/// number of times that the waiting thread has looked whether the value is unlocked.
+/// Spins, then yields, then sleeps, as the number of `polls` of the lock rises: the favoured
+/// thread's unlock wakes no thread.
 fn pause(polls: u32) {
     match polls {
         ..SPINS => std::hint::spin_loop(),
@@ -397,8 +395,6 @@ fn thread_number() -> u64 {
     })
 }
 
-/// Makes every thread of this process execute a full barrier between the start and the end of the
-/// call.
 fn barrier_in_all_threads() {
     let done = barrier::in_all_threads();
     // No thread becomes favoured unless the registration for the barrier succeeded. A sandbox can
@@ -413,10 +409,10 @@ const NEEDED_MIN: u32 = 16;
 /// Largest number of acquisitions in a row that a thread may need to become favoured. Without
 /// competition they take some milliseconds.
 const NEEDED_MAX: u32 = 1 << 16;
-/// Number of looks at the lock after which a thread that waits for the favoured thread yields the
-/// processor: by then it assumes that the favoured thread is not running.
+/// Polls of the lock after which a thread that waits for the favoured thread yields the processor:
+/// by then it assumes that the favoured thread is not running.
 const SPINS: u32 = 256;
-/// Number of looks at the lock after which a thread that waits for the favoured thread sleeps: by
-/// then it assumes that the favoured thread will not run for long.
+/// Polls of the lock after which a thread that waits for the favoured thread sleeps: by then it
+/// assumes that the favoured thread will not run for long.
 const YIELDS: u32 = SPINS + 64;
 const NAP: Duration = Duration::from_micros(50);

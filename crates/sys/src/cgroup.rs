@@ -66,14 +66,13 @@ struct Groups {
 }
 
 impl Groups {
-    /// Reads `/proc/self/cgroup` and `/proc/self/mountinfo`; `None` if one of them cannot be read.
     fn read() -> Option<Self> {
         let groups = read_text("/proc/self/cgroup").ok()?;
         Some(Self { groups, mounts: read_text("/proc/self/mountinfo").ok()? })
     }
 
     /// The directories of this process's control group and of its parents, innermost first.
-    /// `controller`, such as `memory`, selects the hierarchy of version 1 to search; an empty text
+    /// `controller`, such as `memory`, selects a hierarchy of cgroup version 1; an empty text
     /// selects version 2.
     fn levels(&self, controller: &str) -> Vec<PathBuf> {
         let Some(group) = group_of(&self.groups, controller) else { return Vec::new() };

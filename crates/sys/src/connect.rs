@@ -346,7 +346,7 @@ pub enum ConnectError {
     /// No file descriptor is left, in this process or in the system.
     #[error("no file descriptor left to connect ({source}): raise RLIMIT_NOFILE (ulimit -n)")]
     DescriptorLimit {
-        /// The error that the kernel returned.
+        /// The kernel's error for the attempt to connect.
         source: io::Error,
     },
     /// The attempt failed for another reason, mostly an error of the network.
@@ -354,7 +354,7 @@ pub enum ConnectError {
     Other {
         /// The address to which the attempt to connect was made, in readable form.
         to: String,
-        /// The error that the kernel returned.
+        /// The kernel's error for the attempt to connect.
         source: io::Error,
     },
 }

@@ -147,7 +147,7 @@ pub enum DoorbellError {
     /// The kind of the descriptor cannot be checked, because `/proc` cannot be read.
     #[error("the peer's doorbell cannot be checked through /proc ({source}): is /proc mounted?")]
     Unverifiable {
-        /// The error that the kernel returned.
+        /// The kernel's error for the attempt to read `/proc`.
         source: io::Error,
     },
 }

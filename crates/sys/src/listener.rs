@@ -319,7 +319,7 @@ pub enum BindError {
     /// No file descriptor is left, in this process or in the system.
     #[error("no file descriptor left to listen ({source}): raise RLIMIT_NOFILE (ulimit -n)")]
     DescriptorLimit {
-        /// The error that the kernel returned.
+        /// The kernel's error for the attempt to listen.
         source: io::Error,
     },
     /// Listening failed with an error that no other variant names.
@@ -327,7 +327,7 @@ pub enum BindError {
     Other {
         /// The address to listen on, in readable form.
         to: String,
-        /// The error that the kernel returned.
+        /// The kernel's error for the attempt to listen.
         source: io::Error,
     },
 }
@@ -368,19 +368,19 @@ pub enum AcceptError {
     /// No file descriptor is left, in this process or in the system.
     #[error("no file descriptor left to accept a connection ({source}): raise RLIMIT_NOFILE")]
     DescriptorLimit {
-        /// The error that the kernel returned.
+        /// The kernel's error for `accept`.
         source: io::Error,
     },
     /// The kernel has no memory for the pending connection.
     #[error("no memory to accept a connection: {source}")]
     OutOfMemory {
-        /// The error that the kernel returned.
+        /// The kernel's error for `accept`.
         source: io::Error,
     },
     /// Accepting failed with an error that no other variant names.
     #[error("accepting a connection failed unexpectedly: {source}")]
     Other {
-        /// The error that the kernel returned.
+        /// The kernel's error for `accept`.
         source: io::Error,
     },
 }

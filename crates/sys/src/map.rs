@@ -96,7 +96,6 @@ fn check_kind(fd: BorrowedFd<'_>) -> Result<(), MapError> {
     Ok(())
 }
 
-/// Whether the file behind `fd` lies on tmpfs.
 pub(crate) fn is_tmpfs(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(filesystem(fd)? == TMPFS_MAGIC)
 }
@@ -212,7 +211,7 @@ pub enum MapError {
     OutOfMemory {
         /// Size of the peer's memory in bytes.
         size: u64,
-        /// The error that the kernel returned.
+        /// The kernel's error for the system call that failed.
         source: io::Error,
     },
     /// A system call on the peer's memory failed, although it cannot fail on a valid descriptor.
@@ -220,7 +219,7 @@ pub enum MapError {
     Local {
         /// The name of the system call that failed.
         what: &'static str,
-        /// The error that the kernel returned.
+        /// The kernel's error for the system call that failed.
         source: io::Error,
     },
 }

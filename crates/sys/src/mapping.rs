@@ -22,7 +22,6 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::fork::ForkGuard;
 
-/// A shared mapping of the bytes of one descriptor; dropping the value unmaps the range.
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
@@ -42,7 +41,6 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps the first `len` bytes of `fd`, for reading only.
     pub(crate) fn read_only(fd: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
         Mapping::shared(fd, len, ProtFlags::READ)
     }

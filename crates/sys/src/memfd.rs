@@ -214,7 +214,7 @@ pub enum MemfdError {
     Unsupported {
         /// The step in which creating the region failed, such as the name of a system call.
         what: &'static str,
-        /// The error that the kernel returned.
+        /// The kernel's error for the step that failed.
         source: io::Error,
     },
     /// The machine has too little free memory, or a limit forbids the requested size.
@@ -225,7 +225,7 @@ pub enum MemfdError {
     OutOfMemory {
         /// The requested size of the region, in bytes.
         size: usize,
-        /// The error that the kernel returned.
+        /// The kernel's error for the step that failed.
         source: io::Error,
     },
     /// The requested size exceeds RLIMIT_FSIZE, which counts shared memory as a file's size.
@@ -249,7 +249,7 @@ pub enum MemfdError {
     Other {
         /// The step in which creating the region failed.
         what: &'static str,
-        /// The error that the kernel returned.
+        /// The kernel's error for the step that failed.
         source: io::Error,
     },
 }

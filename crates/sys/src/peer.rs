@@ -154,7 +154,7 @@ pub enum PidFdError {
         "the peer's pidfd cannot be checked through /proc ({source}): is our own /proc mounted?"
     )]
     Unverifiable {
-        /// The error that the kernel returned.
+        /// The kernel's error for the attempt to read `/proc`.
         source: io::Error,
     },
 }

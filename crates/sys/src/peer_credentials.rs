@@ -10,7 +10,6 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::peer::Credentials;
 
-/// Reads the peer's credentials of `socket`, a connected Unix socket.
 pub(crate) fn of(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut size = libc::socklen_t::try_from(size_of_val(&found)).map_err(io::Error::other)?;

@@ -82,21 +82,21 @@ pub enum MakeError {
         /// Free space of the file system in bytes that the user of this process may use; `None` if
         /// the file system does not report it.
         available: Option<u64>,
-        /// The error that the system returned.
+        /// The system's error for the attempt to create the file.
         source: io::Error,
     },
     /// The file system cannot create unnamed files, or cannot reserve space for a file.
     Unsupported {
         /// The operation that the file system lacks.
         what: &'static str,
-        /// The error that the system returned.
+        /// The system's error for that operation.
         source: io::Error,
     },
     /// Creating the file failed with an error that no other variant names.
     System {
         /// The name of the system call that failed.
         what: &'static str,
-        /// The error that the system returned.
+        /// The error of that system call.
         source: io::Error,
     },
 }

@@ -286,7 +286,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// The index, from 0, of this piece among the equal pieces of its area, a part of the mapping.
+    /// The index of this piece in its area, from 0.
     #[inline]
     pub fn index(&self) -> u32 {
         self.index
@@ -323,8 +323,8 @@ impl Pieces {
         (!had).then_some(Piece { area: self.number, index })
     }
 
-    /// Gives up the claim of a caller in this process to `piece`, a part of the mapping. The caller
-    /// does so before the other process may hand out the piece again.
+    /// Releases the caller's claim to `piece`. The caller does so before the other process may hand
+    /// out the piece again.
     #[inline]
     pub fn release(&self, piece: Piece) {
         // ORDER: Release pairs with the Acquire by which a thread claims the piece: the piece's

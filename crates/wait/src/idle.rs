@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The idle policy of a driver (a task that moves records) that shares its thread with other tasks.
-//! The driver cannot spin in place, so it asks the policy what to do after each poll.
+//! The idle policy of a driver that shares its thread with other tasks. The driver cannot spin in
+//! place, so it asks the policy what to do after each poll.
 //!
 //! ```text
 //!   poll ── something ──▶ busy ─▶ poll again
@@ -16,8 +16,8 @@
 use crate::{SpinBudget, Wait, deadline_after};
 use std::time::{Duration, Instant};
 
-/// Decides after each poll of a driver, a task that moves records, whether the driver polls again
-/// or blocks. The decision follows the [`Wait`] that the user chose.
+/// Decides after each poll of a driver whether the driver polls again or blocks. The decision
+/// follows the [`Wait`] that the user chose.
 #[derive(Debug)]
 pub struct IdlePolicy {
     wait: Wait,

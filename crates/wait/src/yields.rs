@@ -26,8 +26,7 @@ pub(crate) struct Yields {
 
 /// Longest time of a yield that pays off.
 const YIELD_MAX: Duration = Duration::from_micros(200);
-/// Least and greatest number of waits without a yield after a yield in vain (one that brought
-/// nothing).
+/// Least and greatest number of waits without a yield after a yield in vain.
 const SKIP_MIN: u32 = 4;
 const SKIP_MAX: u32 = 256;
 /// Least and greatest number of waits without a yield after a yield that took longer than

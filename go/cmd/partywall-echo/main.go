@@ -33,7 +33,6 @@ func main() {
 	os.Exit(code)
 }
 
-// command runs a subcommand, and returns the code with which the program ends.
 func command(ctx context.Context, arguments []string, output, errorOutput io.Writer) int {
 	if len(arguments) == 0 {
 		fmt.Fprint(errorOutput, usage)
@@ -63,7 +62,6 @@ func command(ctx context.Context, arguments []string, output, errorOutput io.Wri
 	return 1
 }
 
-// errUsage is the error that the program wraps when its arguments are wrong.
 var errUsage = errors.New("partywall-echo")
 
 // transports are the values of the command-line flag -transport, each with its policy.
@@ -102,7 +100,6 @@ func choose[T any](value *T, from map[string]T, text string) error {
 	return nil
 }
 
-// parse parses the arguments of a subcommand, and returns the endpoints among them.
 func parse(flags *flag.FlagSet, arguments []string) ([]endpoint, error) {
 	if err := flags.Parse(arguments); err != nil {
 		if errors.Is(err, flag.ErrHelp) {

@@ -64,7 +64,6 @@ func endpointsOf(t *testing.T, output io.Reader, count int) []string {
 	return found
 }
 
-// startServer runs the subcommand serve, and returns the endpoints at which it listens.
 func startServer(t *testing.T) []string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -83,7 +82,6 @@ func startServer(t *testing.T) []string {
 	return endpointsOf(t, read, len(listened))
 }
 
-// mustCompare runs the subcommand run with the endpoints, and checks the table that it prints.
 func mustCompare(t *testing.T, endpoints []string) {
 	t.Helper()
 	var output, errorOutput bytes.Buffer

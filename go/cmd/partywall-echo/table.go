@@ -24,7 +24,6 @@ func (o *outcome) add(elapsed time.Duration) {
 	o.total += elapsed
 }
 
-// rate returns the number of round trips that were made in a second.
 func (o *outcome) rate() float64 {
 	return float64(len(o.times)) / max(o.total.Seconds(), 1e-9)
 }
@@ -57,8 +56,6 @@ func (t *table) write(output io.Writer) error {
 	return columns.Flush()
 }
 
-// tcp returns the outcome over plain TCP for messages of size bytes, or nil if that was not
-// measured.
 func (t *table) tcp(size int) *outcome {
 	index := slices.IndexFunc(t.outcomes, func(o *outcome) bool {
 		return o.size == size && o.endpoint.isTCP()

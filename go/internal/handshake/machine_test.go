@@ -20,9 +20,8 @@ func helloOf(nonce byte) layout.Hello {
 	}
 }
 
-// frugal is, for the machine of a handshake, the environment that makes and maps regions. It makes
-// none, so that every handshake agrees on the socket. It counts how many descriptors of the peer it
-// was given to close.
+// frugal is an [Environment] that makes no regions, so that every handshake agrees on the socket.
+// It counts the descriptors of the peer that the machine gave it to close.
 type frugal struct{ closed int }
 
 func (*frugal) Judge(Sender, int) (bool, error) { return true, nil }
@@ -113,9 +112,8 @@ func TestLostDescriptorsMeanSocket(t *testing.T) {
 	}
 }
 
-// counting is, for the machine of a handshake, the environment that makes and maps regions. With
-// it, memory can be shared. It counts, for each descriptor of the peer, how often the machine has
-// given it the descriptor.
+// counting is an [Environment] with which memory can be shared. It counts how often the machine has
+// given it each descriptor of the peer.
 type counting struct{ closed map[int]int }
 
 func (c *counting) Judge(_ Sender, pidfd int) (bool, error) {
@@ -138,9 +136,9 @@ func (c *counting) TakeDoorbells(records, room int) error {
 }
 func (c *counting) Close(descriptor int) { c.closed[descriptor]++ }
 
-// sentIn returns the bytes that the peer of the side under test sends in a transcript. It also
-// returns numbers by which FuzzMachine cuts these bytes so that each descriptor comes with its own
-// frame, where the format of the numbers allows this.
+// sentIn returns the bytes that the peer sends in a transcript. It also returns numbers by which
+// FuzzMachine cuts these bytes so that each descriptor comes with its own frame, where the format
+// of the numbers allows this.
 func sentIn(f *testing.F, script transcript.Transcript) (b, cuts []byte) {
 	f.Helper()
 	for _, line := range script.Lines {

@@ -76,7 +76,7 @@ func play(t *testing.T, script transcript.Transcript, cut int) {
 	p.check(script.Outcome())
 }
 
-// A player acts as the peer of the machine under test, and also is the machine's environment. Its
+// A player acts as the peer of the machine under test, and is also the machine's [Environment]. Its
 // descriptors are only numbers; the map open says for which object each number stands.
 type player struct {
 	t        *testing.T
@@ -150,7 +150,6 @@ func newPlayer(t *testing.T, script transcript.Transcript, cut int) *player {
 	return p
 }
 
-// note stores how the handshake ended at the machine under test: with an outcome or with an error.
 func (p *player) note(outcome *Outcome, err error) {
 	p.t.Helper()
 	if p.failure != nil {
@@ -202,8 +201,8 @@ func (p *player) send(digits, descriptors string) {
 	}
 }
 
-// flush hands the unsent bytes and descriptors of the player, which acts as the peer, to the
-// machine under test, in pieces of at most the bytes that the machine wants.
+// flush hands the unsent bytes and descriptors of the peer to the machine under test, in pieces of
+// at most the bytes that the machine wants.
 func (p *player) flush() {
 	a := p.unsent
 	p.unsent = Arrival{}
@@ -216,8 +215,8 @@ func (p *player) flush() {
 		flight := p.machine.Flight()
 		p.toReceive = append(p.toReceive, flight.Bytes...)
 	}
-	// The kernel closes descriptors that come with bytes which nobody receives, and so does the
-	// player, which acts as the peer.
+	// The kernel closes descriptors that come with bytes which nobody receives, and so does this
+	// peer.
 	for _, descriptor := range a.Descriptors {
 		p.Close(descriptor)
 	}
@@ -301,8 +300,7 @@ func (p *player) descriptor(name string, size uint64) int {
 	return p.next
 }
 
-// use closes a descriptor of the player, which acts as the peer, and returns the object for which
-// it stood.
+// use closes a descriptor of the player, and returns the object for which it stood.
 func (p *player) use(descriptor int) thing {
 	used, ok := p.open[descriptor]
 	if !ok {

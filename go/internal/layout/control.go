@@ -54,5 +54,4 @@ func AppendControlSegment(dst []byte, number uint32) []byte {
 	return binary.LittleEndian.AppendUint32(dst, number)
 }
 
-// controlSegmentBytes is the size of the frame that brings the descriptor of a segment.
 const controlSegmentBytes = 8

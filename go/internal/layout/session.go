@@ -149,7 +149,6 @@ func (s *Session) checkPayload(kind Kind, payload []byte) error {
 	return err
 }
 
-// isMessage reports whether records of the kind carry messages.
 func isMessage(kind Kind) bool {
 	return kind == KindData || kind == KindBlob || isFragment(kind)
 }

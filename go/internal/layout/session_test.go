@@ -21,8 +21,6 @@ func testSession() *Session {
 
 func record(kind Kind, stream uint32) Header { return Header{Kind: kind, Stream: stream} }
 
-// mustReceive passes records of these kinds to the session, and fails the test if the session
-// refuses one.
 func mustReceive(t *testing.T, s *Session, stream uint32, kinds ...Kind) {
 	t.Helper()
 	for _, kind := range kinds {
@@ -32,7 +30,6 @@ func mustReceive(t *testing.T, s *Session, stream uint32, kinds ...Kind) {
 	}
 }
 
-// payloadOf returns a legal payload for a record of the kind.
 func payloadOf(kind Kind) []byte {
 	switch kind {
 	case KindData:

@@ -13,7 +13,6 @@ import (
 	"testing"
 )
 
-// spec is the path of the specification's directory.
 const spec = "../../../spec"
 
 // An image is a file of bytes in the specification's directory, with the result that its row of
@@ -24,8 +23,8 @@ type image struct {
 	bytes                []byte
 }
 
-// images reads the images (test files of records or frames) that the INDEX.md of a directory lists.
-// It fails the test if an image has no row.
+// images reads the images that the INDEX.md of a directory lists. It fails the test if an image has
+// no row.
 func images(tb testing.TB, directory string) []image {
 	tb.Helper()
 	var list []image
@@ -106,8 +105,8 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// checkImage reads an image, a test file of records or frames. It compares the fields or the
-// violation with those in the image's row of INDEX.md.
+// checkImage reads an image, and compares its fields or its violation with those in the image's row
+// of INDEX.md.
 func checkImage(t *testing.T, image image) {
 	t.Helper()
 	read, ok := imageReaders[image.kind]
@@ -177,8 +176,8 @@ func list(d Descriptors) string {
 	return strings.ReplaceAll(fmt.Sprint([]uint8(d)), " ", ", ")
 }
 
-// The values of the region in all images, the test files of the specification. The region's owner
-// is the acceptor, and its slab takes the rest of the region.
+// The values of the region in all images. The region's owner is the acceptor, and its slab takes
+// the rest of the region.
 var imageExpectation = Expectation{
 	Size:          131072,
 	SessionID:     [16]byte([]byte("0123456789abcdef")),
@@ -224,12 +223,11 @@ func readControl(i image) (string, error) {
 	return strings.Join(items, "; "), nil
 }
 
-// The limits of the side that reads the images, the specification's test files, of record rings and
-// sockets.
+// The limits of the side that reads the images of record rings and sockets.
 var imageLimits = Limits{MapMax: 262144, MessageMax: 65536, SegmentsMax: 2}
 
 // segmentDescriptorsMax is the highest number of a segment whose descriptor counts as received
-// while an image, a test file of records, is read.
+// while an image is read.
 const segmentDescriptorsMax = 2
 
 func readRingImage(i image) (string, error) {
@@ -419,8 +417,8 @@ func content(h Header, payload []byte, a *Assembly) (string, error) {
 	return text(payload), nil
 }
 
-// An imageSession reads the images of sessions, which are test files of records. It is the
-// acceptor, whose application has opened stream 2 and sent one message of cost 128 on it.
+// An imageSession reads the images of sessions. It is the acceptor, whose application has opened
+// stream 2 and sent one message of cost 128 on it.
 type imageSession struct {
 	session *Session
 	unread  map[uint32]bool // the streams with messages, because the application takes none

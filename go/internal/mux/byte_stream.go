@@ -34,7 +34,7 @@ func (s *Stream) Peek(n int) ([]byte, error) {
 }
 
 // append adds a received message to the unread bytes of the stream, without a copy if there are
-// none. The caller holds the stream's turn to receive.
+// none. The caller has the right to receive on the stream.
 func (s *Stream) append(m session.Message) {
 	if len(s.rest.Bytes) == 0 {
 		s.release()
@@ -96,8 +96,8 @@ func (s *Stream) Discard(n int) (int, error) {
 	return skipped, nil
 }
 
-// refill waits for the next message of the stream if all received bytes were read. The caller holds
-// the stream's turn to receive.
+// refill waits for the next message of the stream if all received bytes were read. The caller has
+// the right to receive on the stream.
 func (s *Stream) refill(l limit) error {
 	for len(s.rest.Bytes) == 0 || s.isClosed.Load() {
 		s.release()
@@ -174,7 +174,7 @@ func (s *Stream) WriteBuffers(buffers [][]byte) (int64, error) {
 
 // sendParts sends the next n bytes of the buffers as one message. The bytes are copied once if the
 // message goes in a block, or if they lie in one buffer; otherwise they are first collected in
-// private memory, and so copied twice. The caller holds the stream's turn to send.
+// private memory, and so copied twice. The caller has the right to send on the stream.
 func (s *Stream) sendParts(l limit, unsent *parts, n int) error {
 	if b := unsent.next(n); b != nil {
 		return s.send(l, b)

@@ -21,8 +21,8 @@ type tick interface {
 	end()
 }
 
-// tickTime is the time for which a session may be without a driver, a goroutine that reads its
-// records. After it, a waiting goroutine is asked to drive the session, or a supervisor is started.
+// tickTime is the time for which a session may be without a driver. After it, a waiting goroutine
+// is asked to drive the session, or a supervisor is started.
 const tickTime = time.Millisecond
 
 // A clock has the ticks of all sessions of this process, which are timers of 1 ms. One timer of the
@@ -42,7 +42,6 @@ type clock struct {
 	first, last *clockTick // that run; each waits for the same time, so the first is due first
 }
 
-// processClock is the clock that all sessions of this process share.
 var processClock clock
 
 // A clockTick is one timer of 1 ms of the clock. The lock of the clock guards its fields.
@@ -55,8 +54,8 @@ type clockTick struct {
 	next, prev *clockTick
 }
 
-// newTick returns a tick, a timer of 1 ms, which calls the function call. If the kernel's timer is
-// not available, the tick is a timer of the Go runtime.
+// newTick returns a timer of 1 ms, which calls the function call. If the kernel's timer is not
+// available, the Go runtime runs the new timer.
 func (c *clock) newTick(call func()) tick {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,9 +88,9 @@ func (c *clock) open() bool {
 	return true
 }
 
-// wait waits for the kernel's timer. Whenever the timer has fired, wait calls the functions of all
-// ticks, timers of 1 ms, that are due. It returns when the read deadline of file has passed, and
-// then closes file, the descriptor of the timer: if another goroutine closed it, it could be closed
+// wait waits for the kernel's timer. Whenever that has fired, wait calls the functions of all
+// timers of the clock that are due. It returns when the read deadline of file, the descriptor of
+// the kernel's timer, has passed. Then it closes file itself: another goroutine could close it
 // while this one still waits for it.
 func (c *clock) wait(file *os.File, raw syscall.RawConn) {
 	_ = raw.Read(func(uintptr) bool {
@@ -103,9 +102,9 @@ func (c *clock) wait(file *os.File, raw syscall.RawConn) {
 	_ = file.Close()
 }
 
-// takeDue removes the tick, a timer of 1 ms, that has run longest if it is due, and returns its
-// function. If that tick is not due yet, takeDue sets the kernel's timer to the time at which it
-// is, and returns nil.
+// takeDue removes the timer of the clock that has run longest if it is due, and returns its
+// function. If it is not due yet, takeDue sets the kernel's timer to the time at which it is, and
+// returns nil.
 func (c *clock) takeDue() func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -172,15 +171,14 @@ func (t *clockTick) end() {
 	}
 }
 
-// A runtimeTick is a tick, a timer of 1 ms, for which a timer of the Go runtime does the work. Its
-// first start makes the timer.
+// A runtimeTick is a timer of 1 ms that the Go runtime runs. Its first start makes the timer.
 type runtimeTick struct {
 	call  func()
 	timer *time.Timer
 }
 
-// newRuntimeTick returns a tick, a timer of 1 ms, whose function the Go runtime calls, in a
-// goroutine of its own.
+// newRuntimeTick returns a timer of 1 ms whose function the Go runtime calls, in a goroutine of its
+// own.
 func newRuntimeTick(call func()) *runtimeTick { return &runtimeTick{call: call} }
 
 func (t *runtimeTick) start() {

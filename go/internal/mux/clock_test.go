@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// waitFor waits until the functions of n ticks, timers of 1 ms, were called. It returns the numbers
-// of these ticks in the order of the calls.
+// waitFor waits until the functions of n timers were called. It returns the numbers of these timers
+// in the order of the calls.
 func waitFor(t *testing.T, calls <-chan int, n int) (found []int) {
 	t.Helper()
 	for range n {
@@ -24,8 +24,8 @@ func waitFor(t *testing.T, calls <-chan int, n int) (found []int) {
 	return found
 }
 
-// The functions of ticks, timers of 1 ms, are called in the order in which the ticks were started,
-// each once, and not before 1 ms has passed.
+// The functions of a clock's timers are called in the order in which the timers were started, each
+// once, and not before 1 ms has passed.
 func TestTicksAreCalledInOrder(t *testing.T) {
 	var c clock
 	calls := make(chan int, 100)
@@ -39,12 +39,12 @@ func TestTicksAreCalledInOrder(t *testing.T) {
 			started = time.Now()
 			ticks[i].start()
 			if i == 1 {
-				// The kernel's timer has fired for these two ticks (timers of 1 ms), and is set
-				// again for the ticks that are started next.
+				// The kernel's timer has fired for these two timers of the clock, and is set again
+				// for those that are started next.
 				waitFor(t, calls, 2)
 			}
-			// The next ticks (timers of 1 ms) are started at another time than the first ones, so
-			// they are due at another time.
+			// The next timers are started at another time than the first ones, so they are due at
+			// another time.
 			for time.Since(started) < tickTime/4 {
 				runtime.Gosched()
 			}
@@ -64,8 +64,8 @@ func TestTicksAreCalledInOrder(t *testing.T) {
 	}
 }
 
-// The function of a tick (a timer of 1 ms) that was ended is not called, and those of other ticks
-// are. When the last tick of the process ends, the descriptor of the kernel's timer is closed.
+// The function of a timer that was ended is not called, and those of other timers are. When the
+// last timer of the process ends, the descriptor of the kernel's timer is closed.
 func TestEndedTickIsNotCalled(t *testing.T) {
 	var c clock
 	calls := make(chan int, 100)

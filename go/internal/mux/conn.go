@@ -55,8 +55,7 @@ type Conn interface {
 	// ReadRecord that is under way, or else the next call. Wake may be called at any time.
 	Wake()
 
-	// Tick returns a tick, a timer of 1 ms, which calls the function call without the session's
-	// lock.
+	// Tick returns a timer of 1 ms, which calls the function call without the session's lock.
 	Tick(call func()) tick
 
 	// CloseWrite writes the record CLOSE_WRITE of the session itself, the last record that this

@@ -70,7 +70,6 @@ func (d *deadline) fire() {
 	d.check()
 }
 
-// hasPassed reports whether the deadline has passed.
 func (d *deadline) hasPassed() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -34,7 +34,6 @@ func begin(call func() error) <-chan error {
 	return result
 }
 
-// read returns a call that reads a byte of the stream.
 func read(s *Stream) func() error {
 	return func() error {
 		_, err := s.Read(make([]byte, 1))
@@ -59,8 +58,8 @@ func elapse(d time.Duration) {
 	synctest.Wait()
 }
 
-// isDriven reports whether a goroutine drives the session, which means that it reads the records
-// for all. The second result says whether this goroutine is an urgent waiter.
+// isDriven reports whether a goroutine drives the session, and whether that goroutine is an urgent
+// waiter.
 func isDriven(s *Session) (is, isUrgent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

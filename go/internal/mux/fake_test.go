@@ -52,8 +52,6 @@ const (
 	fakeBlobMax  = 4 << 10
 )
 
-// newFakes returns the two sides of a new fake connection, which has no shared memory and no
-// socket.
 func newFakes() [2]*fakeConn {
 	queues := [2]*fakeQueue{{changed: make(chan struct{})}, {changed: make(chan struct{})}}
 	return [2]*fakeConn{
@@ -199,7 +197,6 @@ func (w *fakeConn) ReadRecord(bool) (layout.Header, []byte, session.Message, err
 
 var errEmpty = errors.New("empty")
 
-// Release gives the memory of a message back, as the interface [session.Owner] demands.
 func (w *fakeConn) Release(uint64) { w.in.change(func() { *w.borrowed-- }) }
 
 func (w *fakeConn) CloseWrite() error {

@@ -17,9 +17,8 @@ import (
 	"partywall.test/go/internal/wire"
 )
 
-// TestImagesOverSocket sends images, the specification's test files of records, to a real listener:
-// all images of sessions that are meant for sockets. The listener's application has opened stream 2
-// and sent a message of cost 128 on it (SPEC 10).
+// TestImagesOverSocket sends to a real listener all images of sessions that are meant for sockets.
+// The listener's application has opened stream 2 and sent a message of cost 128 on it (SPEC 10).
 func TestImagesOverSocket(t *testing.T) {
 	eachImage(t, "session-socket", 84, func(t *testing.T, image []byte) error {
 		listener := listenForImage(t, transports[2])
@@ -30,8 +29,8 @@ func TestImagesOverSocket(t *testing.T) {
 		defer conn.Close()
 		agree(t, conn)
 		s := acceptForImage(t, listener)
-		// The error is ignored: once the session has ended because of the image, a test file of
-		// records, it refuses the rest of the image.
+		// The error is ignored: once the session has ended because of the image, it refuses the
+		// rest of the image.
 		_, _ = conn.Write(image)
 		_ = conn.(*net.UnixConn).CloseWrite()
 		<-s.Done()
@@ -39,9 +38,8 @@ func TestImagesOverSocket(t *testing.T) {
 	})
 }
 
-// TestImagesOverSharedMemory writes images, the specification's test files, into the ring of a real
-// connection: each image of a session that is meant for rings. The listener's application acts as
-// in [TestImagesOverSocket].
+// TestImagesOverSharedMemory writes into the ring of a real connection each image of a session that
+// is meant for rings. The listener's application acts as in [TestImagesOverSocket].
 func TestImagesOverSharedMemory(t *testing.T) {
 	for _, transport := range transports[:2] {
 		t.Run(transport.name, func(t *testing.T) {
@@ -63,8 +61,7 @@ func TestImagesOverSharedMemory(t *testing.T) {
 	}
 }
 
-// writeRing sends the records of the image, a test file of a record ring, one by one through the
-// sender of a connection.
+// writeRing sends the records of the image of a ring one by one through the sender of a connection.
 func writeRing(t *testing.T, sender wire.Sender, image []byte) {
 	t.Helper()
 	for position := uint64(0); ; {
@@ -92,8 +89,8 @@ func writeRing(t *testing.T, sender wire.Sender, image []byte) {
 	}
 }
 
-// eachImage calls the function end with each image of a kind, which is a test file of records. It
-// compares the error that end returns with the outcome that the image's row of INDEX.md states.
+// eachImage calls the function end with each image of a kind, and compares the error that end
+// returns with the outcome that the image's row of INDEX.md states.
 func eachImage(t *testing.T, kind string, least int, end func(*testing.T, []byte) error) {
 	t.Helper()
 	const directory = "../../../spec/sessions"
@@ -123,14 +120,14 @@ func eachImage(t *testing.T, kind string, least int, end func(*testing.T, []byte
 }
 
 // checkEnd compares the error with which the session has ended with the outcome that INDEX.md
-// states for the image, a test file of records.
+// states for the image.
 func checkEnd(t *testing.T, file string, err error, expected string) {
 	t.Helper()
 	var violation layout.Violation
 	isViolation := errors.As(err, &violation)
 	if strings.HasPrefix(file, "data-after-end.") {
-		// The reader of the image, a test file of records, ends the session at the record
-		// CLOSE_WRITE, and does not read the records after it (SPEC 11.6).
+		// The reader of the image ends the session at the record CLOSE_WRITE, and does not read the
+		// records after it (SPEC 11.6).
 		expected = ""
 	}
 	number, isNumber := strconv.ParseUint(expected, 10, 8)
@@ -143,7 +140,7 @@ func checkEnd(t *testing.T, file string, err error, expected string) {
 }
 
 // listenForImage returns a listener with the limits that SPEC 10 states for the side that reads
-// images, which are test files of records.
+// images.
 func listenForImage(t *testing.T, over transport) *wire.Listener {
 	t.Helper()
 	settings := over.settings(layout.RoleAcceptor)
@@ -160,7 +157,7 @@ func listenForImage(t *testing.T, over transport) *wire.Listener {
 }
 
 // acceptForImage returns an accepted session with the limits that SPEC 10 states for the side that
-// reads images, which are test files of records. The session accepts every stream.
+// reads images. The session accepts every stream.
 func acceptForImage(t *testing.T, listener *wire.Listener) *Session {
 	t.Helper()
 	ctx := within(t)

@@ -81,7 +81,6 @@ func (r *role) offer(toBackground bool) bool {
 	return true
 }
 
-// list returns the urgent followers if isUrgent is true, and the background followers if not.
 func (r *role) list(isUrgent bool) *followers {
 	if isUrgent {
 		return &r.urgent
@@ -89,7 +88,7 @@ func (r *role) list(isUrgent bool) *followers {
 	return &r.background
 }
 
-// follow adds a follower, a goroutine that waits while another one drives the session.
+// follow adds the calling goroutine to the followers of its urgency.
 func (r *role) follow(isUrgent bool) *follower {
 	f := r.unused.last
 	if f == nil {

@@ -54,7 +54,6 @@ func startPeer(t *testing.T, program string, path string, arguments ...string) {
 	})
 }
 
-// await waits until the condition returns true, and fails the test if this takes too long.
 func await(t *testing.T, condition func() bool) {
 	t.Helper()
 	ctx := within(t)
@@ -184,7 +183,6 @@ func echoServer(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// serve accepts sessions, and sends back the bytes of each of their streams.
 func serve(ctx context.Context, listener *wire.Listener) {
 	for {
 		connection, err := listener.Accept(ctx)

@@ -29,7 +29,6 @@ func payload(n, seed int) []byte {
 	return b
 }
 
-// mustFail fails the test unless err is a [session.Error] with this error number and code.
 func mustFail(t *testing.T, err error, number layout.ErrorNumber, code uint32) {
 	t.Helper()
 	var e *session.Error

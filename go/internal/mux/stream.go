@@ -54,7 +54,6 @@ func (t turn) take(l limit) error {
 	}
 }
 
-// give ends the turn of the caller, so that the next goroutine can take it.
 func (t turn) give() { t <- struct{}{} }
 
 func newTurn() turn {
@@ -117,7 +116,7 @@ func (s *Stream) recv(l limit) (Message, error) {
 	return Message{m, s.session}, err
 }
 
-// next waits for the next message of the stream. The caller holds the stream's turn to receive.
+// next waits for the next message of the stream. The caller has the right to receive on the stream.
 func (s *Stream) next(l limit) (session.Message, error) {
 	s.session.mu.Lock()
 	defer s.session.mu.Unlock()
@@ -148,13 +147,13 @@ func (s *Stream) Send(ctx context.Context, payload []byte) error {
 	return s.send(l, payload)
 }
 
-// send sends one message. The caller holds the stream's turn to send.
+// send sends one message. The caller has the right to send on the stream.
 func (s *Stream) send(l limit, payload []byte) error {
 	return s.sendOutgoing(l, Outgoing{Stream: s.state.Number(), Payload: payload})
 }
 
 // sendOutgoing sends one message. If the message lies in a reservation and is not sent, the
-// reservation is freed. The caller holds the stream's turn to send.
+// reservation is freed. The caller has the right to send on the stream.
 func (s *Stream) sendOutgoing(l limit, m Outgoing) error {
 	s.session.mu.Lock()
 	defer s.session.mu.Unlock()
@@ -263,8 +262,8 @@ func (s *Stream) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// release frees the memory of the message from which Read last read. The caller holds the stream's
-// turn to receive.
+// release frees the memory of the message from which Read last read. The caller has the right to
+// receive on the stream.
 func (s *Stream) release() {
 	Message{s.rest, s.session}.Release()
 	s.rest = session.Message{}

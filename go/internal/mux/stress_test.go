@@ -136,7 +136,6 @@ func TestClosedSessionsLeaveNothing(t *testing.T) {
 	}
 }
 
-// isKept reports whether any goroutine drives the session.
 func isKept(s *Session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,7 +21,6 @@ func (b *broadcast) wait() <-chan struct{} {
 	return b.waiters
 }
 
-// wake wakes all goroutines that wait for the event of this broadcast.
 func (b *broadcast) wake() {
 	if b.waiters != nil {
 		close(b.waiters)

@@ -139,8 +139,6 @@ func (c *wireConn) writeReserved(m *Outgoing) (bool, error) {
 	return c.commit(err)
 }
 
-// HasBlock reports whether a message of n bytes goes in a block of shared memory, as the interface
-// [Conn] demands.
 func (c *wireConn) HasBlock(n int) bool { return c.sender.CarriesCredit(n) }
 
 // Reserve returns a block, or private memory if no block is free, as the interface [Conn] demands.
@@ -152,11 +150,10 @@ func (c *wireConn) Reserve(n int) (*wire.Reservation, error) {
 	return &wire.Reservation{Bytes: make([]byte, n)}, nil
 }
 
-// Free frees a reservation whose message was not sent, as the interface [Conn] demands.
 func (c *wireConn) Free(r *wire.Reservation) { c.sender.Free(r) }
 
-// isLackOfMemory reports whether err says that a message found no block, now or ever. When the ring
-// has no room, the errors are the same.
+// isLackOfMemory reports whether err says that a message found no block, now or ever. A ring
+// without room gives the same errors.
 func isLackOfMemory(err error) bool {
 	var tooLong *wire.TooLongError
 	return errors.Is(err, wire.ErrFull) || errors.As(err, &tooLong)
@@ -200,14 +197,10 @@ func (c *wireConn) writeFragment(m *Outgoing) (bool, error) {
 	return kind == layout.KindFragmentLast, nil
 }
 
-// Room returns a function that waits until there may be room, as the interface [Conn] demands.
 func (c *wireConn) Room() func() error { return c.sender.Room() }
 
-// Unwritten returns a function that waits until all records have left this process, as the
-// interface [Conn] demands.
 func (c *wireConn) Unwritten() func() error { return c.sender.Unwritten() }
 
-// ReadRecord waits for the next record of the peer, as the interface [Conn] demands.
 func (c *wireConn) ReadRecord(polls bool) (layout.Header, []byte, session.Message, error) {
 	for hasWaited := false; ; hasWaited = true {
 		record, isThere, err := c.receiver.Next()
@@ -229,15 +222,12 @@ func (c *wireConn) ReadRecord(polls bool) (layout.Header, []byte, session.Messag
 	}
 }
 
-// Wake ends the wait of ReadRecord, as the interface [Conn] demands.
 func (c *wireConn) Wake() { c.receiver.Wake() }
 
 // Tick returns a timer of 1 ms from the clock that all sessions share, as the interface [Conn]
 // demands.
 func (c *wireConn) Tick(call func()) tick { return processClock.newTick(call) }
 
-// take takes a record from the receiver, and returns its header, its payload, and its message if it
-// carries one.
 func (c *wireConn) take(r wire.Record) (layout.Header, []byte, session.Message) {
 	header := layout.Header{Kind: r.Kind, Len: uint32(r.Len), Stream: r.Stream}
 	if !r.IsMessage() {
@@ -261,13 +251,10 @@ func (c *wireConn) take(r wire.Record) (layout.Header, []byte, session.Message) 
 	return header, bytes, m
 }
 
-// CloseWrite writes the last record of this side, as the interface [Conn] demands.
 func (c *wireConn) CloseWrite() error { return c.sender.Close(0) }
 
-// Interrupt ends all waits on the connection, as the interface [Conn] demands.
 func (c *wireConn) Interrupt() { c.connection.Interrupt() }
 
-// Close gives up the connection, as the interface [Conn] demands.
 func (c *wireConn) Close() {
 	c.receiver.Leave()
 	c.connection.Close()

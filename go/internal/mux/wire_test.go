@@ -43,7 +43,6 @@ func (c transport) settings(role uint32) wire.Settings {
 	}
 }
 
-// listen returns a listener of sessions over this kind of connection.
 func (c transport) listen(t *testing.T) *wire.Listener {
 	t.Helper()
 	if c.transports == wire.TransportSHM && runtime.GOOS != "linux" {

@@ -14,11 +14,9 @@ import (
 	"partywall.test/go/internal/mem"
 )
 
-// spec is the path of the specification's directory.
 const spec = "../../../spec"
 
-// The sizes and limits of the side that reads the images of SPEC 10, which are test files of record
-// rings.
+// The sizes and limits of the side that reads the images of record rings (SPEC 10).
 const (
 	imageRegionBytes = 131072
 	imageSlabBytes   = 114688
@@ -26,15 +24,15 @@ const (
 
 var imageLimits = layout.Limits{MapMax: 262144, MessageMax: 65536, SegmentsMax: 2}
 
-// A ringImage is an image, a test file, of a whole record ring, with the result that its row of
-// INDEX.md expects (SPEC 10).
+// A ringImage is the image of a whole record ring, with the result that its row of INDEX.md expects
+// (SPEC 10).
 type ringImage struct {
 	file, expected string
 	from           uint64
 	bytes          []byte
 }
 
-// ringImages reads the images, test files of record rings, that the INDEX.md of a directory lists.
+// ringImages reads the images of record rings that the INDEX.md of a directory lists.
 func ringImages(tb testing.TB, directory string) []ringImage {
 	tb.Helper()
 	index, err := os.ReadFile(filepath.Join(spec, directory, "INDEX.md"))

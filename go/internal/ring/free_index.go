@@ -28,8 +28,7 @@ func (f *freeIndex) init() {
 	}
 }
 
-// insert adds a free chunk of the slab, of at least one unit, to the index, in which it must not be
-// yet.
+// insert adds a free chunk of at least one unit to the index, in which it must not be yet.
 func (f *freeIndex) insert(chunk uint32, units uint64) {
 	for uint64(len(f.links)) <= uint64(chunk) {
 		f.links = append(f.links, freeLink{})
@@ -44,7 +43,7 @@ func (f *freeIndex) insert(chunk uint32, units uint64) {
 	f.filled |= 1 << list
 }
 
-// remove takes a chunk of the slab, which is about to be used, out of the index of free chunks.
+// remove takes a chunk that is about to be used out of the index.
 func (f *freeIndex) remove(chunk uint32) {
 	link := f.links[chunk]
 	list := listOf(link.units)
@@ -61,9 +60,9 @@ func (f *freeIndex) remove(chunk uint32) {
 	}
 }
 
-// find returns a free chunk of the slab with at least the wanted number of units, or none if there
-// is no such chunk. The list of the wanted size may also have chunks that are too small; of this
-// list find tries only the first few.
+// find returns a free chunk with at least the wanted number of units, or none if there is no such
+// chunk. The list of the wanted size may also have chunks that are too small; of this list find
+// tries only the first few.
 func (f *freeIndex) find(units uint64) uint32 {
 	list := listOf(units)
 	chunk := f.heads[list]
@@ -94,6 +93,6 @@ func (f *freeIndex) findLast(chunk uint32, units uint64) uint32 {
 // least 1.
 func listOf(units uint64) int { return bits.Len64(units) - 1 }
 
-// triesMax bounds the chunks of the slab that a search tries in the list of the wanted size, where
-// chunks may be too small. Lists of longer chunks need only one try.
+// triesMax bounds the chunks that a search tries in the list of the wanted size, where chunks may
+// be too small. Lists of longer chunks need only one try.
 const triesMax = 16

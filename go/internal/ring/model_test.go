@@ -359,7 +359,7 @@ func TestNoWakeUpIsLostInPingPong(t *testing.T) {
 	}
 }
 
-// post publishes a record whose stream number is i, the number of the exchange of two records.
+// post publishes the record of round trip i, whose stream number is i.
 func (s *side) post(t *testing.T, i int) bool {
 	if err := s.producer.Append(layout.KindData, uint32(i), nil); err != nil {
 		t.Errorf("round %d: %v", i, err)
@@ -370,8 +370,7 @@ func (s *side) post(t *testing.T, i int) bool {
 	return true
 }
 
-// take waits for a record, and checks that its stream number is i, the number of the exchange of
-// two records.
+// take waits for a record, and checks by its stream number that it belongs to round trip i.
 func (s *side) take(t *testing.T, i int) bool {
 	if !s.wait(s.records, s.ownRecords, s.consumer.IsReady) {
 		t.Errorf("round %d: a wake-up was lost", i)

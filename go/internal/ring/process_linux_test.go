@@ -52,7 +52,7 @@ const (
 	releaseBytes  = testEntries * mem.WordBytes
 )
 
-// An endpoint is one side of a channel between the two processes of a test, in its process.
+// An endpoint is one side of a channel between the two processes of a test.
 type endpoint struct {
 	producer              *Producer
 	consumer              *Consumer
@@ -182,7 +182,6 @@ func wait(sleeper *Sleeper, doorbell syscall.RawConn, ready func() bool) error {
 	return err
 }
 
-// notify notifies the peer's doorbell if the waker's answer says so.
 func (e *endpoint) notify(wake Wake, doorbell *sys.Eventfd) error {
 	if wake != WakeNotify {
 		return nil

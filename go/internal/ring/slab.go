@@ -48,9 +48,8 @@ type slabSegment struct {
 	used   uint64 // units that are reserved or in flight
 }
 
-// ticket is an entry of the table of blocks, to which a block id refers. Its generation counts the
-// blocks that have used this entry, so that an id which the peer returns twice does not free a
-// later block.
+// ticket is what a block id refers to. Its generation counts the blocks that have used it, so that
+// an id which the peer returns twice does not free a later block.
 type ticket struct {
 	generation uint32
 	chunk      uint32 // none while no block is in flight
@@ -121,8 +120,7 @@ func (s *Slab) Reserve(n uint64) (Block, bool) {
 // returned its id.
 func (s *Slab) Commit(b Block) layout.Blob {
 	last := len(s.idle) - 1
-	// A ticket, an entry of the table of blocks, is free here, because Reserve allows no more
-	// blocks than there are tickets.
+	// A ticket is free here, because Reserve allows no more blocks than there are tickets.
 	index := s.idle[last]
 	s.idle = s.idle[:last]
 	s.reserved--
@@ -193,8 +191,7 @@ func (s *Slab) Bytes() uint64 {
 	return bytes
 }
 
-// split shortens a chunk of the slab to the given number of units, and makes the rest of it a free
-// chunk.
+// split shortens a chunk to the given number of units, and makes the rest of it a free chunk.
 func (s *Slab) split(index uint32, units uint64) {
 	this := s.chunks[index]
 	if this.units == units {
@@ -214,7 +211,7 @@ func (s *Slab) split(index uint32, units uint64) {
 	s.setFree(rest)
 }
 
-// release frees a chunk of the slab, and joins it with adjacent free chunks.
+// release frees a chunk, and joins it with adjacent free chunks.
 func (s *Slab) release(index uint32) {
 	this := &s.chunks[index]
 	s.segment(this.segment).used -= this.units
@@ -230,7 +227,7 @@ func (s *Slab) release(index uint32) {
 	s.setFree(index)
 }
 
-// join adds the chunk second of the slab to the chunk first, which lies directly before it.
+// join adds the chunk second to the chunk first, which lies directly before it.
 func (s *Slab) join(first, second uint32) {
 	after := s.chunks[second].after
 	s.chunks[first].units += s.chunks[second].units

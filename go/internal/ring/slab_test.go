@@ -16,7 +16,6 @@ func newSlab(blocksMax uint32, bytes uint64) *Slab {
 	return s
 }
 
-// reserve reserves a block, and fails the test if there is no memory for it.
 func reserve(t *testing.T, s *Slab, n uint64) Block {
 	t.Helper()
 	block, isThere := s.Reserve(n)
@@ -56,8 +55,8 @@ func TestBlockReturnedTwiceIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	isViolation(t, s.Reclaim(blob.Block), layout.ViolationBlock)
-	// The new block has the ticket of the old one, the entry in the table of blocks, with another
-	// generation. So the old id must not be taken for the new block.
+	// The new block has the ticket of the old one, with another generation. So the old id must not
+	// be taken for the new block.
 	next := s.Commit(reserve(t, s, 10))
 	isViolation(t, s.Reclaim(blob.Block), layout.ViolationBlock)
 	if err := s.Reclaim(next.Block); err != nil {

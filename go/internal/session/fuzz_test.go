@@ -45,8 +45,8 @@ func FuzzSession(f *testing.F) {
 	})
 }
 
-// fuzzRecords returns the records of an image, a test file of one direction of a socket, in the
-// format of FuzzSession's input.
+// fuzzRecords returns the records of an image of one direction of a socket, in the format of
+// FuzzSession's input.
 func fuzzRecords(b []byte) []byte {
 	var records []byte
 	for len(b) >= layout.RecordHeaderBytes {

@@ -14,12 +14,12 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// imagesDirectory is the directory of the images: test files with the records that the connector of
-// a session sends (SPEC 10).
+// imagesDirectory is the directory of the images of sessions, which are records that the connector
+// sends (SPEC 10).
 const imagesDirectory = "../../../spec/sessions"
 
-// imagesLeast is the least number of images, test files of records, in their directory; later
-// versions of the specification have more.
+// imagesLeast is the least number of images in their directory; later versions of the specification
+// have more.
 const imagesLeast = 159
 
 // An image is a file of records in imagesDirectory, with the result that its row of INDEX.md
@@ -30,8 +30,8 @@ type image struct {
 	content        []byte
 }
 
-// images reads the images, test files of records, that the INDEX.md of imagesDirectory lists. It
-// fails the test if an image has no row.
+// images reads the images that the INDEX.md of imagesDirectory lists. It fails the test if an image
+// has no row.
 func images(tb testing.TB) []image {
 	tb.Helper()
 	text, err := os.ReadFile(filepath.Join(imagesDirectory, "INDEX.md"))
@@ -82,9 +82,8 @@ func TestImagesOfSessions(t *testing.T) {
 	}
 }
 
-// An imageReader is the acceptor of a session that reads the images, test files of records. Its
-// application has opened stream 2 and sent a message of cost 128 on it. It accepts every stream,
-// and takes no message.
+// An imageReader is the acceptor of a session that reads the images. Its application has opened
+// stream 2 and sent a message of cost 128 on it. It accepts every stream, and takes no message.
 type imageReader struct {
 	session *Session
 	count   int // records
@@ -167,8 +166,7 @@ func (r *imageReader) readRing(b []byte) error {
 	return nil
 }
 
-// readSocket reads the records of one direction of a socket, up to the end of the image, the file
-// that holds them.
+// readSocket reads the records of one direction of a socket, up to the end of the image.
 func (r *imageReader) readSocket(b []byte) error {
 	for position := uint64(0); len(b) >= layout.RecordHeaderBytes; {
 		h, err := layout.ParseSocket(b, position, false)

@@ -111,7 +111,6 @@ func (l *lifecycle) receiveEnd() {
 	l.resetPending, l.stopPending = pendingCode{}, pendingCode{}
 }
 
-// isOver reports whether this side sees both directions of the stream as ended.
 func (l *lifecycle) isOver() bool { return l.sending != isOpen && l.receiving != isOpen }
 
 // A pendingRecord is a record of a stream that is not written yet. Its kind is 0 if there is none.

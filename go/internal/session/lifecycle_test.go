@@ -73,8 +73,8 @@ func TestEveryOrderOfEventsIsLawful(t *testing.T) {
 	}
 }
 
-// statesOfStream is the number of different projections that this test must find: the same test of
-// the implementation in Rust visits as many states.
+// statesOfStream is the number of different states that this test must find: the same test of the
+// implementation in Rust visits as many.
 const statesOfStream = 253943
 
 func newWorld(messages [2]uint8) world {

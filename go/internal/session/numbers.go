@@ -47,19 +47,14 @@ func (n *numbers) number(index uint32) uint32 {
 // lowest index is the first.
 type indexHeap []uint32
 
-// Len returns the number of indices, as the interface [heap.Interface] demands.
 func (h indexHeap) Len() int { return len(h) }
 
-// Less reports whether the index at i is the lower one, as the interface [heap.Interface] demands.
 func (h indexHeap) Less(i, j int) bool { return h[i] < h[j] }
 
-// Swap exchanges the indices at i and j, as the interface [heap.Interface] demands.
 func (h indexHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
 
-// Push appends an index, as the interface [heap.Interface] demands.
 func (h *indexHeap) Push(index any) { *h = append(*h, index.(uint32)) }
 
-// Pop removes the last index, as the interface [heap.Interface] demands.
 func (h *indexHeap) Pop() any {
 	last := len(*h) - 1
 	index := (*h)[last]

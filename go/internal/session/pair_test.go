@@ -85,7 +85,6 @@ func (e *end) writeMessage(kind layout.Kind, stream uint32, payload, message []b
 	return true
 }
 
-// Release counts a message as given back, as the interface [Owner] demands.
 func (e *end) Release(uint64) { e.owned-- }
 
 func newPair(t *testing.T, seed uint64) *pair {
@@ -110,7 +109,6 @@ func newPair(t *testing.T, seed uint64) *pair {
 	return p
 }
 
-// step performs one random operation at one of the two sides.
 func (p *pair) step() {
 	e := p.ends[p.random.IntN(2)]
 	switch p.random.IntN(10) {
@@ -151,7 +149,6 @@ func (p *pair) read(e *end) bool {
 	return true
 }
 
-// flush lets a side write its pending records, as far as the queue has room.
 func (p *pair) flush(e *end) {
 	if _, err := e.session.Flush(e); err != nil {
 		p.t.Fatal(err)
@@ -228,7 +225,6 @@ func (p *pair) stop(s *testStream, code uint32) {
 	}
 }
 
-// message returns a message of random length with random bytes.
 func (p *pair) message() []byte {
 	m := make([]byte, p.random.IntN(1500))
 	for i := range m {
@@ -285,7 +281,6 @@ func (p *pair) send(e *end, s *testStream) {
 	s.outgoing = nil
 }
 
-// sendPart writes the next fragment of the message that the stream is sending.
 func (p *pair) sendPart(e *end, s *testStream) {
 	if err := s.stream.SendErr(); err != nil {
 		p.giveUp(s, err)

@@ -143,7 +143,6 @@ func (s *Session) Accept() (*Stream, error) {
 	return stream, nil
 }
 
-// isClosedHere reports whether this side has closed the session.
 func (s *Session) isClosedHere() bool {
 	e, isError := s.err.(*Error)
 	return isError && e.Number == layout.ErrorSessionClosedHere

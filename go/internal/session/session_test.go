@@ -21,7 +21,6 @@ type recorder struct {
 	room    int
 }
 
-// WriteRecord keeps the text of a record, as the interface [Writer] demands.
 func (r *recorder) WriteRecord(kind layout.Kind, stream uint32, payload []byte) (bool, error) {
 	if r.room == 0 {
 		return false, nil
@@ -45,7 +44,6 @@ func flush(t *testing.T, s *Session) []string {
 	return r.records
 }
 
-// mustFlush fails the test unless the session's pending records are those in want.
 func mustFlush(t *testing.T, s *Session, want ...string) {
 	t.Helper()
 	if got := flush(t, s); !slices.Equal(got, want) {
@@ -102,7 +100,6 @@ func mustAccept(t *testing.T, s *Session, number uint32) *Stream {
 	return stream
 }
 
-// mustFail fails the test unless err is an [Error] with this error number and code.
 func mustFail(t *testing.T, err error, number layout.ErrorNumber, code uint32) {
 	t.Helper()
 	var e *Error
@@ -111,7 +108,6 @@ func mustFail(t *testing.T, err error, number layout.ErrorNumber, code uint32) {
 	}
 }
 
-// reset returns the payload of a record RESET with this code and these directions.
 func reset(code, directions uint32) []byte {
 	return layout.Reset{Code: code, Directions: directions}.Append(nil)
 }

@@ -332,7 +332,6 @@ func TestCreditOfTwoSides(t *testing.T) {
 // A writerFunc is a [Writer] that calls a function with each record.
 type writerFunc func(kind layout.Kind, payload []byte)
 
-// WriteRecord calls the function with a record, as the interface [Writer] demands.
 func (w writerFunc) WriteRecord(kind layout.Kind, _ uint32, payload []byte) (bool, error) {
 	w(kind, payload)
 	return true, nil

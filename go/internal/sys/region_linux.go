@@ -115,6 +115,7 @@ const (
 	// seals are the seals that every region and segment must have (SPEC 3.1).
 	seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SEAL
 
-	// allocateAttemptsMax bounds how often an interrupted fallocate is called.
+	// allocateAttemptsMax bounds how often an interrupted fallocate is called, so that signals
+	// without end cannot hold up this process for ever.
 	allocateAttemptsMax = 100
 )

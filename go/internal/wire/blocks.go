@@ -126,8 +126,8 @@ func (b *blocks) grow(n, consumed uint64) error {
 	return b.addSegment(size, needed)
 }
 
-// announced returns how many of the pending announcements (records that are not published yet) are
-// of new segments, and not of retired ones.
+// announced returns how many of the records that are not published yet announce a new segment, and
+// not a retired one.
 func (b *blocks) announced() int {
 	count := 0
 	for _, a := range b.pending {
@@ -241,6 +241,7 @@ func (b *blocks) unmap() error {
 const (
 	// segmentBytesMin is the size of the first segment in bytes, if the limits allow it.
 	segmentBytesMin = 1 << 20
-	// pendingMax bounds the announcements of segments that are not published yet.
+	// pendingMax bounds the announcements of segments that are not published yet. While there are
+	// as many, no segment is made or retired.
 	pendingMax = 16
 )

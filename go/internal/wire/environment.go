@@ -30,7 +30,6 @@ type environment struct {
 
 var _ handshake.Environment = (*environment)(nil)
 
-// Judge admits or refuses the peer, and decides whether the peer is trusted.
 func (e *environment) Judge(sender handshake.Sender, pidfd int) (bool, error) {
 	sent, err := checkPidfd(sender, pidfd)
 	if err != nil {
@@ -78,7 +77,6 @@ func checkPidfd(sender handshake.Sender, descriptor int) (*sys.Pidfd, error) {
 	return pidfd, nil
 }
 
-// MakeRegion makes the region of this side, and its doorbells.
 func (e *environment) MakeRegion(session [16]byte) (handshake.Offered, layout.FallbackReason) {
 	header := e.settings.region()
 	header.SessionID = session
@@ -134,7 +132,6 @@ func (e *environment) MapRegion(region int, want layout.Expectation) (
 	return 0, nil
 }
 
-// TakeDoorbells takes the peer's eventfds for records and for room, and checks them.
 func (e *environment) TakeDoorbells(records, room int) error {
 	e.theirRecords, e.theirRoom = sys.EventfdOf(records), sys.EventfdOf(room)
 	for _, descriptor := range []int{records, room} {
@@ -148,7 +145,6 @@ func (e *environment) TakeDoorbells(records, room int) error {
 	return nil
 }
 
-// Close closes a descriptor of the peer that the handshake does not need.
 func (e *environment) Close(descriptor int) { sys.CloseDescriptor(descriptor) }
 
 // drop closes all descriptors that the environment holds, and unmaps all of its memory.

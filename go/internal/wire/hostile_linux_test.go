@@ -17,8 +17,7 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// readerSettings returns the settings that SPEC 10 states for the side that reads images, which are
-// test files of records or frames.
+// readerSettings returns the settings that SPEC 10 states for the side that reads images.
 func readerSettings(trust Trust) Settings {
 	return Settings{
 		Role: layout.RoleAcceptor, Service: layout.ServiceChannel, Trust: trust,
@@ -106,7 +105,6 @@ func dialHostile(t *testing.T, listener *Listener) (*hostilePeer, *Connection) {
 	return p, accepted
 }
 
-// connectHostile connects a hostile peer to a listener.
 func connectHostile(t *testing.T, address Address) *hostilePeer {
 	t.Helper()
 	s := readerSettings(TrustAuto)
@@ -137,8 +135,8 @@ func connectHostile(t *testing.T, address Address) *hostilePeer {
 	return p
 }
 
-// fill writes a record of one slot at this position. When the reader has consumed such records up
-// to the position where an image, a test file of records, begins, it reads the image next.
+// fill writes a record of one slot at this position. A reader that has consumed such records up to
+// the position where an image begins reads the image next.
 func (p *hostilePeer) fill(position uint64) {
 	at := position % hostileRingBytes
 	p.memory.own.ring.Store(at+8, layout.Word1(0, 0))
@@ -146,8 +144,8 @@ func (p *hostilePeer) fill(position uint64) {
 	p.memory.own.ring.Publish(at, layout.Word0(position, layout.KindData))
 }
 
-// sendSegments makes segments 1 and 2 with the sizes that the records SEGMENT of the image, a test
-// file of records, state. It sends the descriptors of the segments.
+// sendSegments makes segments 1 and 2 with the sizes that the records SEGMENT of the image state,
+// and sends their descriptors.
 func (p *hostilePeer) sendSegments(t *testing.T, i image) {
 	t.Helper()
 	sizes := [3]uint64{0, 65536, 65536}
@@ -201,8 +199,7 @@ func readAll(r Receiver, count int) error {
 	return nil
 }
 
-// checkCode compares the error of a reader with the violation that INDEX.md states for the image, a
-// test file of records.
+// checkCode compares the error of a reader with the violation that INDEX.md states for the image.
 func checkCode(t *testing.T, i image, err error) {
 	t.Helper()
 	var violation layout.Violation
@@ -214,7 +211,6 @@ func checkCode(t *testing.T, i image, err error) {
 	}
 }
 
-// isViolation reports whether err wraps a violation by the peer.
 func isViolation(err error) bool {
 	var violation layout.Violation
 	return errors.As(err, &violation)
@@ -239,8 +235,8 @@ func TestRingImagesFromPeer(t *testing.T) {
 					t.Fatalf("%s: before the image: %v", i.name, err)
 				}
 			}
-			// The reader does not read at this moment, so the bytes of the image, a test file of
-			// records, may be written in any order.
+			// The reader does not read at this moment, so the bytes of the image may be written in
+			// any order.
 			peer.memory.own.ring.Write(0, i.bytes)
 			checkCode(t, i, readAll(accepted.Receiver, -1))
 		}
@@ -310,8 +306,8 @@ func TestControlImagesFromPeer(t *testing.T) {
 	}
 }
 
-// sendControl sends the bytes of an image, a test file of frames, over the control socket, each
-// frame in a message of its own with as many descriptors as the frame names.
+// sendControl sends the frames of an image over the control socket, each in a message of its own
+// with as many descriptors as the frame names.
 func (p *hostilePeer) sendControl(t *testing.T, b []byte) {
 	t.Helper()
 	eventfd, err := sys.NewEventfd()
@@ -335,8 +331,8 @@ func (p *hostilePeer) sendControl(t *testing.T, b []byte) {
 		err := p.memory.socket.raw.Control(func(fd uintptr) {
 			_, failure = sys.Send(int(fd), b[:size], descriptors...)
 		})
-		// The error is ignored: the peer may have refused an earlier frame of the image, a test
-		// file of frames, and closed the connection, which is correct.
+		// The error is ignored: the peer may have refused an earlier frame of the image and closed
+		// the connection, which is correct.
 		if err != nil || failure != nil && !errors.Is(failure, sys.ErrHungUp) {
 			t.Fatal(err, failure)
 		}

@@ -21,14 +21,12 @@ const (
 type image struct {
 	name string
 	from uint64
-	// code is the number of the violation in the image, a test file of records or frames, or 0 if
-	// the image breaks no rule.
+	// code is the number of the violation in the image, or 0 if the image breaks no rule.
 	code  uint64
 	bytes []byte
 }
 
-// images reads the images of a kind, test files of records or frames, that the INDEX.md of
-// spec/vectors or spec/hostile lists.
+// images reads the images of a kind that the INDEX.md of spec/vectors or spec/hostile lists.
 func images(t testing.TB, kind string) []image {
 	t.Helper()
 	var found []image

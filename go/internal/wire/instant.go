@@ -20,7 +20,6 @@ func (i *instant) set(t time.Time) {
 	i.nanoseconds.Store(nanoseconds)
 }
 
-// isNever reports whether there is no deadline.
 func (i *instant) isNever() bool { return i.nanoseconds.Load() == 0 }
 
 // time returns the deadline, or the zero time if there is none.
@@ -31,7 +30,6 @@ func (i *instant) time() time.Time {
 	return time.Time{}
 }
 
-// hasPassed reports whether the deadline has passed.
 func (i *instant) hasPassed() bool {
 	nanoseconds := i.nanoseconds.Load()
 	return nanoseconds != 0 && time.Now().UnixNano() >= nanoseconds

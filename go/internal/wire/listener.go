@@ -139,7 +139,6 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// serve accepts sockets until the listener is closed.
 func (l *Listener) serve() {
 	for {
 		conn, err := l.listener.Accept()
@@ -275,7 +274,8 @@ func (l *Listener) refused(err error) {
 }
 
 const (
-	// acceptPause is the pause after the system has failed to accept a socket.
+	// acceptPause is the pause after the system has failed to accept a socket, so that a lasting
+	// failure, such as a lack of descriptors, does not occupy a processor.
 	acceptPause = 20 * time.Millisecond
 	// untouchedMin is the time for which the listener keeps a new peer that has sent nothing, even
 	// if other peers wait for a handshake (SPEC 2.7).

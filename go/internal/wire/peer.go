@@ -28,7 +28,6 @@ func (p Peer) String() string {
 	return fmt.Sprintf("process %d of user %d", p.PID, p.UID)
 }
 
-// isThisProcess reports whether the peer is known to be in this process.
 func (p Peer) isThisProcess() bool { return p.HasCredentials && p.PID == os.Getpid() }
 
 // trusts decides whether this side trusts the peer (SPEC 9.1). The argument process is a verified

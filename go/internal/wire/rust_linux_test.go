@@ -28,8 +28,8 @@ const (
 	figuresVariable = "PARTYWALL_TEST_FIGURES"
 )
 
-// behindTheEnd are the names of images, test files of records, with records after CLOSE_WRITE. A
-// channel never reads such records (SPEC 7.1).
+// behindTheEnd are the names of images with records after CLOSE_WRITE. A channel never reads such
+// records (SPEC 7.1).
 var behindTheEnd = []string{"ring-close-data.bin", "ring-close-twice.bin"}
 
 // A rustVictim is a Rust process that receives from hostile peers, one after the other.
@@ -83,7 +83,7 @@ func (v *rustVictim) mustEnd(t *testing.T) {
 	}
 }
 
-// hostileImages returns those images of a kind, test files of records or frames, that break a rule.
+// hostileImages returns those images of a kind that break a rule.
 func hostileImages(t *testing.T, kind string) []image {
 	t.Helper()
 	all := slices.DeleteFunc(images(t, kind), func(i image) bool { return i.code == 0 })
@@ -93,8 +93,7 @@ func hostileImages(t *testing.T, kind string) []image {
 	return all
 }
 
-// endOf returns the line that the Rust process must print when it has read the image, a test file
-// of records.
+// endOf returns the line that the Rust process must print when it has read the image.
 func endOf(i image) string {
 	if slices.Contains(behindTheEnd, i.name) {
 		return "end"
@@ -130,8 +129,7 @@ func TestRustListenerSurvivesHostilePeers(t *testing.T) {
 	})
 }
 
-// attack writes an image, a test file of records, into the record ring of a connection with the
-// Rust process.
+// attack writes an image into the record ring of a connection with the Rust process.
 func (v *rustVictim) attack(t *testing.T, i image) {
 	t.Helper()
 	peer := connectHostile(t, v.address)
@@ -158,8 +156,7 @@ func (v *rustVictim) attack(t *testing.T, i image) {
 	v.mustSay(t, i.name, endOf(i))
 }
 
-// attackOverSocket sends an image, a test file of records, on the socket of a connection with the
-// Rust process.
+// attackOverSocket sends an image on the socket of a connection with the Rust process.
 func (v *rustVictim) attackOverSocket(t *testing.T, i image) {
 	t.Helper()
 	s := readerSettings(TrustAuto)

@@ -92,10 +92,8 @@ func (m *sharedMemory) fail(err error) error {
 	return first
 }
 
-// notifyRecords notifies the doorbell on which the peer sleeps until records come.
 func (m *sharedMemory) notifyRecords() { m.notify(m.peersRecords) }
 
-// notifyRoom notifies the doorbell on which the peer sleeps until it has room to send.
 func (m *sharedMemory) notifyRoom() { m.notify(m.peersRoom) }
 
 func (m *sharedMemory) notify(eventfd *sys.Eventfd) {

@@ -92,7 +92,6 @@ func newSharedReceiver(m *sharedMemory, s *Settings) *sharedReceiver {
 	return r
 }
 
-// Next returns the next record of the ring, as the interface [Receiver] demands.
 func (r *sharedReceiver) Next() (Record, bool, error) {
 	if err := r.memory.check(); err != nil {
 		return Record{}, false, err
@@ -199,7 +198,6 @@ func (r *sharedReceiver) retireSegment(body []byte) error {
 	return nil
 }
 
-// CopyTo copies the message of the current record to into, as the interface [Receiver] demands.
 func (r *sharedReceiver) CopyTo(into []byte) int {
 	if r.isBlob {
 		n := min(uint64(len(into)), r.blob.Length)
@@ -211,8 +209,6 @@ func (r *sharedReceiver) CopyTo(into []byte) int {
 	return n
 }
 
-// Lend returns the message of a BLOB where it lies in a trusted peer's memory, as the interface
-// [Receiver] demands.
 func (r *sharedReceiver) Lend() (message []byte, lender *Lender, block uint64) {
 	if !r.isBlob || !r.memory.isTrusted {
 		return nil, nil, 0
@@ -222,7 +218,6 @@ func (r *sharedReceiver) Lend() (message []byte, lender *Lender, block uint64) {
 	return r.place.memory.Bytes(r.blob.Offset, r.blob.Length), r.place.lender, r.blob.Block
 }
 
-// Take returns the message of the current record, as the interface [Receiver] demands.
 func (r *sharedReceiver) Take() *Message {
 	if bytes, lender, block := r.Lend(); lender != nil {
 		return NewBorrowedMessage(bytes, lender, block)
@@ -236,7 +231,6 @@ func (r *sharedReceiver) Take() *Message {
 	return NewMessage(bytes)
 }
 
-// Payload returns the payload of the current record, as the interface [Receiver] demands.
 func (r *sharedReceiver) Payload() []byte {
 	if r.memory.isTrusted {
 		return r.consumer.Payload(r.current)
@@ -293,8 +287,6 @@ func (r *sharedReceiver) count(n uint64) {
 // Poll does nothing, because Next finds all records in the ring that the peer has published.
 func (r *sharedReceiver) Poll() error { return nil }
 
-// Wait waits until there is a record, Wake is called, or the connection ends, as the interface
-// [Receiver] demands.
 func (r *sharedReceiver) Wait(polls bool) error {
 	for {
 		isThere := false
@@ -371,12 +363,10 @@ func (r *sharedReceiver) storeCounts() {
 	control.Store(counters+8*layout.CounterReceivingSpinsPaid, r.counts.hits)
 }
 
-// SetDeadline sets the time at which Wait fails, as the interface [Receiver] demands.
 func (r *sharedReceiver) SetDeadline(t time.Time) error {
 	return setDeadline(r.memory.records, &r.deadline, t)
 }
 
-// IsLate reports whether the deadline of this receiver has passed.
 func (r *sharedReceiver) IsLate() bool { return r.deadline.hasPassed() }
 
 // Leave tells the peer that this side reads no more records (SPEC 6.5).

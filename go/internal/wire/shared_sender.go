@@ -89,7 +89,6 @@ func (p *sharedSender) isWorthAnAttempt() bool {
 		p.waker.IsGone() || p.memory.isOver()
 }
 
-// TryMessage appends a message, as the interface [Sender] demands.
 func (p *sharedSender) TryMessage(stream uint32, payload []byte, credit Credit) error {
 	if err := p.begin(); err != nil {
 		return err
@@ -119,7 +118,6 @@ func (p *sharedSender) TryMessage(stream uint32, payload []byte, credit Credit) 
 	return nil
 }
 
-// TryRecord appends a record that is not a whole message, as the interface [Sender] demands.
 func (p *sharedSender) TryRecord(kind layout.Kind, stream uint32, parts ...[]byte) error {
 	if err := p.begin(); err != nil {
 		return err
@@ -127,10 +125,8 @@ func (p *sharedSender) TryRecord(kind layout.Kind, stream uint32, parts ...[]byt
 	return p.append(kind, stream, parts...)
 }
 
-// RecordMax returns the longest payload of a record in the ring in bytes.
 func (p *sharedSender) RecordMax() uint64 { return p.producer.PayloadMax() }
 
-// CarriesCredit reports whether a message of n bytes goes in a block, whose BLOB can carry credit.
 func (p *sharedSender) CarriesCredit(n int) bool { return uint64(n) > p.inline }
 
 // append appends the pending announcements of segments, and after them a record.
@@ -237,8 +233,6 @@ func (p *sharedSender) Reserve(n uint64) (*Reservation, error) {
 	return &Reservation{Bytes: block.Bytes(), block: block, memory: p.memory.own.mapping}, nil
 }
 
-// TryReserved appends the first n bytes of a reservation as a message, as the interface [Sender]
-// demands.
 func (p *sharedSender) TryReserved(
 	r *Reservation, stream uint32, n uint64, credit Credit,
 ) error {
@@ -358,12 +352,10 @@ func (p *sharedSender) WaitRoom() error {
 	return waitError(err)
 }
 
-// SetDeadline sets the time at which WaitRoom fails, as the interface [Sender] demands.
 func (p *sharedSender) SetDeadline(t time.Time) error {
 	return setDeadline(p.memory.room, &p.deadline, t)
 }
 
-// IsLate reports whether the deadline of this sender has passed.
 func (p *sharedSender) IsLate() bool { return p.deadline.hasPassed() }
 
 // failure converts an error of package ring, from the ring or the slab, to an error of this

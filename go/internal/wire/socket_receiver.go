@@ -47,7 +47,6 @@ func newSocketReceiver(k *socketCarrier, checker Checker) *socketReceiver {
 	return &socketReceiver{carrier: k, checker: checker, buffer: make([]byte, bufferBytes)}
 }
 
-// Next returns the next record if all its bytes have come, as the interface [Receiver] demands.
 func (r *socketReceiver) Next() (Record, bool, error) {
 	if err := r.carrier.check(); err != nil {
 		return Record{}, false, err
@@ -167,13 +166,11 @@ func (r *socketReceiver) received(n int) {
 	r.missing -= uint64(n)
 }
 
-// CopyTo copies the message of the current record to into, as the interface [Receiver] demands.
 func (r *socketReceiver) CopyTo(into []byte) int { return copy(into, r.message()) }
 
 // Lend returns no message, because all messages of a socket lie in private memory of this process.
 func (*socketReceiver) Lend() (message []byte, lender *Lender, block uint64) { return nil, nil, 0 }
 
-// Take returns the message of the current record, as the interface [Receiver] demands.
 func (r *socketReceiver) Take() *Message {
 	if r.hasBlob {
 		taken := r.blob
@@ -183,7 +180,6 @@ func (r *socketReceiver) Take() *Message {
 	return NewMessage(append([]byte(nil), r.message()...))
 }
 
-// Payload returns the payload of the current record, as the interface [Receiver] demands.
 func (r *socketReceiver) Payload() []byte { return r.message() }
 
 // message returns the message of the current record if it is a BLOB, and otherwise the record's
@@ -195,7 +191,6 @@ func (r *socketReceiver) message() []byte {
 	return r.buffer[r.start+layout.RecordHeaderBytes:][:r.current.Len]
 }
 
-// Done ends the use of the current record, as the interface [Receiver] demands.
 func (r *socketReceiver) Done() {
 	if r.hasBlob {
 		if cap(r.blob) <= spareBytes {
@@ -207,7 +202,6 @@ func (r *socketReceiver) Done() {
 	r.start += layout.RecordHeaderBytes + int(r.current.Len)
 }
 
-// Poll reads the bytes that have come on the socket, without waiting.
 func (r *socketReceiver) Poll() error {
 	n, err := r.carrier.read(r.room())
 	if errors.Is(err, sys.ErrWouldBlock) {
@@ -265,7 +259,6 @@ func (r *socketReceiver) note(n int, err error) error {
 	return r.carrier.fail(&SystemError{err})
 }
 
-// SetDeadline sets the time at which Wait fails, as the interface [Receiver] demands.
 func (r *socketReceiver) SetDeadline(t time.Time) error {
 	r.deadline.set(t)
 	if r.carrier.isClosed.Load() {
@@ -281,7 +274,6 @@ func (r *socketReceiver) SetDeadline(t time.Time) error {
 	return err
 }
 
-// IsLate reports whether the deadline of this receiver has passed.
 func (r *socketReceiver) IsLate() bool { return r.deadline.hasPassed() }
 
 // Leave shuts down the reading direction of a Unix socket, so that the peer's sends fail. A TCP
@@ -300,5 +292,6 @@ const (
 	// bytes come.
 	blobBytes = 64 << 10
 	// spareBytes is the most memory in bytes that a receiver keeps from one message for the next.
+	// Larger memory is left to the garbage collector.
 	spareBytes = 4 << 20
 )

@@ -101,7 +101,6 @@ func (s *socketSender) TryMessage(stream uint32, payload []byte, _ Credit) error
 	return nil
 }
 
-// TryRecord appends a record, as the interface [Sender] demands.
 func (s *socketSender) TryRecord(kind layout.Kind, stream uint32, parts ...[]byte) error {
 	if err := s.begin(); err != nil {
 		return err
@@ -135,7 +134,6 @@ func (s *socketSender) addPart(part []byte) {
 	s.memory = s.parts
 }
 
-// RecordMax returns the longest payload of a record on a socket in bytes.
 func (*socketSender) RecordMax() uint64 { return dataMax }
 
 // CarriesCredit returns false, because over a socket no message carries credit.
@@ -155,8 +153,6 @@ func (s *socketSender) Reserve(n uint64) (*Reservation, error) {
 	return &Reservation{Bytes: make([]byte, n), block: ring.Block{}}, nil
 }
 
-// TryReserved appends the first n bytes of a reservation as a message, as the interface [Sender]
-// demands.
 func (s *socketSender) TryReserved(
 	r *Reservation, stream uint32, n uint64, credit Credit,
 ) error {
@@ -375,8 +371,6 @@ func (s *socketSender) WaitRoom() error {
 	return nil
 }
 
-// SetDeadline sets the time at which CommitAll and WaitRoom fail, as the interface [Sender]
-// demands.
 func (s *socketSender) SetDeadline(t time.Time) error {
 	s.late.set(t)
 	if s.carrier.isClosed.Load() {
@@ -392,7 +386,6 @@ func (s *socketSender) SetDeadline(t time.Time) error {
 	return err
 }
 
-// IsLate reports whether the deadline of this sender has passed.
 func (s *socketSender) IsLate() bool { return s.late.limit.hasPassed() }
 
 // interrupt makes CommitAll and WaitRoom return, even a call that waits already.

@@ -218,7 +218,6 @@ func round(library, path string, size int, length time.Duration, cpu int) (float
 	return median, command.Wait()
 }
 
-// startEcho starts this program as the process that sends messages back, on the given CPU.
 func startEcho(library, path string, size, cpu int) (*exec.Cmd, error) {
 	command := exec.Command("/proc/self/exe")
 	command.Env = append(os.Environ(),
@@ -227,8 +226,8 @@ func startEcho(library, path string, size, cpu int) (*exec.Cmd, error) {
 	if cpu < 0 {
 		return command, command.Start()
 	}
-	// The new process inherits the CPUs of the thread that starts it, so this thread moves there
-	// for a moment.
+	// The new process inherits the CPUs of the thread that starts it, so this thread runs on the
+	// CPU of the new process for a moment.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var before unix.CPUSet

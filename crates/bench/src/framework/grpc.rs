@@ -38,8 +38,8 @@ struct Payload {
 
 type Boxed<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
-/// Makes the requesters (clients) of a measurement, one for each call in flight. They share one
-/// channel of tonic.
+/// Makes the clients of a measurement, one for each call in flight. They share one channel of
+/// tonic.
 pub(super) async fn requesters<C>(cell: Cell, client: &C) -> Result<Vec<GrpcRequester>>
 where
     C: ByteClient<Connection: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send>,

@@ -28,8 +28,8 @@ use crate::harness::cell::Cell;
 /// The body of an HTTP request: one payload, or a stream of messages.
 type RequestBody = Either<Full<Bytes>, Messages>;
 
-/// Makes the requesters (clients) of a measurement, one for each request in flight, each with a
-/// connection of its own.
+/// Makes the clients of a measurement, one for each request in flight, each with a connection of
+/// its own.
 pub(super) async fn requesters<C>(cell: Cell, client: &C) -> Result<Vec<HttpRequester>>
 where
     C: ByteClient<Connection: AsyncRead + AsyncWrite + Unpin + Send + 'static>,

@@ -103,7 +103,7 @@ pub fn serve<T: ByteTransport>(cell: Cell, setup: &Setup, control: &Control) -> 
     })
 }
 
-/// The requesters (clients) of a measurement, which all run on one runtime of tokio.
+/// The clients of a measurement, which all run on one runtime of tokio.
 struct Clients<'a, C> {
     cell: Cell,
     requesters: Vec<C>,
@@ -198,7 +198,6 @@ struct Numbers {
 }
 
 impl Count {
-    /// Counts one more message of the batch of operations, which the server has verified.
     fn add(&self) {
         self.change(|numbers| numbers.verified += 1);
     }
@@ -260,7 +259,6 @@ fn head(payload: &[u8]) -> Result<u64> {
     Ok(u64::from_le_bytes(*head))
 }
 
-/// Verifies that `message` is the payload of message `sequence`, of `size` bytes.
 fn verify(touch: Touch, message: &[u8], size: usize, sequence: u64) -> Result<()> {
     ensure!(message.len() == size, "received {} bytes instead of {size}", message.len());
     let head = touch.verify_headed(message, sequence)?;

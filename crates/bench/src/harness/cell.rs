@@ -118,7 +118,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Makes a cell (combination of parameters) with one stream, two processes, and payloads that
+    /// Makes a cell with one stream, two processes, and payloads that
     /// are written and verified.
     pub const fn new(scenario: Scenario, transport: TransportName, size: usize) -> Self {
         Self {
@@ -137,18 +137,18 @@ impl Cell {
         }
     }
 
-    /// Makes a cell (combination of parameters) over Partywall's shared memory, with the wait
+    /// Makes a cell over Partywall's shared memory, with the wait
     /// strategy `wait`.
     pub const fn shm(scenario: Scenario, size: usize, wait: WaitName) -> Self {
         Self::new(scenario, TransportName::SHM, size).waiting(wait)
     }
 
-    /// Returns a copy of this cell (combination of parameters) with the wait strategy `wait`.
+    /// Returns a copy of this cell with the wait strategy `wait`.
     pub const fn waiting(self, wait: WaitName) -> Self {
         Self { wait: Some(wait), ..self }
     }
 
-    /// Returns a copy of this cell (combination of parameters) with both processes pinned to one
+    /// Returns a copy of this cell with both processes pinned to one
     /// CPU.
     pub const fn on_one_cpu(self) -> Self {
         Self { processes: Processes::TwoOnOneCpu, ..self }
@@ -159,24 +159,24 @@ impl Cell {
         self.processes == Processes::TwoOnOneCpu
     }
 
-    /// Returns a copy of this cell (combination of parameters) with `rate` messages per second.
+    /// Returns a copy of this cell with `rate` messages per second.
     pub const fn at_rate(self, rate: u64) -> Self {
         Self { rate: Some(rate), ..self }
     }
 
-    /// Returns a copy of this cell (combination of parameters) with `messages` messages on each
+    /// Returns a copy of this cell with `messages` messages on each
     /// connection.
     pub const fn with_messages(self, messages: u64) -> Self {
         Self { messages, ..self }
     }
 
-    /// Returns a copy of this cell (combination of parameters) with a new client process for each
+    /// Returns a copy of this cell with a new client process for each
     /// connection.
     pub const fn fresh(self) -> Self {
         Self { is_fresh: true, ..self }
     }
 
-    /// Returns a copy of this cell (combination of parameters) with `streams` pairs, streams or
+    /// Returns a copy of this cell with `streams` pairs, streams or
     /// sessions, whichever its scenario has.
     pub const fn with_streams(self, streams: usize) -> Self {
         Self { streams, ..self }
@@ -226,8 +226,7 @@ impl TransportName {
     /// The transport `shm-move`: Partywall on connections that begin on a Unix socket and move to
     /// shared memory.
     pub const SHM_MOVE: Self = Self("shm-move");
-    /// The transport `link-shm`: a link (stored messages with acknowledgement) whose two ends are
-    /// connected by shared memory.
+    /// The transport `link-shm`: a link whose two ends are connected by shared memory.
     pub const LINK_SHM: Self = Self("link-shm");
     /// The transport `link-tcp`: a link whose two ends are connected by TCP on loopback.
     pub const LINK_TCP: Self = Self("link-tcp");

@@ -40,22 +40,20 @@ use super::workspace::{self, Setup};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Request {
-    /// The child process binds an address for the measurement of `cell`, a combination of
-    /// parameters.
+    /// The child process binds an address for the measurement of `cell`.
     Open {
         /// The name of the transport to measure; the serialised `cell` does not contain it.
         transport: String,
-        /// The combination of parameters to measure.
+        /// The cell to measure.
         cell: Cell,
         /// The files and sizes that both processes need for the measurement.
         setup: Setup,
     },
-    /// A new process is the client of one connection in the measurement of `cell`, a combination of
-    /// parameters (`connect` only).
+    /// A new process is the client of one connection in the measurement of `cell` (`connect` only).
     Connect {
         /// The name of the transport to measure; the serialised `cell` does not contain it.
         transport: String,
-        /// The combination of parameters to measure.
+        /// The cell to measure.
         cell: Cell,
         /// The files and sizes that both processes need for the measurement.
         setup: Setup,
@@ -159,8 +157,8 @@ impl Child {
         Ok(Self { process, requests, replies })
     }
 
-    /// Asks the child process to bind an address for the measurement of `cell` (a combination of
-    /// parameters). Returns the address, to which the parent connects.
+    /// Asks the child process to bind an address for the measurement of `cell`. Returns the
+    /// address, to which the parent connects.
     pub fn open(&mut self, cell: Cell, setup: &Setup) -> Result<String> {
         let transport = cell.transport.name().to_owned();
         self.send(&Request::Open { transport, cell, setup: setup.clone() })?;
@@ -170,8 +168,8 @@ impl Child {
         }
     }
 
-    /// Asks this further process to be the client of one connection in the measurement of `cell` (a
-    /// combination of parameters). Returns the client's measurements.
+    /// Asks this further process to be the client of one connection in the measurement of `cell`.
+    /// Returns the client's measurements.
     pub fn connect(&mut self, cell: Cell, setup: &Setup, address: &str) -> Result<Connected> {
         let transport = cell.transport.name().to_owned();
         let (setup, address) = (setup.clone(), address.to_owned());

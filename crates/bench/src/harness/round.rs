@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// The measurements of one combination of scenario, transport and size in one round of a run.
+/// The measurements of one cell in one round.
 #[derive(Clone, Debug)]
 pub struct Round {
     /// Latencies of the operations of this round, in nanoseconds.
@@ -151,8 +151,7 @@ impl Round {
     }
 }
 
-/// Adds up several rounds of the same scenario, transport and size into one `Round`; `None` if
-/// there are no rounds.
+/// Adds up several rounds of one cell into one `Round`; `None` if there are no rounds.
 pub fn pool<'a>(mut rounds: impl Iterator<Item = &'a Round>) -> Option<Round> {
     let mut sum = rounds.next()?.clone();
     for round in rounds {

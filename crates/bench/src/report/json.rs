@@ -21,7 +21,7 @@ use crate::harness::pattern::Touch;
 use crate::harness::round::{Carrier, Round, StreamMemory, ratio};
 use crate::outcome::{Metric, Outcome, percentile};
 
-/// The result of one combination of scenario, transport and size as a JSON object.
+/// The result of one cell as a JSON object.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
     scenario: &'static str,
@@ -86,8 +86,8 @@ struct Parallel {
 }
 
 impl Line {
-    /// Returns the JSON object of one combination of scenario, transport and size, computed from
-    /// all rounds of `outcome` together. The result is `None` if no round succeeded.
+    /// Returns the JSON object of one cell, computed from all rounds of `outcome` together. The
+    /// result is `None` if no round succeeded.
     pub fn of(outcome: &Outcome, outcomes: &[Outcome]) -> Option<Self> {
         let cell = outcome.cell;
         let round = outcome.pooled()?;
@@ -152,8 +152,8 @@ fn cores(cpu_ns: u64, round: &Round) -> f64 {
     to_four_decimals(ratio(cpu_ns, round.elapsed_ns))
 }
 
-/// Whether the sender wrote the payloads of `cell` (a combination of parameters) and the receiver
-/// verified them. It is false over `baseline-eventfd`, because an eventfd carries no payload.
+/// Whether the sender wrote the payloads of `cell` and the receiver verified them. It is false over
+/// `baseline-eventfd`, because an eventfd carries no payload.
 fn is_touched(cell: Cell) -> bool {
     cell.touch == Touch::All && cell.transport != TransportName::BASELINE_EVENTFD
 }

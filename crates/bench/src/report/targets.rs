@@ -38,14 +38,12 @@ pub struct Measurement {
     pub cpus: Cpus,
 }
 
-/// The number that a target compares with its bar, and the cells (combinations of scenario,
-/// transport and size) in which it is measured.
+/// The number that a target compares with its bar, and the cells in which it is measured.
 #[derive(Clone, Copy)]
 pub enum Number {
-    /// A ratio: a metric of one cell (combination of scenario, transport and size) divided by a
-    /// metric of another cell, formed within each round.
+    /// A ratio: a metric of one cell divided by a metric of another cell, formed within each round.
     Ratio((Cell, Metric), (Cell, Metric)),
-    /// The value of a metric of one cell (combination of scenario, transport and size).
+    /// The value of a metric of one cell.
     Plain(Cell, Metric),
     /// A cost of one session that carries no messages, such as its memory.
     Session(Cell, fn(SessionCost) -> Option<f64>),
@@ -88,8 +86,7 @@ impl Targets {
         Self(Bar::of_program(program).into_iter().map(row).collect())
     }
 
-    /// Makes the plan that measures each combination of scenario, transport and size that a target
-    /// needs.
+    /// Makes the plan that measures each cell that a target needs.
     pub fn plan(&self, rounds: Option<u32>, duration: Option<Duration>) -> Plan {
         let mut plan = Plan::new(rounds.unwrap_or(ROUNDS).max(ROUNDS), TRANSPORTS);
         for cell in self.cells() {
@@ -98,7 +95,7 @@ impl Targets {
         plan
     }
 
-    /// The combinations of scenario, transport and size that the targets need, some of them twice.
+    /// The cells that the targets need, some of them twice.
     pub fn cells(&self) -> Vec<Cell> {
         let measurements = self.0.iter().filter_map(|(_, measurement)| measurement.as_ref());
         measurements.flat_map(|measurement| measurement.number.cells()).collect()
@@ -140,7 +137,7 @@ pub fn table(verdicts: &[Verdict]) -> TextTable {
 }
 
 /// All measurements for the targets of `partywall bench`. Each has the name of its target, the
-/// cells (combinations of scenario, transport and size) to measure, and the metric.
+/// cells to measure, and the metric.
 fn measurements() -> Vec<Measurement> {
     let groups = [pings(), flows(), streams(), connections(), links(), frameworks(), idle()];
     groups.into_iter().flatten().collect()
@@ -241,8 +238,8 @@ fn connections() -> Vec<Measurement> {
 }
 
 /// The measurements for the targets on opening connections. Each divides the median time of `cell`
-/// (a combination of parameters) by that of a Unix socket. `cell` also says how many messages a
-/// connection carries, and whether each connection has a new client process.
+/// by that of a Unix socket. `cell` also says how many messages a connection carries, and whether
+/// each connection has a new client process.
 fn connections_of(prefix: &str, cell: Cell) -> Vec<Measurement> {
     let to_uds = |name: &str, change: fn(Cell) -> Cell| {
         let uds = Cell::new(Scenario::Connect, TransportName::UDS, TINY);
@@ -380,8 +377,7 @@ impl Number {
 }
 
 /// Returns the duration of each round that gives enough samples for those targets that measure
-/// `cell` (a combination of parameters). For example, five rounds at 100 messages/s give 1,050
-/// samples.
+/// `cell`. For example, five rounds at 100 messages/s give 1,050 samples.
 fn time_for(cell: Cell) -> Duration {
     Duration::from_millis(match cell.scenario {
         Scenario::Ping

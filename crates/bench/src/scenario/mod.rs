@@ -37,8 +37,8 @@ use crate::transport::{Acceptor, ChannelTransport, StreamTransport};
 /// The functions that measure on one transport, in the parent, the child and a further process.
 #[derive(Clone, Copy)]
 pub struct Runner {
-    /// The function that the parent process calls. It measures a cell (combination of parameters)
-    /// once, for about the given duration.
+    /// The function that the parent process calls. It measures a cell once, for about the given
+    /// duration.
     pub measure: fn(Cell, &Setup, Duration, &mut Pair) -> Result<Round>,
     /// The function that the child process calls. It serves the parent's requests until the parent
     /// sends `Request::Close`.
@@ -49,7 +49,7 @@ pub struct Runner {
 }
 
 /// Opens one connection to the child process at the given address, exchanges the messages of the
-/// given cell (combination of parameters) over it, and returns the measurements.
+/// given cell over it, and returns the measurements.
 pub type ConnectOnce = fn(Cell, &Setup, &str) -> Result<Connected>;
 
 impl Runner {

@@ -154,7 +154,6 @@ impl<T: StreamTransport> Ends<T> {
         }))
     }
 
-    /// Ends all streams, and then the session that carries them.
     fn close(self) -> Result<()> {
         let Self { client_side, served, unread, client, runtime, .. } = self;
         runtime.block_on(async {

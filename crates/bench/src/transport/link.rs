@@ -173,7 +173,6 @@ struct OwnedDirectory {
 }
 
 impl Directory {
-    /// Makes a directory of link files for one endpoint alone.
     fn new(setup: &Setup) -> Result<Self> {
         let path = setup.memory.join(format!("{}-{}", std::process::id(), monotonic_ns()));
         let made = DirBuilder::new().mode(0o700).create(&path);

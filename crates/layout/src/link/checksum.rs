@@ -3,7 +3,6 @@
 
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 
-/// Returns the crc32c of `bytes`.
 #[inline]
 pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     crc32_iscsi(bytes)

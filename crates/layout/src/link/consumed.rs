@@ -46,8 +46,7 @@ pub struct ConsumedRecord {
     pub stream: U64,
     /// The position up to which the owner had consumed the stream when the owner wrote this record.
     pub consumed: U64,
-    /// The record digest at the position `consumed`: the crc of the record that ends at that
-    /// position.
+    /// The record digest at the position `consumed`.
     pub digest: U32,
     /// A reserved field of the consumed record, always 0.
     pub zero: U32,
@@ -69,8 +68,8 @@ const _: () = {
     assert!(CONSUMED_SLOT + 2 * CONSUMED_SLOT_STRIDE <= LINE_BYTES && LINE_BYTES == ASLEEP_RECORDS);
 };
 
-/// Offset in bytes, within a slot of the control page, of the `since` word, which counts the ring
-/// slots consumed after the consumed record in the slot was written.
+/// Offset of a slot's `since` word from the start of the slot, in bytes. The word counts the ring
+/// slots consumed after the slot's consumed record was written.
 pub const SINCE: u64 = 40;
 
 impl ConsumedRecord {
@@ -121,12 +120,11 @@ const fn parity(word: u64) -> u16 {
     (word ^ word >> 16 ^ word >> 32) as u16 ^ PARITY
 }
 
-/// A `since` word (how much was consumed after the slot's record was written) is valid if its four
-/// parts of 16 bits combine to this constant by exclusive or. Neither byte of the constant is 0, so
-/// no change of a single byte makes a word of 0 valid.
+/// Exclusive or of the four 16-bit parts of a valid `since` word. Neither byte of the constant is
+/// 0, so no change of a single byte makes a word of 0 valid.
 const PARITY: u16 = 0x5a96;
-/// The largest number of ring bytes that one `since` word can express. The word counts what was
-/// consumed after its slot's record was written; beyond this number a new record is needed.
+/// Largest number of ring bytes that one `since` word can express; beyond it the owner writes a new
+/// consumed record.
 pub const SINCE_MAX: u64 = 0xffff * SLOT_BYTES;
 
 /// The newest consumed position in a link's file, and the consumed record from which, together with
@@ -137,13 +135,13 @@ pub struct Consumed {
     pub record: ConsumedRecord,
     /// The position up to which the owner has consumed its peer's stream.
     pub position: u64,
-    /// The record digest at `position`: the crc of the record that ends at that position.
+    /// The record digest at `position`.
     pub digest: u32,
 }
 
 impl Consumed {
-    /// Returns the consumed position that `record` states. The caller must know that the record's
-    /// `since` word, which counts what was consumed later, is still 0.
+    /// Returns the consumed position that `record` states. The caller must know that the `since`
+    /// word of the record's slot is still 0.
     #[must_use]
     pub fn of(record: ConsumedRecord) -> Self {
         Self { record, position: record.consumed.get(), digest: record.digest.get() }
@@ -187,9 +185,8 @@ impl Consumed {
     }
 }
 
-/// Checks the control page of a link's file, and returns its newest consumed record. The result
-/// includes the `since` word of the record's slot, which counts what was consumed after the record
-/// was written.
+/// Checks the control page of a link's file, and returns its newest consumed record, with the
+/// `since` word of the record's slot taken into account.
 ///
 /// # Errors
 /// Either [`FileFault::ConsumedDamaged`] or [`FileFault::Contradiction`].

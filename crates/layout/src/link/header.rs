@@ -23,8 +23,8 @@ pub const LINK_VERSION: u32 = 1;
 /// Length in bytes of the longest name of an end or a link: its length is stored in one byte.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// The names of the header fields that hold a name of the link, in their order; error texts use
-/// them.
+/// The names of the header fields that hold the names of the link and its two ends, in their order;
+/// error texts use them.
 pub const NAME_FIELDS: [&str; 3] = ["local", "remote", "link"];
 
 /// Hash of the rules of this file format. A file with another hash is not opened, even if its
@@ -80,13 +80,12 @@ pub struct LinkHeader {
     pub ring_offset: U64,
     /// Size of the record ring in bytes.
     pub ring_size: U64,
-    /// Offset in bytes of the release ring, in which the owner returns the ids of the peer's
-    /// blocks.
+    /// Offset of the release ring in the file, in bytes.
     pub release_offset: U64,
     /// Number of entries in the release ring, eight bytes each. The peer never has more blocks in
     /// flight.
     pub peer_blocks_max: U64,
-    /// Offset in bytes of the slab, the memory for messages too large for the ring.
+    /// Offset of the slab in the file, in bytes.
     pub slab_offset: U64,
     /// Size of the slab in bytes; 0 if the file has no slab.
     pub slab_size: U64,
@@ -264,12 +263,11 @@ pub struct LinkGeometry {
     pub ring_offset: u64,
     /// Size of the record ring in bytes.
     pub ring: RingSize,
-    /// Offset in bytes of the release ring, in which the owner returns the ids of the peer's
-    /// blocks.
+    /// Offset of the release ring in the file, in bytes.
     pub release_offset: u64,
     /// Number of entries in the release ring: a power of two.
     pub peer_blocks_max: u64,
-    /// Offset in bytes of the slab, the memory for messages too large for the ring.
+    /// Offset of the slab in the file, in bytes.
     pub slab_offset: u64,
     /// Size of the slab in bytes; 0 if the file has no slab.
     pub slab_bytes: u64,

@@ -28,7 +28,8 @@ pub struct OwnerRecord {
     /// Sequence number of this owner record, from 1. Each later owner record of the file has a
     /// higher number.
     pub sequence: U64,
-    /// Number of owners that have opened the file; 0 in the record of a new file.
+    /// Incarnation of the owner: the number of owners that have opened the file so far. 0 in the
+    /// record of a new file.
     pub incarnation: U64,
     /// Time at which the owner opened the file, in nanoseconds since 1970. Only operators use it.
     pub since_ns: U64,
@@ -87,12 +88,11 @@ pub struct Closing {
     pub tail: U64,
     /// The position up to which the owner had consumed the stream that it received.
     pub consumed: U64,
-    /// The sequence number of the newest state image: the last stored set of the file's state
-    /// fields.
+    /// The sequence number of the newest state image.
     pub state_sequence: U64,
-    /// The record digest at `tail`: the crc of the record that ends at that position.
+    /// The record digest at `tail`.
     pub tail_digest: U32,
-    /// The record digest at `consumed`: the crc of the record that ends at that position.
+    /// The record digest at `consumed`.
     pub consumed_digest: U32,
     /// 1 if the owner closed the file, otherwise 0. If the field is 0, all other fields are 0 as
     /// well.

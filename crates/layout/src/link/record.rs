@@ -56,11 +56,10 @@ pub struct LinkPrefix {
     pub blob_crc: U32,
     /// The position up to which the sender of the record had consumed the stream that it receives.
     pub ack_pos: U64,
-    /// The record digest at the position `ack_pos`: the crc of the record that ends at that
-    /// position.
+    /// The record digest at the position `ack_pos`.
     pub ack_digest: U32,
-    /// The [`tag`] (a short id) of the acknowledged stream. If the sender of the record receives no
-    /// stream, the tag, `ack_pos` and `ack_digest` are 0.
+    /// The [`tag`] of the acknowledged stream. If the sender of the record receives no stream, the
+    /// tag, `ack_pos` and `ack_digest` are 0.
     pub ack_tag: U32,
 }
 
@@ -117,9 +116,9 @@ pub fn blob_crc(bytes: &[u8]) -> u32 {
 pub struct Ack {
     /// The position up to which the record acknowledges the stream.
     pub position: u64,
-    /// The record digest at `position`: the crc of the record that ends at that position.
+    /// The record digest at `position`.
     pub digest: u32,
-    /// The [`tag`], a short id, of the acknowledged stream.
+    /// The [`tag`] of the acknowledged stream.
     pub tag: u32,
 }
 
@@ -185,8 +184,8 @@ pub struct LinkRecord<'a> {
     pub header: RecordHeader,
     /// The record digest at the position where the record ends; 0 for a PAD, which has none.
     pub digest: u32,
-    /// The acknowledgement that the record carries for the stream of the opposite direction; none
-    /// in a compact record.
+    /// The acknowledgement that the record carries for the stream of the opposite direction; all
+    /// its fields are 0 in a compact record.
     pub ack: Ack,
     /// The content of the record: a message, or the place in the slab where its message lies.
     pub body: Body<'a>,
@@ -367,7 +366,7 @@ const HEADER: usize = HEADER_BYTES as usize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordFault {
-    /// The header breaks a rule that holds in the record rings of channels, sessions and links.
+    /// The header breaks a rule that also holds in the record rings of channels and sessions.
     Header(Violation),
     /// The record has a kind that links do not have, or that is not allowed at the record's
     /// position.

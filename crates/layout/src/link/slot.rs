@@ -28,12 +28,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// The content of one slot of a pair: it begins with its sequence number and ends with its seal, a
 /// checksum that is stored last.
 pub trait Slot: FromBytes + IntoBytes + Immutable + Sized {
-    /// The sequence number of this image, the content of one slot. The first eight bytes of the
-    /// slot hold the number.
+    /// The sequence number of the content of this slot, which the first eight bytes of the slot
+    /// hold.
     fn sequence(&self) -> u64;
 
-    /// Returns the bytes of this image, the content of one slot, with the right seal. The caller
-    /// writes all other bytes into the slot first, and the seal by the last store.
+    /// Returns the bytes of this slot's content with the right seal. The caller writes all other
+    /// bytes into the slot first, and the seal by the last store.
     #[must_use]
     #[inline]
     fn sealed(self) -> Self {
@@ -46,16 +46,16 @@ pub trait Slot: FromBytes + IntoBytes + Immutable + Sized {
     }
 }
 
-/// Index of the slot of a pair that holds the image (the content of a slot) with this sequence
-/// number: 0 for odd numbers, 1 for even ones.
+/// Index of the slot of a pair that holds the content with this sequence number: 0 for odd numbers,
+/// 1 for even ones.
 #[must_use]
 #[inline]
 pub const fn index_of(sequence: u64) -> usize {
     if sequence % 2 == 1 { 0 } else { 1 }
 }
 
-/// Returns the newest valid image, the content of a slot, in a pair of slots of the same size.
-/// Returns `None` if damage makes it uncertain which image is the newest.
+/// Returns the newest valid content in a pair of slots of the same size. Returns `None` if damage
+/// makes it uncertain which content is the newest.
 #[must_use]
 pub fn in_force<T: Slot>(first: &[u8], second: &[u8]) -> Option<T> {
     let slots = [SlotState::at(first, 0)?, SlotState::at(second, 1)?];
@@ -69,11 +69,11 @@ pub fn in_force<T: Slot>(first: &[u8], second: &[u8]) -> Option<T> {
     T::read_from_bytes([first, second][index]).ok()
 }
 
-/// State of one slot: it holds a valid image (a complete content), an interrupted update, or
-/// damage. [`in_force`] compares the states of both slots to find the newest image.
+/// State of one slot of a pair: it holds a complete content, an interrupted update, or damage.
+/// [`in_force`] compares the states of both slots to find the newest content.
 struct SlotState {
-    /// The sequence number of the slot's image, if its seal is right and its number belongs in this
-    /// slot (odd numbers in the first slot, even ones in the second).
+    /// The sequence number of the slot's content, if the seal is right and the number belongs in
+    /// this slot: odd numbers in the first slot, even ones in the second.
     whole: Option<u64>,
     sealed_sequence: u32,
     is_body_sealed: bool,
@@ -90,10 +90,10 @@ impl SlotState {
         Some(Self { whole, sealed_sequence: low(stored), is_body_sealed })
     }
 
-    /// Whether an interrupted update left this slot while the image with the number `in_force` was
-    /// the newest. Such a slot has the seal of the image before, and that seal does not match the
-    /// body. (A body that matches its checksum but has the wrong sequence in the seal is no
-    /// interrupted update.)
+    /// Whether an interrupted update left this slot while the content with the number `in_force`
+    /// was the newest. Such a slot has the seal of its previous content, and that seal does not
+    /// match the body. (A body that matches its checksum but has the wrong sequence in the seal is
+    /// no interrupted update.)
     fn was_before(&self, in_force: u64) -> bool {
         let is_older = self.sealed_sequence == low(in_force - 1) && !self.is_body_sealed;
         is_older || seeded_fault("link_rot_is_unfinished")

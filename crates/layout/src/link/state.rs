@@ -50,7 +50,7 @@ pub struct StateImage {
     pub sending_base: U64,
     /// The position up to which the peer has consumed the sent stream, as far as this side knows.
     pub sending_acked: U64,
-    /// The record digest at `sending_base`: the crc of the record that ends at that position.
+    /// The record digest at `sending_base`.
     pub sending_digest: U32,
     /// The number of valid entries in `reports`.
     pub report_count: U32,
@@ -59,7 +59,7 @@ pub struct StateImage {
     /// The position up to which this side had consumed the received stream when it wrote this state
     /// image.
     pub receiving_consumed: U64,
-    /// The record digest at `receiving_consumed`: the crc of the record that ends at that position.
+    /// The record digest at `receiving_consumed`.
     pub receiving_digest: U32,
     /// 0 if the link is not quarantined. Otherwise the reason of the quarantine, 1 to 3
     /// ([`IMPOSSIBLE_MAX`]). [`QUARANTINE_RECEIVING`] is added if the reason concerns the received
@@ -67,7 +67,7 @@ pub struct StateImage {
     pub quarantine: U32,
     /// The highest incarnation of the peer that has attached; 0 if no peer has.
     pub peer_incarnation: U64,
-    /// The store id of the peer, the random number of its file; 0 if no peer has attached.
+    /// The store id of the peer; 0 if no peer has attached.
     pub peer_store_id: [u8; 16],
     /// The sent and the received stream of the previous epoch, with their positions.
     pub previous: Previous,

@@ -15,7 +15,6 @@ use std::path::Path;
 /// return.
 #[derive(Debug)]
 pub struct Row {
-    /// Name of the image's file: the file whose bytes the row describes.
     pub name: String,
     /// What the bytes in the image's file are, such as `frame` or `ring`. The kind decides which
     /// reader the test uses.

@@ -24,27 +24,22 @@ pub(crate) struct Monitor<T> {
 }
 
 /// The value that a monitor protects, the number of followers (threads that sleep until it changes,
-/// while another thread polls for the group), and whether the leader, the polling thread, waits for
-/// the value, too.
+/// while another thread leads), and whether the leader waits for the value, too.
 pub(crate) struct Monitored<T> {
     pub(crate) value: T,
     followers: u32,
-    /// Whether the leader, the thread that polls for the whole group, waits for this value and
-    /// sleeps or is about to sleep.
+    /// Whether the leader waits for this value and sleeps or is about to sleep.
     is_leader_asleep: bool,
 }
 
 /// A value that a monitor can protect. The monitor calls [`entered`](Self::entered) whenever it
-/// locks the value. The state of a link then closes its fast path, the short code path for one
-/// message.
+/// locks the value, except through [`Monitor::biased`]. The state of a link then closes its fast
+/// path.
 pub(crate) trait Entered {
-    /// The monitor calls this function whenever it has locked the value, except through
-    /// [`Monitor::biased`].
     #[inline]
     fn entered(&mut self) {}
 }
 
-/// The locked value of a monitor; dropping the guard releases the lock.
 pub(crate) struct MonitorGuard<'a, T> {
     monitor: &'a Monitor<T>,
     inner: BiasedGuard<'a, Monitored<T>>,
@@ -69,17 +64,15 @@ impl<T: Entered + Send + 'static> Monitor<T> {
         guard
     }
 
-    /// Returns the lock that protects the monitor's value. A thread that takes the lock through
-    /// this function does not cause the call of [`Entered::entered`], by which a link closes its
-    /// fast path, the short code path for one message.
+    /// Returns the lock of the monitor's value. Whoever locks it directly does not cause the call
+    /// of [`Entered::entered`], by which a link closes its fast path.
     #[inline(always)]
     pub(crate) const fn biased(&self) -> &Biased<Monitored<T>> {
         &self.inner
     }
 
     /// Turns `inner`, the guard of this monitor's [lock](Self::biased), which the caller holds,
-    /// into a guard of the monitor. The caller has to call [`entered`](Entered::entered) itself, by
-    /// which a link closes its fast path, the short code path for one message.
+    /// into a guard of the monitor. The caller has to call [`entered`](Entered::entered) itself.
     pub(crate) const fn guard<'a>(
         &'a self,
         inner: BiasedGuard<'a, Monitored<T>>,
@@ -98,10 +91,8 @@ impl<T: Entered + Send + 'static> Monitor<T> {
         mut check: impl FnMut(&mut MonitorGuard<'_, T>) -> Option<R>,
     ) -> io::Result<Option<R>> {
         let mut hand_over = HandOver(None);
-        // The monitor's lock is a mutex that one favoured thread may lock cheaply (its bias). A
-        // thread takes the mutex itself only when it is about to sleep while another thread leads
-        // (polls for the group), because only the mutex lets it sleep: taking the mutex ends the
-        // bias.
+        // Only the mutex itself lets a thread sleep, and taking the mutex ends the bias. So a
+        // thread takes it only when it is about to sleep while another thread leads.
         let mut follows = false;
         let mut lead = None;
         loop {
@@ -116,10 +107,9 @@ impl<T: Entered + Send + 'static> Monitor<T> {
                 match self.reactor.join(|| Arc::clone(self) as Arc<dyn Wake>) {
                     Role::Leader(taken) => lead = Some(taken),
                     Role::Follower(ticket) => {
-                        // A leader (the thread that polls for the whole group) may, when it stops,
-                        // choose this thread as the next leader, although this thread no longer
-                        // needs to wait. Dropping the guard `hand_over` then chooses another
-                        // leader.
+                        // When the leader stops, it may choose this thread as the next leader,
+                        // although this thread no longer needs to wait. Dropping the guard
+                        // `hand_over` then chooses another leader.
                         hand_over.0 = Some(&self.reactor);
                         if follows {
                             self.follow(guard, deadline);
@@ -150,17 +140,14 @@ impl<T: Entered + Send + 'static> Monitor<T> {
 
 impl<T: Entered + Send + 'static> Wake for Monitor<T> {
     fn wake(&self) {
-        // A follower, a thread that waits while another one leads, holds the lock from its false
-        // check until it sleeps. So while this thread holds the lock, every follower sleeps and can
-        // be woken.
+        // A follower holds the lock from its false check until it sleeps. So while this thread
+        // holds the lock, every follower sleeps and can be woken.
         let _guard = self.lock();
         self.changed.notify_all();
     }
 }
 
 impl<'a, T> MonitorGuard<'a, T> {
-    /// Turns this guard of the monitor into the guard of the monitor's lock, without releasing the
-    /// lock.
     pub(crate) fn into_biased(self) -> BiasedGuard<'a, Monitored<T>> {
         self.inner
     }
@@ -197,9 +184,8 @@ impl<T> DerefMut for MonitorGuard<'_, T> {
     }
 }
 
-/// Guard of a follower: a thread that sleeps while another thread, the leader, polls for the group.
-/// The follower may have been chosen as the next leader. When it stops waiting and drops the guard,
-/// another leader is chosen.
+/// Guard of a follower, a thread that sleeps while another thread leads. The follower may have been
+/// chosen as the next leader. When it stops waiting and drops the guard, another leader is chosen.
 struct HandOver<'a>(Option<&'a Reactor>);
 
 impl Drop for HandOver<'_> {
@@ -223,8 +209,7 @@ mod tests {
     }
 
     /// Rule: no wake-up is lost when a number is passed around among threads that each wait at
-    /// their own monitor. One thread polls for the whole group, and the others sleep until that
-    /// thread wakes them.
+    /// their own monitor.
     #[test]
     fn wake_ups_between_leaders_and_followers_are_not_lost() {
         let (threads, rounds) = (6, 3_000);
@@ -252,7 +237,7 @@ mod tests {
     }
 
     /// Rule: a thread that waits for an event is still woken if other waiting threads time out
-    /// while the leader, which polls for all, chooses its successor.
+    /// while the leader chooses its successor.
     #[test]
     fn follower_that_gives_up_passes_its_turn_on() {
         let reactor = Reactor::new().unwrap();

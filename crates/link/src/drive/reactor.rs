@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The reactor of a group of links: its epoll set, sources and timers, and the choice of the
-//! leader, the one thread that polls for the whole group.
+//! leader.
 //!
 //! ```text
 //!   registry     which source has which token; timers (instant, token), earliest first
@@ -37,23 +37,17 @@ pub(crate) trait Source: Send + Sync {
     fn ready(self: Arc<Self>, token: u64, flags: EventFlags);
     /// The reactor calls this function when the timer that this source set for its `token` is due.
     fn due(self: Arc<Self>, token: u64);
-    /// Does the work that this source has postponed until a thread of the group is about to block,
-    /// such as sending an acknowledgement.
     fn settle(self: Arc<Self>);
-    /// Arms this source, because a thread is about to sleep: from now on the peer notifies the
-    /// source of new records and acknowledgements.
     fn arm(self: Arc<Self>);
 }
 
-/// Action of a thread around its turn of the reactor, which waits for events once and handles them.
-/// The action decides whether sources have to be armed, so that the peer notifies them, before the
-/// turn.
+/// What a thread does around its turn of the reactor. It decides whether the sources have to be
+/// armed before the turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
-    /// The thread does not sleep: it polls all sources again. So no source needs to be armed, that
-    /// is, to ask its peer for notifications.
+    /// The thread does not sleep: it polls all sources again. So no source needs to be armed.
     Polling,
-    /// The thread sleeps in `epoll_wait`, that is, in this turn of the reactor.
+    /// The thread sleeps in `epoll_wait`, in this turn of the reactor.
     Sleeping,
     /// The thread is in an external event loop of the application. After this poll of the reactor
     /// it checks which links have events, and then sleeps in its own loop until the reactor's
@@ -63,7 +57,6 @@ pub(crate) enum Before {
 
 /// A monitor, as the reactor sees it: an object at which threads wait and can be woken.
 pub(super) trait Wake: Send + Sync {
-    /// Wakes all threads that wait at this monitor, so that each checks again whether it must wait.
     fn wake(&self);
 }
 
@@ -83,8 +76,7 @@ pub(crate) struct Reactor {
 
 /// A second epoll set for an external event loop, which contains the reactor's epoll set and a
 /// doorbell of its own. Only the external loop's polls of the reactor drain this doorbell. If a
-/// leader (a thread that polls for the group and then sleeps) drained it, the loop would miss
-/// notifications.
+/// leader drained it, the loop would miss notifications.
 struct External {
     set: EpollSet,
     doorbell: Doorbell,
@@ -97,10 +89,10 @@ struct Registry {
     timers: BTreeSet<(Instant, u64)>,
     unsettled: Vec<Weak<dyn Source>>,
     unarmed: Vec<Weak<dyn Source>>,
-    /// Whether the leader, the thread that polls for the whole group, handles events at the moment.
-    /// If so, it will check the timers before it sleeps, and need not be notified of a new timer.
+    /// Whether the leader handles events at the moment. If so, it will check the timers before it
+    /// sleeps, and need not be notified of a new timer.
     is_turning: bool,
-    /// Whether the leader, the thread that polls for the whole group, sleeps in `epoll_wait`.
+    /// Whether the leader sleeps in `epoll_wait`.
     is_asleep: bool,
     turns: u64,
     /// Whether an external event loop is making the reactor handle the events that are ready. That
@@ -113,15 +105,13 @@ struct Leadership {
     is_taken: bool,
     next_ticket: u64,
     waiting: BTreeMap<u64, Arc<dyn Wake>>,
-    /// The buffers for the sources and timers that are ready in one poll of the reactor. While no
-    /// thread leads (polls for the group), this field keeps the buffers; a leader has them
-    /// meanwhile.
+    /// The buffers for the sources and timers that are ready in one poll of the reactor. While a
+    /// thread leads, it has them, and this field is empty.
     lists: Lists,
 }
 
-/// Empty buffers for the sources and timers that are ready in one turn of the reactor. Each leader,
-/// the thread that polls for the group, passes them on to the next one, so that their memory is
-/// reused.
+/// Empty buffers for the sources and timers that are ready in one turn of the reactor. Each leader
+/// passes them on to the next one, so that their memory is reused.
 #[derive(Default)]
 struct Lists {
     events: Vec<Ready>,
@@ -129,8 +119,7 @@ struct Lists {
     unarmed: Vec<Weak<dyn Source>>,
 }
 
-/// The role of a thread that must block: it leads (polls for the whole group), or it sleeps while
-/// another thread leads.
+/// The role of a thread that must block: it leads, or it sleeps while another thread leads.
 pub(super) enum Role<'a> {
     Leader(Leader<'a>),
     /// Another thread leads, and the calling thread waits: this number identifies it in the list of
@@ -140,8 +129,7 @@ pub(super) enum Role<'a> {
 
 impl Leadership {
     /// Returns the monitor at which a thread has waited longest; its threads have to be woken so
-    /// that one of them leads (polls for the group). Returns `None` if there is a leader, or if no
-    /// thread waits.
+    /// that one of them leads. Returns `None` if there is a leader, or if no thread waits.
     fn next(&self) -> Option<Arc<dyn Wake>> {
         let first = self.waiting.first_key_value().filter(|_| !self.is_taken);
         first.map(|(_, monitor)| Arc::clone(monitor))
@@ -238,23 +226,22 @@ impl Reactor {
         }
     }
 
-    /// Adds `source`, if given, to the list of sources whose postponed work must be done (settled)
-    /// before the leader, the thread that polls for the group, sleeps. Returns whether a leader
-    /// sleeps already.
+    /// Adds `source`, if given, to the list of sources that have to be settled before the leader
+    /// sleeps. Returns whether a leader sleeps already.
     pub(crate) fn settle_later(&self, source: Option<Weak<dyn Source>>) -> bool {
         let mut registry = self.registry();
         registry.unsettled.extend(source);
         if self.has_external_loop() {
             // If no thread blocks on the group, only the application's event loop can settle the
-            // source (do its postponed work), when it polls the group. So that loop is woken.
+            // source, when it polls the group. So that loop is woken.
             self.notify_external_loop();
         }
         registry.is_asleep
     }
 
-    /// Adds `source` to the list of sources that have to be armed (so that the peer notifies them)
-    /// before the leader, the thread that polls for the group, sleeps. If a leader sleeps already,
-    /// returns true and adds nothing: the caller has to arm the source itself.
+    /// Adds `source` to the list of sources that have to be armed before the leader sleeps. If a
+    /// leader sleeps already, returns true and adds nothing: the caller has to arm the source
+    /// itself.
     pub(crate) fn arm_later(&self, source: Weak<dyn Source>) -> bool {
         let mut registry = self.registry();
         if registry.is_asleep {
@@ -263,8 +250,7 @@ impl Reactor {
         registry.unarmed.push(source);
         if self.has_external_loop() {
             // If no thread blocks on the group, only the application's event loop can arm the
-            // source (so that the peer notifies it), when it polls the group. So that loop is
-            // woken.
+            // source, when it polls the group. So that loop is woken.
             self.notify_external_loop();
         }
         false
@@ -281,12 +267,10 @@ impl Reactor {
         }
     }
 
-    /// Whether an external event loop has requested the reactor's descriptor.
     fn has_external_loop(&self) -> bool {
         self.external.get().is_some()
     }
 
-    /// Time at which the earliest timer is due; `None` if no timer is set.
     pub(crate) fn next_timer(&self) -> Option<Instant> {
         self.registry().timers.first().map(|(time, _)| *time)
     }
@@ -303,8 +287,7 @@ impl Reactor {
     }
 
     /// Handles the events that are ready now, in a turn that does not block; does nothing if
-    /// another thread leads (polls for the whole group). `before` says what the calling thread does
-    /// after the turn.
+    /// another thread leads. `before` says what the calling thread does after the turn.
     ///
     /// A forked child makes no turn, because the epoll set and the doorbell belong to its parent.
     pub(crate) fn try_turn(&self, before: Before) -> io::Result<()> {
@@ -334,15 +317,14 @@ impl Reactor {
         Ok(External { set: EpollSet::new()?, doorbell: Doorbell::new()? })
     }
 
-    /// Wakes the leader, the thread that polls for the whole group, if it sleeps in `epoll_wait`.
+    /// Wakes the leader if it sleeps in `epoll_wait`.
     pub(super) fn notify(&self) {
         // Notifying the reactor's own eventfd does not fail, so the result is ignored.
         let _ = self.doorbell.notify();
     }
 
-    /// Makes the calling thread the leader, which polls the descriptors of the whole group of
-    /// links, if no thread is. Otherwise adds `monitor`, whose lock the caller holds, to the list
-    /// of those that the leader wakes.
+    /// Makes the calling thread the leader, if no thread is. Otherwise adds `monitor`, whose lock
+    /// the caller holds, to the list of those that the leader wakes.
     pub(super) fn join(&self, monitor: impl FnOnce() -> Arc<dyn Wake>) -> Role<'_> {
         let mut lead = self.leadership();
         if !lead.is_taken {
@@ -355,15 +337,14 @@ impl Reactor {
     }
 
     /// Removes the follower (a waiting thread) with the number `ticket` from the list of waiting
-    /// threads. That follower may already have been chosen to lead (poll for the group) next, so it
-    /// then has to call [`hand_over`](Self::hand_over).
+    /// threads. That follower may already have been chosen to lead next, so it then has to call
+    /// [`hand_over`](Self::hand_over).
     pub(super) fn leave(&self, ticket: u64) {
         self.leadership().waiting.remove(&ticket);
     }
 
-    /// If no thread leads (polls for the group), wakes the threads at the monitor at which a thread
-    /// has waited longest, so that one of them leads. The caller must not hold the lock of any
-    /// monitor.
+    /// If no thread leads, wakes the threads at the monitor at which a thread has waited longest,
+    /// so that one of them leads. The caller must not hold the lock of any monitor.
     pub(super) fn hand_over(&self) {
         let next = self.leadership().next();
         if let Some(monitor) = next {
@@ -405,8 +386,8 @@ impl AsFd for Reactor {
     }
 }
 
-/// The right to lead, that is, to poll for the whole group: only the thread that has this value may
-/// make turns. When the value is dropped, the next leader is chosen.
+/// The right to lead: only the thread that has this value may make turns. When the value is
+/// dropped, the next leader is chosen.
 pub(super) struct Leader<'a> {
     reactor: &'a Reactor,
     lists: Lists,
@@ -445,19 +426,17 @@ impl Leader<'_> {
         if reactor.has_external_loop()
             && !(registry.unsettled.is_empty() && registry.unarmed.is_empty())
         {
-            // This poll of the reactor has done the work of the lists `unsettled` (sources with
-            // postponed work) and `unarmed` (sources that the peer does not notify yet). Since then
-            // other sources were added, so the external event loop is woken, to settle and arm
-            // them.
+            // This turn has settled the sources on the list `unsettled` and armed those on
+            // `unarmed`. Since then other sources were added, so the external event loop is woken,
+            // to settle and arm them.
             reactor.notify_external_loop();
         }
         handled
     }
 
-    /// Does the postponed work of the sources on the list `unsettled`, and arms those on `unarmed`,
-    /// so that the peer notifies them. Then the leader (the polling thread) counts as asleep, so a
-    /// thread that adds a source later knows that the leader will not handle it. Returns the time
-    /// at which the turn must stop blocking.
+    /// Settles the sources on the list `unsettled`, and arms those on `unarmed`. Then the leader
+    /// counts as asleep, so a thread that adds a source later knows that the leader will not handle
+    /// it. Returns the time at which the turn must stop blocking.
     fn prepare_sleep(&mut self, before: Before) -> Option<Instant> {
         let mut registry = self.reactor.registry();
         registry.is_driven_externally = before == Before::SleepingExternally;
@@ -487,9 +466,8 @@ impl Leader<'_> {
         registry.is_turning = false;
         registry.is_asleep = true;
         registry.turns += 1;
-        // If there is a source on the list `unsettled` (postponed work) or `unarmed` (not yet
-        // notified by the peer), another thread has added it after this thread emptied the lists.
-        // So this poll of the epoll set must not block.
+        // A source on the list `unsettled` or `unarmed` was added by another thread, after this
+        // thread emptied the lists. So this poll of the epoll set must not block.
         let is_unsettled = !(registry.unsettled.is_empty() && registry.unarmed.is_empty());
         let at_once = is_unsettled.then(Instant::now);
         at_once.or_else(|| registry.timers.first().map(|(time, _)| *time))
@@ -569,9 +547,9 @@ impl Hasher for TokenHasher {
     }
 }
 
-/// Maximum number of times that a leader (the polling thread) does the postponed work of sources,
-/// and arms sources, before one poll of the epoll set. If sources are left then, the poll does not
-/// block: the sockets get their turn, and the rest of the sources after that.
+/// Maximum number of times that a leader settles and arms sources before one poll of the epoll set.
+/// If sources are left then, the poll does not block: the sockets get their turn, and the rest of
+/// the sources after that.
 const SETTLED_MAX: u32 = 16;
 /// Token of the reactor's own doorbell in its epoll set.
 const DOORBELL: u64 = 0;

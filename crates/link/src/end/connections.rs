@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The connections of one end of a link: this file handles their ready sockets, due timers, and new
-//! connections. A wire is one connection with its socket.
+//! connections.
 //!
 //! ```text
 //!   ready ─▶ an attempt: connected, attach; a wire: read ─▶ write ─▶ acknowledge
@@ -49,8 +49,7 @@ pub(super) struct Connections {
 pub(crate) struct Adopted {
     pub(crate) socket: Socket,
     pub(crate) token: u64,
-    /// Bytes that were read together with ATTACH, the client's first frame, and come after that
-    /// frame.
+    /// Bytes that were read together with ATTACH, and come after it.
     pub(crate) input: BytesMut,
     /// Descriptors that arrived with the connection's first byte: the client's memory and its
     /// doorbell, if it shares memory.
@@ -225,9 +224,8 @@ impl ConnectionDriver<'_> {
         state.connections.timer = new;
     }
 
-    /// Takes over, for this link, a client's connection on which the server has read ATTACH, the
-    /// client's first frame. The answer, the frame ATTACHED, carries `login`, the reply of the
-    /// server's application.
+    /// Takes over, for this link, a client's connection on which the server has read ATTACH. The
+    /// answer, the frame ATTACHED, carries `login`, the reply of the server's application.
     pub(crate) fn adopt(&self, adopted: Adopted, attach: Attach, login: Vec<u8>) {
         let Adopted { socket, token, input, descriptors, peer } = adopted;
         // The client's memory is mapped before the link is locked. Memory that exceeds the limit of
@@ -248,8 +246,8 @@ impl ConnectionDriver<'_> {
         let candidates =
             state.connections.wires.iter().filter(|wire| !wire.conn.is_active()).count();
         if candidates >= CANDIDATES_MAX {
-            // The connections (wires) are in the order of their arrival, so the first one that is
-            // not attached has been silent for the longest time.
+            // The wires are in the order of their arrival, so the first one that is not attached
+            // has been silent for the longest time.
             let oldest = state.connections.wires.iter().position(|wire| !wire.conn.is_active());
             let end = End::Broken("too many attach at once".to_owned());
             oldest.into_iter().for_each(|index| self.end(&mut state, index, end.clone()));

@@ -46,8 +46,7 @@ pub(super) struct Dialer {
     pub(super) address: Address,
     pub(super) names: Names,
     pub(super) phase: Phase,
-    /// Number of address changes so far. A connection (wire) that has a lower number goes to a
-    /// former address.
+    /// Number of address changes so far. A wire that has a lower number goes to a former address.
     pub(super) aim: u64,
     resolved: Vec<SocketAddr>,
     failures: u32,
@@ -196,7 +195,6 @@ pub(crate) struct DialDriver<'a> {
 }
 
 impl DialDriver<'_> {
-    /// Begins an attempt to make the client's next connection.
     pub(super) fn dial(&self, state: &mut Locked<'_>) {
         if state.stopped().is_some() {
             state.connections.dialer.iter_mut().for_each(|dialer| dialer.phase = Phase::Stopped);
@@ -423,7 +421,6 @@ mod tests {
         Dialer::new(Address::Abstract("nobody".into()), names)
     }
 
-    /// Returns the time from now until the dialer makes its next attempt.
     fn wait(dialer: &Dialer) -> Duration {
         wait_since(dialer, Instant::now())
     }

@@ -19,7 +19,6 @@ use super::{Endpoint, Locked, State};
 use crate::drive::Source;
 use crate::link_state::{End, LinkState, NotifyDue};
 
-/// Moves records and acknowledgements between one end of a link and its peer.
 #[derive(Clone, Copy)]
 pub(crate) struct Exchange<'a> {
     pub(super) end: &'a Endpoint,
@@ -37,8 +36,8 @@ impl Exchange<'_> {
         self.end.connections().write(state, index);
     }
 
-    /// Sends the peer the position up to which this end has acknowledged (its acked offset), if an
-    /// acknowledgement is due. `is_idle` says that the calling thread is about to block.
+    /// Sends the peer this end's acked offset, if an acknowledgement is due. `is_idle` says that
+    /// the calling thread is about to block.
     #[inline]
     pub(super) fn acknowledge(&self, state: &mut Locked<'_>, is_idle: bool) {
         if state.is_shared() {
@@ -81,9 +80,9 @@ impl Exchange<'_> {
         let is_listed = std::mem::replace(&mut state.wakeups.is_unsettled, true);
         let me: Weak<dyn Source> = self.end.me.clone();
         let is_leader_asleep = self.end.group.reactor.settle_later((!is_listed).then_some(me));
-        // It may take long until the calling thread uses the link again. The leader, the thread
-        // that polls for the group, sleeps, and wakes only for another event. So the
-        // acknowledgement is sent now, unless the thread has a next message to receive.
+        // It may take long until the calling thread uses the link again. The leader sleeps, and
+        // wakes only for another event. So the acknowledgement is sent now, unless the thread has a
+        // next message to receive.
         if is_leader_asleep && state.core.as_ref().is_some_and(|core| !core.has_next()) {
             self.acknowledge(state, true);
         }
@@ -148,8 +147,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Reads up to which position the peer has acknowledged (its acked offset): from the peer's
-    /// memory if it is shared, else from the socket.
+    /// Reads the peer's acked offset: from the peer's memory if it is shared, else from the socket.
     pub(super) fn poll_acks(&self, state: &mut Locked<'_>) {
         if !state.is_shared() {
             return state

@@ -22,8 +22,8 @@
 //!   link fails or does nothing, and another owner may open the link file.
 //! - Locks are taken in this order: endpoint, then group, then reactor. The server's lock is never
 //!   taken while an endpoint is locked.
-//! - Only the fast path, the short code path that sends or receives one message, takes the lock
-//!   without the monitor. All other code locks the monitor, which closes the fast path first.
+//! - Only the fast path takes the lock without the monitor. All other code locks the monitor, which
+//!   closes the fast path first.
 //! - Before a thread releases the lock, it has notified all threads that may wait for its changes.
 
 mod connections;
@@ -85,7 +85,7 @@ pub(super) struct Endpoint {
     fork_word: &'static AtomicU64,
     /// The value that `fork_word` has in this process; a forked child finds 0 instead.
     fork_value: u64,
-    /// Token by which the reactor, which polls for the whole group, knows the timer of this end.
+    /// Token by which the reactor knows the timer of this end.
     timer_token: u64,
     monitor: Arc<Monitor<State>>,
     /// The server that made this end; it is notified when a client has attached. `None` at a
@@ -129,20 +129,18 @@ struct Claim {
 
 type Locked<'a> = MonitorGuard<'a, State>;
 
-/// The guard of the state's lock, taken without the monitor, so that the fast path (the short code
-/// path for one message) stays open.
+/// The guard of the state's lock, taken without the monitor, so that the fast path stays open.
 type FastLocked<'a> = BiasedGuard<'a, Monitored<State>>;
 
-/// A message that the fast path (the short code path for one message) could not send, and the
-/// locked state of the link, with which the slow path sends the message.
+/// A message that the fast path could not send, and the locked state of the link, with which the
+/// slow path sends the message.
 struct SlowSend<'a, F> {
     state: Result<Locked<'a>, Stopped>,
     fill: F,
 }
 
-/// The closure with which the application would read a message, if the fast path (the short code
-/// path for one message) found no message for it, and the locked state of the link, with which the
-/// slow path goes on.
+/// The closure with which the application would read a message, if the fast path found none for it,
+/// and the locked state of the link, with which the slow path goes on.
 struct SlowRead<'a, F> {
     state: Result<Locked<'a>, Stopped>,
     read: F,
@@ -271,9 +269,8 @@ impl Endpoint {
         self.receive_driver().try_recv_with(read)
     }
 
-    /// Sends a message on the fast path, a short code path that only works while nothing but
-    /// messages is pending. If that fails, the error contains `fill`, so that the caller can take
-    /// the slow path.
+    /// Sends a message on the fast path. If that fails, the error contains `fill`, so that the
+    /// caller can take the slow path.
     #[inline(always)]
     fn send_fast<F: FnOnce(&mut [u8])>(&self, len: usize, fill: F) -> Result<(), SlowSend<'_, F>> {
         if self.may_be_child() {
@@ -296,9 +293,8 @@ impl Endpoint {
         Err(SlowSend { state: Ok(self.leave_fast_path(locked)), fill })
     }
 
-    /// Receives a message on the fast path, a short code path that only works while nothing but
-    /// messages is pending. If there is no message, polls for a short time. If that fails, the
-    /// error contains `read`, so that the caller can take the slow path.
+    /// Receives a message on the fast path. If there is no message, polls for a short time. If that
+    /// fails, the error contains `read`, so that the caller can take the slow path.
     #[inline(always)]
     fn recv_fast<R, F>(&self, read: F) -> Result<R, SlowRead<'_, F>>
     where
@@ -351,8 +347,8 @@ impl Endpoint {
         self.fork_word.load(Ordering::Relaxed) != self.fork_value
     }
 
-    /// Closes the fast path (the short code path for one message). The link stays locked; the
-    /// returned guard is one of its monitor, by which waiting threads can be woken.
+    /// Closes the fast path. The link stays locked; the returned guard is one of its monitor, by
+    /// which waiting threads can be woken.
     #[inline(never)]
     fn leave_fast_path<'a>(&'a self, locked: FastLocked<'a>) -> Locked<'a> {
         let mut state = self.monitor.guard(locked);
@@ -360,16 +356,16 @@ impl Endpoint {
         state
     }
 
-    /// Reports to the peer that the application has acknowledged a message on the fast path, the
-    /// short code path for one message, and closes that path first.
+    /// Reports to the peer that the application has acknowledged a message on the fast path, and
+    /// closes that path first.
     #[cold]
     fn acknowledge(&self, locked: FastLocked<'_>) {
         let mut state = self.leave_fast_path(locked);
         self.exchange().acknowledge_later(&mut state);
     }
 
-    /// Polls for the next record while the fast path, the short code path for one message, stays
-    /// open. Does not poll if the thread has already polled.
+    /// Polls for the next record while the fast path stays open. Does not poll if the thread has
+    /// already polled.
     ///
     /// # Errors
     /// No record came, or the fast path was not open. In either case the fast path is closed now.
@@ -391,53 +387,43 @@ impl Endpoint {
         Err((state, was_polled || is_polled))
     }
 
-    /// Whether the link is open in this process.
     pub(super) fn is_open(&self) -> bool {
         !self.guard.is_child() && self.monitor.lock().core.is_some()
     }
 
-    /// Returns the object that sends messages through this end, and waits until the peer
-    /// acknowledges them.
     #[inline(always)]
     pub(super) const fn send_driver(&self) -> SendDriver<'_> {
         SendDriver { end: self }
     }
 
-    /// Returns the object that receives messages through this end, acknowledges them and replies.
     #[inline(always)]
     pub(super) const fn receive_driver(&self) -> ReceiveDriver<'_> {
         ReceiveDriver { end: self }
     }
 
-    /// Returns the object that moves records and acknowledgements between this end and the peer.
     #[inline(always)]
     const fn exchange(&self) -> Exchange<'_> {
         Exchange { end: self }
     }
 
-    /// Returns the object that declares this end asleep or awake to the peer.
     #[inline(always)]
     const fn wakeups(&self) -> WakeupDriver<'_> {
         WakeupDriver { end: self }
     }
 
-    /// Returns the object that blocks threads until an event of the link happens.
     #[inline(always)]
     pub(super) const fn waiter(&self) -> Waiter<'_> {
         Waiter { end: self }
     }
 
-    /// Returns the object that reads, writes and ends the connections of this end.
     pub(super) const fn connections(&self) -> ConnectionDriver<'_> {
         ConnectionDriver { end: self }
     }
 
-    /// Returns the object that makes a client's next connection.
     pub(super) const fn dial(&self) -> DialDriver<'_> {
         DialDriver { end: self }
     }
 
-    /// Returns the object that closes this end of the link.
     pub(super) const fn shutdown(&self) -> Shutdown<'_> {
         Shutdown { end: self }
     }
@@ -576,10 +562,9 @@ impl Member for Endpoint {
     }
 }
 
-/// Guard of a message that the application's code reads on the fast path, the short code path for
-/// one message. The guard must not be dropped while the link is locked. If that code panics, the
-/// guard counts the message as delivered, and the next thread that receives gets the same message
-/// again.
+/// Guard of a message that the application's code reads on the fast path. The guard must not be
+/// dropped while the link is locked. If that code panics, the guard counts the message as
+/// delivered, and the next thread that receives gets the same message again.
 struct Reading<'a> {
     end: &'a Endpoint,
 }
@@ -594,8 +579,8 @@ impl Drop for Reading<'_> {
 }
 
 impl Entered for State {
-    /// Closes the fast path (the short code path for one message) if it is open, and updates the
-    /// state of the link with the messages that were sent and received on that path.
+    /// Closes the fast path if it is open, and updates the state of the link with the messages that
+    /// were sent and received on that path.
     #[inline]
     fn entered(&mut self) {
         if self.core.as_deref().is_some_and(FastPath::is_in_use) {
@@ -624,8 +609,7 @@ impl State {
         self.core.as_deref().is_some_and(FastPath::is_open)
     }
 
-    /// Opens the fast path, the short code path for one message, if this end has no other work than
-    /// messages.
+    /// Opens the fast path if this end has no other work than messages.
     #[inline]
     fn open_fast_path(&mut self, config: &Config) {
         let messages = self.wakeups.unpolled();
@@ -653,7 +637,7 @@ impl State {
     }
 
     /// Updates the state of this end with the messages that were sent and received on the fast
-    /// path, the short code path for one message. The path stays open.
+    /// path. The path stays open.
     fn settle_fast_path(&mut self) {
         let Some(core) = &mut self.core else { return };
         let traffic = FastPath::settle(core);
@@ -703,7 +687,6 @@ impl State {
         self.core.as_ref().is_some_and(|core| core.acked() >= core.tail())
     }
 
-    /// Whether at least one sent message is not acknowledged by the peer.
     fn has_unacked(&self) -> bool {
         self.core.as_ref().is_some_and(|core| core.acked() < core.tail())
     }

@@ -24,7 +24,6 @@ use crate::error::{AckError, RecvError, Refused, ReplyError, SendError, Stopped,
 use crate::link_state::Event;
 use crate::link_state::{Delivered, DeliveryId, Payload, ReplyFault};
 
-/// Receives messages through one end of a link, for the application's handles.
 #[derive(Clone, Copy)]
 pub(crate) struct ReceiveDriver<'a> {
     pub(super) end: &'a Endpoint,
@@ -93,7 +92,7 @@ impl ReceiveDriver<'_> {
     }
 
     /// Waits for the next message until `deadline` and passes it to `read`, after the fast path
-    /// (the short code path for one message) found none.
+    /// found none.
     #[inline(never)]
     pub(super) fn recv_slow<R, F: FnOnce(&[u8], &MessageInfo) -> R>(
         &self,

@@ -20,7 +20,6 @@ use crate::error::{Refused, SendError, Stopped, TrySendError, WaitError};
 use crate::link_state::{LinkState, SendFault};
 use crate::retained::len_of;
 
-/// Sends messages through one end of a link, for the application's handles.
 #[derive(Clone, Copy)]
 pub(crate) struct SendDriver<'a> {
     pub(super) end: &'a Endpoint,
@@ -39,8 +38,8 @@ impl SendDriver<'_> {
         self.send_by(self.end.lock()?, load.amount(), deadline, load)
     }
 
-    /// Sends a message of `len` bytes that the fast path, the short code path for one message,
-    /// could not send. If there is no room, waits for room until `deadline`.
+    /// Sends a message of `len` bytes that the fast path could not send. If there is no room, waits
+    /// for room until `deadline`.
     #[inline(never)]
     pub(super) fn send_slow<F: FnOnce(&mut [u8])>(
         &self,
@@ -53,8 +52,8 @@ impl SendDriver<'_> {
         self.send_by(state?, Amount::message(len), deadline, message)
     }
 
-    /// Sends a message of `len` bytes that the fast path (the short code path for one message)
-    /// could not send, but only if there is room now.
+    /// Sends a message of `len` bytes that the fast path could not send, but only if there is room
+    /// now.
     #[inline(never)]
     pub(super) fn try_send_slow<F: FnOnce(&mut [u8])>(
         &self,
@@ -196,8 +195,8 @@ impl SendDriver<'_> {
         let core = state.core()?;
         let bytes = core.tail().since(core.acked());
         if bytes > 0 {
-            // The application, which asks for this number of unacknowledged bytes, waits for it to
-            // fall, so the peer has to notify this end of acknowledgements.
+            // The application waits for this number to fall, so the peer has to notify this end of
+            // acknowledgements.
             self.end.wakeups().await_room(&mut state);
         }
         Ok(bytes)

@@ -71,9 +71,8 @@ fn wait_sent_of_a_part_ends_when_another_thread_writes_that_part() {
     });
 }
 
-/// Rule: if the application's code panics while its thread spins, the link gets back its spinner,
-/// the object that one spinning thread at a time holds. Threads that wait later can still spin, and
-/// notice acknowledgements.
+/// Rule: if the application's code panics while its thread spins, the link gets back its spinner.
+/// Threads that wait later can still spin, and notice acknowledgements.
 #[test]
 fn fill_that_panics_when_room_comes_leaves_the_spinner_and_the_lock() {
     for wait in [Wait::Spin, Wait::Adaptive, Wait::Park] {
@@ -131,15 +130,14 @@ fn shared_pair(name: &str) -> (Server, crate::Link, crate::Link) {
     (server, link, served)
 }
 
-/// Whether the fast path (the short code path for one message) of the end `link` is open. The check
-/// does not close the fast path.
+/// Whether the fast path of the end `link` is open. The check does not close it.
 fn is_fast(link: &crate::Link) -> bool {
     let locked = link.end().monitor.biased().lock();
     locked.value.is_fast_path_open()
 }
 
-/// Sends and receives messages until the fast path, the short code path for one message, is open at
-/// both ends. Returns the number of these messages.
+/// Sends and receives messages until the fast path is open at both ends. Returns the number of
+/// these messages.
 fn until_fast(link: &crate::Link, served: &crate::Link) -> u64 {
     let (deadline, mut messages) = (soon(), 0);
     while !(is_fast(link) && is_fast(served)) {
@@ -157,8 +155,7 @@ fn fast_path_is_closed_and_settled_by_any_other_lock() {
     let mut messages = 0;
     for _ in 0..3 {
         messages += until_fast(&link, &served);
-        // The fast path, the short code path for one message, is open at both ends. So at least the
-        // message sent here takes that path.
+        // The fast path is open at both ends. So at least the message sent here takes it.
         link.send(b"fast").unwrap();
         served.recv_with_deadline(|message| assert_eq!(message, b"fast"), soon()).unwrap();
         messages += 1;

@@ -24,7 +24,6 @@ use crate::drive::Before;
 use crate::error::{Stopped, WaitError};
 use crate::link_state::Event;
 
-/// The event for which a thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
     /// The thread waits for messages, or for a change of the link's status.
@@ -33,13 +32,12 @@ pub(super) enum Waits {
     ForRoom,
 }
 
-/// State for polling before a thread sleeps: the spinner bounds the time that a thread spins. The
-/// pacer pauses a receiver that is faster than its sender, so that both contend less for cache
-/// lines.
+/// What decides how a thread polls before it sleeps: the spinner, and the pacer, by whose pauses
+/// sender and receiver contend less for cache lines.
 pub(super) struct Pacing {
     pub(super) pacer: Pacer,
-    /// The spinner, the object that a thread must hold in order to spin; `None` while a thread of
-    /// this end holds it.
+    /// The spinner, which a thread must hold in order to spin; `None` while a thread of this end
+    /// holds it.
     pub(super) spinner: Option<Spinner>,
 }
 
@@ -130,9 +128,8 @@ impl Waiter<'_> {
         Ok(found)
     }
 
-    /// Calls `check` repeatedly for `Wait::Spin`, which never sleeps. The thread holds the spinner,
-    /// the object that allows one thread at a time to spin, only to mark that it spins. It may spin
-    /// longer than the time that the spinner allows.
+    /// Calls `check` repeatedly for `Wait::Spin`, which never sleeps. The thread holds the spinner
+    /// only to mark that it spins. It may spin longer than the time that the spinner allows.
     fn spin_on<R>(
         &self,
         deadline: Option<Instant>,
@@ -156,9 +153,9 @@ impl Waiter<'_> {
                 found = check(&mut state);
             }
             if found.is_some() {
-                // The thread returns the spinner, the object that allowed it to spin, to the link's
-                // state now, while it holds the link's lock. Otherwise the guard `turn`, which
-                // returns the spinner when it is dropped, would take the lock again.
+                // The thread returns the spinner to the link's state now, while it holds the link's
+                // lock. Otherwise the guard `turn`, which returns the spinner when it is dropped,
+                // would take the lock again.
                 state.pacing.spinner = turn.spinner.take();
             }
             state.pacing.checked(waits, found.is_some())
@@ -185,8 +182,7 @@ impl Waiter<'_> {
             if let Some(found) = check(state) {
                 // This thread now stops waiting, and may leave this end declared awake to the peer,
                 // which then sends no notifications, while other threads sleep. So this end is put
-                // on the reactor's list of sources that are declared asleep before a thread sleeps
-                // again.
+                // on the reactor's list of sources to arm.
                 self.end.wakeups().arm_later(state);
                 return Some(found);
             }
@@ -279,9 +275,8 @@ fn poll_record(state: &Locked<'_>, polls_max: u32) -> (u32, bool) {
     (polls, is_there)
 }
 
-/// Guard that holds the spinner, the object that allows one thread at a time to spin. When dropped,
-/// the guard returns the spinner to the link's state. So the spinner also returns if the
-/// application's code panics.
+/// Guard that holds the spinner. When dropped, the guard returns the spinner to the link's state,
+/// also if the application's code panics.
 struct SpinTurn<'a> {
     end: &'a Endpoint,
     spinner: Option<Spinner>,

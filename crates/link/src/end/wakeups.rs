@@ -40,14 +40,13 @@ pub(super) struct Wakeups {
     for_records: bool,
     for_room: bool,
     awaits_room: bool,
-    /// Whether this end is on the reactor's list of sources that declare themselves asleep to the
-    /// peer before a thread sleeps.
+    /// Whether this end is on the reactor's list of sources to arm.
     is_listed: bool,
-    /// Whether this end is on the reactor's list of sources with postponed work, because it has to
-    /// report an acknowledgement to the peer.
+    /// Whether this end is on the reactor's list of sources to settle, because it has to report an
+    /// acknowledgement to the peer.
     pub(super) is_unsettled: bool,
-    /// Whether the thread that polls for the group already slept when this end became unsettled
-    /// (was added to the list of `is_unsettled`). The postponed report is then not made soon.
+    /// Whether the leader already slept when this end was put on the list of sources to settle. The
+    /// postponed report is then not made soon.
     pub(super) is_late: bool,
     /// Number of threads whose reply waits for room. Such a wait also ends when another thread
     /// acknowledges the message to which the reply answers.
@@ -70,8 +69,7 @@ struct PollClock {
     skips: u32,
 }
 
-/// Arms one end of a link, that is, declares it asleep so that the peer notifies it, and handles
-/// these notifications.
+/// Arms one end of a link, and handles the peer's notifications.
 #[derive(Clone, Copy)]
 pub(crate) struct WakeupDriver<'a> {
     pub(super) end: &'a Endpoint,
@@ -125,8 +123,7 @@ impl WakeupDriver<'_> {
         self.arm_later(state);
     }
 
-    /// Puts this end on the reactor's list of sources to arm, so that it declares itself asleep to
-    /// the peer before any thread sleeps.
+    /// Puts this end on the reactor's list of sources to arm.
     #[inline]
     pub(super) fn arm_later(&self, state: &mut Locked<'_>) {
         let rest = &state.wakeups;
@@ -150,7 +147,7 @@ impl WakeupDriver<'_> {
     }
 
     /// Declares this end asleep to the peer, because this end is on the reactor's list of sources
-    /// to arm, and the thread that polls for the whole group is about to sleep.
+    /// to arm, and the leader is about to sleep.
     pub(super) fn arm_listed(&self, state: &mut Locked<'_>) {
         state.wakeups.is_listed = false;
         self.arm(state);
@@ -217,15 +214,15 @@ impl WakeupDriver<'_> {
 }
 
 impl Wakeups {
-    /// Whether this end is on the reactor's list of postponed work, so that it notifies the peer of
-    /// acknowledgements before any thread sleeps.
+    /// Whether this end is on the reactor's list of sources to settle, so that it notifies the peer
+    /// of acknowledgements before any thread sleeps.
     #[inline]
     pub(super) fn is_settled_in_time(&self) -> bool {
         self.is_unsettled && !self.is_late
     }
 
     /// Whether this end has more to do for a received message than to acknowledge it. The message
-    /// then cannot take the fast path, the short code path for one message.
+    /// then cannot take the fast path.
     pub(super) fn are_pending_for_receiver(&self) -> bool {
         let is_armed_in_time = self.is_listed || self.is_declared();
         self.replying > 0 || !is_armed_in_time || !self.is_settled_in_time()
@@ -244,8 +241,7 @@ impl Wakeups {
     }
 
     /// Sets the number of messages that may be sent or received before the socket is polled. The
-    /// fast path (the short code path for one message) takes this number over when it opens, and
-    /// gives back the rest when it closes.
+    /// fast path takes this number over when it opens, and gives back the rest when it closes.
     pub(super) const fn set_unpolled(&mut self, messages: u32) {
         self.polls.skips = messages;
     }
@@ -256,7 +252,6 @@ impl Wakeups {
         self.awaits_room = true;
     }
 
-    /// Whether the peer will notify this end of the next record.
     pub(super) const fn is_armed_for_records(&self) -> bool {
         self.for_records
     }

@@ -14,7 +14,7 @@
 //!
 //! - The reactor watches the socket for EPOLLOUT only while a write would block.
 //! - The socket is read whether or not the application receives, so that acknowledgements get
-//!   through. The window (the size of the peer's ring and slab) bounds the bytes that accumulate.
+//!   through. The peer's window bounds the bytes that accumulate.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -56,7 +56,6 @@ pub(super) struct Wire {
     pub(super) is_write_blocked: bool,
 }
 
-/// The doorbells of the two ends of a connection.
 pub(super) struct Doorbells {
     pub(super) own: Arc<Doorbell>,
     /// The peer's doorbell; `None` until its descriptor has arrived.

@@ -70,8 +70,8 @@ impl Source for ServerShared {
 }
 
 impl ServerShared {
-    /// Accepts new connections, until the configured number of them (`handshakes_max`) exists on
-    /// which ATTACH, the first frame of a client, has not arrived.
+    /// Accepts new connections while fewer than the configured number (`handshakes_max`) of
+    /// connections still have to send ATTACH.
     fn admit(&self, listener_token: u64) {
         let mut state = self.monitor.lock();
         for _ in 0..ADMITTED_MAX {

@@ -24,15 +24,14 @@ use crate::protocol::frame::{Attach, Frame, Names};
 use crate::status::Transport;
 use partywall::{Peer, Trust};
 
-/// An accepted connection whose ATTACH, the client's first frame, has not arrived completely.
+/// An accepted connection whose ATTACH has not arrived completely.
 pub(crate) struct Greeting {
     pub(crate) socket: Socket,
     /// Whether the listener that accepted the connection has an abstract address.
     pub(crate) is_abstract: bool,
     /// Bytes of the client that were read and not decoded yet.
     pub(crate) input: BytesMut,
-    /// Time at which the connection is closed if ATTACH, the client's first frame, has not arrived
-    /// by then.
+    /// Time at which the connection is closed if ATTACH has not arrived by then.
     pub(crate) deadline: Instant,
     /// Time from which the connection may be closed in favour of a new one, if it has sent nothing.
     pub(crate) spared_until: Instant,
@@ -102,8 +101,8 @@ impl Greeting {
         }
     }
 
-    /// Reads the bytes that have arrived on the connection. Returns the contents of ATTACH, the
-    /// client's first frame, once the frame is complete.
+    /// Reads the bytes that have arrived on the connection. Returns the contents of ATTACH once the
+    /// frame is complete.
     pub(crate) fn receive(&mut self) -> Result<Option<Asked>, Unfit> {
         match self.read() {
             Ok(0) => return Err(Unfit::Foreign),
@@ -158,8 +157,7 @@ impl Greeting {
         let mut buffer = [0; FRAME_HEADER_BYTES + FRAME_BODY_MAX];
         let received = self.socket.receive(&mut buffer, true)?;
         // If a process of our own user sent two descriptors, of its memory and its doorbell, they
-        // are kept until ATTACH, the client's first frame, is complete. Any other descriptors are
-        // closed.
+        // are kept until ATTACH is complete. Any other descriptors are closed.
         if received.fds.len() == 2 && !received.truncated && is_of_our_user(&self.socket) {
             self.descriptors = received.fds;
         }

@@ -147,7 +147,6 @@ impl fmt::Debug for MessageRef<'_> {
 }
 
 impl RefBuffer {
-    /// Makes a buffer that contains no message.
     pub(crate) const fn new() -> Self {
         Self { copied: Vec::new(), shared: None, info: NOTHING }
     }

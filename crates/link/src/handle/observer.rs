@@ -10,7 +10,7 @@
 //!
 //! - If two values of `Snapshot` (the part of a link's state for which futures wait) are equal,
 //!   nothing happened between them for which a future could wait, except messages and events. A
-//!   field of it may take a former value again only after `connections` has risen.
+//!   field of a `Snapshot` may take a former value again only after `connections` has risen.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,7 +20,6 @@ use crate::error::{Stopped, WaitError};
 use crate::group::MemberId;
 use crate::handle::link::Link;
 
-/// Reads the state of one end of a link, without blocking and without keeping the link open.
 #[derive(Clone, Debug)]
 pub(crate) struct Observer {
     end: Arc<Endpoint>,
@@ -39,8 +38,7 @@ pub(crate) struct Snapshot {
     is_quarantined: bool,
 }
 
-/// A `Snapshot` of a link (the part of a link's state for which futures wait), with further values
-/// that were read at the same moment.
+/// A `Snapshot` of a link, with further values that were read at the same moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observation {
     pub(crate) snapshot: Snapshot,
@@ -96,8 +94,8 @@ impl Observer {
         self.end.shutdown().close(deadline)
     }
 
-    /// Closes the link without LEAVE, the frame that ends this end's stream of messages, as
-    /// [`Link::detach`] does: the peer waits for this end to return.
+    /// Closes the link without LEAVE, as [`Link::detach`] does: the peer waits for this end to
+    /// return.
     pub(crate) fn detach(&self) -> Result<(), Stopped> {
         self.end.shutdown().detach()
     }

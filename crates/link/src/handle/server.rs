@@ -60,7 +60,7 @@ pub(super) struct ServerShared {
     pub(super) config: Config,
     pub(super) address: Address,
     pub(super) guard: ForkGuard,
-    /// Token of the server's timer in the reactor that polls for the server's group.
+    /// Token of the server's timer in the reactor of the server's group.
     pub(super) timer_token: u64,
     /// Locked while a thread looks up a link and opens it, so that two threads do not open the same
     /// link.
@@ -91,7 +91,6 @@ pub(super) struct ServerState {
 
 impl Entered for ServerState {}
 
-/// A listening socket of the server, with the address to which it is bound.
 pub(super) struct Listening {
     pub(super) listener: Listener,
     pub(super) address: Address,

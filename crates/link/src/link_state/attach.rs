@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The handshake by which two ends of a link agree on a connection, and on the position at which
-//! each stream continues (SPEC 12.2 to 12.4). Each end sends its views: its records of how far both
-//! streams have come. The sender of a stream decides from the two views.
+//! each stream continues (SPEC 12.2 to 12.4). Each end sends its views of both streams. The sender
+//! of a stream decides from the two views.
 //!
 //! ```text
 //!  client                                server
@@ -45,11 +45,9 @@ use crate::store::Quarantine;
 /// a later owner of the end gets none of it.
 #[derive(Debug, Default)]
 pub(super) struct Attachment {
-    /// The number of the client's last connection, which a server takes from ATTACH, the client's
-    /// first frame.
+    /// The number of the client's last connection, which a server takes from ATTACH.
     pub(super) connection_number: ConnectionNumber,
-    /// At a server, the present connection: the one on which CONFIRM, the client's last frame of
-    /// the handshake, arrived last.
+    /// At a server, the present connection: the one on which CONFIRM arrived last.
     pub(super) present: Present,
     /// The present connection, while records can flow on it; `None` otherwise.
     pub(super) active: Option<ConnId>,
@@ -69,10 +67,9 @@ pub(super) struct Attachment {
     /// Position in our stream from which on our records carry acknowledgements for the present
     /// connection. Earlier records were written before it.
     pub(super) fresh_from: Position,
-    /// A skip (a range that the receiver passes over) in our stream, which this end decided as the
-    /// sender. The peer may not have applied it yet.
+    /// A skip in our stream, which this end decided as the sender. The peer may not have applied it
+    /// yet.
     pub(super) decided: Option<Skip>,
-    /// Whether a later owner of this end has replaced this process, which then attaches no more.
     pub(super) is_fenced: bool,
     /// The stream and the position at which the peer's messages end, once the peer has closed its
     /// end in good order. `None` before, and after the application was notified.
@@ -109,15 +106,13 @@ impl Attachment {
     }
 }
 
-/// A server's answer to the frame ATTACH, a client's request to attach. The answer is queued on the
-/// contained connection.
+/// A server's answer to ATTACH. The answer is queued on the contained connection.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// The client's request to attach was accepted: the answer, the frame ATTACHED, is queued on
-    /// the connection.
+    /// The client was accepted: the frame ATTACHED is queued on the connection.
     Attached(Conn),
-    /// The client's request to attach was refused: the frame REFUSE is queued on the connection.
-    /// The driver, which has the socket, then has to close the connection.
+    /// The client was refused: the frame REFUSE is queued on the connection. The driver, which has
+    /// the socket, then has to close the connection.
     Refused(Conn, End),
 }
 
@@ -140,15 +135,14 @@ pub struct StaleEpoch {
 }
 
 impl LinkState {
-    /// Begins a client's connection, and queues on it ATTACH, the first frame. Returns `None` if a
-    /// later owner has replaced this process (fenced it), or if the link is in quarantine.
+    /// Begins a client's connection, and queues ATTACH on it. Returns `None` if this end is fenced
+    /// or quarantined.
     pub(crate) fn attach(&mut self, names: Names, login: Vec<u8>) -> Option<Conn> {
         self.attach_with(names, login, None)
     }
 
-    /// Begins a client's connection over a Unix socket to a process of the same user, and queues on
-    /// it ATTACH, the first frame. The frame offers this end's memory to the server, if the memory
-    /// can be mapped.
+    /// Begins a client's connection over a Unix socket to a process of the same user, and queues
+    /// ATTACH on it. The frame offers this end's memory to the server, if the memory can be mapped.
     pub(crate) fn attach_shm(&mut self, names: Names, login: Vec<u8>) -> Option<Conn> {
         let descriptor = self.store.descriptor();
         self.attach_with(names, login, descriptor)
@@ -178,8 +172,8 @@ impl LinkState {
         Some(conn)
     }
 
-    /// Answers ATTACH, the first frame of a client that the server's application has accepted. The
-    /// answer carries `login` to the client's application.
+    /// Answers ATTACH of a client that the server's application has accepted. The answer carries
+    /// `login` to the client's application.
     ///
     /// `mapping` is the mapped memory that a client of the same user on this machine sent with that
     /// frame.
@@ -200,7 +194,7 @@ impl LinkState {
         let mapping = mapping.filter(|_| attach.shares);
         let peer_memory = mapping.and_then(|mapping| mapping.parts(&attach, conn.id()));
         // This end offers its memory only to a client that has sent its own memory. The store id in
-        // that memory must be the one that ATTACH, the client's first frame, names.
+        // that memory must be the one that ATTACH names.
         conn.descriptor = peer_memory.as_ref().and_then(|_| self.store.descriptor());
         conn.peer_memory = peer_memory.filter(|_| conn.descriptor.is_some());
         conn.shares = conn.peer_memory.is_some();
@@ -237,8 +231,8 @@ impl LinkState {
         }
     }
 
-    /// Handles at the client ATTACHED, the server's answer to the client's first frame: checks the
-    /// server's decision, stores the outcome, and sends the frame CONFIRM.
+    /// Handles ATTACHED, the server's answer to ATTACH, at the client: checks the server's
+    /// decision, stores the outcome, and sends CONFIRM.
     fn on_attached(
         &mut self,
         conn: &mut Conn,
@@ -257,9 +251,9 @@ impl LinkState {
             return Err(End::Refused { by_us: true, refusal });
         }
         conn.window = Some(answer.window);
-        // The server's view names its last skip, the range of this end's stream that it passed
-        // over. The skip is recorded first, even if the epochs differ: when this end takes over the
-        // server's epoch, it may forget the stream to which the skip refers.
+        // The server's view names the last skip in this end's stream. The skip is recorded first,
+        // even if the epochs differ: when this end takes over the server's epoch, it may forget the
+        // stream to which the skip refers.
         self.learn(answer.receiving.skip());
         if answer.identity.epoch > self.store.durable.epoch {
             self.store.durable.peer = Some(Peer::of(&answer.identity));
@@ -274,13 +268,12 @@ impl LinkState {
             return Err(End::EpochAdopted);
         }
         if given.epoch() != self.store.durable.epoch {
-            // In ATTACH, its first frame, this end stated how far it had received the server's
-            // stream. An epoch has ended since, so the server's answer no longer fits.
+            // In ATTACH this end stated how far it had received the server's stream. An epoch has
+            // ended since, so the server's answer no longer fits.
             return Err(End::Moved);
         }
         // The server decided where its stream continues, or that its stream cannot continue. The
-        // decision must follow from two views: the server's own one, and the client's in ATTACH,
-        // its first frame.
+        // decision must follow from two views: the server's own one, and the client's in ATTACH.
         if decision.check(&answer.sending, &given).is_err() {
             return Err(End::violation(Violation::Decision));
         }
@@ -300,9 +293,9 @@ impl LinkState {
         self.attachment.decided = mine.skip(&self.sender_view());
         self.flow(conn, answer, &mine);
         conn.push_frame(&confirm);
-        // `given` is what this end stated as the receiver in ATTACH, its first frame: the position
-        // up to which it had consumed the server's stream. If the application has acknowledged more
-        // messages since then, the frame ACK, which tells the server so, is due now.
+        // `given` is what this end stated as the receiver in ATTACH: the position up to which it
+        // had consumed the server's stream. If the application has acknowledged more messages since
+        // then, the frame ACK, which tells the server so, is due now.
         let viewed = given.consumed().map_or(Position::START, |acked_offset| acked_offset.position);
         self.attachment.acked = if has_skip { self.inbox.consumed() } else { viewed };
         conn.is_ack_due = self.inbox.consumed() > self.attachment.acked;
@@ -387,8 +380,7 @@ impl LinkState {
         Ok(Handled::Unchanged)
     }
 
-    /// Handles REFUSE, the frame with which an end refuses to attach, at either end. Returns the
-    /// reason why the connection ends.
+    /// Handles REFUSE at either end. Returns the reason why the connection ends.
     pub(super) fn on_refuse(&mut self, conn: &Conn, echo: Nonce, refusal: Refusal) -> End {
         if !conn.nonce.is_echoed_by(echo) {
             return End::NotFresh;
@@ -411,8 +403,8 @@ impl LinkState {
         End::Refused { by_us: false, refusal }
     }
 
-    /// Returns the fields that describe this end in ATTACH and ATTACHED, the first frames of client
-    /// and server: its identity, and its views (how far it has sent and received both streams).
+    /// Returns the fields that describe this end in ATTACH and ATTACHED: its identity and its
+    /// views.
     fn views(&self, nonce: Nonce, connection_number: ConnectionNumber) -> Attach {
         let provenance = self.store.provenance();
         let identity = Identity {
@@ -452,8 +444,7 @@ impl LinkState {
     }
 
     /// Puts the link into quarantine if one of the two decisions says that its stream cannot
-    /// continue. Returns whether the link is in quarantine: both ends keep all bytes until an
-    /// operator decides.
+    /// continue. Returns whether the link is in quarantine.
     fn quarantines(&mut self, theirs: Decision, mine: Decision) -> bool {
         for (direction, decision) in [(Direction::Incoming, theirs), (Direction::Outgoing, mine)] {
             if let Decision::Impossible(why) = decision {
@@ -518,8 +509,7 @@ impl LinkState {
     }
 
     /// Begins to send this end's stream on the connection, at the position that this end decided as
-    /// the sender. If records there were freed since, sending begins at the base, the first record
-    /// kept.
+    /// the sender. If records there were freed since, sending begins at the base.
     fn flow(&mut self, conn: &mut Conn, answer: &Attach, mine: &Decision) {
         if let (Decision::Resume(_), Some(acked_offset)) = (mine, answer.receiving.consumed()) {
             // The decision to resume implies that the peer's acked offset belongs to our stream and
@@ -613,16 +603,16 @@ impl LinkState {
         Past { epoch: self.store.durable.epoch, sending, receiving, settled: false }
     }
 
-    /// Records a skip: a range of our stream that the peer, as its receiver, has passed over. If
-    /// the skip is new, one update of the store adds it and its reports.
+    /// Records a skip in our stream. If the skip is new, one update of the store adds it and its
+    /// reports.
     fn learn(&mut self, skip: Option<Skip>) {
         if self.note_skip(skip) {
             self.commit_state();
         }
     }
 
-    /// Records a skip: a range of our stream that the peer, as its receiver, has passed over. The
-    /// caller then has to write it to the store. Returns whether the skip is new.
+    /// Records a skip in our stream, which the caller then has to write to the store. Returns
+    /// whether the skip is new.
     fn note_skip(&mut self, skip: Option<Skip>) -> bool {
         let durable = &mut self.store.durable;
         let before = durable.past.and_then(|past| past.sending).map(|sent| sent.stream);
@@ -634,7 +624,7 @@ impl LinkState {
         true
     }
 
-    /// Puts the link into quarantine, and reports it: all bytes are kept until an operator decides.
+    /// Puts the link into quarantine, and reports that to the application.
     fn quarantine(&mut self, direction: Direction, why: Impossible) {
         if self.store.durable.quarantine.is_some() {
             return;
@@ -651,9 +641,8 @@ impl LinkState {
         self.push_event(Event::Quarantined);
     }
 
-    /// Draws a random id for a new stream, whose tag, by which records show their stream, differs
-    /// from that of the present one. So no record that is still in the ring passes for one of the
-    /// new stream.
+    /// Draws a random id for a new stream, whose tag differs from that of the present one. So no
+    /// record that is still in the ring passes for one of the new stream.
     fn other_stream(&self) -> StreamId {
         loop {
             let stream = new_stream();

@@ -42,8 +42,8 @@ pub(crate) struct Conn {
     /// The bytes of the queued control frames. The first `control_sent` of them are already
     /// written.
     pub(super) control: Vec<u8>,
-    /// The offset in `control` of the last queued frame, if that frame is an ACK (an
-    /// acknowledgement); a newer ACK replaces it.
+    /// The offset in `control` of the last queued frame, if that frame is an ACK; a newer ACK
+    /// replaces it.
     pub(super) last_ack: Option<usize>,
     /// Number of bytes of the queued control frames (`control`) that are already written to the
     /// socket.
@@ -78,8 +78,7 @@ pub(super) enum Stage {
     /// This end is a client, and has sent ATTACH, its first frame. The field is the view in that
     /// frame: how far the client has received the server's stream.
     Asked(ReceiverView),
-    /// This end is a server, and has answered the client's first frame, ATTACH, with the frame
-    /// ATTACHED.
+    /// This end is a server, and has answered ATTACH with ATTACHED.
     Answered(Box<Answered>),
     /// The handshake is complete, and records can flow.
     Active,
@@ -160,27 +159,23 @@ impl Conn {
         self.id
     }
 
-    /// The sizes of the peer's ring and slab, which its ATTACH or ATTACHED stated; `None` until
-    /// that frame has arrived.
     pub(crate) fn window(&self) -> Option<Window> {
         self.window
     }
 
-    /// Whether the handshake is complete, so that records can flow on the connection.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         matches!(self.stage, Stage::Active)
     }
 
-    /// Whether the connection has ended, so that nothing more is read from it.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Over)
     }
 
     /// Queues a control frame to be written.
     ///
-    /// An ACK (an acknowledgement) replaces an unwritten ACK before it. So the queue stays short
-    /// even if the peer reads nothing.
+    /// An ACK replaces an unwritten ACK before it. So the queue stays short even if the peer reads
+    /// nothing.
     pub(super) fn push_frame(&mut self, frame: &Frame) {
         let is_ack = matches!(frame, Frame::Ack { .. });
         match self.last_ack.filter(|at| is_ack && *at >= self.control_sent) {
@@ -251,7 +246,7 @@ impl Conn {
     ///
     /// The peer may have acknowledged more since it stated where to resume, and a later frame says
     /// so (SPEC 12.2). The records before that higher position may be freed, so the place moves
-    /// forward to the base, the first record kept.
+    /// forward to the base.
     fn cursor(&self, retained: &Retained) -> Option<SendCursor> {
         let cursor = self.cursor?;
         let base = retained.base();

@@ -24,8 +24,8 @@ pub(crate) enum End {
     NotFresh,
     /// A newer connection of the same link has replaced the connection.
     Replaced,
-    /// The two ends' records of how far their streams have come contradict each other, so both ends
-    /// keep all bytes until an operator decides.
+    /// The stored positions of the two ends contradict each other, so both ends keep all bytes
+    /// until an operator decides.
     Quarantined,
     /// The peer closed its end in good order.
     Left,
@@ -36,8 +36,6 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// Makes the reason why a connection ends from `violation`, the rule of the protocol that the
-    /// peer has broken.
     pub(super) fn violation(violation: impl Into<Violation>) -> Self {
         Self::Violation(violation.into())
     }

@@ -104,12 +104,10 @@ impl Events {
         self.queue.push_back(event);
     }
 
-    /// Takes the oldest event out of the queue.
     pub(super) fn pop(&mut self) -> Option<Event> {
         self.queue.pop_front()
     }
 
-    /// Returns the newest event in the queue, so that a test can check it.
     #[cfg(all(test, not(shuttle)))]
     pub(super) fn last(&self) -> Option<&Event> {
         self.queue.back()

@@ -34,12 +34,11 @@ use super::inbox::HEADER;
 use super::peer_memory::Sealed;
 use super::{DeliveryId, LinkState, NotifyDue, attempt};
 
-/// The state of a link's fast path, the short code path for one message: whether the path is open,
-/// and the messages that took it and are not yet counted in the link's other state.
+/// The state of a link's fast path: whether it is open, and the messages that took it and are not
+/// yet counted in the link's other state.
 #[derive(Debug, Default)]
 pub(crate) struct FastPath {
-    /// The number of messages that may still take the fast path, the short code path for one
-    /// message; 0 while the path is closed.
+    /// Number of messages that may still take the fast path; 0 while the path is closed.
     left: u32,
     may_send: bool,
     /// The place of the peer's next record; `None` if messages of the peer may not be received on
@@ -71,8 +70,8 @@ struct Reader {
     is_behind: bool,
 }
 
-/// Numbers of messages, and of their bytes, that took the fast path (the short code path for one
-/// message) and are not yet added to the link's counters.
+/// Numbers of messages, and of their bytes, that took the fast path and are not yet added to the
+/// link's counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) messages_sent: u64,
@@ -81,18 +80,17 @@ pub(crate) struct Traffic {
     pub(crate) bytes_received: u64,
 }
 
-/// Conditions for opening the fast path, the short code path for one message: those that only the
-/// caller, which has the sockets, can check.
+/// Conditions for opening the fast path: those that only the caller, which has the sockets, can
+/// check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opening {
-    /// Maximum number of messages that may take the fast path (the short code path for one message)
-    /// before the path closes.
+    /// Maximum number of messages that may take the fast path before it closes.
     pub(crate) messages: u32,
-    /// Whether messages may be sent on the fast path, the short code path for one message. They may
-    /// if the caller has no control frame to send first.
+    /// Whether messages may be sent on the fast path. They may if the caller has no control frame
+    /// to send first.
     pub(crate) may_send: bool,
-    /// Whether messages may be received on the fast path, the short code path for one message. They
-    /// may if a message that is received and acknowledged gives the caller no other work.
+    /// Whether messages may be received on the fast path. They may if a message that is received
+    /// and acknowledged gives the caller no other work.
     pub(crate) may_receive: bool,
     /// Whether the receiver is behind the peer, so that the peer's ring probably holds more
     /// messages.
@@ -100,16 +98,15 @@ pub(crate) struct Opening {
 }
 
 impl FastPath {
-    /// Opens the fast path, the short code path for one message, for sending, receiving or both, as
-    /// the state of the link allows. Returns `false` if the state allows neither, and leaves the
-    /// path closed.
+    /// Opens the fast path for sending, receiving or both, as the state of the link allows. Returns
+    /// `false` if the state allows neither, and leaves the path closed.
     pub(crate) fn open(link: &mut LinkState, opening: Opening) -> bool {
         if link.is_fenced() || link.is_quarantined() || !link.is_shared() || link.has_fault() {
             return false;
         }
-        // The fast path, the short code path for one message, never sends an acknowledgement. So no
-        // message is sent on it while this end has an acknowledgement to send: one in an open
-        // batch, or one for consumed bytes of the peer's slab.
+        // The fast path never sends an acknowledgement. So no message is sent on it while this end
+        // has an acknowledgement to send: one in an open batch, or one for consumed bytes of the
+        // peer's slab.
         let may_send = opening.may_send
             && link.attachment.acked_by_batch.is_none()
             && link.inbox.slab_unacked() == 0;
@@ -124,23 +121,22 @@ impl FastPath {
         is_open
     }
 
-    /// Closes the fast path (the short code path for one message), after the caller has added the
-    /// messages that took it to the link's other state ([`settle`](Self::settle)). Returns how many
-    /// more messages might have taken the path.
+    /// Closes the fast path, after the caller has added the messages that took it to the link's
+    /// other state ([`settle`](Self::settle)). Returns how many more messages might have taken the
+    /// path.
     pub(crate) fn close(link: &mut LinkState) -> u32 {
         let path = &mut link.fast_path;
         (path.may_send, path.reader) = (false, None);
         std::mem::take(&mut path.left)
     }
 
-    /// Whether the fast path, the short code path for one message, is open, so that a message may
-    /// take it.
+    /// Whether the fast path is open, so that a message may take it.
     pub(crate) fn is_open(link: &LinkState) -> bool {
         link.fast_path.left > 0
     }
 
-    /// Whether the fast path (the short code path for one message) is open, or
-    /// [`settle`](Self::settle) has not yet counted all messages that took it.
+    /// Whether the fast path is open, or [`settle`](Self::settle) has not yet counted all messages
+    /// that took it.
     #[inline]
     pub(crate) fn is_in_use(link: &LinkState) -> bool {
         let Self { left, traffic, .. } = &link.fast_path;
@@ -194,8 +190,7 @@ impl FastPath {
     }
 
     /// Copies the next record from the peer's memory and checks it. Returns `None` if there is no
-    /// record, or if the record cannot be received on the fast path (the short code path for one
-    /// message), such as a long one.
+    /// record, or if the record cannot be received on the fast path, such as a long one.
     #[inline(always)]
     pub(crate) fn copy_next(link: &mut LinkState) -> Option<Sealed> {
         let LinkState { fast_path: path, peer_memory, .. } = link;

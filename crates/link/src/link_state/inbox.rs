@@ -12,8 +12,7 @@
 //!                └─ something else is next ─▶ moved to the queue, where all other messages are
 //! ```
 //!
-//! The inbox holds at most as many bytes as the peer's window: the size of the peer's ring and
-//! slab.
+//! The inbox holds at most as many bytes as the peer's window.
 //!
 //! The inbox also takes records from the bytes that were read from a socket. A record there:
 //!
@@ -53,14 +52,14 @@ pub(super) struct Arrived {
     pub(super) digest: RecordDigest,
     pub(super) bytes: Stored,
     /// Whether the bytes of the message lay in the peer's slab, so that they count against its
-    /// window, the size of its ring and slab.
+    /// window.
     pub(super) in_slab: bool,
 }
 
 /// Place of the bytes of a received message.
 #[derive(Debug)]
 pub(super) enum Stored {
-    /// The bytes are in the log, the inbox's memory for short messages.
+    /// The bytes are in the inbox's log.
     Logged(Entry),
     /// The bytes have a memory allocation of their own, because the message is long.
     Own(Bytes),
@@ -74,14 +73,12 @@ struct Queued {
     end: Position,
     digest: RecordDigest,
     in_slab: bool,
-    /// The place of the message's bytes in the log (the inbox's memory for short messages), unless
-    /// `own` contains the bytes.
+    /// The place of the message's bytes in the inbox's log, unless `own` contains the bytes.
     entry: Entry,
     own: Option<Bytes>,
 }
 
-/// A delivered message whose bytes are in the log (the inbox's memory for short messages), while
-/// the queue is empty.
+/// A delivered message whose bytes are in the inbox's log, while the queue is empty.
 ///
 /// A receiver that acknowledges each message before it reads the next thus never uses the queue.
 #[derive(Clone, Copy, Debug)]
@@ -130,8 +127,7 @@ pub(super) struct Next<'a> {
 pub(super) enum Taken {
     /// The record is incomplete: it has this length in bytes once it has arrived.
     Incomplete(usize),
-    /// The record has no message to keep: it is a PAD (filler at the end of the ring), or had
-    /// arrived before.
+    /// The record has no message to keep: it is a PAD, or had arrived before.
     Dropped,
     /// The record's message is now in the inbox. The fields are the position at which the record
     /// begins, and the acknowledgement that it carries.
@@ -152,7 +148,7 @@ pub(super) struct Inbox {
     delivered: usize,
     slab_bytes: u64,
     /// Number of bytes of the peer's slab that were consumed since this end last sent its acked
-    /// offset, the position of its last acknowledgement.
+    /// offset.
     slab_unacked: u64,
 }
 
@@ -171,9 +167,8 @@ impl Inbox {
         }
     }
 
-    /// Begins to receive a stream after `acked_offset`, the position up to which this end has
-    /// acknowledged it. All messages in the inbox are dropped, because they may belong to another
-    /// stream.
+    /// Begins to receive a stream after `acked_offset`. All messages in the inbox are dropped,
+    /// because they may belong to another stream.
     pub(super) fn begin(&mut self, acked_offset: AckedOffset) {
         *self = Self::new(Some(acked_offset));
     }
@@ -214,7 +209,6 @@ impl Inbox {
         self.slab_unacked = 0;
     }
 
-    /// The log, the inbox's memory into which the bytes of short messages are copied.
     pub(super) const fn log(&mut self) -> &mut Log {
         &mut self.log
     }
@@ -246,7 +240,7 @@ impl Inbox {
     }
 
     /// Counts every record up to `position` as arrived and acknowledged, while the inbox holds no
-    /// message. The fast path, the short code path for one message, has received these records.
+    /// message. The fast path has received these records.
     pub(super) fn passed(&mut self, position: Position) {
         debug_assert!(self.is_empty(), "messages are consumed in order");
         let received = self.received();
@@ -345,9 +339,8 @@ impl Inbox {
         self.messages.is_empty() && self.in_flight.is_none()
     }
 
-    /// Delivers a message whose bytes are in the log (the inbox's memory for short messages),
-    /// without the queue; the inbox is empty. The caller has already counted the message's record
-    /// as received.
+    /// Delivers a message whose bytes are in the inbox's log, without the queue; the inbox is
+    /// empty. The caller has already counted the message's record as received.
     #[inline(always)]
     pub(super) fn deliver(
         &mut self,
@@ -391,8 +384,7 @@ impl Inbox {
     /// message's record as received.
     ///
     /// # Errors
-    /// Fails with a violation if the inbox would hold more than the peer's `window`, the size of
-    /// the peer's ring and slab.
+    /// Fails with a violation if the inbox would hold more than the peer's `window`.
     pub(super) fn keep(&mut self, message: Arrived, window: &Window) -> Result<(), End> {
         self.queue_in_flight();
         if message.in_slab {
@@ -409,8 +401,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Adds a message, whose bytes are in the log (the inbox's memory for short messages), to the
-    /// queue. The caller has counted the message's record as received.
+    /// Adds a message, whose bytes are in the inbox's log, to the queue. The caller has counted the
+    /// message's record as received.
     ///
     /// # Errors
     /// [`End`] lists the reasons.
@@ -432,8 +424,7 @@ impl Inbox {
     #[inline(always)]
     fn push_logged(&mut self, start: Position, end: Position, digest: RecordDigest, entry: Entry) {
         // A new place of the inbox's queue is blank: its fields `in_slab` and `own` already have
-        // the values of a message whose bytes are in the log, the inbox's memory for short
-        // messages.
+        // the values of a message whose bytes are in the inbox's log.
         let place = self.messages.push_back();
         (place.start, place.end, place.digest, place.entry) = (start, end, digest, entry);
     }
@@ -622,7 +613,7 @@ pub(super) struct Log {
     head: u64,
 }
 
-/// The place of one message's bytes in the log, the memory for short received messages.
+/// The place of one message's bytes in the inbox's log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     at: u64,
@@ -630,16 +621,15 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The place in the log (the inbox's memory for short messages) of a message that is not there:
-    /// its bytes have an allocation of their own.
+    /// The entry of a message that is not in the inbox's log: its bytes have an allocation of their
+    /// own.
     const NONE: Self = Self { at: 0, len: 0 };
 
     const fn len(self) -> usize {
         self.len
     }
 
-    /// The place in the log (the inbox's memory for short messages) of the rest of this message,
-    /// after its first `bytes` bytes.
+    /// The place in the inbox's log of the rest of this message, after its first `bytes` bytes.
     pub(super) const fn behind(self, bytes: usize) -> Self {
         let bytes = if bytes > self.len { self.len } else { bytes };
         Self { at: self.at + bytes as u64, len: self.len - bytes }
@@ -647,8 +637,8 @@ impl Entry {
 }
 
 impl Log {
-    /// Calls `write` to append bytes to the log (the inbox's memory for short messages), and
-    /// returns the entry (the place) of these bytes. `write` must only append.
+    /// Calls `write` to append bytes to the inbox's log, and returns the place of these bytes.
+    /// `write` must only append.
     #[inline(always)]
     pub(super) fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Entry {
         let start = self.bytes.len();
@@ -656,43 +646,42 @@ impl Log {
         Entry { at: self.begin + start as u64, len: self.bytes.len() - start }
     }
 
-    /// The memory of the log, in which the inbox keeps short messages. The caller may append a
-    /// message to it. [`since`](Self::since) then returns the place of that message in the log.
+    /// The memory of the inbox's log, to which the caller may append a message.
+    /// [`since`](Self::since) then returns the place of that message in the log.
     #[inline(always)]
     pub(super) const fn room(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// The entry (the place) of the bytes that were appended to the log (the inbox's memory for
-    /// short messages) after it [ended](Self::end) at the offset `end`.
+    /// The place of the bytes that were appended to the inbox's log after it [ended](Self::end) at
+    /// the offset `end`.
     #[inline(always)]
     pub(super) fn since(&self, end: u64) -> Entry {
         Entry { at: end, len: as_usize(self.end() - end) }
     }
 
-    /// The bytes of the message whose place in the log (the inbox's memory for short messages) is
-    /// `entry`. The log must not have released them yet.
+    /// The bytes of the message whose place in the inbox's log is `entry`. The log must not have
+    /// released them yet.
     #[inline]
     pub(super) fn get(&self, entry: Entry) -> &[u8] {
         self.range(entry).and_then(|range| self.bytes.get(range)).unwrap_or_default()
     }
 
-    /// The offset at which the log (the inbox's memory for short messages) ends, and the next
-    /// message will lie.
+    /// The offset at which the inbox's log ends, and the next message will lie.
     #[inline]
     pub(super) fn end(&self) -> u64 {
         self.begin + self.bytes.len() as u64
     }
 
-    /// Drops the bytes that were appended to the log (the inbox's memory for short messages) after
-    /// it [ended](Self::end) at the offset `end`.
+    /// Drops the bytes that were appended to the inbox's log after it [ended](Self::end) at the
+    /// offset `end`.
     pub(super) fn cut(&mut self, end: u64) {
         let kept = end.saturating_sub(self.begin);
         self.bytes.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
     }
 
-    /// Releases, in the log (the inbox's memory for short messages), the bytes of the message at
-    /// the place `entry` and of all earlier messages.
+    /// Releases, in the inbox's log, the bytes of the message at the place `entry` and of all
+    /// earlier messages.
     #[inline]
     fn give_up(&mut self, entry: Entry) {
         self.head = entry.at + entry.len as u64;
@@ -703,7 +692,6 @@ impl Log {
         }
     }
 
-    /// Releases all bytes of the log (the inbox's memory for short messages).
     #[inline]
     pub(super) fn clear(&mut self) {
         self.begin += self.bytes.len() as u64;
@@ -740,7 +728,6 @@ struct Queue<T> {
 
 /// An item of the inbox's queue that can be blank, so that it may stand in an unused place.
 trait Blank {
-    /// Makes a blank item (one without a message), for an unused place of the inbox's queue.
     fn blank() -> Self;
 
     /// Makes an item of the inbox's queue blank, and frees the memory that the item owns.
@@ -792,7 +779,6 @@ impl<T: Blank> Queue<T> {
         &self.items[self.gone..self.end.min(self.gone + count)]
     }
 
-    /// Drops the front item of the inbox's queue, if there is one.
     #[inline]
     fn pop_front(&mut self) {
         if self.is_empty() {
@@ -837,15 +823,14 @@ pub(super) const HEADER: usize = HEADER_BYTES as usize;
 /// The low six bits of a record's first word, which hold the record's kind and the bit that marks
 /// it as published; the other bits are the record's position.
 const POSITION_LOW: u64 = 63;
-/// Maximum length in bytes of a record that is copied into the log, the inbox's memory for short
-/// messages. A longer one gets an allocation of its own, which can be shared with the application
-/// without a copy.
+/// Maximum length in bytes of a record that is copied into the inbox's log. A longer one gets an
+/// allocation of its own, which can be shared with the application without a copy.
 pub(super) const LOGGED_MAX: u32 = 1 << 10;
-/// The log (the inbox's memory for short messages) moves the messages to the front of its memory
-/// only if at least this number of bytes there is unused, so that it moves rarely.
+/// The inbox's log moves the messages to the front of its memory only if at least this number of
+/// bytes there is unused, so that it moves rarely.
 const UNUSED_MIN: usize = 16 << 10;
-/// Maximum number of bytes of memory that the log (the inbox's memory for short messages) keeps for
-/// later messages while it is empty; memory beyond that is freed, so that an idle link stays small.
+/// Maximum number of bytes of memory that the inbox's log keeps for later messages while it is
+/// empty; memory beyond that is freed, so that an idle link stays small.
 const CAPACITY_KEPT: usize = 4 << 10;
 /// The inbox's queue moves its items to the front of its memory only if at least this number of
 /// places at the front is blank, so that it moves rarely.
@@ -876,9 +861,8 @@ mod tests {
             } else {
                 kept.push_back((number, entry));
             }
-            // The log (the inbox's memory for short messages) keeps at least one message in this
-            // test, so it is never cleared. It gives bytes back only when unused bytes are the
-            // larger part.
+            // The inbox's log keeps at least one message in this test, so it is never cleared. It
+            // gives bytes back only when unused bytes are the larger part.
             while kept.len() > 1 + number as usize % 90 {
                 let (number, entry) = kept.pop_front().unwrap();
                 assert_eq!(log.get(entry), bytes(number), "message {number}");

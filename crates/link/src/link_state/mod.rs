@@ -109,7 +109,6 @@ pub(crate) use self::fast_path::{FastPath, Opening};
 pub(crate) use self::inbox::Payload;
 pub(crate) use self::peer_memory::PeerMapping;
 
-/// The state of one end of a link, without its sockets: its store, both streams, and the handshake.
 #[derive(Debug)]
 pub(crate) struct LinkState {
     store: Store,
@@ -183,8 +182,8 @@ impl LinkState {
     /// memory.
     fn closing(&mut self) -> Option<(&FileHandle, Closing)> {
         self.store.file()?;
-        // From this update on the stored state contains the acked offset (the position of the last
-        // acknowledgement), even if only a reply's record or the control page held it before.
+        // From this update on the stored state contains the acked offset, even if only a reply's
+        // record or the control page held it before.
         self.commit_state();
         let tail = self.retained.tail();
         let tail_digest = self.retained.digest_at(tail).unwrap_or_default();
@@ -247,7 +246,7 @@ impl LinkState {
     }
 
     /// Writes to the store, in one update, everything that a later owner must know, with a higher
-    /// base of the outgoing stream: the position of the first record that is kept.
+    /// base of the outgoing stream.
     fn commit_base(&mut self, base: Boundary) {
         self.store.durable.outgoing = Some(self.outgoing_from(base.position));
         self.store.durable.base_digest = base.digest;
@@ -342,8 +341,7 @@ impl LinkState {
     }
 
     /// Decides where this end's acknowledgement is stored when it sends a message that is no reply:
-    /// in the message's record, or only in the consumed record (the part of the control page with
-    /// this end's acked offset).
+    /// in the message's record, or only in the consumed record.
     ///
     /// While the peer reads this end's memory, the consumed record contains the acked offset,
     /// whatever changed it (SPEC 16.5). Each acknowledgement stores the offset in that record
@@ -432,7 +430,6 @@ impl LinkState {
         self.retained.acked()
     }
 
-    /// The position in our stream at which the sent messages end.
     #[inline]
     pub(crate) fn tail(&self) -> Position {
         self.retained.tail()
@@ -443,8 +440,7 @@ impl LinkState {
         (self.retained.stream(), self.retained.tail())
     }
 
-    /// The acked offset of this end: the position, with its digest, up to which it has acknowledged
-    /// the received stream; `None` before it has received one in this epoch.
+    /// The acked offset of this end; `None` before it has received a stream in this epoch.
     pub(crate) fn acked_offset(&self) -> Option<AckedOffset> {
         self.store.durable.acked_offset
     }
@@ -462,8 +458,8 @@ impl LinkState {
         let stream = self.inbox.stream()?;
         let Next { start, end, payload } = self.inbox.next()?;
         // The delivery is recorded in the store before `take`, which passes the message on to the
-        // application, runs, because the message may crash its receiver. The seeded fault, which a
-        // build for fault tests can enable, records the delivery too late.
+        // application, runs, because the message may crash its receiver. The seeded fault records
+        // the delivery too late.
         let is_late = seeded_fault("link_read_before_noted");
         if !is_late {
             self.store.consumed.note_delivered(stream.0.get(), end.0);
@@ -903,7 +899,7 @@ impl LinkState {
 
     /// Takes all records that are left in the peer's memory when the connection ends, because every
     /// complete record there was sent. Also reads the peer's acked offset once more. The peer's
-    /// window, the size of its ring and slab, bounds the number of records.
+    /// window bounds the number of records.
     fn pull_rest(&mut self) -> Result<(), End> {
         while self.pull_present()? {}
         self.poll_acked();
@@ -961,7 +957,6 @@ impl LinkState {
         }
     }
 
-    /// Whether a control frame or a record still has to be written to the connection.
     #[inline]
     pub(crate) fn has_outgoing(&self, conn: &Conn) -> bool {
         conn.has_outgoing(&self.retained)
@@ -1031,12 +1026,10 @@ impl LinkState {
         self.attachment.active.is_some()
     }
 
-    /// Whether a later owner of this end has replaced this process, which then attaches no more.
     pub(crate) fn is_fenced(&self) -> bool {
         self.attachment.is_fenced
     }
 
-    /// Whether the link is in quarantine: all bytes are kept until an operator decides.
     pub(crate) fn is_quarantined(&self) -> bool {
         self.store.durable.quarantine.is_some()
     }
@@ -1088,7 +1081,6 @@ impl LinkState {
         self.store.file().into_iter().for_each(|file| file.set_notified(is_notified));
     }
 
-    /// Adds an event of the link, such as a lost connection, to the queue for the application.
     pub(crate) fn push_event(&mut self, event: Event) {
         self.events.push(event);
     }
@@ -1147,7 +1139,7 @@ enum AckCarrier {
     /// this end also recovers its last acknowledgement from the record of a reply (SPEC 12.5).
     Message(Option<AckedOffset>),
     /// The control page of this end's memory, which the peer reads, has the acknowledgement. So the
-    /// message's own record can be compact, that is, without acknowledgement.
+    /// message's own record can be compact.
     ConsumedRecord,
 }
 
@@ -1208,8 +1200,7 @@ pub(crate) enum SendFault {
     },
     /// The open batch would take more than half the ring with this message.
     BatchFull,
-    /// The link accepts no messages: it is in quarantine, or a later owner has replaced this
-    /// process (fenced it).
+    /// The link accepts no messages: it is fenced or in quarantine.
     Stopped,
 }
 
@@ -1232,7 +1223,7 @@ pub(crate) enum ReplyFault {
     Send(SendFault),
 }
 
-/// Reason why a store (an end's file or memory) cannot be used: its contents contradict each other.
+/// Reason why a store cannot be used: its contents contradict each other.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Damage {
     /// The state of the store contradicts itself, or contradicts the ring.

@@ -15,7 +15,7 @@
 //!
 //! A record is copied and checked on one of the following paths. Nearly all messages take the first
 //! path while two processes exchange them in step. An invalid compact record falls through to the
-//! second path, which finds the fault. The log is the inbox's memory for short messages.
+//! second path, which finds the fault. The log is that of the inbox.
 //!
 //! ```text
 //!   header ─ check ─▶ compact, short ─▶ copy into the log, with the tag ─▶ check the crc
@@ -200,19 +200,17 @@ pub(super) struct PeerMemory {
     _view: Option<Arc<View>>,
 }
 
-/// A valid short compact record that was copied into the log, the inbox's memory for short
-/// messages.
+/// A valid short compact record that was copied into the inbox's log.
 #[derive(Clone, Copy)]
 pub(super) struct ShortCompact {
     pub(super) end: Position,
     pub(super) footprint: u64,
     pub(super) digest: RecordDigest,
-    /// The place of the record's message in the log, the inbox's memory for short messages.
+    /// The place of the record's message in the inbox's log.
     pub(super) entry: Entry,
 }
 
-/// A valid compact record of the peer that was copied into memory of the fast path, the short code
-/// path for one message.
+/// A valid compact record of the peer that was copied into memory of the fast path.
 #[derive(Clone, Copy)]
 pub(crate) struct Sealed {
     pub(super) end: Position,
@@ -223,8 +221,7 @@ pub(crate) struct Sealed {
 /// The result of one attempt to take a record out of the peer's ring.
 #[derive(Debug)]
 pub(super) enum Pulled {
-    /// No message was taken: the peer has not published its next record, or the record was a PAD
-    /// (filler at the end of the ring).
+    /// No message was taken: the peer has not published its next record, or the record was a PAD.
     Nothing,
     /// A message was taken, and is now in the inbox. Its record carries no acknowledgement.
     Message,
@@ -238,7 +235,7 @@ pub(super) enum Pulled {
 struct Copied {
     ack: Ack,
     footprint: u64,
-    /// The message of the record; `None` if the record is a PAD (filler at the end of the ring).
+    /// The message of the record; `None` if the record is a PAD.
     message: Option<Arrived>,
 }
 
@@ -264,8 +261,8 @@ impl PeerMemory {
     #[inline(always)]
     fn pull_next(&self, stream: StreamId, inbox: &mut Inbox) -> Result<Pulled, End> {
         let tag = record::tag(stream.0.get());
-        // At most two records are read. If the first record is a PAD (filler up to the end of the
-        // ring), the second record is at the beginning of the ring, where no PAD can be.
+        // At most two records are read. If the first record is a PAD, the second record is at the
+        // beginning of the ring, where no PAD can be.
         for _ in 0..2 {
             let at = inbox.received();
             let Some(words) = self.words(at) else {
@@ -286,7 +283,7 @@ impl PeerMemory {
     }
 
     /// Takes the peer's next record, which is no valid short compact record, into the inbox.
-    /// Returns `Nothing` if the record was a PAD (filler at the end of the ring).
+    /// Returns `Nothing` if the record was a PAD.
     #[inline(never)]
     fn pull_other(
         &self,
@@ -305,8 +302,8 @@ impl PeerMemory {
         Ok(Pulled::WithAck(at, ack))
     }
 
-    /// Copies the record at `at`, which begins with `words`, into the log (the inbox's memory for
-    /// short messages) if it is a valid short compact record.
+    /// Copies the record at `at`, which begins with `words`, into the inbox's log if it is a valid
+    /// short compact record.
     ///
     /// If this function returns `None`, the log is unchanged. [`copy`](Self::copy) then finds a
     /// record of another kind, or the fault in this record.
@@ -352,8 +349,7 @@ impl PeerMemory {
     }
 
     /// Copies and checks the peer's record at `at`, whose first two words the caller has loaded. On
-    /// an error, the caller truncates the log (the inbox's memory for short messages) to its former
-    /// end.
+    /// an error, the caller truncates the inbox's log to its former end.
     fn copy(
         &self,
         at: Position,
@@ -365,8 +361,8 @@ impl PeerMemory {
         let (ring, size) = (&self.ring, self.ring_size);
         let checked = LinkRecord::check_header(position, tag, size, first, second);
         let header = checked.map_err(End::violation)?.ok_or_else(nothing)?;
-        // A PAD, the filler at the end of the ring, has no bytes but its header. Any other record
-        // lies within the ring, as the check of its header has ensured.
+        // A PAD has no bytes but its header. Any other record lies within the ring, as the check of
+        // its header has ensured.
         let is_pad = header.kind == Kind::Pad;
         let len = HEADER + if is_pad { 0 } else { header.len as usize };
         let mut words = [0; HEADER];
@@ -584,7 +580,7 @@ enum Place {
         length: u64,
         crc: u32,
     },
-    /// The record has no message: it is a PAD, the filler at the end of the ring.
+    /// The record has no message: it is a PAD.
     Nowhere,
 }
 

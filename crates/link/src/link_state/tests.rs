@@ -14,8 +14,6 @@ pub(in crate::link_state) struct Delivery {
     pub(in crate::link_state) attempt: u32,
 }
 
-/// Methods for the tests of this folder, with simpler results than those that the code in `end/`
-/// calls.
 impl LinkState {
     /// Delivers the next message that has arrived, if there is one.
     pub(in crate::link_state) fn next(&mut self) -> Option<Delivery> {

@@ -157,8 +157,7 @@ pub enum Refusal {
     Unknown(String),
     /// The server's application refused the login; the text gives its reason.
     Rejected(String),
-    /// The peer's window (the size of its ring and slab) exceeds what the side accepts; the text
-    /// gives the sizes.
+    /// The peer's window exceeds what the side accepts; the text gives the sizes.
     TooLarge(String),
     /// The server is shutting down, or accepts no further connections; the text says which.
     Busy(String),

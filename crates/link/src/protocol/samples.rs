@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Generators of random fields of a link's frames for property tests: positions, epochs, and skips
-//! (ranges of a stream that the receiver will not get).
+//! Generators of random fields of a link's frames for property tests: positions, epochs, and skips.
 //!
 //! All generated values are valid. Tests derive invalid values from them, or take those of the
 //! specification's test vectors.
@@ -49,8 +48,8 @@ pub(crate) fn peer() -> impl Strategy<Value = Peer> {
     })
 }
 
-/// Generates a skip, a range of positions that a receiver passed over, of an epoch up to `last`.
-/// The skip lies within one stream, or leads from one stream into another.
+/// Generates a skip of an epoch up to `last`. The skip lies within one stream, or leads from one
+/// stream into another.
 pub(crate) fn skip(last: u64) -> impl Strategy<Value = Skip> {
     (0..=last, stream(), option::of(stream()), range(), position()).prop_map(
         |(epoch, of, into, range, resume)| {
@@ -79,8 +78,7 @@ pub(crate) fn past(epoch: u64) -> impl Strategy<Value = Option<Past>> {
     )
 }
 
-/// Generates any valid [`Attach`], the fields with which an end describes itself: an identity, with
-/// views of its epoch.
+/// Generates any valid [`Attach`]: an identity, with views of its epoch.
 pub(crate) fn sides() -> impl Strategy<Value = Attach> {
     prop_oneof![0_u64..4, any::<u64>()].prop_flat_map(|epoch| {
         let epoch = Epoch(epoch);

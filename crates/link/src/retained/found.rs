@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Recovers a link's outgoing stream as its last owner left it in ring and slab. Checks each record
-//! from the base, the first record kept, up to the end (SPEC 14.4).
+//! from the base up to the end (SPEC 14.4).
 //!
 //! ```text
 //!   base                                        tail
@@ -35,8 +35,7 @@ use std::fmt;
 /// Damage in the memory of a stream, found when its records were checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// The position where the damaged record begins. If the base itself is wrong: the base, the
-    /// position of the first kept record.
+    /// The position where the damaged record begins; the base, if the base itself is wrong.
     pub position: Position,
     /// The kind of the damage at that position.
     pub what: Flaw,
@@ -45,8 +44,7 @@ pub struct Damage {
 /// The kind of damage in the memory of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// The base (position of the first kept record) that the state names is impossible, or the
-    /// digest at the base is wrong.
+    /// The base that the state names is impossible, or the digest at the base is wrong.
     Base,
     /// A published record of the stream is damaged, as the contained fault says.
     Record(RecordFault),
@@ -55,8 +53,7 @@ pub enum Flaw {
     BlobPlace,
     /// The bytes of a BLOB, a message in the slab, do not match the checksum in its record.
     BlobBytes,
-    /// No record follows a PAD, the filler at the end of the ring, although a record is always
-    /// published with the PAD before it.
+    /// No record follows a PAD, although a record is always published with the PAD before it.
     PadAlone,
     /// The records fill the ring, and no slot is left for the 0 that ends the stream.
     NoEnd,
@@ -144,8 +141,7 @@ pub(crate) fn proven(
     Ok(Proven { tail: walk.boundaries.tail(), messages: walk.messages, damage })
 }
 
-/// Upper bound of the base (the position of the first kept record) in a file, so that the sum of a
-/// position and a length does not overflow.
+/// Upper bound of the base in a file, so that the sum of a position and a length does not overflow.
 const BASE_MAX: u64 = u64::MAX / 2;
 
 struct Walk<'a> {

@@ -426,9 +426,9 @@ impl Retained {
     }
 
     /// Whether a record at position `begin` may be compact; `begin` is where the compact record
-    /// would lie, perhaps after a PAD, the filler at the end of the ring. If the record may not be
-    /// compact, a record with a prefix (which carries an acknowledgement) gets the same place: it
-    /// is longer, so if the compact record needs the PAD, it needs the PAD, too.
+    /// would lie, perhaps after a PAD. If the record may not be compact, a record with a prefix
+    /// (which carries an acknowledgement) gets the same place: it is longer, so if the compact
+    /// record needs the PAD, it needs the PAD, too.
     #[inline(always)]
     fn is_compact_at(&self, begin: record_ring::Position) -> bool {
         record::may_be_compact(begin, self.producer.size()) || seeded_fault("link_compact_first")
@@ -493,8 +493,8 @@ impl Retained {
         self.blobs.trim(base.position);
     }
 
-    /// Returns the record digest at `position`. `position` has to be the base, where the first kept
-    /// record begins, or the end of a kept record; `None` for any other.
+    /// Returns the record digest at `position`. `position` has to be the base or the end of a kept
+    /// record; `None` for any other.
     #[must_use]
     pub fn digest_at(&self, position: Position) -> Option<RecordDigest> {
         let known = self.boundaries.before(position)?;
@@ -510,8 +510,8 @@ impl Retained {
         digest.filter(|_| next == position)
     }
 
-    /// Returns a cursor that starts sending at `from`. `from` has to be the base, where the first
-    /// kept record begins, or the end of a published record after it; `None` for any other.
+    /// Returns a cursor that starts sending at `from`. `from` has to be the base or the end of a
+    /// published record after it; `None` for any other.
     #[must_use]
     pub fn cursor(&self, from: Position) -> Option<SendCursor> {
         self.digest_at(from).map(|_| SendCursor::new(from))
@@ -540,8 +540,8 @@ impl Retained {
         last
     }
 
-    /// Whether the tags, by which records show their stream, differ for this stream and `next`. If
-    /// they are equal (with a probability of 1 in 2³²), the caller must draw another id.
+    /// Whether the tags of this stream and of `next` differ. If they are equal (with a probability
+    /// of 1 in 2³²), the caller must draw another id.
     #[must_use]
     pub const fn is_distinct_from(&self, next: StreamId) -> bool {
         self.tag != record::tag(next.0.get())
@@ -576,8 +576,7 @@ impl Retained {
         self.acked = Position::START;
     }
 
-    /// The base of the stream (the position of the first kept record), with the record digest at
-    /// the base.
+    /// The base of the stream, with the record digest at the base.
     #[must_use]
     pub const fn base_boundary(&self) -> Boundary {
         self.boundaries.base()
@@ -833,7 +832,7 @@ impl Boundaries {
     }
 
     /// The last noted end of a record at or before `position`; `None` if `position` is below the
-    /// base (the first kept record) or beyond the tail (the end of the last one).
+    /// base or beyond the tail.
     fn before(&self, position: Position) -> Option<Boundary> {
         if position < self.base.position || position > self.tail.position {
             return None;
@@ -847,8 +846,7 @@ impl Boundaries {
     }
 }
 
-/// Returns the digest of a record, which the caller must have checked; `None` for a PAD, the filler
-/// at the end of the ring.
+/// Returns the digest of a record, which the caller must have checked; `None` for a PAD.
 fn digest_of(header: &RecordHeader, record: &[u8]) -> Option<RecordDigest> {
     match header.kind {
         Kind::CompactRecord => Some(RecordDigest(header.stream)),
@@ -857,7 +855,7 @@ fn digest_of(header: &RecordHeader, record: &[u8]) -> Option<RecordDigest> {
 }
 
 /// Returns the prefix of a record, which the caller must have checked; `None` for a compact record,
-/// and for a PAD, the filler at the end of the ring.
+/// and for a PAD.
 fn prefix_of(kind: Kind, record: &[u8]) -> Option<LinkPrefix> {
     if matches!(kind, Kind::Pad | Kind::CompactRecord) {
         return None;

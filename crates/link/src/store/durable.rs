@@ -38,7 +38,7 @@ pub struct DurableState {
     /// Id, base, acknowledged position and end of the stream that this end sends; `None` before its
     /// first stream.
     pub outgoing: Option<Outgoing>,
-    /// The record digest at the base (the first kept record) of the stream that this end sends.
+    /// The record digest at the base of the stream that this end sends.
     pub base_digest: RecordDigest,
     /// The position up to which this end had acknowledged the received stream when the state was
     /// stored; [`catch_up`](Self::catch_up) adds what was acknowledged later.

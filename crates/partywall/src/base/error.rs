@@ -6,9 +6,9 @@
 //! [`code`](Fault::code) are stable: other languages and logs may rely on them.
 //!
 //! `Display` contains the advice. `Debug` is derived and prints only the fields, for tests and
-//! debuggers; a `main` that returns one of these errors prints the fields. An earlier `Debug`
-//! printed the advice and lost, because a failed `assert!` then did not show the value. The guide
-//! describes how to print errors.
+//! debuggers; a `main` that returns one of these errors prints the fields. A `Debug` that prints
+//! the advice would hide the value in the text of a failed `assert!`. The guide describes how to
+//! print errors.
 
 use crate::address::AddressError;
 use partywall_layout::hello::{SERVICE_CHANNEL, SERVICE_LINK, SERVICE_SESSION};

@@ -18,7 +18,6 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// A waker that unparks a thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {

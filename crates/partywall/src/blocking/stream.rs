@@ -507,7 +507,6 @@ pub struct RecvStream {
     half: RecvHalf,
     wait: Wait,
     spinner: Spinner,
-    /// Number of messages received on this stream.
     received: u64,
     // The field `_thread` is declared after `half`, which is a handle of the session. So `half` is
     // dropped first, and the session's thread can end.

@@ -355,7 +355,8 @@ impl Sender {
         self.end.as_ref().map(|end| end.stats()).unwrap_or_default()
     }
 
-    /// Returns the `Home` of owned reservations, which says to which sender their memory belongs.
+    /// Returns the identity that this sender gives its owned reservations, and by which it
+    /// recognises them.
     fn home(&self) -> Home {
         Home::Channel { owner: Arc::clone(&self.owner), space: Arc::clone(&self.space) }
     }
@@ -382,7 +383,7 @@ impl Sender {
         }
     }
 
-    /// Gives up waiting for the peer: closing this sender does not wait for it any more.
+    /// Makes a later close of this sender not wait for the peer.
     pub(crate) fn give_up_end(&self) {
         if let Some(AnySender::Socket(end)) = &self.end {
             end.give_up_end();
@@ -442,9 +443,8 @@ impl Sender {
     #[inline]
     fn send_until(&mut self, payload: &[u8], deadline: Option<Instant>) -> Result<(), SendError> {
         let mut progress = Progress::NONE;
-        // The first attempt to send is made here and not in `drive`, which repeats attempts and
-        // waits for room. Nearly every first attempt succeeds, so this short code is all that most
-        // calls run.
+        // Nearly every first attempt to send succeeds. So it is made here, and not in `drive`,
+        // which waits for room and makes further attempts.
         match self.end()?.send_on(payload, &mut progress) {
             Ok(()) => return Ok(()),
             Err(NotSent::Full) => {}
@@ -547,7 +547,6 @@ impl AnySender {
         }
     }
 
-    /// Adds a message to the open batch.
     pub(crate) fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         match self {
             Self::Socket(end) => match end.switch(payload.len())? {
@@ -614,8 +613,7 @@ impl AnySender {
     fn send_inline(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), NotSent> {
         match self {
             Self::SharedMemory(end) => end.send_inline(len, fill),
-            // Unreachable: `prepare_inline` returns `false` for the socket and for other protocols,
-            // so no caller sends an inline message on them.
+            // Unreachable: no caller sends an inline message over a socket or another protocol.
             Self::Socket(_) | Self::Protocol(_) => Err(NotSent::Full),
         }
     }

@@ -48,8 +48,8 @@ struct State {
     /// sender that `shared` had already converted.
     end: Option<AnySender>,
     wait: Wait,
-    /// The policy object that decides how long a thread spins before it blocks on the doorbell.
-    /// `None` while a thread waits on the doorbell, because that thread has taken the object.
+    /// Decides how long a thread spins before it blocks on the doorbell. `None` while a thread
+    /// waits there, because that thread has taken the spinner.
     spinner: Option<Spinner>,
     /// Whether a thread is sending a message in pieces (fragments). Until the last piece is sent,
     /// no other thread may send.
@@ -286,10 +286,8 @@ impl SharedSender {
         }
         state.returned += 1;
         if state.spinner.is_none() {
-            // Another thread waits for room on the doorbell: it has taken the `spinner`, the object
-            // that decides how long a thread spins. The peer's receiver sends it no notification,
-            // because the memory was freed on this side. So this thread notifies the waiting
-            // thread.
+            // Another thread waits for room on the doorbell. The peer's receiver does not notify it
+            // of this memory, which was freed on this side. So this thread notifies it.
             self.shared.space.notify_self();
         }
     }
@@ -373,9 +371,8 @@ impl SharedSender {
                 other => return other.map_err(SendError::from),
             }
             let Some(mut spinner) = state.spinner.take() else {
-                // Only the thread that has taken the `spinner`, the object that decides how long a
-                // thread spins, waits on the doorbell. Another thread has it now, so this thread
-                // waits on the condition variable.
+                // Another thread has taken the spinner, and with it the wait on the doorbell. So
+                // this thread waits on the condition variable.
                 state = shared.queue(state, deadline)?;
                 continue;
             };

@@ -163,8 +163,9 @@ impl Loop {
         deadline: Option<Instant>,
     ) -> io::Result<usize> {
         let (mut round, _) = self.begin(events)?;
-        // The epoll set is polled first if some sources have events that the application has not
-        // taken yet. Otherwise those events would delay the descriptors in the set.
+        // If some sources have events that the application has not taken yet, the epoll set is
+        // still polled first. Otherwise sources whose descriptors have become ready would be
+        // reported late.
         let mut has_polled = !self.shared.list.is_idle();
         if has_polled {
             round.poll(&self.shared)?;
@@ -499,7 +500,6 @@ impl Round {
         }
     }
 
-    /// Gives one task a turn, unless the task was removed.
     fn run(&mut self, shared: &Shared, key: Key) -> io::Result<()> {
         let Some(place) = self.tasks.get(key) else { return Ok(()) };
         place.is_unarmed = false;
@@ -617,7 +617,6 @@ impl Tasks {
             Some(Place { key, task, is_unarmed: false, idle_turns: 0, is_timed: false });
     }
 
-    /// Returns the task of a source, or `None` if it was removed.
     fn get(&mut self, key: Key) -> Option<&mut Place> {
         self.places.get_mut(key.index as usize)?.as_mut().filter(|place| place.key == key)
     }

@@ -25,7 +25,6 @@ use partywall_sys::Doorbell;
 use std::collections::VecDeque;
 use std::task::Poll;
 
-/// The object that wakes the thread of an event loop.
 pub(super) trait LoopWaker {
     /// Wakes the loop's thread, or makes the next wait of that thread return at once.
     fn wake(&self);
@@ -53,8 +52,8 @@ pub(super) struct ReadyList<B = Doorbell> {
 struct State {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Keys of the sources that have kinds of events, in the order in which `collect` reports them.
-    /// `collect` skips a source that was removed, or that has no kind of event any more.
+    /// Keys of the sources with events, in the order in which the loop reports them. A source that
+    /// was removed, or has no event any more, is skipped.
     listed: VecDeque<Key>,
     /// Keys of the sources whose tasks need a turn of the loop's thread, oldest request first.
     turns: VecDeque<Key>,
@@ -99,8 +98,6 @@ impl<B: LoopWaker> ReadyList<B> {
         Self { is_once: true, ..Self::new(doorbell) }
     }
 
-    /// Whether the loop reports every kind of event of a source only once, until an attempt on the
-    /// source finds nothing.
     pub(super) const fn is_once(&self) -> bool {
         self.is_once
     }
@@ -109,7 +106,6 @@ impl<B: LoopWaker> ReadyList<B> {
         &self.doorbell
     }
 
-    /// Adds a source to the ready list, without events.
     pub(super) fn add(&self, tag: u64) -> Key {
         let mut state = self.lock();
         let index = state.free.pop().unwrap_or_else(|| {
@@ -123,7 +119,6 @@ impl<B: LoopWaker> ReadyList<B> {
         Key { index, generation: slot.generation }
     }
 
-    /// Removes a source from the ready list. Its events are not reported any more.
     pub(super) fn remove(&self, key: Key) {
         let mut state = self.lock();
         let Some(slot) = state.slot(key) else { return };
@@ -318,7 +313,6 @@ impl<B: LoopWaker> ReadyList<B> {
 }
 
 impl State {
-    /// Returns the entry of a source in the ready list, or `None` if the source was removed.
     fn slot(&mut self, key: Key) -> Option<&mut Slot> {
         self.slots.get_mut(key.index as usize).filter(|slot| slot.generation == key.generation)
     }
@@ -513,7 +507,6 @@ mod model {
             Arc::new(Self { list, keys, sources, work: Mutex::new(0), drive })
         }
 
-        /// Role of a peer: sends messages to one source.
         fn send(&self, source: usize) {
             for number in 0..MESSAGES {
                 let mut state = self.sources[source].state.lock().unwrap();
@@ -543,7 +536,6 @@ mod model {
             })
         }
 
-        /// Runs one turn of the loop, and returns the reported events.
         fn turn(&self, seen: &mut u32, done: &mut u32) -> Vec<Event> {
             let before = *done;
             match self.drive {

@@ -296,7 +296,5 @@ pub(super) const fn parse(token: u64) -> Option<(Key, Purpose)> {
     Some((Key { index: token as u32, generation }, purpose))
 }
 
-/// Token of the doorbell in the epoll set.
 pub(super) const DOORBELL: u64 = u64::MAX;
-/// Token of the timer in the epoll set.
 pub(super) const TIMER: u64 = u64::MAX - 1;

@@ -214,7 +214,6 @@ pub struct RecvStream {
     half: RecvHalf,
     waker: Waker,
     registration: Arc<Registration>,
-    /// Number of messages received on this stream.
     received: u64,
 }
 

@@ -75,7 +75,6 @@ impl Task {
         }
     }
 
-    /// Returns the time at which the task needs a turn without an event.
     pub(super) fn next_timer(&self) -> Option<Instant> {
         match self {
             Self::Session(task) => task.next_timer(),

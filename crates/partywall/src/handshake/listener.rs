@@ -100,7 +100,6 @@ const SILENCE_MIN: Duration = Duration::from_millis(100);
 /// it.
 struct Underway {
     pending: Pending,
-    /// Whether the socket of the handshake is in the epoll set of the listener.
     is_in_set: bool,
     deadline: Instant,
     spared_until: Instant,
@@ -190,7 +189,6 @@ impl Listener {
         Self::over(socket, address, config, service)
     }
 
-    /// Listens at `address` for peers that ask for the service with the number `service`.
     pub(crate) fn bind_service(
         address: Address,
         config: &Config,
@@ -308,7 +306,6 @@ impl Listener {
         Ok(established.into_channel(&self.config))
     }
 
-    /// Returns the configuration of the accepted connections.
     pub(crate) const fn config(&self) -> &Config {
         &self.config
     }
@@ -453,7 +450,6 @@ impl Listener {
         }
     }
 
-    /// Refuses handshakes whose deadline has passed.
     fn expire(&mut self) {
         let now = Instant::now();
         for index in 0..self.pending.len() {

@@ -110,7 +110,6 @@ struct Known {
     process: Option<Arc<PidFd>>,
     peer: PeerIdentity,
     limits: Limits,
-    /// Whether the peer has offered shared memory in its HELLO.
     is_shm_offered: bool,
     /// The peer's region and doorbells, or the reason why this side cannot use them.
     accepted: Result<Accepted, FallbackReason>,
@@ -240,7 +239,6 @@ impl Pending {
         self.offered.as_ref().err().copied()
     }
 
-    /// Whether this side is a connector that begins on the socket, if the acceptor agrees.
     pub(super) const fn begins_on_socket(&self) -> bool {
         self.begins_on_socket
     }
@@ -509,8 +507,7 @@ impl Pending {
     /// process.
     pub(super) fn stop_passing_pidfd(&mut self) {
         if std::mem::take(&mut self.passes_pidfd) {
-            // The option `SO_PASSPIDFD` is turned off. Turning it off cannot fail, because turning
-            // it on succeeded.
+            // Turning the option `SO_PASSPIDFD` off cannot fail, because turning it on succeeded.
             let _ = self.socket.set_pass_pidfd(false);
         }
     }
@@ -982,7 +979,6 @@ fn may_take_pair_of(known: &Known) -> bool {
     known.peer.get().trust == Trust::Trusted || seeded_fault("untrusted_peer_moves")
 }
 
-/// Returns the limits for streams that the sender of `hello` stated.
 fn stream_terms(hello: &Hello) -> StreamTerms {
     StreamTerms {
         window: hello.stream_window.get(),

@@ -12,12 +12,11 @@ use partywall_sys::nonce;
 use partywall_sys::socket::Family;
 use zerocopy::little_endian::{U32, U64};
 
-/// Default bound of the number of this side's blocks (large messages) in flight. The tables about
-/// blocks are private memory, allocated at the start of a connection, so the peer's offer alone
-/// must not determine their size.
+/// Default bound of this side's blocks in flight. The tables about blocks are private memory,
+/// allocated at the start of a connection, so the peer's offer alone must not determine their size.
 const BLOCKS: u64 = 1024;
-/// Upper bound of the number of this side's blocks (large messages) in flight, however many both
-/// sides offer. It bounds the private tables about blocks.
+/// Upper bound of this side's blocks in flight, however many both sides offer. It bounds the
+/// private tables about blocks.
 const BLOCKS_MAX: u64 = 1 << 16;
 /// Upper bound of shared memory in bytes, however much a peer offers to map, so that sums of such
 /// sizes cannot overflow.

@@ -29,8 +29,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The receiving end of a session, which a task (`tokio`), a thread (`blocking`) or an event loop
-/// (`event`) runs.
+/// The receiving end of a session. A task, a thread or an event loop runs it.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(super) shared: Arc<SessionShared>,
@@ -45,9 +44,8 @@ pub(crate) struct Driver {
     /// the session lives.
     linger_until: Option<Instant>,
     linger: Duration,
-    /// Whether the driver's next turn wakes the users that wait for room (`service`). The flag is
-    /// set when a user of the session wakes the driver for something other than a record, such as
-    /// waiting for room.
+    /// Whether the driver's next turn wakes the users that wait for room. A user sets the flag when
+    /// it wakes the driver for something other than a record, such as room.
     is_service_due: bool,
     is_over: bool,
     /// The time until which a driver that closes its connection may wait for the peer; `None`
@@ -56,8 +54,8 @@ pub(crate) struct Driver {
     is_outbox_closed: bool,
 }
 
-/// The result of one `Driver::turn`, from which the task or thread that runs the driver decides
-/// whether to turn again, to block, or to end.
+/// Result of a turn of the driver, by which the code that runs the driver decides whether to turn
+/// again, to block, or to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// The turn handled records, and more may have arrived.
@@ -211,8 +209,8 @@ impl Driver {
         if !outbox.wants_room() {
             return Ok(Sleep::ForRecords);
         }
-        // A user that waits for room may not have called `wake_driver` yet. If `is_service_due`
-        // stayed `false`, the driver would find the room, not block, and never wake that user.
+        // A user that waits for room may not have woken the driver yet. Without this flag, the
+        // driver would find the room, not block, and never wake that user.
         self.is_service_due |= !seeded_fault("no_look_for_uncalled");
         Ok(if outbox.arm()? { Sleep::No } else { Sleep::ForBoth })
     }
@@ -240,12 +238,10 @@ impl Driver {
         self.linger_until
     }
 
-    /// Returns the descriptor that becomes readable when records arrive.
     pub(crate) fn records_descriptor(&self) -> BorrowedFd<'_> {
         self.wire.descriptor()
     }
 
-    /// Returns the descriptor that becomes readable when the ring or socket has room.
     pub(crate) fn room_descriptor(&self) -> BorrowedFd<'_> {
         self.room.descriptor()
     }
@@ -304,7 +300,6 @@ impl Driver {
         matches!(transport, LiveTransport::Moving(_) | LiveTransport::Fixed(Transport::Socket(_)))
     }
 
-    /// Ends the session because of a fault: a system call failed, or the peer broke a rule.
     pub(crate) fn fail(&mut self, fault: Fault) -> Turn {
         self.finish(SessionError::from(fault))
     }
@@ -353,7 +348,6 @@ impl Driver {
         Turn::Over
     }
 
-    /// Ends all streams with the reason for which the session is over.
     fn end_streams(&mut self) {
         let Err(error) = self.shared.check() else { return };
         let slots =

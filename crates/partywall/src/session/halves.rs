@@ -30,7 +30,6 @@ use std::io::IoSlice;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 
-/// Makes the sending and the receiving direction of a stream.
 pub(super) fn halves(
     shared: &Arc<SessionShared>,
     stream: &Arc<StreamShared>,
@@ -112,17 +111,14 @@ impl Drop for SendHalf {
 }
 
 impl SendHalf {
-    /// Returns the reserved memory for reading.
     pub(crate) fn memory(&self) -> &[u8] {
         self.outgoing.memory.as_ref().map_or(&[], Memory::as_slice)
     }
 
-    /// Returns the reserved memory for writing.
     pub(crate) fn memory_mut(&mut self) -> &mut [u8] {
         self.outgoing.memory.as_mut().map_or(&mut [], Memory::as_mut_slice)
     }
 
-    /// Shortens the reserved message to `len` bytes.
     pub(crate) fn truncate(&mut self, len: usize) {
         if let Some(memory) = &mut self.outgoing.memory {
             memory.truncate(len);
@@ -227,7 +223,6 @@ impl SendHalf {
         self.poll_wire(context, None, |wire, outgoing| wire.reserve_into(&mut outgoing.memory, len))
     }
 
-    /// Sends the message in the reserved memory.
     pub(crate) fn poll_commit(
         &mut self,
         context: &Context<'_>,
@@ -280,7 +275,6 @@ impl SendHalf {
         sent.map_err(|error| (self.take_reserved(), error))
     }
 
-    /// Takes the reserved memory out of this sending direction, as an owned reservation.
     fn take_reserved(&mut self) -> OwnedReservation {
         let home = Home::Session(Arc::clone(&self.shared) as Arc<dyn SessionHome>);
         OwnedReservation::new(self.outgoing.memory.take(), home)
@@ -455,8 +449,8 @@ fn unsent(
     }))
 }
 
-/// Charges the cost of a message against credit, once. If the message may not be sent now, returns
-/// the result for the caller.
+/// Charges the cost of a message against credit, once. Without credit, or if the sending direction
+/// has ended, returns what the caller must return instead of sending.
 #[inline]
 fn charge(
     state: &mut StreamState,
@@ -482,7 +476,6 @@ fn charge(
     None
 }
 
-/// Checks that this side may still send messages on the stream.
 fn check_sending(state: &StreamState) -> Result<(), StreamSendError> {
     match (state.lifecycle.sending(), &state.end) {
         (lifecycle::Sending::Open, None) => Ok(()),
@@ -596,7 +589,6 @@ impl RecvHalf {
         Poll::Pending
     }
 
-    /// Returns an object that says whether the directions of the stream have ended.
     pub(crate) fn ends(&self) -> StreamEnds {
         StreamEnds(Arc::downgrade(&self.stream))
     }

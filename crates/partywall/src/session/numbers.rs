@@ -34,7 +34,6 @@ impl Numbers {
         Some(self.fresh - 1)
     }
 
-    /// Frees the index of an ended stream.
     pub(crate) fn free(&mut self, index: u32) {
         self.freed.push(Reverse(index));
     }
@@ -44,7 +43,6 @@ impl Numbers {
         self.max == 0
     }
 
-    /// Returns the number of stream indices in use.
     #[cfg(test)]
     pub(crate) fn in_use(&self) -> usize {
         self.fresh as usize - self.freed.len()

@@ -298,8 +298,8 @@ impl Outbox {
             || self.farewell.is_some()
     }
 
-    /// Returns the result of an attempt to send. If the result is an error after which nothing more
-    /// can be sent, notes in `is_cut_off` that waiting for room is pointless.
+    /// Returns the result of an attempt to send. If it is an error after which nothing more can be
+    /// sent, notes that waiting for room is pointless.
     #[inline]
     fn note<T>(&mut self, sent: Result<T, NotSent>) -> Result<T, NotSent> {
         if matches!(sent, Err(NotSent::Closed(_) | NotSent::Fault(_))) {

@@ -38,7 +38,6 @@ use zerocopy::IntoBytes;
 pub(crate) struct SessionShared {
     outbox: CachePadded<Mutex<Outbox>>,
     state: CachePadded<Mutex<SessionState>>,
-    /// The waker of the driver, and whether a user has called it since the driver registered it.
     driver: CachePadded<Mutex<DriverWakeup>>,
     end: OnceLock<SessionError>,
     /// The fork guard of the process that runs the session's driver. In a forked child no driver
@@ -53,7 +52,6 @@ pub(crate) struct SessionShared {
     /// Used only for other protocols, whose peer does not know the limit of this side.
     streams_max: usize,
     pub(super) is_foreign: bool,
-    /// Whether the peer may open streams.
     peer_opens: bool,
     pub(super) is_acceptor: bool,
     pub(super) terms: Terms,
@@ -157,8 +155,8 @@ impl SessionShared {
         let error = self.end.get_or_init(|| error);
         let mut state = self.state();
         state.is_over = true;
-        // The streams that this side opened last stay in `fresh`, from which the driver takes them:
-        // their records may arrive before the driver notices the end of the session.
+        // The streams that this side opened last stay listed for the driver: their records may
+        // arrive before the driver notices the end of the session.
         let fresh = state.fresh.clone();
         // If the peer closed the session, the streams that it opened before can still be accepted
         // and read.
@@ -200,8 +198,8 @@ impl SessionShared {
                 self.wake_driver();
                 return self.end.get().cloned().unwrap_or_else(|| self.ended_by_peer(closed));
             }
-            // The errors `Full` (no room now) and `TooLarge` do not end the session. Every caller
-            // handles them itself.
+            // The errors `Full` and `TooLarge` do not end the session. Every caller handles them
+            // itself.
             NotSent::Full | NotSent::TooLarge(_) => {}
         }
         self.end.get().cloned().unwrap_or(SessionError::Closed(Closed::Disconnected))
@@ -218,7 +216,7 @@ impl SessionShared {
         std::mem::take(&mut driver.is_woken)
     }
 
-    /// Wakes the driver, and makes its next turn wake the users that wait for room (`service`).
+    /// Wakes the driver, and makes its next turn wake the users that wait for room.
     pub(super) fn wake_driver(&self) {
         let mut driver = self.driver.0.lock().unwrap_or_else(PoisonError::into_inner);
         driver.is_woken = true;
@@ -291,7 +289,7 @@ impl SessionShared {
         Poll::Pending
     }
 
-    /// Sends OPEN, the record that opens a stream, for a stream that has got its number.
+    /// Sends OPEN for a stream that has got its number.
     pub(super) fn poll_open(
         &self,
         context: &Context<'_>,
@@ -307,9 +305,9 @@ impl SessionShared {
         let payload = [head, metadata].concat();
         match outbox.control(Kind::Open, stream.number, &payload) {
             Ok(()) => {
-                // The stream is added to `fresh` before the outbox is unlocked. `take_fresh` locks
-                // the outbox, so the stream is in the driver's table before the driver handles an
-                // answer to the stream.
+                // The stream is listed for the driver before the outbox is unlocked. The driver
+                // locks the outbox when it takes the list, so it knows the stream before it handles
+                // an answer to the stream.
                 let mut state = self.state();
                 state.fresh.push(Arc::clone(stream));
                 let is_over = state.is_over;
@@ -341,9 +339,9 @@ impl SessionShared {
 
     /// Takes the streams that this side opened and that are not in the driver's table yet.
     pub(super) fn take_fresh(&self) -> Vec<Arc<StreamShared>> {
-        // A thread that opens a stream holds the outbox's lock from writing OPEN until it has added
-        // the stream to `fresh`. So once the outbox is locked, `fresh` contains every stream whose
-        // OPEN was written.
+        // A thread that opens a stream holds the outbox's lock from writing OPEN until it has
+        // listed the stream for the driver. So once the outbox is locked, the list contains every
+        // stream whose OPEN was written.
         let _written = (!seeded_fault("no_wait_for_open")).then(|| self.outbox());
         std::mem::take(&mut self.state().fresh)
     }
@@ -499,7 +497,6 @@ impl SessionShared {
         }
     }
 
-    /// Whether the session has no users left.
     pub(super) fn is_abandoned(&self) -> bool {
         self.state().users == 0
     }
@@ -579,7 +576,6 @@ impl SessionShared {
         }
     }
 
-    /// Handles the peer's answer to a PING.
     pub(super) fn received_answer(&self, token: u64) {
         let mut state = self.state();
         if token <= state.pings.asked {

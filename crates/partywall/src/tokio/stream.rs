@@ -316,7 +316,6 @@ impl SendStream {
 #[derive(Debug)]
 pub struct RecvStream {
     half: RecvHalf,
-    /// Number of messages received on this stream.
     received: u64,
 }
 

@@ -33,7 +33,6 @@ pub(super) struct PoolState {
     /// The error of the last attempt to connect; `None` after an attempt that succeeded.
     pub(super) failure: Option<Arc<ConnectError>>,
     pub(super) is_closed: bool,
-    /// Number of supervisor tasks that have not ended.
     pub(super) supervisors: usize,
 }
 

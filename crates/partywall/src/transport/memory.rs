@@ -51,7 +51,6 @@ pub(crate) struct Assembly {
 }
 
 impl Assembly {
-    /// Begins to assemble a message of `total` bytes.
     pub(crate) fn begin(total: u64) -> Self {
         Self { total, bytes: Vec::with_capacity(total.min(FIRST_BYTES_MAX) as usize) }
     }

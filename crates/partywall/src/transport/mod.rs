@@ -196,7 +196,6 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// Announces to the peer's receiver that no more messages follow.
     fn close(&mut self);
 
-    /// Returns the counters of the sending end.
     fn stats(&self) -> SenderStats;
 
     /// Returns the object on which threads wait for room without using the sender.
@@ -281,13 +280,12 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
         false
     }
 
-    /// Gives up waiting for the peer: `close` of this receiver does not wait for it any more.
+    /// Makes a later `close` of this receiver not wait for the peer.
     fn give_up_end(&self) {}
 
     /// Announces to the peer's sender that this side receives no more messages.
     fn close(&mut self);
 
-    /// Returns the counters of the receiving end.
     fn stats(&self) -> ReceiverStats;
 }
 

@@ -16,8 +16,8 @@ use zerocopy::{FromZeros, Immutable, IntoBytes, KnownLayout};
 #[repr(C, align(64))]
 pub(super) struct Line([u8; 64]);
 
-/// Number of cache lines that a `Place`, the bytes of one message, holds within its own value,
-/// without heap memory.
+/// Number of cache lines of message bytes that a `Place` holds within its own value, without heap
+/// memory.
 const SHORT_LINES: usize = 2;
 
 /// The bytes of a message at an address that is aligned for a struct.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Models of a lane, a lock that refuses instead of waiting: the favoured thread enters without an
-//! atomic exchange, and other threads revoke the favour. Rules: two threads are never inside at the
-//! same time, and a lane that nobody is inside can be claimed. The value that the lane protects is
-//! a cell of loom, which panics if two threads use it at once.
+//! Models of a lane: the favoured thread enters without an atomic exchange, and other threads
+//! revoke the favour. Rules: two threads are never inside at the same time, and a lane that nobody
+//! is inside can be claimed. The value that the lane protects is a cell of loom, which panics if
+//! two threads use it at once.
 //!
 //! | model | threads | calls | preemptions |
 //! |---|---|---|---|
@@ -21,8 +21,7 @@ use loom::thread;
 use model::explore;
 use partywall_ring::lane::{Lane, Presence, Process, Refusal, Thread};
 
-/// A lane (a lock) with the value that it protects, and the presences of three threads. The
-/// presence of a thread says which lane the thread is inside.
+/// A lane with the value that it protects, and the presences of three threads.
 struct Shared {
     lane: Lane,
     value: UnsafeCell<()>,

@@ -87,8 +87,8 @@ fn batch_is_visible_as_a_whole() {
     });
 }
 
-/// Rule: a batch that begins with a PAD (filler at the end of the ring) becomes visible as a whole.
-/// The word that the producer stores last belongs to the PAD.
+/// Rule: a batch that begins with a PAD becomes visible as a whole. The word that the producer
+/// stores last belongs to the PAD.
 #[test]
 fn batch_after_pad_is_visible_as_a_whole() {
     explore("batch_after_pad_is_visible_as_a_whole", 5, || {

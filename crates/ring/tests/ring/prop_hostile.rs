@@ -37,8 +37,8 @@ fn forged() -> impl Strategy<Value = Forged> {
             u32::MAX - 15,
             u32::MAX
         ]),
-        // The length of a PAD (filler up to the end of the ring) that takes `slots` slots: the PAD
-        // reaches the end of the ring if it begins that many slots before the end.
+        // The length of a PAD that takes `slots` slots: the PAD reaches the end of the ring if it
+        // begins that many slots before the end.
         (1..SLOTS as u32).prop_map(|slots| slots * 64 - 16),
     ];
     let kind = prop_oneof![Just(1u64), Just(31), 0u64..32];
@@ -86,7 +86,7 @@ fn read_all(consumer: &mut Consumer) -> Result<(), Violation> {
 }
 
 /// Asserts that a poll that moved the consumer from `before` to `after` has skipped nothing, or a
-/// single PAD (filler up to the end of the ring).
+/// single PAD.
 fn assert_pad_only(before: u64, after: u64) {
     assert!(after == before || after % RING_BYTES == 0 && after - before < RING_BYTES);
 }

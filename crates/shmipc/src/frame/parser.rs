@@ -259,7 +259,6 @@ pub const PAYLOAD_BYTES_MAX: u32 = (32 << 20) - FALLBACK_HEADER_LENGTH;
 /// Versions that messages after the handshake may have, whatever version was agreed. Other
 /// implementations do not compare a message's version with the agreed one, either.
 const VERSIONS: std::ops::RangeInclusive<u8> = 1..=3;
-/// Size of the parser's buffer into which the socket is read, in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
 /// If fewer bytes than this number are free behind the content of the parser's buffer, the content
 /// moves to the buffer's front. A message that must lie in the buffer as a whole is shorter than

@@ -50,7 +50,7 @@ pub struct ClientHandshake {
     names: Vec<u8>,
 }
 
-/// The message that the server must send next in the handshake.
+/// The message for which a client's handshake waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
     Version,
@@ -150,5 +150,5 @@ impl ClientHandshake {
     }
 }
 
-/// The newest version of the protocol that this crate supports.
+/// Newest version of the protocol that this crate supports.
 pub(super) const VERSION: u8 = 3;

@@ -45,16 +45,14 @@ impl Intake {
     }
 }
 
-/// Parses the header of a message. An error contains `waiting_for`, the name of the message that
-/// the handshake expected.
+/// Parses the header of a handshake message. An error contains `waiting_for`, the name of the
+/// message that the handshake expected.
 pub(super) fn header(bytes: &[u8], waiting_for: &'static str) -> Result<Header, NegotiationError> {
     let mut array = [0; HEADER_BYTES];
     array.copy_from_slice(bytes);
     Header::read(array).map_err(|fault| NegotiationError::Frame { waiting_for, fault })
 }
 
-/// Checks that the header of a received message has the expected kind and one of the expected
-/// versions.
 pub(super) fn check(
     header: Header,
     kind: Kind,
@@ -72,8 +70,6 @@ pub(super) fn check(
     check_length(header, waiting_for)
 }
 
-/// Checks that the length in a received header is possible for a message of its kind in a
-/// handshake.
 pub(super) fn check_length(
     header: Header,
     waiting_for: &'static str,

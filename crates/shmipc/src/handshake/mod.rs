@@ -164,7 +164,6 @@ pub const PATH_BYTES_MAX: u16 = 4096;
 /// Length in bytes of the shortest message with two names: header, two lengths, and one byte for
 /// each name.
 const NAMES_LENGTH_MIN: u32 = 14;
-/// Length in bytes of the longest message with two names.
 const NAMES_LENGTH_MAX: u32 = 12 + 2 * PATH_BYTES_MAX as u32;
 
 /// Whether a connection whose first bytes are `first` is that of a shmipc client, of any version.

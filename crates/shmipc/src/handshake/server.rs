@@ -218,7 +218,6 @@ impl ServerHandshake {
     }
 }
 
-/// The newest version of the protocol that this crate supports.
 const VERSION: u8 = super::client::VERSION;
 /// The message that decides the version of the protocol, as the error texts of a server's handshake
 /// name it.

@@ -104,7 +104,6 @@ impl Place {
     }
 }
 
-/// Whether the stream has nothing to receive: neither a message nor the end of the stream.
 fn is_quiet(stream: &mut Stream) -> bool {
     matches!(stream.try_recv(), Err(StreamRecvError::Empty))
 }

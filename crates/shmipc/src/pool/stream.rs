@@ -66,7 +66,7 @@ impl Condition {
         }
     }
 
-    /// Records that the caller tried to receive, and whether the call found a message.
+    /// Records that the caller tried to receive; `found` says whether there was a message.
     fn looked(&mut self, found: bool) {
         *self = match (*self, found) {
             (Self::Dirty, _) => Self::Dirty,

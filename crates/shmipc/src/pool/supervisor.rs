@@ -161,8 +161,7 @@ impl Supervisor {
         self.close().await;
     }
 
-    /// The time at which the supervisor next performs the actions that are due (in `poll`), if no
-    /// connection leaves a notice in [`Notices`] before that time.
+    /// The time at which the supervisor acts next, if no connection leaves a notice before.
     fn next_deadline(&self) -> Option<Instant> {
         let over = self.replaced.iter().map(|(until, _)| *until).min();
         let monitor = self
@@ -209,8 +208,6 @@ impl Supervisor {
         connections.iter().for_each(|connection| connection.tell_monitor());
     }
 
-    /// Processes the notices that connections have left: announced hot restarts, and ended
-    /// connections.
     fn handle_notices(&mut self) {
         for (number, notice) in self.shared.notices.take() {
             if self.under_way.contains_key(&number) {
@@ -366,8 +363,7 @@ impl Supervisor {
         finished: Result<(u64, Result<Connected, ConnectError>), tokio::task::JoinError>,
     ) {
         let Ok((number, connected)) = finished else {
-            // The runtime shuts down, and has cancelled the task that was connecting a session. So
-            // there is no session to add.
+            // The runtime shuts down and has cancelled the task that was connecting a session.
             return;
         };
         let Some(attempt) = self.under_way.remove(&number) else { return };
@@ -387,8 +383,8 @@ impl Supervisor {
                 });
             }
         }
-        // The attempt to connect is over. Notices that the connection left during the attempt were
-        // put back into the table. So the supervisor is woken to process them now.
+        // Notices that the connection left during the attempt to connect were put back into the
+        // table; the supervisor is woken to process them now.
         self.shared.notices.call();
     }
 
@@ -402,8 +398,7 @@ impl Supervisor {
             view.failure = None;
             before = view.live[index].replace(place);
         });
-        // The new session has replaced the old one in the list from which callers choose a session.
-        // So no new stream is opened on the old session.
+        // Callers no longer choose the old session, so no new stream is opened on it.
         let Some(old) = before else { return };
         old.replace();
         if let Some(epoch) = replaces.and_then(|replaced| self.migrator.moved(replaced)) {

@@ -213,7 +213,6 @@ impl List {
         self.map.add(self.counter, MINUS_ONE);
     }
 
-    /// Loads the words of the header of slice `index`.
     pub(super) fn read(&self, index: u32) -> SliceWords {
         let slice = self.slice(index);
         let has_next = self.map.load_byte(slice + SLICE_FLAGS) & HAS_NEXT != 0;

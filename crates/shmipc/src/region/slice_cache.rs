@@ -37,7 +37,6 @@ impl SliceCache {
         self.is_keeping.store(is_keeping, Ordering::Relaxed);
     }
 
-    /// Whether the session caches slices at the moment.
     pub(super) fn is_keeping(&self) -> bool {
         // ORDER: Relaxed: a stale value only lets the session cache one more slice or one less. All
         // cached slices are freed at the session's end.
@@ -68,7 +67,6 @@ impl SliceCache {
         pieces.drain(..excess).collect()
     }
 
-    /// Number of cached slices of list `list`.
     pub(super) fn count(&self, list: usize) -> usize {
         self.pieces(list).len()
     }

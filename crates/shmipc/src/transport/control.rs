@@ -68,8 +68,6 @@ pub(crate) trait Observer: fmt::Debug + Send + Sync {
     fn ended(&self, connection: &Control);
 }
 
-/// Arguments of [`Control::new`], which makes the handle through which an observer uses a
-/// connection.
 pub(super) struct ControlParts {
     pub(super) is_client: bool,
     pub(super) outlet: Weak<SharedOutlet>,
@@ -97,7 +95,7 @@ impl Control {
         }
     }
 
-    /// The number that the observer gave this connection, by which the observer finds it again.
+    /// The number that the observer gave this connection.
     pub(crate) const fn number(&self) -> u64 {
         self.number
     }
@@ -106,7 +104,6 @@ impl Control {
         self.is_client
     }
 
-    /// Whether the peer has sent a Polling message on this connection.
     pub(crate) fn has_polled(&self) -> bool {
         // ORDER: Relaxed: a caller that reads a stale `false` misses nothing. When the peer's first
         // Polling message arrives, the connection's receiver calls `Observer::polled`, and the
@@ -120,12 +117,12 @@ impl Control {
         self.is_ended.load(Ordering::Relaxed)
     }
 
-    /// Announces to the peer a hot restart: a new process takes over.
+    /// Announces a hot restart to the peer: a new process takes over.
     pub(crate) fn announce(&self, epoch: u64) {
         self.write(|outlet| outlet.restart(epoch));
     }
 
-    /// Acknowledges to the peer a hot restart: this client has connected to the new server process.
+    /// Acknowledges a hot restart to the peer: this client has connected to the new server process.
     #[cfg(feature = "tokio")]
     pub(crate) fn acknowledge(&self, epoch: u64) {
         self.write(|outlet| outlet.acknowledge_restart(epoch));
@@ -143,8 +140,8 @@ impl Control {
         let Some(outlet) = self.outlet.upgrade() else { return };
         let written = outlet.with(write);
         if written.is_ok() && outlet.keeps() {
-            // The socket has not accepted all bytes. The session's driver, the thread or task that
-            // moves its messages, is woken and writes the rest once the socket has room.
+            // The socket has not accepted all bytes: the session's driver writes the rest once it
+            // has room.
             self.driver_waker.wake();
         }
     }
@@ -160,7 +157,6 @@ impl Control {
         self.counters.fallbacks()
     }
 
-    /// The current metrics of the connection.
     pub(crate) fn metrics(&self) -> SessionMetrics {
         SessionMetrics {
             performance: self.counters.performance(self.pending()),

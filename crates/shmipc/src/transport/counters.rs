@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The counters of one connection.
 pub(super) struct ConnectionCounters {
     counts: Counters,
     more: [AtomicU64; RareCount::COUNT],
@@ -116,8 +115,7 @@ impl ConnectionCounters {
         self.sent.count(bytes, in_place);
     }
 
-    /// Counts a message that this side received. Only the session's driver, the thread or task that
-    /// receives for all streams, calls this function.
+    /// Counts a message that this side received. Only the session's driver calls this function.
     pub(super) fn received(&self, bytes: usize, viewed: bool) {
         self.received.count(bytes, viewed);
     }
@@ -159,21 +157,17 @@ impl ConnectionCounters {
         ShareMemoryMetrics::new(self.region.size_bytes() as u64, used.sum())
     }
 
-    /// Number of messages of this connection that used the socket instead of shared memory, in both
-    /// directions.
     #[cfg(feature = "tokio")]
     pub(super) fn fallbacks(&self) -> u64 {
         let counters = &self.counts;
         counters.total(Count::FallbackSent) + counters.total(Count::FallbackReceived)
     }
 
-    /// Returns a number that identifies the connection's region of buffers.
     #[cfg(feature = "tokio")]
     pub(super) fn region(&self) -> usize {
         Arc::as_ptr(self.region.shared()) as usize
     }
 
-    /// The time at which the next report to the application's metrics monitor is due.
     #[cfg(feature = "tokio")]
     pub(super) fn monitor_due(&self) -> Option<Instant> {
         let monitoring = self.monitor.as_ref()?;

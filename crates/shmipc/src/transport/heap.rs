@@ -17,8 +17,8 @@ pub(super) struct Heap {
 struct Used {
     bytes: AtomicU64,
     bytes_max: u64,
-    /// Set while the session's driver, which reads the socket, does not read because too many bytes
-    /// on the heap are unread.
+    /// Set while the session's driver does not read the socket, because too many bytes on the heap
+    /// are unread.
     is_held: AtomicBool,
     driver_waker: DriverWaker,
 }
@@ -31,8 +31,8 @@ impl Heap {
 
     /// Creates a message on the heap. Its bytes count as unread until the message is dropped.
     pub(super) fn message(&self, bytes: Vec<u8>) -> Message {
-        // ORDER: Relaxed: the addition only updates the total of unread bytes. The function
-        // `holds`, which compares the total with the limit, orders its own load of the total.
+        // ORDER: Relaxed: the addition only updates the number of unread bytes. `holds`, which
+        // compares it with the limit, orders its own load.
         self.shared.bytes.fetch_add(weight(&bytes), Ordering::Relaxed);
         Message::from_recv_buffer(Box::new(OnHeap { bytes, heap: self.clone() }))
     }

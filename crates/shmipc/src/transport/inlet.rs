@@ -16,7 +16,6 @@ pub(super) struct Inlet {
     end: Option<End>,
 }
 
-/// How the connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// The connection ended between two messages.

@@ -222,7 +222,6 @@ impl SessionMetrics {
         sum.hot_restart_error_count += other_one.hot_restart_error_count;
     }
 
-    /// Adds to these metrics those of another region of buffers.
     #[cfg(feature = "tokio")]
     pub(crate) const fn add_region(&mut self, region: &ShareMemoryMetrics) {
         let sum = &mut self.share_memory;

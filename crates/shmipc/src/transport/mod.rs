@@ -85,7 +85,6 @@ pub(crate) struct FallbackLimits {
     pub fallback_message_max: u32,
 }
 
-/// Builds the sender and the receiver of an established connection.
 pub(crate) fn connection(parts: ConnectionParts) -> io::Result<Connection> {
     let ConnectionParts { socket, region, queue: (producer, consumer), .. } = parts;
     let socket = Arc::new(socket);

@@ -14,8 +14,8 @@ use std::io::{ErrorKind, IoSlice};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The part of a connection that writes to the socket, and buffers what the socket does not accept
-/// (the outlet). The connection's sender and its [`Control`](super::Control) share it.
+/// The outlet of a connection: writes to the socket, and buffers what the socket does not accept.
+/// The connection's sender and its [`Control`](super::Control) share it.
 #[derive(Debug)]
 pub(super) struct SharedOutlet {
     outlet: Mutex<Outlet>,
@@ -37,8 +37,8 @@ impl SharedOutlet {
         written
     }
 
-    /// Whether bytes are buffered for the socket. A sender that has no bytes for the socket calls
-    /// only this function, which takes no lock.
+    /// Whether bytes are buffered for the socket; takes no lock. A sender without bytes for the
+    /// socket calls nothing else.
     pub(super) fn keeps(&self) -> bool {
         // ORDER: Relaxed: `keeps`, which says whether bytes are buffered for the socket, is only a
         // hint. A stale value does no harm: threads write bytes to the socket only under the lock
@@ -78,12 +78,10 @@ impl Outlet {
         self.write(&encode::polling(self.version), &[])
     }
 
-    /// Sends the peer the message that this side has closed a stream.
     pub(super) fn close_stream(&mut self, stream: u32) -> Result<(), TrySendError> {
         self.write(&encode::stream_close(self.version, stream), &[])
     }
 
-    /// Sends the peer the acknowledgement of a hot restart.
     #[cfg(feature = "tokio")]
     pub(super) fn acknowledge_restart(&mut self, epoch: u64) -> Result<(), TrySendError> {
         self.write(&encode::hot_restart_ack(self.version, epoch), &[])

@@ -31,7 +31,6 @@ impl PendingCloses {
         }
     }
 
-    /// Takes all streams out of the set; the caller reports their closes.
     pub(super) fn take(&mut self) -> impl Iterator<Item = u32> + use<> {
         std::mem::take(&mut self.streams).into_iter()
     }

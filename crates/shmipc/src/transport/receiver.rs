@@ -117,8 +117,8 @@ impl Receiver {
             return Ok(Some(ConnectionEvent::Nothing));
         }
         let inflow = self.inlet.next()?;
-        // One read may have returned several messages (frames), so the receiver reads the socket
-        // again until a read finds no more bytes.
+        // One read may return several frames, so the receiver reads the socket again until it has
+        // no more bytes.
         self.must_read = !matches!(inflow, Inflow::Dry);
         match inflow {
             Inflow::Frame(Frame::Polling) => {

@@ -118,20 +118,16 @@ impl Table {
         Owner::New
     }
 
-    /// Whether the data of the stream with id `name` uses the socket; `None` if the stream is
-    /// closed.
     pub(super) fn falls_back(&self, name: u32) -> Option<bool> {
         self.open.get(&name).copied()
     }
 
-    /// Records that the data of the stream with id `name` uses the socket from now on.
     pub(super) fn fall_back(&mut self, name: u32) {
         if let Some(falls_back) = self.open.get_mut(&name) {
             *falls_back = true;
         }
     }
 
-    /// Records that this side closed the stream with id `name`.
     pub(super) fn closed_here(&mut self, name: u32) {
         self.close(name);
     }
@@ -159,7 +155,6 @@ impl Table {
         self.close(name)
     }
 
-    /// Number of open streams of the connection.
     pub(super) fn count(&self) -> usize {
         self.open.len()
     }

@@ -105,7 +105,6 @@ impl Place {
         Self { address: format!("unix:{}", path.display()), path, _directory: directory }
     }
 
-    /// Starts another server, which takes over the address.
     fn take_over(&self, name: &'static str) -> Server {
         std::fs::remove_file(&self.path).unwrap();
         Server::start(&self.address, name)

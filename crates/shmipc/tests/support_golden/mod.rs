@@ -68,7 +68,6 @@ impl Recording {
     }
 }
 
-/// Parses the lines of a recording.
 fn lines(text: &str) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for line in text.lines() {

@@ -23,8 +23,7 @@ fn run(name: &str) -> ExitStatus {
     command.output().unwrap().status
 }
 
-/// Returns a guarded mapping, whose faults the SIGBUS handler repairs, of a file that has been
-/// truncated to 0 bytes.
+/// A guarded mapping whose file was then truncated to 0 bytes.
 fn truncated() -> SharedMap {
     let fd = create_memfd("truncated", SIZE).unwrap();
     let map = SharedMap::map(fd.as_fd(), SIZE).unwrap();
@@ -46,8 +45,8 @@ fn child_touches_guarded_memory() {
     map.store(8, 9);
     assert_eq!(map.load(8), 9);
 
-    // Input: a second truncated mapping, in which a store into a piece (a part of the mapping that
-    // one user has claimed) causes the first fault. A copy out of the piece follows.
+    // Input: a second truncated mapping, in which a store into a piece causes the first fault. A
+    // copy out of the piece follows.
     let map = Arc::new(truncated());
     let area = Area { offset: 0, stride: SIZE, size: SIZE, count: 1 };
     let pieces = Pieces::new(Arc::clone(&map), area).unwrap();

@@ -33,8 +33,8 @@ impl EqualWords {
 #[test]
 fn bursts_of_several_threads_lose_no_update() {
     let lock = Biased::new(EqualWords::default());
-    // The test has more threads than the lock can favour (let lock without an atomic
-    // read-modify-write) in its life. Each locks often enough in a row to become favoured.
+    // The test has more threads than the lock can favour in its life. Each locks often enough in a
+    // row to become favoured.
     let (threads, bursts) = (6, 40);
     let total: u64 = thread::scope(|scope| {
         let works = (0..threads).map(|index: u64| {

@@ -29,8 +29,8 @@ fn wait_without_event_ends_at_deadline() {
     assert_eq!(wait(&mut [PollFd::new(&doorbell, PollFlags::IN)], Some(end)).unwrap(), 0);
 }
 
-/// Input: a peer with the doorbell, an eventfd, has filled its counter. Expected: `notify_edge`
-/// still wakes a waiter that reacts to edges and never drains the doorbell.
+/// Input: the peer has filled the counter of the doorbell's eventfd. Expected: `notify_edge` still
+/// wakes a waiter that reacts to edges and never drains the doorbell.
 #[test]
 fn edge_of_doorbell_whose_counter_is_full_wakes() {
     let (doorbell, set) = (Doorbell::new().unwrap(), EpollSet::new().unwrap());

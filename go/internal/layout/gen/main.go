@@ -68,7 +68,6 @@ func main() {
 	}
 }
 
-// generate returns the formatted Go source with the constants of the table.
 func generate(table []byte) ([]byte, error) {
 	rows, err := parse(table)
 	if err != nil {
@@ -157,7 +156,6 @@ func writeFamily(out *bytes.Buffer, family family, rows []row) {
 	fmt.Fprintf(out, ")\n\nvar %s = map[%s]string{\n%s}\n", family.names, family.goType, &names)
 }
 
-// checkNumber reports an error unless value is a number that fits into the Go type typ.
 func checkNumber(typ, value string) error {
 	bits, err := strconv.Atoi(strings.TrimPrefix(typ, "u"))
 	if err != nil {

@@ -100,8 +100,6 @@ const _: () = {
     assert!(core::mem::offset_of!(AttachedFields, zero_too) == 292);
 };
 
-/// Checks that the body of an ATTACH begins with the magic, eight fixed bytes that identify the
-/// protocol of links.
 pub(super) fn check_magic(body: &[u8]) -> Result<(), FrameFault> {
     match body.first_chunk() {
         Some(magic) if *magic == FRAME_MAGIC => Ok(()),
@@ -132,8 +130,7 @@ pub(super) fn parse_attach(body: &[u8]) -> Result<FrameBody<'_>, FrameFault> {
     Ok(FrameBody::Attach { fields, names, login: rest })
 }
 
-/// Checks that client and server have a version of the link protocol in common: the body of an
-/// ATTACH states the client's versions.
+/// Checks that client and server have a version of the link protocol in common.
 fn check_versions(body: &[u8]) -> Result<(), FrameFault> {
     let (min, max, nonce) = (number(body, 8), number(body, 10), body.get(16..24));
     let nonce = nonce.and_then(|bytes| bytes.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b));

@@ -33,8 +33,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub struct DecisionFields {
     /// The kind of the decision: one of `DECISION_…`.
     pub kind: U32,
-    /// The record digest at the position where the direction resumes: the crc of the record that
-    /// ends at that position. 0 unless a range is skipped.
+    /// The record digest at the position where the direction resumes; 0 unless a range is skipped.
     pub digest: U32,
     /// Id of the stream whose records are lost; 0 unless the kind is [`DECISION_LOST`].
     pub of: U64,

@@ -31,19 +31,17 @@ pub struct RefuseFields {
     /// Length in bytes of the text that follows these fields: at most
     /// [`REFUSAL_TEXT_MAX`](super::REFUSAL_TEXT_MAX), and 0 where the code has no text.
     pub text_bytes: U32,
-    /// Depending on the code: a connection number, an incarnation (number of a store's owner), or
-    /// versions. For other codes 0.
+    /// Depending on the code: a connection number, an incarnation, or versions. For other codes 0.
     pub number: U64,
 }
 
 /// [`RefuseFields::code`]: the peer's connection is not newer than a connection that the refusing
 /// end knows; `number` is the number of the known connection.
 pub const REFUSE_STALE: u32 = 1;
-/// [`RefuseFields::code`]: a later owner of the peer's store has attached; `number` is the
-/// incarnation (number of the owner) that attached.
+/// [`RefuseFields::code`]: a later owner of the peer's store has attached; `number` is its
+/// incarnation.
 pub const REFUSE_FENCED: u32 = 2;
-/// [`RefuseFields::code`]: the refusing end is quarantined: it keeps all bytes until an operator
-/// decides.
+/// [`RefuseFields::code`]: the refusing end is quarantined.
 pub const REFUSE_QUARANTINED: u32 = 3;
 /// [`RefuseFields::code`]: the refusing end does not have the name that the peer asked for, or has
 /// no link of the requested name; a text follows.

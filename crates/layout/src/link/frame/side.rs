@@ -34,14 +34,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub struct SideFields {
     /// Random number that the side chose for this connection.
     pub nonce: U64,
-    /// Incarnation of the side's store: the number of owners that have opened it, from 1.
+    /// Incarnation of the side's store, from 1.
     pub incarnation: U64,
-    /// Id of the side's store, which is the file or memory of its end of the link; never 0.
+    /// Id of the side's store; never 0.
     pub store_id: [u8; 16],
-    /// Number of this connection, counted from the moment when the client opened its store.
+    /// Number of this connection among those of the client's incarnation.
     pub connection_number: U64,
-    /// The side's current epoch: a number that the application chooses, with which both directions
-    /// begin anew.
+    /// The side's current epoch.
     pub epoch: U64,
     /// Id of the stream that the side sends; never 0.
     pub sending_stream: U64,
@@ -55,8 +54,7 @@ pub struct SideFields {
     pub consumed: U64,
     /// Position up to which the side has received the peer's stream.
     pub received: U64,
-    /// The record digest at the position `consumed`: the crc of the record that ends at that
-    /// position.
+    /// The record digest at the position `consumed`.
     pub digest: U32,
     /// Flags of the side: [`SIDE_SHARES_MEMORY`] if the side shares its memory, otherwise 0.
     pub flags: U32,
@@ -67,7 +65,7 @@ pub struct SideFields {
     pub skip: SkipFields,
     /// Size of the side's record ring in bytes.
     pub ring_bytes: U64,
-    /// Size in bytes of the side's slab, its memory for messages too large for the ring.
+    /// Size of the side's slab in bytes.
     pub slab_bytes: U64,
 }
 
@@ -141,6 +139,5 @@ impl SideFields {
 /// Flag: the side shares its memory, whose descriptors come with the first byte of the frame (SPEC
 /// 16.2).
 pub const SIDE_SHARES_MEMORY: u32 = 1;
-/// Upper bound of a slab (memory for messages too large for the ring) in bytes, as in a link file
-/// (SPEC 13.6).
+/// Upper bound of the size of a slab in bytes, as in a link file (SPEC 13.6).
 pub const SLAB_BYTES_MAX: u64 = 1 << 40;

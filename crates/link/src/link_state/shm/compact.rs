@@ -12,8 +12,7 @@ use crate::link_state::LinkState;
 const DATA: u8 = 1;
 const COMPACT: u8 = 16;
 
-/// Returns the kind of the record that begins at `start`, which must not be a PAD (filler at the
-/// end of the ring).
+/// Returns the kind of the record that begins at `start`, which must not be a PAD.
 fn kind_at(core: &LinkState, start: Position) -> u8 {
     let cursor = core.retained.cursor(start).unwrap();
     let mut slices = [IoSlice::new(&[])];

@@ -137,9 +137,9 @@ fn violation_before_leave_replaces_the_end() {
             let place = 16384 + pair.sides[SERVER].core.inbox.received().0 + 60;
             kept[CLIENT].file().write_all_at(b"other", place).unwrap();
         } else {
-            // Input: the server reads a false acknowledgement of the client, and LEAVE, the
-            // client's last frame, comes before any call has returned this violation. Expected: the
-            // call that receives LEAVE returns the violation.
+            // Input: the server reads a false acknowledgement of the client, and receives LEAVE
+            // before any call has returned this violation. Expected: the call that receives LEAVE
+            // returns the violation.
             pair.sides[SERVER].core.send(&[b"one"]).unwrap();
             let stream = pair.sides[SERVER].core.retained.stream().0.get();
             claim(kept[CLIENT].file(), stream, 1 << 30);
@@ -156,7 +156,7 @@ fn violation_before_leave_replaces_the_end() {
 }
 
 /// Rule: the connection ends with a violation even if the server reads the client's false
-/// acknowledgement only after LEAVE, the client's last frame, has come.
+/// acknowledgement only after it has received LEAVE.
 #[test]
 fn ack_beyond_the_tail_found_after_leave_replaces_the_end() {
     let (mut pair, kept) = with_sent(1);
@@ -170,8 +170,8 @@ fn ack_beyond_the_tail_found_after_leave_replaces_the_end() {
     assert!(server.next().is_none() && !server.has_finished());
 }
 
-/// Makes the client close its end, and the server receive LEAVE, the client's last frame. Returns
-/// what the server's `receive` returns.
+/// Makes the client close its end, and the server receive LEAVE. Returns what the server's
+/// `receive` returns.
 fn leave(pair: &mut Pair) -> Result<Received, End> {
     let [client, server] = &mut pair.sides;
     client.core.leave(client.conn.as_mut().unwrap());

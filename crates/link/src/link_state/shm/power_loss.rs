@@ -281,7 +281,6 @@ fn file_that_was_there_before_the_boot_is_missed() {
     drop(disk.link(AfterReboot::Refuse).unwrap());
 }
 
-/// Takes the events of a link that has just been opened.
 fn events_of(link: &mut LinkState) -> Vec<Event> {
     std::iter::from_fn(|| link.take_event()).collect()
 }

@@ -39,14 +39,14 @@ fn unread_ack_frames_replace_each_other() {
     };
     let one = say(&mut conn, 64);
     assert!((2..1000).all(|slot| say(&mut conn, slot * 64) == one));
-    // Rule: in the queue of frames to be written, an ACK (an acknowledgement) does not replace an
-    // earlier ACK that was already written in part.
+    // Rule: in the queue of frames to be written, an ACK does not replace an earlier ACK that was
+    // already written in part.
     conn.control_sent = before + 1;
     let begun = conn.control[before..].to_vec();
     assert_eq!(say(&mut conn, 64_000), 2 * one);
     assert_eq!(conn.control[before..before + one], begun);
-    // Rule: in the queue of frames to be written, an ACK (an acknowledgement) does not replace an
-    // earlier ACK that another queued frame follows.
+    // Rule: in the queue of frames to be written, an ACK does not replace an earlier ACK that
+    // another queued frame follows.
     conn.push_frame(&Frame::Leave);
     let said = conn.control.len() - before;
     assert_eq!(say(&mut conn, 64_064), said + one);

@@ -28,7 +28,6 @@ pub(in crate::link_state) const SLAB: u64 = 16384;
 pub(in crate::link_state) const INLINE_MAX: usize = 200;
 const FILE_BYTES: usize = 65536;
 
-/// The store of one end in an unnamed file, which outlives its owners.
 pub(in crate::link_state) struct TestStore {
     store_id: u128,
     owners: u64,

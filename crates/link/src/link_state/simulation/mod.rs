@@ -30,9 +30,9 @@ struct Messages {
     /// Number of messages received from shared memory that were delivered at once, without the
     /// queue of the inbox.
     at_once: u64,
-    /// Number of messages that were sent on the fast path, the short code path for one message.
+    /// Number of messages that were sent on the fast path.
     sent_fast: u64,
-    /// Number of messages that were received on the fast path, the short code path for one message.
+    /// Number of messages that were received on the fast path.
     received_fast: u64,
 }
 

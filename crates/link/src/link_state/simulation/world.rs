@@ -31,8 +31,7 @@ pub(super) struct World {
     /// Number of messages that were delivered straight from shared memory, without the queue of the
     /// inbox.
     pub(super) at_once: u64,
-    /// The numbers of messages that were sent and that were received on the fast path, the short
-    /// code path for one message.
+    /// The numbers of messages that were sent and that were received on the fast path.
     pub(super) streamed: [u64; 2],
     /// For each end, the messages that it sent and that its peer consumed.
     ledgers: [Ledger; 2],
@@ -51,7 +50,7 @@ struct Wire {
     under_way: [Vec<u8>; 2],
     input: [BytesMut; 2],
     is_cut: bool,
-    /// Whether the server has read ATTACH, the client's first frame, on this connection.
+    /// Whether the server has read ATTACH on this connection.
     is_accepted: bool,
     /// Whether the client offers its memory on this connection.
     shares: bool,
@@ -224,8 +223,8 @@ impl World {
             let first = if how == 2 { core.ack_to(&delivery.token) } else { Ok(()) };
             let committed = first.and(core.ack_to(&second.token));
             // Taking the second message may have ended the connection and the epoch. In that case
-            // the acknowledgement fails, and the ledger, the test's list of sent and consumed
-            // messages, counts neither of the two messages as consumed.
+            // the acknowledgement fails, and the test counts neither of the two messages as
+            // consumed.
             if committed.is_ok() {
                 self.ledgers[1 - side].consumed(epoch, number);
                 self.ledgers[1 - side].consumed(epoch, number_of(&second.bytes));
@@ -249,9 +248,8 @@ impl World {
         true
     }
 
-    /// Opens the fast path (the short code path for one message) of the end `side` if possible.
-    /// Then sends and receives a few messages by the functions of that path, some of them after it
-    /// has closed.
+    /// Opens the fast path of the end `side` if possible. Then sends and receives a few messages by
+    /// the functions of that path, some of them after it has closed.
     fn stream(&mut self, side: usize) {
         let epoch = self.epoch(side);
         let opening = Opening {
@@ -260,8 +258,8 @@ impl World {
             may_receive: self.below(4) > 0,
             is_behind: self.below(2) == 0,
         };
-        // The fast path, the short code path for single messages, opens only when no other work is
-        // pending. So the test first consumes the messages that have arrived.
+        // The fast path opens only when no other work is pending. So the test first consumes the
+        // messages that have arrived.
         (0..20).all(|_| self.consume_one(side));
         let opens = |core: &mut LinkState| {
             core.is_doorbell_due();
@@ -502,8 +500,8 @@ impl World {
         usize::try_from((self.random >> 11) % bound as u64).unwrap()
     }
 
-    /// Makes the server read ATTACH, the client's first frame, once it is complete, and answer it.
-    /// Sometimes one of the ends cannot map the other's file.
+    /// Makes the server read ATTACH once it is complete, and answer it. Sometimes one of the ends
+    /// cannot map the other's file.
     fn accept(&mut self, wire: usize) {
         let (server_maps, client_maps) = (self.below(8) > 0, self.below(8) > 0);
         let shares = self.wires[wire].shares;

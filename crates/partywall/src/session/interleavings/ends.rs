@@ -108,8 +108,8 @@ fn open_while_going_away() {
             threads.extend([send_many(sender, 5, 2), recv_many(receiver, 6, 2)]);
         }
         join(threads);
-        // In the following code the thread only waits for the end of the session. The session
-        // itself refuses streams that arrive after GO_AWAY.
+        // From here on the thread only waits for the end of the session, which itself refuses the
+        // streams that arrive after GO_AWAY.
         drop(wait(|context| theirs.poll_closed(context)));
     });
     loop {

@@ -18,8 +18,7 @@ use std::time::Instant;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
-/// The receiving end of a connection of another protocol, which a session's driver (the task or
-/// thread that delivers the records to streams) polls.
+/// The receiving end of a connection of another protocol, which the session's driver polls.
 #[derive(Debug)]
 pub(crate) struct ProtocolReceiver {
     connection: Box<dyn ConnectionReceiver>,

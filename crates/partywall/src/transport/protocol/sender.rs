@@ -68,8 +68,7 @@ impl ProtocolSender {
         self.connection.close(name).map_err(|unsent| self.names.unsent(unsent, 0))?;
         self.streams.lock().closed_here(number);
         self.streams.note_made();
-        // The session's driver thread is woken, because it delivers the END of the stream to the
-        // session.
+        // The session's driver is woken, because it delivers the END of the stream to the session.
         self.driver_waker.wake();
         Ok(())
     }

@@ -25,8 +25,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub(super) struct Streams {
     table: Mutex<Table>,
-    /// Whether `Table::made` may contain records, derived from events of the protocol, that the
-    /// session has not received yet.
+    /// Whether the table may contain records, derived from events of the protocol, that the session
+    /// has not received yet.
     has_made: AtomicBool,
 }
 
@@ -64,7 +64,6 @@ struct Entry {
     name: u32,
     is_sending_over: bool,
     is_receiving_over: bool,
-    /// Whether this side has closed the stream in the protocol.
     is_closed_here: bool,
     is_closed_there: bool,
 }
@@ -165,7 +164,6 @@ impl Table {
         (is_over && !entry.is_closed_here && !entry.is_closed_there).then_some(entry.name)
     }
 
-    /// Notes that this side has closed the stream in the protocol.
     pub(super) fn closed_here(&mut self, number: u32) {
         let Some(entry) = self.entry(number) else { return };
         entry.is_closed_here = true;

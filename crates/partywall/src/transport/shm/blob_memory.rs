@@ -45,7 +45,7 @@ pub(super) struct BlobMemory {
     segments: Vec<(u32, u64)>,
     /// SEGMENT and SEGMENT_RETIRE records that were not published yet, oldest first.
     pending: VecDeque<(Kind, SegmentBody)>,
-    /// How many records of `pending` the open batch contains. If the batch is discarded, these
+    /// Number of the pending records that the open batch contains. If the batch is discarded, these
     /// records stay pending.
     in_batch: usize,
     /// Ids of the blocks to which records of the open batch refer.
@@ -54,7 +54,7 @@ pub(super) struct BlobMemory {
     /// The peer may have to hold the descriptor of each such segment.
     published_segments: VecDeque<Position>,
     idle_timeout: Duration,
-    /// When a check (`note_idle`) first found an idle segment; `None` while no segment is idle.
+    /// When the sender first found an idle segment; `None` while no segment is idle.
     idle_since: Option<Instant>,
     /// Number of large messages since the last check for idle segments, which is not made for every
     /// message.
@@ -74,7 +74,6 @@ pub(super) enum AllocError {
     Unannounced,
     /// The message is longer than any block of shared memory can be.
     TooLarge(TooLarge),
-    /// The peer broke a rule of the release ring.
     Violation(Violation),
     /// A system call failed, for lack of memory or descriptors in this process.
     System(Fault),
@@ -272,7 +271,6 @@ impl BlobMemory {
         self.slab.used()
     }
 
-    /// Returns the number of blocks that the peer has not released yet.
     pub(super) fn blocks_in_flight(&self) -> u64 {
         self.slab.in_flight()
     }

@@ -166,7 +166,6 @@ pub(crate) enum Sleeping {
     ForSpace,
 }
 
-/// Makes the sender and the receiver of a connection over shared memory.
 pub(crate) fn assemble(parts: ShmParts, config: &Config) -> (ShmSender, ShmReceiver) {
     let ShmParts {
         socket,
@@ -237,8 +236,8 @@ impl SharedMemory {
     }
 
     /// Fails in a forked child, or if the peer has broken a rule. Sender and receiver call it only
-    /// if the word of the fork guard, which the kernel clears in a forked child, differs from the
-    /// value `owner` that it has in the process of the connection.
+    /// if the word of the fork guard differs from the value `owner` that it has in the process of
+    /// the connection.
     #[cold]
     fn check(&self) -> Result<(), Fault> {
         self.connection_state.check()
@@ -296,7 +295,6 @@ impl SharedMemory {
         self.connection_state.peer.trust == Trust::Untrusted
     }
 
-    /// Notifies the receiver or the sender of the peer, whichever `sleeping` names.
     fn notify(&self, sleeping: Sleeping) {
         // An error of the notification is ignored: the peer was notified already, or it is dead,
         // which a later check of its process finds.
@@ -373,7 +371,6 @@ impl SharedMemory {
         Ok(())
     }
 
-    /// Whether a thread that parked for the receiver has found that the peer is gone.
     fn may_have_ended(&self) -> bool {
         // ORDER: Relaxed: this thread stored the flag `may_have_ended` itself, or it got the
         // receiver since from the thread that did, which orders the two.
@@ -513,8 +510,8 @@ const fn word(offset: u64) -> usize {
 /// the check of that word fails in every later call.
 const VIOLATED: u64 = u64::MAX;
 
-/// Lets shuttle, the scheduler of the model tests, run another thread. The function is called where
-/// two sides access shared memory, because shuttle does not notice these accesses.
+/// Lets shuttle run another thread. It is called where two sides access shared memory, because
+/// shuttle does not notice these accesses.
 #[cfg(shuttle)]
 fn switch_point() {
     // ORDER: SeqCst: shuttle supports no other order. The loaded value has no meaning.

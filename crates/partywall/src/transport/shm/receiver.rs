@@ -38,9 +38,9 @@ pub(crate) struct ShmReceiver {
     /// Whether this is the receiver of a session, whose records belong to streams.
     has_streams: bool,
     consumer: Consumer,
-    /// The header of the inline message that `find` returned and that `done` has not consumed yet.
+    /// The header of the current message, if that message is inline.
     current: Option<RecordHeader>,
-    /// A message outside the ring that `find` returned and the caller has not taken yet.
+    /// The current message, if it lies outside the ring.
     held: Option<Held>,
     /// Whether the current message was returned as a view, so that the next `find` consumes it.
     /// While an inline message is a view, `held` contains an empty message, so that `find` notices
@@ -126,7 +126,6 @@ impl ShmReceiver {
         }
     }
 
-    /// Finds the next message and makes it the receiver's current message.
     #[inline]
     pub(crate) fn find(&mut self, _may_wait: bool) -> Result<Found, Fault> {
         self.check()?;
@@ -174,7 +173,6 @@ impl ShmReceiver {
         Ok(Found::Nothing)
     }
 
-    /// Returns the bytes of the current message.
     #[inline]
     pub(crate) fn current(&self) -> &[u8] {
         match (&self.current, &self.held) {
@@ -185,7 +183,6 @@ impl ShmReceiver {
         }
     }
 
-    /// Takes the current message. An inline message is copied out of the ring.
     #[inline]
     pub(crate) fn take(&mut self) -> Message {
         if let Some(held) = self.held.take() {
@@ -196,15 +193,14 @@ impl ShmReceiver {
         message
     }
 
-    /// Consumes the current message, unless the caller took it with `take`.
     #[inline]
     pub(crate) fn done(&mut self) {
         if self.held.is_some() {
             self.held = None;
         }
-        // ORDER: Relaxed for both loads: neither the word of the fork guard (which the kernel
-        // clears in a forked child) nor `SharedMemory::owner` guards other memory. The check is
-        // needed because a forked child must not write the parent's memory.
+        // ORDER: Relaxed for both loads: neither the word of the fork guard nor
+        // `SharedMemory::owner` guards other memory. The check is needed because a forked child
+        // must not write the parent's memory.
         if self.fork_word.load(Ordering::Relaxed) != self.shm.owner.load(Ordering::Relaxed)
             && self.shm.is_inherited()
         {
@@ -222,8 +218,8 @@ impl ShmReceiver {
     fn check(&self) -> Result<(), Fault> {
         #[cfg(shuttle)]
         super::switch_point();
-        // ORDER: Relaxed for both loads: neither the word of the fork guard (which the kernel
-        // clears in a forked child) nor `SharedMemory::owner` guards other memory.
+        // ORDER: Relaxed for both loads: neither the word of the fork guard nor
+        // `SharedMemory::owner` guards other memory.
         let is_owner =
             self.fork_word.load(Ordering::Relaxed) == self.shm.owner.load(Ordering::Relaxed);
         if is_owner { Ok(()) } else { self.shm.check() }

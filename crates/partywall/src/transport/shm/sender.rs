@@ -130,7 +130,6 @@ impl ShmSender {
         sender
     }
 
-    /// Sends a whole message now, or nothing of it. Never blocks.
     #[inline]
     pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         self.check()?;
@@ -232,8 +231,8 @@ impl ShmSender {
     pub(super) fn check(&mut self) -> Result<(), NotSent> {
         #[cfg(shuttle)]
         super::switch_point();
-        // ORDER: Relaxed for both loads: neither the word of the fork guard (which the kernel
-        // clears in a forked child) nor `SharedMemory::owner` guards other memory.
+        // ORDER: Relaxed for both loads: neither the word of the fork guard nor
+        // `SharedMemory::owner` guards other memory.
         let is_owner =
             self.fork_word.load(Ordering::Relaxed) == self.shm.owner.load(Ordering::Relaxed);
         if is_owner && !self.is_filling && self.end.is_none() {
@@ -263,7 +262,6 @@ impl ShmSender {
         }
     }
 
-    /// Appends one record to the open batch.
     #[inline]
     pub(super) fn append(&mut self, kind: Kind, parts: &[&[u8]]) -> Result<(), NotSent> {
         let appended = self.producer.append_parts(kind, self.stream, parts);
@@ -346,8 +344,8 @@ struct EarlyNotify {
     /// Number of further notifications that the sender gives only after it has published the
     /// record. While the number is not 0, the sender gives no early notification.
     held_off: u32,
-    /// The number of late notifications (after the publication of a record) to which `held_off` was
-    /// last set; 0 after an early notification that sufficed.
+    /// The number of notifications after the publication to which `held_off` was last set; 0 after
+    /// an early notification that sufficed.
     hold_off: u32,
 }
 

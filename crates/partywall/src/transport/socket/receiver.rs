@@ -38,9 +38,9 @@ pub(crate) struct SocketReceiver {
     start: usize,
     end: usize,
     large: Option<Large>,
-    /// Length of the inline message that `find` returned, which begins at `start`.
+    /// Length in bytes of the current message if it lies in the buffer, where it begins at `start`.
     current: Option<usize>,
-    /// The large message that `find` returned and the caller has not taken yet.
+    /// The current message, if it is a large one, which does not lie in the buffer.
     held: Option<Message>,
     /// Whether the current message was returned as a view, so that the next `find` consumes it.
     is_viewed: bool,
@@ -127,7 +127,6 @@ const EMPTY_POLLS_MAX: u32 = 256;
 /// Most reads in one call, so that `try_recv` returns even if the sender never stops.
 const READS_MAX: usize = 64;
 
-/// Outcome of one read from the socket.
 enum Read {
     Some,
     Nothing,

@@ -36,8 +36,7 @@ pub(crate) struct SocketSender {
     pub(super) stream: u32,
     /// Bytes of messages that count as sent although the kernel has not accepted these bytes yet.
     pub(super) rest: Vec<u8>,
-    /// Number of bytes of `rest`, the buffer of bytes that count as sent, that the kernel has
-    /// accepted.
+    /// Number of bytes at the start of `rest` that the kernel has accepted meanwhile.
     pub(super) rest_sent: usize,
     /// The bytes of the open batch: its messages, each after its record header.
     batch: Vec<u8>,
@@ -316,7 +315,7 @@ impl SocketSender {
         self.shared.discard_step()
     }
 
-    /// Gives up waiting for the peer: `close` of this sender does not wait for it any more.
+    /// Makes a later `close` of this sender not wait for the peer.
     pub(crate) fn give_up_end(&self) {
         let _ = self.shared.end_given_up.set(());
     }
@@ -442,8 +441,8 @@ impl TransportSender for SocketSender {
         if self.batch.is_empty() {
             return Ok(());
         }
-        // `rest`, the buffer for bytes that the kernel has not accepted yet, is empty at this
-        // point, so the bytes of the batch become the new `rest`.
+        // The kernel has accepted all earlier bytes, so `rest` is empty, and the bytes of the batch
+        // take its place.
         self.rest.clear();
         self.rest_sent = 0;
         std::mem::swap(&mut self.rest, &mut self.batch);

@@ -46,7 +46,6 @@ impl ShmSender {
         self.end.map_or(Ok(()), |closed| Err(NotSent::Closed(closed)))
     }
 
-    /// Returns the state of the connection that its sender and its receiver share.
     pub(crate) const fn shared(&self) -> &Arc<SharedMemory> {
         &self.shm
     }
