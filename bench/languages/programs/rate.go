@@ -21,7 +21,6 @@ import (
 // sides know the length of each message.
 type carrier interface {
 	send(message []byte) error
-	// recv fills message with the next received message.
 	recv(message []byte) error
 }
 
