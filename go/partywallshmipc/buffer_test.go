@@ -488,8 +488,8 @@ func TestFlushThatFailsDropsTheBuffer(t *testing.T) {
 	}
 }
 
-// What a program leaves in the buffers of a stream that it forgets is freed, also after the end of
-// the session.
+// The memory that a program leaves in the buffers of a stream that it forgets is freed, also after
+// the end of the session.
 func TestForgottenBuffersAreFreed(t *testing.T) {
 	stream, peer := pipe(t)
 	mustSend(t, peer, counted(1, messageMin))
