@@ -209,7 +209,6 @@ func (c *Channel) Reserve(n int) (*Reservation, error) {
 	return &Reservation{reserved: channelReserved{c, memory}}, nil
 }
 
-// commit sends the first n bytes of the memory of a reservation as one message.
 func (c *Channel) commit(memory *wire.Reservation, n uint64) error {
 	c.sendMutex.Lock()
 	defer c.sendMutex.Unlock()

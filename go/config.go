@@ -140,14 +140,12 @@ type Config struct {
 	OnRefused func(error)
 }
 
-// channelSettings returns the settings of the connection of a channel.
 func (c *Config) channelSettings(role uint32, a wire.Address) (wire.Settings, error) {
 	s, err := c.settings(role, layout.ServiceChannel, a)
 	s.NewChecker = newChecker
 	return s, err
 }
 
-// sessionSettings returns the settings of the connection of a session.
 func (c *Config) sessionSettings(role uint32, a wire.Address) (wire.Settings, error) {
 	s, err := c.settings(role, layout.ServiceSession, a)
 	s.NewChecker = mux.NewChecker

@@ -15,7 +15,7 @@ import (
 	"partywall.test/go/internal/layout"
 )
 
-// says fails the test unless err has this number, and its text contains each of the things.
+// says fails the test unless err has this number, and its text contains all of things.
 func says(t *testing.T, err error, number layout.ErrorNumber, things ...string) {
 	t.Helper()
 	var of *Error

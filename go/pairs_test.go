@@ -543,7 +543,7 @@ func checkConnections(t *testing.T, r *row) {
 }
 
 // otherOfConnections starts the process at the other end of the channels that the test opens and
-// closes. It stores in one the function that makes and ends one such channel.
+// closes. It sets *one to the function that makes and ends one such channel.
 func (r *row) otherOfConnections(t *testing.T, count int, one *func()) *peerProcess {
 	if r.listener == "Rust" || r.dialer == r.listener {
 		other := r.start(t, "listen", "echo", testAddress(t, r.way), count+2)

@@ -298,7 +298,6 @@ func sessionsOnce(t *testing.T, w way) (dialed, accepted *Session) {
 // used counts the descriptors, mappings and goroutines of this process.
 type used struct{ descriptors, mappings, goroutines int }
 
-// exceeds reports whether u has more descriptors, mappings or goroutines than before.
 func (u used) exceeds(before used) bool {
 	return u.descriptors > before.descriptors || u.mappings > before.mappings ||
 		u.goroutines > before.goroutines

@@ -77,7 +77,6 @@ func (s *Stream) SendParts(ctx context.Context, parts ...[]byte) error {
 // memory first, instead of reserving memory.
 const shortPartsMax = 512
 
-// gather copies the parts, one after the other, to into.
 func gather(into []byte, parts [][]byte) {
 	for _, part := range parts {
 		into = into[copy(into, part):]

@@ -142,7 +142,6 @@ func (p *pattern) check(got []byte) int {
 	return -1
 }
 
-// requestBytes fills a buffer with the bytes of request `index` of those that p announces.
 func requestBytes(p *plan, index uint64, buffer []byte) []byte {
 	size := p.size(index)
 	if cap(buffer) < size {
@@ -176,7 +175,6 @@ func readRequest(stream *shmipc.Stream, p *plan, index uint64, piece int, keep [
 	return keep, nil
 }
 
-// send writes one message to the stream's buffer and flushes it, so that the peer can receive it.
 func send(stream *shmipc.Stream, message []byte) error {
 	if _, err := stream.BufferWriter().WriteBytes(message); err != nil {
 		return fmt.Errorf("writing %d bytes: %w", len(message), err)

@@ -221,7 +221,6 @@ func (v views) Recv([]byte) (int, error) {
 	return m.Len(), nil
 }
 
-// ofStream returns the pipe with which the named transport sends and receives on a stream.
 func ofStream(transport string, conn net.Conn) pipe {
 	if stream, isStream := conn.(*partywall.Stream); isStream && transport == "stream-view" {
 		return views{stream}
@@ -307,7 +306,6 @@ func listen(transport, path string) (func() (pipe, error), func(), error) {
 	return accept, func() { _ = listener.Close() }, nil
 }
 
-// startEcho starts this program as the process that sends messages back, on the given CPU.
 func startEcho(transport, path string, size, cpu int) (*exec.Cmd, error) {
 	command := exec.Command("/proc/self/exe")
 	command.Env = append(os.Environ(),

@@ -272,7 +272,6 @@ func (c *Client) cancelLater(id uint64) {
 	}
 }
 
-// sendCancels sends the queued CANCEL frames until none is left, or sending one fails.
 func (c *Client) sendCancels() {
 	for {
 		c.mu.Lock()
@@ -304,7 +303,6 @@ func (c *Client) sendCancel(id uint64) error {
 	return c.send(c.cancelling, frame{kindCancel, 0, id}, nil)
 }
 
-// receiveAll receives answers, and passes them to their calls, until the stream ends.
 func (c *Client) receiveAll() {
 	defer close(c.received)
 	for {
@@ -356,8 +354,7 @@ func (c *Client) receive(message *partywall.Message) error {
 	return nil
 }
 
-// end makes the client fail: all calls without an answer, and all later calls, get the error
-// reason.
+// end makes the client fail: all calls without an answer, and all later calls, fail with reason.
 func (c *Client) end(reason error) {
 	c.mu.Lock()
 	calls := c.stopCalls(reason)

@@ -19,8 +19,6 @@ type Config struct {
 	ErrorLog *log.Logger
 }
 
-// withDefaults returns a copy of the configuration in which each limit that is zero is replaced by
-// its default.
 func (c *Config) withDefaults() Config {
 	var d Config
 	if c != nil {

@@ -15,7 +15,6 @@ import (
 	"partywall.test/go/calls"
 )
 
-// shout is a handler that answers with the request in capitals.
 func shout(ctx context.Context, request *calls.Request) ([]byte, error) {
 	if len(request.Bytes()) == 0 {
 		return nil, &calls.Failure{Code: 1, Detail: []byte("nothing to shout")}

@@ -45,7 +45,6 @@ type pairing struct {
 	way            way
 }
 
-// A peerProcess is the process of a server or a client, in Go or in Rust.
 type peerProcess struct {
 	*exec.Cmd
 	name   string
@@ -133,8 +132,8 @@ func (p *peerProcess) mustEnd(t *testing.T) {
 }
 
 // mustServe waits until the server process has served its stream, and fails the test unless the
-// stream ended with this code. The handlers of some calls wait until their call is given up; the
-// result is how many of these have begun, and how many have ended.
+// stream ended with this code. It returns how many handlers have begun to wait until their call is
+// given up, and how many of them have ended.
 func (p *peerProcess) mustServe(t *testing.T, code int) (begun, ended int) {
 	t.Helper()
 	for {

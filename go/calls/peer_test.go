@@ -281,7 +281,7 @@ func exceedPeer(ctx context.Context, client *Client, limit int) error {
 }
 
 // exceedOnce makes count calls, one more than the server accepts, and cancels them once the server
-// has refused one. It reports whether that was the last one, and no other.
+// has refused one. It reports whether the server has refused the last call alone.
 func exceedOnce(ctx context.Context, client *Client, count int) (bool, error) {
 	given, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -238,7 +238,6 @@ func (s *server) giveUpAll() {
 	s.cancel()
 }
 
-// run runs the handler of a call, and sends its answer or its error to the client.
 func (s *server) run(call *received) {
 	defer s.finish(call)
 	if call.isSettled.Load() || s.ctx.Err() != nil {

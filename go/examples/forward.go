@@ -34,8 +34,8 @@ func Forward(listener net.Listener, dial func() (net.Conn, error)) error {
 	}
 }
 
-// carry copies the bytes that come on the connection from to the connection to. After the last byte
-// it ends the sending on to; after an error it closes both.
+// carry copies the bytes that come on one connection, from, to the other, to. After the last byte
+// it ends the sending on that other; after an error it closes both.
 func carry(to, from net.Conn) {
 	if _, err := io.Copy(to, from); err != nil {
 		_ = to.Close()

@@ -28,7 +28,6 @@ const frameworksVariable = "PARTYWALL_RUST_FRAMEWORKS"
 // testTime is the longest time that a test waits for one event.
 const testTime = 60 * time.Second
 
-// configs are the configurations with which each test of this file runs.
 var configs = map[string]partywall.Config{
 	"shared memory": {Transport: partywall.TransportSharedMemory},
 	"untrusted":     {Transport: partywall.TransportSharedMemory, Trust: partywall.TrustNobody},

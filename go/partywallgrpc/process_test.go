@@ -71,7 +71,6 @@ func serve(address string) error {
 	return server.Serve(listener)
 }
 
-// transports are the configurations with which each test runs.
 var transports = map[string]*partywall.Config{
 	"shared memory": {Transport: partywall.TransportSharedMemory},
 	"untrusted": {
@@ -90,7 +89,6 @@ func eachTransport(t *testing.T, test func(*testing.T, *serverProcess)) {
 	}
 }
 
-// A serverProcess is a process in which a server of the test runs.
 type serverProcess struct {
 	*exec.Cmd
 	address, transport string

@@ -52,7 +52,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// transports are the configurations with which each test runs.
 var transports = map[string]*partywall.Config{
 	"shared memory": {Transport: partywall.TransportSharedMemory},
 	"untrusted": {
@@ -115,7 +114,6 @@ func serverOptions(address string) ([]config.Option, error) {
 	return ServerOptions(listener), nil
 }
 
-// A serverProcess is a process in which a server of the test runs.
 type serverProcess struct {
 	*exec.Cmd
 	address, transport string
@@ -204,7 +202,6 @@ func mustPost(t *testing.T, c *client.Client, body []byte) {
 	}
 }
 
-// mustGet requests a path, and returns the body of the response.
 func mustGet(t *testing.T, c *client.Client, path string) string {
 	t.Helper()
 	status, body, err := c.GetTimeout(context.Background(), nil, "http://app"+path, testTime)

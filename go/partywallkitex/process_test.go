@@ -48,7 +48,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// transports are the configurations with which each test runs.
 var transports = map[string]partywall.Config{
 	"shared memory": {Transport: partywall.TransportSharedMemory},
 	"untrusted": {
@@ -112,7 +111,6 @@ func onlyUID(uid uint32) func(partywall.Peer) error {
 	}
 }
 
-// A serverProcess is a process in which a server of the test runs.
 type serverProcess struct {
 	*exec.Cmd
 	address, transport string

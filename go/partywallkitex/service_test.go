@@ -141,7 +141,6 @@ func countStream(ctx context.Context, stream streaming.ServerStream) error {
 	}
 }
 
-// A testClient calls the methods of the test service.
 type testClient struct{ client.Client }
 
 func (c testClient) call(ctx context.Context, method string, request []byte) ([]byte, error) {

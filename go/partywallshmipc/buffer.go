@@ -44,7 +44,6 @@ type borrowed struct {
 	parts    []part               // of the writer, until Flush
 }
 
-// release gives all borrowed memory back to the session.
 func (b *borrowed) release() {
 	b.releaseFirst(len(b.messages))
 	for _, part := range b.parts {

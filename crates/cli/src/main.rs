@@ -98,7 +98,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints the help, the version, or an error in the usage of the command; returns the exit code.
 fn explain(error: &clap::Error) -> ExitCode {
     // An error of printing is ignored: if stderr is closed, no error can be reported.
     let _ = error.print();

@@ -83,7 +83,6 @@ fn application() -> Result<(), Failure> {
     if status.success() { Ok(()) } else { Err(format!("the agent ended with {status}").into()) }
 }
 
-/// The work of one thread of the application: it logs lines.
 fn work(log: &LossySender, thread: u64) {
     for line in 0..LINES_PER_THREAD {
         log.log(format!("thread {thread}: line {line}").as_bytes());

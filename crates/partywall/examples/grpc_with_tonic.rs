@@ -46,7 +46,6 @@ impl UnaryService<Text> for Greet {
     }
 }
 
-/// The gRPC service `app.Greeter`.
 #[derive(Clone)]
 struct Greeter;
 

@@ -44,8 +44,7 @@ async fn ask(pool: &Pool) -> Result<String, Box<dyn Error>> {
     )?)
 }
 
-/// Runs a server: answers every stream with `life`, the number of this server, until the task is
-/// aborted.
+/// Runs a server that answers every stream with its number `life`, until the task is aborted.
 fn serve(address: &str, life: u32) -> Result<JoinHandle<()>, Box<dyn Error>> {
     use tokio::io::AsyncWriteExt;
     let mut incoming = Incoming::new(Listener::bind(address)?);

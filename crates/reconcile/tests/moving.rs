@@ -31,8 +31,8 @@ enum Item {
         moves: bool,
     },
     Reject,
-    /// The connector's frame OFFER, in a first handshake that shares memory at once and agrees on
-    /// no move.
+    /// OFFER of the connector, in a first handshake that shares memory at once and agrees on no
+    /// move.
     Offer,
     Ready,
     Message(u8),
@@ -41,7 +41,7 @@ enum Item {
     CloseWrite,
 }
 
-/// A frame that a side of the model writes to the socket pair, in the handshake for shared memory.
+/// A frame that a side of the model writes to the pair, in the handshake for shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Frame {
     Offer,
@@ -94,8 +94,7 @@ struct Side {
     socket: VecDeque<Item>,
     ring: VecDeque<Item>,
     pair: VecDeque<Frame>,
-    /// Whether this side holds its end of the socket pair, over which both sides agree to share
-    /// memory.
+    /// Whether this side holds its end of the pair.
     has_pair: bool,
 }
 
@@ -121,25 +120,22 @@ impl Side {
         self.stage == Stage::Runs && !self.is_dead
     }
 
-    /// Gives up the move to shared memory: the connection stays on the socket, and this side closes
-    /// its end of the socket pair.
+    /// Gives up the move: the connection stays on the socket, and this side closes its end of the
+    /// pair.
     fn stays(&mut self) {
         self.moving = Moving::Stays;
         self.has_pair = false;
     }
 }
 
-/// A rule of SPEC 8.5 (moving a connection from the socket to shared memory) that a run of the
-/// model can break.
+/// A rule of SPEC 8.5 that a run of the model can break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Broken {
     /// A message arrived twice, too early, or after a message that was lost.
     Order,
-    /// A side wrote a record to the socket after its record SWITCH, which must be its last one
-    /// there.
+    /// A side wrote a record to the socket after its SWITCH.
     AfterSwitch,
-    /// A side received SWITCH, the last record of its peer on the socket, before the handshake on
-    /// the socket pair was complete.
+    /// A side received its peer's SWITCH before the handshake over the pair was complete.
     EarlySwitch,
     /// A frame or record arrived that its receiver does not expect in its present state.
     Unexpected,
@@ -150,20 +146,19 @@ enum Broken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
-    /// Seeded fault: a receiver reads records from the ring before it has read SWITCH, the last
-    /// record on the socket, from the socket.
+    /// Seeded fault: a receiver reads records from the ring before it has read SWITCH from the
+    /// socket.
     OrderOfPlaces,
     /// Seeded fault: the acceptor allocates what it needs for shared memory only after it has
-    /// received the connector's frame READY on the socket pair.
+    /// received the connector's READY on the pair.
     EarlyMemory,
-    /// Seeded fault: the connector writes its record SWITCH to the socket before it has sent the
-    /// frame READY on the socket pair.
+    /// Seeded fault: the connector writes SWITCH to the socket before it has sent READY on the
+    /// pair.
     ReadyBeforeSwitch,
-    /// Seeded fault: a sender continues to write records to the socket after its record SWITCH,
-    /// which must be its last one there.
+    /// Seeded fault: a sender continues to write records to the socket after its SWITCH.
     LastRecord,
-    /// Seeded fault: a receiver has given up the move to shared memory, and then treats the closing
-    /// of the move's socket pair as if the peer had closed the connection's own socket.
+    /// Seeded fault: a receiver that has given up the move treats the closing of the pair as if the
+    /// peer had closed the connection's own socket.
     OldSocket,
 }
 
@@ -194,19 +189,19 @@ const ACCEPTOR: usize = 1;
 enum Step {
     /// The side with this index reads the next frame or record from the socket.
     Read(usize),
-    /// The acceptor reads HELLO, the connector's first frame, and refuses the connector.
+    /// The acceptor reads the connector's HELLO, and refuses the connector.
     Refuse,
     /// The side with this index receives the next record from its peer's ring.
     Receive(usize),
     Send(usize),
     Close(usize),
     Begin,
-    /// The side with this index reads the next frame on the socket pair. The flag says whether it
-    /// has memory to share.
+    /// The side with this index reads the next frame on the pair. The flag says whether it has
+    /// memory to share.
     Progress(usize, bool),
     Switch(usize),
     Die(usize),
-    /// The side with this index notices that its peer has closed its end of the socket pair.
+    /// The side with this index notices that its peer has closed its end of the pair.
     Hangup(usize),
     /// The side with this index notices that its peer has died.
     NoticeDeath(usize),
@@ -287,9 +282,9 @@ impl World {
         if !peer.pair.is_empty() {
             steps.extend([true, false].map(|has_memory| Step::Progress(side, has_memory)));
         } else if peer.is_dead || (peer.moving == Moving::Stays && !peer.has_pair) {
-            // The acceptor's end of the socket pair travels with the connector's record MOVE. Until
-            // the acceptor has read that record, its end is open in the socket's queue, so the
-            // connector sees no hang-up.
+            // The acceptor's end of the pair travels with the connector's MOVE. Until the acceptor
+            // has read the MOVE, that end is open in the socket's queue, so the connector sees no
+            // hang-up.
             let is_sent = side == CONNECTOR && connector.socket.contains(&Item::Move);
             if !is_sent || peer.is_dead {
                 steps.push(Step::Hangup(side));
@@ -420,9 +415,8 @@ impl World {
                 (own.moving, own.has_pair) = (Moving::UnderWay, true);
             }
             (Stage::Runs, Item::Switch) => {
-                // The peer sent the frame READY on the socket pair before it wrote the record
-                // SWITCH to the socket. So READY has arrived, and `side` completes the handshake on
-                // the pair now at the latest.
+                // The peer sent READY on the pair before it wrote SWITCH to the socket. So READY
+                // has arrived, and `side` completes the handshake over the pair now at the latest.
                 if own.moving == Moving::UnderWay && !self.sides[1 - side].pair.is_empty() {
                     self.progress(side, true, &PLAIN);
                 }
@@ -452,8 +446,8 @@ impl World {
         }
     }
 
-    /// Changes the state of `side` as it reads the next frame of the socket pair. Without memory to
-    /// share, `side` gives up the move, unless it has come too far in the handshake to do so.
+    /// Changes the state of `side` as it reads the next frame of the pair. Without memory to share,
+    /// `side` gives up the move, unless it has come too far in the handshake to do so.
     fn progress(&mut self, side: usize, has_memory: bool, bounds: &Bounds) {
         let frame = self.sides[1 - side].pair.pop_front();
         let own = &mut self.sides[side];
@@ -466,8 +460,8 @@ impl World {
                 own.pair.push_back(Frame::Ready);
                 own.moving = Moving::Shared;
             }
-            // The acceptor allocated everything before it answered the connector's frame OFFER, so
-            // it needs no more memory when the frame READY arrives.
+            // The acceptor allocated everything before it answered the connector's OFFER, so it
+            // needs no more memory when READY arrives.
             (ACCEPTOR, Some(Frame::Ready)) if has_memory || !late => own.moving = Moving::Shared,
             (_, Some(_)) => own.stays(),
             (_, None) => self.broken = Some(Broken::Unexpected),

@@ -77,7 +77,7 @@ pub trait Process {
     /// Returns the presence with this number.
     fn presence(&self, number: u32) -> Option<&Presence>;
 
-    /// Makes every thread of the process execute a full barrier. Returns whether they did.
+    /// Makes every thread of the process execute a full barrier. Returns whether that succeeded.
     fn heavy_barrier(&self) -> bool;
 
     /// Whether the thread that had the presence with this number has ended, and no other thread has
@@ -432,7 +432,7 @@ const FAVOURED: u64 = 4;
 const REVOKED: u64 = 5;
 
 /// Maximum number of attempts of one call to claim a lane whose word other threads change at the
-/// same time.
+/// same time. After them the call refuses the claim as `Busy`.
 const LOOKS_MAX: u32 = 10_000;
 /// Number of further claims in a row after which a new lane favours the claiming thread for the
 /// first time.

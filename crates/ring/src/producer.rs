@@ -64,14 +64,13 @@ pub struct Producer {
     consumed: Position,
     /// Position at which the open batch begins: every record before it is visible to the consumer.
     published: Position,
-    /// Position in the ring at which the next record is appended.
     tail: Position,
-    /// `word0`, the first word of the header, of the open batch's first record. It is stored last,
-    /// which publishes the batch; 0 if the batch is empty.
+    /// The first word of the header of the open batch's first record. It is stored last, which
+    /// publishes the batch; 0 if the batch is empty.
     first_word: u64,
-    /// In a ring that outlives its process: offset and `word0` (the first word of the header) of
-    /// the batch's further records, in their order. These words are stored only at the publication,
-    /// so a batch that is dropped leaves no whole record behind.
+    /// In a ring that outlives its process: offset and first header word of the batch's further
+    /// records, in their order. These words are stored only at the publication, so a batch that is
+    /// dropped leaves no whole record behind.
     held_words: Vec<(usize, u64)>,
     /// Position up to which `prepare_ahead` has prefetched cache lines for writing.
     fetched: Position,

@@ -24,7 +24,6 @@ const CHUNKS: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Recent {
     buckets: [Bucket; BUCKETS],
-    /// Number of chunks in all buckets of the cache together.
     count: usize,
 }
 

@@ -150,7 +150,6 @@ impl Peer {
         Ok(())
     }
 
-    /// Returns a function that makes a new connected channel with each call.
     fn channels(&self) -> Result<Connect, Box<dyn Error>> {
         let (address, config) = (self.address.clone(), self.config.clone());
         if !self.listens {
@@ -202,7 +201,7 @@ fn echo(mut channel: Channel) -> Outcome {
 }
 
 /// Sends each message, checks that the peer sends it back, and ends both directions. If `reports`
-/// is true, the number of echoes so far is printed after each echo.
+/// is true, prints the number of echoes so far after each echo.
 fn exchange(channel: Channel, messages: impl Iterator<Item = Vec<u8>>, reports: bool) -> Outcome {
     let (mut sender, mut receiver) = channel.split();
     for (number, message) in (1..).zip(messages) {
@@ -231,8 +230,7 @@ fn send(mut channel: Channel, count: u64, every: u64, reports: bool) -> Outcome 
     }
     let (sender, mut receiver) = channel.split();
     drop(sender);
-    // Waits until the peer has ended its direction, which the peer does once it has received
-    // everything.
+    // The peer ends its direction once it has received everything.
     receiver.recv().map_err(|error| ended(&error))?;
     Ok(())
 }
@@ -329,7 +327,7 @@ fn write_last(foe: &mut Foe, image: &[u8], from: u64) {
     foe.write_word((ring + looked_at) as u64, u64::from_le_bytes(bytes));
 }
 
-/// Opens all streams of a session first, and then exchanges messages on all of them at once.
+/// Opens all streams of a session, and then exchanges messages on all of them at once.
 fn open_streams(session: &Session, count: u64) -> Outcome {
     let mut streams = Vec::new();
     for _ in 0..count {

@@ -14,7 +14,7 @@ use partywall_sys::epoll::EventFlags;
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// The place in which the thread of an event loop waits for events.
+/// How the thread of an event loop waits for events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drive {
     /// The thread waits in the event loop itself.
@@ -35,7 +35,7 @@ pub enum Drive {
 }
 
 impl Drive {
-    /// All places in which a thread can wait for the events of a loop.
+    /// All ways in which a thread waits for the events of a loop.
     pub const ALL: [Self; 5] = [Self::Wait, Self::Level, Self::Edge, Self::Spinning, Self::Awake];
 }
 
@@ -50,7 +50,7 @@ pub struct Driven {
 }
 
 impl Driven {
-    /// Makes an event loop whose thread waits in the place that `drive` names.
+    /// Makes an event loop whose thread waits in the way `drive`.
     pub fn new(drive: Drive) -> Self {
         let (events, above) = (Loop::new().unwrap(), EpollSet::new().unwrap());
         match drive {
@@ -136,8 +136,7 @@ enum Member {
     Stream(Stream, Echo),
 }
 
-/// The echo state of one channel or stream: a message that is not sent back yet, and whether the
-/// peer has finished.
+/// A message of one channel or stream that is not sent back yet, and whether the peer has finished.
 #[derive(Debug, Default)]
 struct Echo {
     pending: Option<Message>,

@@ -80,9 +80,11 @@ pub struct SpinBudget {
 pub const SPIN_CHECK_EVERY: Duration = Duration::from_millis(2);
 /// A spin budget of less than this time counts as zero: the thread blocks without polling first.
 const BUDGET_MIN: Duration = Duration::from_micros(1);
-/// Maximum number of waits that block without polling before polling is tried again.
+/// Maximum number of waits that block without polling before polling is tried again, because it may
+/// pay off by then.
 const SKIP_MAX: u32 = 256;
-/// Maximum number of polls between two reads of the clock.
+/// Maximum number of polls between two reads of the clock. It bounds by how much polling exceeds
+/// its budget.
 const POLLS_PER_CLOCK_READ_MAX: u32 = 32;
 /// Number of polls between two reads of the clock, per microsecond of the spin budget.
 ///

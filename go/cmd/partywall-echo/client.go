@@ -109,7 +109,6 @@ func parseQuestion(
 	return q, endpoints, nil
 }
 
-// ask measures the echoes of each message size at each endpoint, and writes the table of the times.
 func (q *question) ask(endpoints []endpoint, output io.Writer) error {
 	fmt.Fprintf(output, "%s, %d messages of each size, one at a time\n", runtime.Version(), q.count)
 	t := &table{}

@@ -33,7 +33,6 @@ func main() {
 	os.Exit(code)
 }
 
-// command runs a subcommand, and returns the code with which the program ends.
 func command(ctx context.Context, arguments []string, output, errorOutput io.Writer) int {
 	if len(arguments) == 0 {
 		fmt.Fprint(errorOutput, usage)

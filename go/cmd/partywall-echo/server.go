@@ -95,8 +95,8 @@ func (l channelListener) serveNext(ctx context.Context) error {
 	return nil
 }
 
-// echoChannel sends back each message of a channel, and after the last message the end of the
-// direction.
+// echoChannel sends back each message of a channel, until the peer has closed its direction. It
+// then closes the direction of this side.
 func echoChannel(channel *partywall.Channel) error {
 	for {
 		message, err := channel.RecvMessage()

@@ -552,8 +552,8 @@ func (m *Machine) sendHelloAndOffer(offered Offered) {
 	m.flight.Bytes = offer.Append(m.flight.Bytes)
 }
 
-// checkNothingMore returns a violation if the peer has sent bytes or descriptors after a frame that
-// it must follow by waiting for this side.
+// checkNothingMore returns a violation if the peer has sent bytes or descriptors at a time when it
+// must wait for an answer of this side.
 func (m *Machine) checkNothingMore() error {
 	if len(m.received) > 0 || !m.arrived.isEmpty() {
 		return broken(layout.ViolationFrame)
@@ -579,7 +579,6 @@ func (m *Machine) refuse(err error) error {
 
 func (m *Machine) isAcceptor() bool { return m.terms.Role == layout.RoleAcceptor }
 
-// sharesMemory reports whether the HELLO of this side offers shared memory.
 func (m *Machine) sharesMemory() bool { return m.terms.Hello.Features&layout.FeatureSHM != 0 }
 
 // orPolicy returns the reason that the peer gave for not sharing memory. If the peer gave none, the

@@ -150,7 +150,6 @@ func newPlayer(t *testing.T, script transcript.Transcript, cut int) *player {
 	return p
 }
 
-// note stores how the handshake ended at the machine under test: with an outcome or with an error.
 func (p *player) note(outcome *Outcome, err error) {
 	p.t.Helper()
 	if p.failure != nil {

@@ -42,7 +42,6 @@ type clock struct {
 	first, last *clockTick // that run; each waits for the same time, so the first is due first
 }
 
-// processClock is the clock that all sessions of this process share.
 var processClock clock
 
 // A clockTick is one timer of 1 ms of the clock. The lock of the clock guards its fields.

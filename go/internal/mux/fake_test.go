@@ -197,7 +197,6 @@ func (w *fakeConn) ReadRecord(bool) (layout.Header, []byte, session.Message, err
 
 var errEmpty = errors.New("empty")
 
-// Release gives the memory of a message back, as the interface [session.Owner] demands.
 func (w *fakeConn) Release(uint64) { w.in.change(func() { *w.borrowed-- }) }
 
 func (w *fakeConn) CloseWrite() error {

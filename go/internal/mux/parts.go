@@ -12,7 +12,6 @@ type parts struct {
 	sent    int // bytes of the first buffer
 }
 
-// size returns the number of bytes in the buffers that are still to be sent.
 func (p *parts) size() int {
 	size := -p.sent
 	for _, b := range p.buffers {

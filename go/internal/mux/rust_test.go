@@ -183,7 +183,6 @@ func echoServer(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// serve accepts sessions, and sends back the bytes of each of their streams.
 func serve(ctx context.Context, listener *wire.Listener) {
 	for {
 		connection, err := listener.Accept(ctx)

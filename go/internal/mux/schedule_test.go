@@ -90,7 +90,6 @@ func (s *schedule) call(step int, call func(context.Context) string) {
 	}()
 }
 
-// act starts the call of one step of the schedule.
 func (s *schedule) act(step int) {
 	side, kind := s.random.IntN(2), s.random.IntN(20)
 	own := s.sessions[side]
@@ -109,7 +108,6 @@ func (s *schedule) act(step int) {
 	}
 }
 
-// ask opens a stream at one side, or accepts one.
 func (s *schedule) ask(step, side int, opens bool) {
 	s.mu.Lock()
 	isAsking := s.isAsking[side]

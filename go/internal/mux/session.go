@@ -114,8 +114,7 @@ func (s *Session) Ping(ctx context.Context) error {
 	return s.await(ctx, urgent, func() bool { return s.state.Answered() >= token })
 }
 
-// await waits until the function is returns true, or the session is over. The caller holds the
-// session's lock.
+// await waits until is() returns true, or the session is over. The caller holds the session's lock.
 func (s *Session) await(ctx context.Context, isUrgent bool, is func() bool) error {
 	for !is() {
 		if err := s.state.Err(); err != nil {

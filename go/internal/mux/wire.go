@@ -228,8 +228,6 @@ func (c *wireConn) Wake() { c.receiver.Wake() }
 // demands.
 func (c *wireConn) Tick(call func()) tick { return processClock.newTick(call) }
 
-// take takes a record from the receiver, and returns its header, its payload, and its message if it
-// carries one.
 func (c *wireConn) take(r wire.Record) (layout.Header, []byte, session.Message) {
 	header := layout.Header{Kind: r.Kind, Len: uint32(r.Len), Stream: r.Stream}
 	if !r.IsMessage() {

@@ -30,7 +30,6 @@ func newPair(size uint64) *pair {
 	return p
 }
 
-// send publishes one record of the kind DATA, and fails the test if there is no room.
 func (p *pair) send(t *testing.T, payload string) {
 	t.Helper()
 	if err := p.producer.Append(layout.KindData, 0, []byte(payload)); err != nil {

@@ -52,7 +52,7 @@ const (
 	releaseBytes  = testEntries * mem.WordBytes
 )
 
-// An endpoint is one side of a channel between the two processes of a test, in its process.
+// An endpoint is one side of a channel between the two processes of a test.
 type endpoint struct {
 	producer              *Producer
 	consumer              *Consumer

@@ -14,7 +14,6 @@ import (
 
 const testEntries = layout.ReleaseEntriesMin
 
-// A releasePair is a release ring with its releaser and its reclaimer.
 type releasePair struct {
 	entries, control mem.Own // of the releasing side
 	releaser         *Releaser

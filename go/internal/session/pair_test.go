@@ -85,7 +85,6 @@ func (e *end) writeMessage(kind layout.Kind, stream uint32, payload, message []b
 	return true
 }
 
-// Release counts a message as given back, as the interface [Owner] demands.
 func (e *end) Release(uint64) { e.owned-- }
 
 func newPair(t *testing.T, seed uint64) *pair {
@@ -282,7 +281,6 @@ func (p *pair) send(e *end, s *testStream) {
 	s.outgoing = nil
 }
 
-// sendPart writes the next fragment of the message that the stream is sending.
 func (p *pair) sendPart(e *end, s *testStream) {
 	if err := s.stream.SendErr(); err != nil {
 		p.giveUp(s, err)

@@ -324,7 +324,6 @@ func (s *Stream) appendPayload(to []byte, record pendingRecord) []byte {
 	return to
 }
 
-// wrote removes a pending record of the stream, because it is written now.
 func (s *Stream) wrote(record pendingRecord) {
 	switch record.kind {
 	case layout.KindOpen:

@@ -67,7 +67,6 @@ func waitReadable(descriptor int) error {
 	return errors.New("the descriptor did not become readable in time")
 }
 
-// socketPair returns two connected sockets, which the test closes.
 func socketPair(t *testing.T) (int, int) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

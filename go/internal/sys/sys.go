@@ -103,7 +103,6 @@ func (m *Message) CloseDescriptors() {
 	}
 }
 
-// checkSize returns an error unless shared memory may have a size of size bytes.
 func checkSize(size uint64) error {
 	if size == 0 || size%GrainBytes != 0 || size > 1<<62 || uint64(int(size)) != size {
 		return fmt.Errorf("%w: %d bytes", ErrSize, size)

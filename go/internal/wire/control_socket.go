@@ -235,7 +235,6 @@ func (c *controlSocket) missing(number uint32) error {
 		number, hint, layout.ViolationSegmentMissing)
 }
 
-// notify sends a doorbell byte to the peer.
 func (c *controlSocket) notify() { _ = c.raw.Control(c.doorbell) }
 
 // sendSegment sends the descriptor of a segment to the peer. The error is [sys.ErrWouldBlock] if
@@ -275,5 +274,6 @@ func closeAll(descriptors []int) {
 	}
 }
 
-// readsMax bounds how often the control socket is read to find the descriptor of one segment.
+// readsMax bounds how often the control socket is read to find the descriptor of one segment, so
+// that a peer that sends doorbell bytes without end cannot hold up this side.
 const readsMax = 64

@@ -12,7 +12,6 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// socketPair returns the two ends of a connected Unix socket.
 func socketPair(t *testing.T) (*net.UnixConn, *net.UnixConn) {
 	t.Helper()
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))

@@ -37,9 +37,8 @@ func newDoorbell() (*doorbell, error) {
 	return d, nil
 }
 
-// wait calls the function look at once, and after each notification of the doorbell, until look
-// returns true, which says that the awaited thing has come. An error means that the deadline has
-// passed, or that the doorbell is closed.
+// wait calls look at once, and after each notification of the doorbell, until look returns true. An
+// error means that the deadline has passed, or that the doorbell is closed.
 func (d *doorbell) wait(look func(uintptr) bool) error {
 	d.isWaiting.Store(true)
 	err := d.raw.Read(look)
@@ -47,8 +46,8 @@ func (d *doorbell) wait(look func(uintptr) bool) error {
 	return err
 }
 
-// wake makes the goroutine that waits on the doorbell check again whether the awaited thing has
-// come. A goroutine that only begins to wait at this time checks that anyway.
+// wake makes the goroutine that waits on the doorbell look again. A goroutine that only begins to
+// wait at this time looks anyway.
 func (d *doorbell) wake() {
 	if d.isWaiting.Load() {
 		// The error is ignored: on a closed doorbell nobody waits. The file's own Write is not
@@ -60,8 +59,7 @@ func (d *doorbell) wake() {
 
 // interrupt makes the goroutine that waits on the doorbell return with an error, by setting a
 // deadline in the past. This deadline remains until setDeadline sets another. A goroutine that only
-// begins to wait at this time may not be interrupted, but first checks whether the awaited thing
-// has come.
+// begins to wait at this time may not be interrupted, but looks once.
 func (d *doorbell) interrupt() {
 	if d.isWaiting.Load() {
 		// The error is ignored: on a closed doorbell nobody waits.

@@ -139,7 +139,6 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// serve accepts sockets until the listener is closed.
 func (l *Listener) serve() {
 	for {
 		conn, err := l.listener.Accept()

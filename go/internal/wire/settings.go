@@ -163,8 +163,10 @@ const (
 	// blocksMin is the number of blocks that a sender may have in flight if the peer allows as
 	// many. It applies even if PeerBlocksMax, which this side states for its peer, is less.
 	blocksMin = 1024
-	// blocksBound bounds the number of blocks of a sender, even if the peer allows more.
+	// blocksBound bounds the number of blocks of a sender, even if the peer allows more: the peer
+	// must not decide how much memory this process uses.
 	blocksBound = 1 << 16
-	// segmentsBound bounds the number of segments of a sender, even if the peer allows more.
+	// segmentsBound bounds the number of segments of a sender, even if the peer allows more: the
+	// peer must not decide how much memory this process uses.
 	segmentsBound = 1 << 10
 )

@@ -292,5 +292,6 @@ const (
 	// bytes come.
 	blobBytes = 64 << 10
 	// spareBytes is the most memory in bytes that a receiver keeps from one message for the next.
+	// Larger memory is left to the garbage collector.
 	spareBytes = 4 << 20
 )

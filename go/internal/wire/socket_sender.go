@@ -134,7 +134,6 @@ func (s *socketSender) addPart(part []byte) {
 	s.memory = s.parts
 }
 
-// RecordMax returns the longest payload of a record on a socket in bytes.
 func (*socketSender) RecordMax() uint64 { return dataMax }
 
 // CarriesCredit returns false, because over a socket no message carries credit.

@@ -218,7 +218,6 @@ func round(library, path string, size int, length time.Duration, cpu int) (float
 	return median, command.Wait()
 }
 
-// startEcho starts this program as the process that sends messages back, on the given CPU.
 func startEcho(library, path string, size, cpu int) (*exec.Cmd, error) {
 	command := exec.Command("/proc/self/exe")
 	command.Env = append(os.Environ(),

@@ -89,7 +89,7 @@ pub fn is_ahead(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|deadline| Instant::now() < deadline)
 }
 
-/// Pause between two attempts to connect to the listener.
+/// Pause between two attempts to connect to a listener that does not exist yet.
 pub const RETRY_PERIOD: Duration = Duration::from_millis(20);
 
 const EXAMPLES: &str = "\

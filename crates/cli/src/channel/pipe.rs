@@ -132,8 +132,8 @@ impl Joined {
             let Ok(Ended { is_input, how }) = self.events.recv() else { break };
             let Err(reason) = how else { continue };
             // A peer that receives no more may still send. So, if sending failed because the peer
-            // has died or left, the program waits for the end of the receiving direction, because
-            // that end may explain the failure.
+            // has died or left, the program waits for the end of the receiving direction, which may
+            // explain the failure.
             let may_continue = is_input && reason.exit == Exit::PeerDied;
             if broken.is_none() || reason.exit == Exit::Protocol {
                 broken = Some(reason);

@@ -16,8 +16,6 @@ pub fn explain(pid: u32, error: io::Error) -> anyhow::Error {
     }
 }
 
-/// The right that this process lacks to inspect another process; `status` is the text of
-/// `/proc/self/status`.
 fn missing_right(status: &str) -> &'static str {
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;

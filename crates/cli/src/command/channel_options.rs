@@ -95,7 +95,6 @@ impl ListenOptions {
     }
 }
 
-/// Parses the name of a transport, as `--transport` takes it.
 fn transport_parser() -> impl TypedValueParser<Value = TransportName> {
     FormerNames::new(Place::ChannelTransport, EnumValueParser::<TransportName>::new())
 }

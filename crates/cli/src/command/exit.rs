@@ -35,7 +35,7 @@ pub enum Exit {
     OtherBoot = 8,
     /// The command delivered all messages that are left, but other messages are lost, or may be.
     LossPossible = 9,
-    /// The command delivered all messages, but some may have come again.
+    /// The command delivered all messages, some of them perhaps twice.
     RepeatPossible = 10,
 }
 

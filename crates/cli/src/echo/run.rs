@@ -87,7 +87,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(Exit::Done.into())
 }
 
-/// Sends all messages to one endpoint, verifies the echoes, and measures the times.
 fn measure(
     arguments: &Arguments,
     endpoint: &Endpoint,
@@ -165,8 +164,9 @@ impl Experiment {
                     if send_times.send(sent_at).is_err() {
                         return Ok(index); // the receiver has failed, and reports the reason
                     }
-                    // The send time of a message is taken after the wait for a place in the window.
-                    // The wait therefore counts for the total time, but not for the round trip.
+                    // The send time of a message is taken after the wait for room among the
+                    // messages in flight. So that wait counts for the total time, but not for the
+                    // round trip.
                     sender.send(&message, Instant::now() + self.timeout)?;
                 }
                 Ok(self.count)

@@ -143,11 +143,11 @@ impl Acceptor {
     }
 }
 
-/// Accepts clients at one address until `doorbell` is notified.
+/// Accepts clients at one address until another thread notifies `doorbell`.
 fn accept_all(mut listener: EchoListener, doorbell: &Doorbell, service: &Arc<Service>) {
     while service.wait_for_place() {
         // The thread accepts all pending clients before it waits, because the listener's descriptor
-        // reports only new events, and not clients that were pending before.
+        // reports only new clients.
         let client = match listener.try_accept() {
             Ok(Some(client)) => client,
             Ok(None) => {
@@ -209,7 +209,7 @@ fn serve_channel(channel: Channel, service: &Service) -> Result<(), String> {
     }
 }
 
-/// The state of the server that all its threads share.
+/// The limits, the counters and the end of a running `echo serve`, which all its threads share.
 struct Service {
     counters: Mutex<Counters>,
     changed: Condvar,

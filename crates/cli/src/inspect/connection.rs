@@ -15,7 +15,8 @@ use partywall_layout::segment::{
 
 use crate::command::report::{ago, hex};
 
-/// The regions of a connection: that of the inspected process, and its peer's if it could be read.
+/// The regions of a connection: the one that the inspected process owns, and its peer's if it could
+/// be read.
 pub struct Connection<'a> {
     pub own: RegionIdentity<'a>,
     pub peer: Option<RegionIdentity<'a>>,

@@ -294,7 +294,6 @@ const REGION: &str = "/memfd:partywall-region (deleted)";
 const LINK_MEMORY: &str = "/memfd:partywall-link (deleted)";
 /// The ending of the name of each link's file.
 const LINK_FILE: &str = ".link";
-/// Length of the header of a link's file in bytes.
 const LINK_HEADER_BYTES: usize = size_of::<link::LinkHeader>();
 
 #[cfg(test)]

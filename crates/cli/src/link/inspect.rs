@@ -46,8 +46,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     report::conclude(inspect_and_print(arguments), arguments.json)
 }
 
-/// The results of `link inspect`: what the link files say that it read, and which link files are
-/// missing.
+/// The results of `link inspect`: the content of the link files, and which link files are missing.
 pub struct Inspected {
     pub found: Vec<Found>,
     /// Link files that the directory's own list of its links names, and that do not exist.

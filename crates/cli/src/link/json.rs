@@ -196,7 +196,6 @@ fn report(report: &partywall_link::ReportSnapshot) -> Report {
     }
 }
 
-/// Formats the id of a stream as text; `None` if there is no stream.
 fn stream(id: u64) -> Option<String> {
     (id != 0).then(|| format!("{id:016x}"))
 }

@@ -53,8 +53,8 @@ pub struct Monitor {
 }
 
 impl Ended {
-    /// Makes the end of a command that failed because of this process, and not because of the peer:
-    /// the exit code is `Failure`.
+    /// Makes the reason for which a command ends if this process failed, and not the peer: the exit
+    /// code is `Failure`.
     pub fn failed(reason: impl Into<String>) -> Self {
         Self { exit: Exit::Failure, reason: reason.into() }
     }
@@ -79,8 +79,8 @@ impl From<io::Error> for Ended {
 }
 
 impl From<OpenError> for Ended {
-    /// The end of a command whose link could not be opened. The text names the flag of the command
-    /// instead of the setting of the library.
+    /// The reason for which a command ends if its link could not be opened. The text names the flag
+    /// of the command instead of the setting of the library.
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::Config(error) => {
@@ -157,10 +157,9 @@ impl Monitor {
         self.wake_at = moment;
     }
 
-    /// Waits, and drives the connections of the link meanwhile. Returns on events of the link, if
-    /// one of the descriptors `also` is ready, or once a time limit of the monitor has passed, so
-    /// that [`update`](Self::update) must be called. The result says whether one of `also` is
-    /// ready.
+    /// Drives the connections of the link until the link has an event, a descriptor of `also` is
+    /// ready, or a time limit of the monitor has passed, so that [`update`](Self::update) must be
+    /// called. Returns whether one of `also` is ready.
     pub fn wait(&self, also: &[PollFd<'_>]) -> Result<bool, Ended> {
         // The link may have read the bytes of an event from its descriptor already. The descriptor
         // does not become readable for these bytes again, so `wait` must not block.

@@ -130,9 +130,9 @@ fn receive(
     if arguments.end.stats {
         eprint!("{}", totals("received", &link.stats(), started.elapsed()));
     }
-    // Errors of closing or detaching the link are ignored: the peer receives the last
-    // acknowledgement now, or with the next connection; a file that was not written to the disk is
-    // refused after a reboot.
+    // Errors of closing or detaching the link are ignored. The peer gets the last acknowledgement
+    // now, or with the next connection. A link file that was not written to the disk is refused
+    // after a reboot.
     match &ended {
         Ok(()) => drop(link.close(Instant::now() + CLOSE_TIMEOUT)),
         Err(_) if is_synced => drop(link.detach()),
@@ -144,8 +144,7 @@ fn receive(
     ended
 }
 
-/// The objects with which the command waits for events of the link and for signals at the same
-/// time.
+/// What `recv` needs to wait for events of the link and for signals at the same time.
 struct Waiting<'a> {
     caught: &'a Caught,
     monitor: Monitor,
@@ -197,7 +196,6 @@ impl Waiting<'_> {
     }
 }
 
-/// The state of a running `recv` command.
 struct Receiving<'a> {
     link: &'a Link,
     framing: Framing,
@@ -408,7 +406,8 @@ fn not_bound(error: BindError) -> Result<ExitCode> {
     Ok(Exit::NoConnection.into())
 }
 
-/// Maximum number of messages that are written to the output and acknowledged together (a batch).
+/// Maximum number of messages in a batch, which are written to the output and acknowledged
+/// together.
 const BATCH_MESSAGES: usize = 64;
 /// Maximum number of bytes in a batch, except for a single longer message.
 const BATCH_BYTES: usize = 64 << 10;

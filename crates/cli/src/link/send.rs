@@ -128,7 +128,6 @@ fn send_all(
     }
 }
 
-/// The state of a running `partywall link send`.
 struct Sending<'a> {
     link: &'a Link,
     input: File,
@@ -136,7 +135,7 @@ struct Sending<'a> {
     checkpoint: Option<Checkpoint>,
     monitor: &'a mut Monitor,
     epoch: u64,
-    /// Upper bound of the bytes in a batch; it is halved each time that a batch exceeds the ring.
+    /// Maximum number of bytes in a batch; it is halved each time that a batch exceeds the ring.
     batch_max: usize,
     /// Offset in the input, in bytes, up to which its messages have been sent into the link.
     sent_to: u64,
@@ -192,7 +191,7 @@ impl<'a> Sending<'a> {
         })
     }
 
-    /// Adds to the reason for which the command fails how much of the input the link keeps.
+    /// Adds to the reason for which the command fails how many bytes of the input the link keeps.
     fn with_kept_input(&self, Ended { exit, reason }: Ended) -> Ended {
         let is_acked = self.link.unacked_bytes().is_ok_and(|bytes| bytes == 0);
         let note = match (is_acked, self.is_durable) {
@@ -237,8 +236,8 @@ impl<'a> Sending<'a> {
             let message = match self.splitter.next() {
                 Ok(Some(message)) => message,
                 Ok(None) => break,
-                // The messages before the invalid input are sent first, so this function returns
-                // them. Its next call returns the error.
+                // The messages before the invalid input are sent first, so this call returns them.
+                // The next call returns the error.
                 Err(_) if !batch.is_empty() => break,
                 Err(error) => return Err(Ended::failed(error.to_string())),
             };
@@ -248,7 +247,6 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    /// Sends the messages in one batch, or in smaller batches if the batch exceeds the ring.
     fn send(&mut self, mut batch: &[(Range<usize>, u64)], mut before: u64) -> Result<(), Ended> {
         let mut count = batch.len();
         while let Some((_, after)) = batch[..count].last() {
@@ -301,7 +299,7 @@ impl<'a> Sending<'a> {
         Ok(true)
     }
 
-    /// Drives the link until the input is readable, and then reads the input once.
+    /// Drives the link until the input is readable, and then reads once.
     fn read(&mut self) -> Result<(), Ended> {
         loop {
             let waits_for_peer = self.link.unacked_bytes()? > 0;
@@ -336,9 +334,9 @@ impl<'a> Sending<'a> {
         let mut left = u64::MAX;
         loop {
             self.update(true)?;
-            // Each iteration handles the link's events first, among them new connections. Only then
-            // it reads how many bytes are unacknowledged, because an acknowledgement that arrives
-            // later wakes the wait of this loop.
+            // The link's events, such as new connections, are handled first. Only then the number
+            // of unacknowledged bytes is read, because an acknowledgement that arrives later ends
+            // the wait of this loop.
             let now = self.link.unacked_bytes()?;
             if now == 0 && self.monitor.was_attached() {
                 return self.check_epoch();
@@ -421,9 +419,9 @@ fn not_sent(error: SendError) -> Ended {
     }
 }
 
-/// Upper bound of the messages that are sent in one batch.
+/// Maximum number of messages that are sent in one batch.
 const BATCH_MESSAGES: usize = 64;
-/// Upper bound of the bytes in a batch, except for a single longer message.
+/// Maximum number of bytes in a batch, except for a single longer message.
 const BATCH_BYTES: usize = 64 << 10;
 /// Longest time that the command waits at its end until the peer has received the frame LEAVE.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);

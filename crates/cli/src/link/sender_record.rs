@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The last known state of a link's sender, and the file that stores this state.
+/// The last known state of a link's sender, and the file that stores it.
 #[derive(Debug)]
 pub struct SenderRecord {
     path: Option<PathBuf>,
@@ -38,8 +38,8 @@ pub enum SenderState {
 }
 
 impl SenderRecord {
-    /// Reads the sender record from the file next to `link_file`. If there is no link file, the
-    /// sender record exists in memory only, and says at first that the sender's state is unknown.
+    /// Reads the sender record from the file next to `link_file`. Without a link file, the record
+    /// exists in memory only, and says at first that the sender's state is unknown.
     pub fn open(link_file: Option<&Path>) -> Result<Self> {
         let path = link_file.map(|file| file.with_extension("sender"));
         let state = match path.as_deref().map(fs::read_to_string) {

@@ -43,8 +43,8 @@ pub async fn carry(plain: Plain, stream: Stream, shared: &Shared) {
     };
 }
 
-/// Both ends of a connection: the plain socket and the stream. If the value is dropped, for example
-/// because a second signal ends the proxy, each direction that has not finished is reset.
+/// The plain socket and the stream of a connection. Dropping this value, for example because a
+/// second signal ends the proxy, resets each direction that has not finished.
 struct Joined {
     plain: Plain,
     send: SendStream,
@@ -75,8 +75,7 @@ enum End {
     PlainReset,
     /// The other proxy reset the stream of the connection, with this code.
     PeerReset(u32),
-    /// The session has ended, or the proxy ends; the code of the record RESET in this variant
-    /// states which of the two happened.
+    /// The session has ended, or the proxy ends; the variant holds the RESET code that says which.
     CutOff(u32),
 }
 
@@ -142,7 +141,7 @@ async fn both_ways(
     }
 }
 
-/// Returns how a connection ended, if its direction from the stream to the plain socket ended last;
+/// Returns how a connection ended whose direction from the stream to the plain socket ended last;
 /// `ended` says how that direction ended.
 fn after_in(ended: to_plain::Ended) -> End {
     match ended {
@@ -153,7 +152,7 @@ fn after_in(ended: to_plain::Ended) -> End {
     }
 }
 
-/// Returns how a connection ended, if its direction from the plain socket to the stream ended last;
+/// Returns how a connection ended whose direction from the plain socket to the stream ended last;
 /// `ended` says how that direction ended.
 fn after_out(ended: to_stream::Ended, send: &mut SendStream) -> End {
     match ended {
@@ -162,8 +161,8 @@ fn after_out(ended: to_stream::Ended, send: &mut SendStream) -> End {
             End::InOrder
         }
         to_stream::Ended::Broken => End::PlainReset,
-        // The record RESET with one of these two codes says that the other proxy has ended the
-        // stream in good order, and takes no further bytes of the program.
+        // With one of these two RESET codes the other proxy has ended the stream in good order, and
+        // takes no further bytes of the program.
         to_stream::Ended::Stopped(READS_NO_MORE | DROPPED) => End::InOrder,
         to_stream::Ended::Stopped(code) => End::PeerReset(code),
         to_stream::Ended::Over => End::CutOff(RESET),

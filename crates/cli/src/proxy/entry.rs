@@ -48,7 +48,7 @@ async fn accept_all(listener: &PlainListener, session: &SharedSession, shared: &
     }
 }
 
-/// Opens a stream for one plain socket, and carries bytes between the socket and the stream.
+/// Opens a stream for one plain socket, and carries its bytes.
 async fn connect(plain: Plain, session: &SharedSession, shared: &Shared) {
     let opened = select! {
         opened = timeout(shared.connect_timeout, session.open()) => opened,
@@ -66,7 +66,7 @@ async fn connect(plain: Plain, session: &SharedSession, shared: &Shared) {
 }
 
 /// Counts a failed accept, and pauses. Without the pause the task would retry all the time, because
-/// a listener without free descriptors stays readable.
+/// a listener stays readable while the process has no free descriptor.
 async fn pause(error: &io::Error, shared: &Shared) {
     shared.failed(&format!(
         "accepting failed: {error}; if too many files are open, lower --connections or raise \
@@ -75,5 +75,5 @@ async fn pause(error: &io::Error, shared: &Shared) {
     sleep(ACCEPT_PAUSE).await;
 }
 
-/// Pause after a failed accept, during which other connections may close descriptors.
+/// Pause after a failed accept, in which the end of a connection may free a descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

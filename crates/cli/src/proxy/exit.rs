@@ -134,9 +134,9 @@ async fn reach<'a>(
     Ok((Plain::connect(target).await?, permit))
 }
 
-/// Upper bound of the sessions at the same time; further sessions wait in the backlog of the
+/// Maximum number of sessions at the same time; further sessions wait in the backlog of the
 /// listener.
 const SESSIONS_MAX: usize = 256;
 
-/// Pause after a failed accept, during which other sessions may close descriptors.
+/// Pause after a failed accept, in which the end of a session may free a descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -39,7 +39,7 @@ struct Lines {
     /// The last printed line; `print` does not print an equal line again.
     last: String,
     is_closed: bool,
-    /// Whether all lines are written and no more will be queued, because `finish` was called.
+    /// Whether no line is left to write and none will be queued, because `finish` was called.
     is_done: bool,
 }
 
@@ -106,8 +106,8 @@ impl Lines {
         }
     }
 
-    /// Takes the next line to write: the oldest queued line. If no line is queued, takes the line
-    /// that states how many lines were dropped, if any.
+    /// Takes the oldest queued line. If no line is queued, takes the line that states how many
+    /// lines were dropped, if any.
     fn next(&mut self) -> Option<String> {
         self.waiting.pop_front().or_else(|| self.gap())
     }
@@ -148,8 +148,8 @@ impl Queue {
     }
 }
 
-/// Upper bound of the lines that wait to be written. This number bounds the memory of the log while
-/// stderr is not read; further lines are dropped and counted.
+/// Maximum number of lines that wait to be written; further lines are dropped and counted. It
+/// bounds the memory of the log while nobody reads stderr.
 const LINES_MAX: usize = 256;
 
 #[cfg(test)]
@@ -212,7 +212,7 @@ mod tests {
         log.finish("table", Duration::ZERO);
         let lines = all(&reader);
         // Expected result: as many lines as the queue holds, plus one if the log's thread had taken
-        // a line from the queue before the first line was dropped.
+        // a line from the queue before the first drop.
         let missing = 1000 - (lines.len() - 2);
         assert!((LINES_MAX..=LINES_MAX + 1).contains(&(lines.len() - 2)), "{}", lines.len());
         assert_eq!(lines[lines.len() - 1], "table");

@@ -114,9 +114,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     let runtime = runtime.context("starting the threads failed")?;
     let exit = runtime.block_on(proxy(arguments, route));
-    // A name lookup blocks a thread of the runtime; because of the time limit, a pending one does
-    // not delay the end of the proxy. Bytes that the proxy wrote to sockets are not lost at its
-    // end, because the kernel still delivers them.
+    // A name lookup blocks a thread of the runtime; with the time limit, the end of the proxy does
+    // not wait for it. Bytes that the proxy wrote to sockets still arrive, because the kernel
+    // delivers them.
     runtime.shutdown_timeout(SHUTDOWN_TIME);
     exit
 }
@@ -222,7 +222,6 @@ fn config(arguments: &Arguments) -> Config {
         .streams_max(arguments.connections)
 }
 
-/// Prints a line with the proxy's counters at each interval `every`.
 async fn report(every: Duration, shared: Arc<Shared>) {
     let mut ticks = interval(every);
     loop {

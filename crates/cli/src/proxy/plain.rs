@@ -147,8 +147,8 @@ impl PlainWriter<'_> {
         let _ = on!(self, half => half.ready(Interest::ERROR).await);
     }
 
-    /// Whether a failed write means only that the program reads no more. On a Unix socket each
-    /// direction closes alone. On TCP a failed write means that the whole connection has ended.
+    /// Whether the error of a failed write means only that the program reads no more. On a Unix
+    /// socket each direction closes alone. On TCP the whole connection has ended.
     pub fn reads_no_more(&self, error: &io::Error) -> bool {
         matches!(self, Self::Unix(_)) && error.kind() == ErrorKind::BrokenPipe
     }

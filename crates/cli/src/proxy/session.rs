@@ -23,7 +23,7 @@ use crate::command::advice::InFlags;
 use super::ENDING;
 use super::shared::Shared;
 
-/// A handle with which connections open streams on the current session with the other proxy.
+/// A handle that opens streams on the current session with the other proxy.
 #[derive(Clone, Debug)]
 pub struct SharedSession(watch::Receiver<Option<Session>>);
 
@@ -43,8 +43,8 @@ impl SharedSession {
         (Supervisor { target, config, current }, Self(session))
     }
 
-    /// Opens a stream on the current session. While no session is connected, the call waits for the
-    /// next session. The caller bounds the time of the wait.
+    /// Opens a stream on the current session. While there is no session, waits for the next one;
+    /// the caller limits the time.
     pub async fn open(&self) -> Result<Stream, String> {
         let gone = |_| "the proxy is ending".to_owned();
         let mut current = self.0.clone();

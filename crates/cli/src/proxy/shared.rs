@@ -15,7 +15,7 @@ use super::stage::Stages;
 pub struct Shared {
     /// The counters of all connections.
     pub counters: Counters,
-    /// The handle with which tasks wait for a stage of the proxy: running, draining or ending.
+    /// A handle to wait for a stage of the proxy: running, draining or ending.
     pub stages: Stages,
     /// One permit for each connection that may be open, as many as `--connections` says.
     pub places: Arc<Semaphore>,
@@ -26,8 +26,8 @@ pub struct Shared {
     pub log: Log,
     /// Whether events are not printed, because of `--quiet`.
     is_quiet: bool,
-    /// A channel that closes when the last open connection is dropped, so that the proxy can wait
-    /// for this moment.
+    /// A channel that closes when the last open connection is dropped, for which the ending proxy
+    /// waits.
     alive: mpsc::WeakSender<()>,
 }
 

@@ -24,7 +24,7 @@ pub enum Stage {
     Ending,
 }
 
-/// A handle with which tasks wait until the proxy has reached a stage.
+/// A handle to wait until the proxy has reached a stage.
 #[derive(Clone, Debug)]
 pub struct Stages(watch::Receiver<Stage>);
 

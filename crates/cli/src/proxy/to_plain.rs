@@ -89,7 +89,6 @@ fn receive_queued(batch: &mut Vec<Message>, recv: &mut RecvStream) {
     }
 }
 
-/// Writes all messages of the batch with vectored writes.
 async fn write_all(writer: &mut PlainWriter<'_>, batch: &[Message]) -> io::Result<()> {
     let (mut index, mut offset) = (0, 0);
     loop {

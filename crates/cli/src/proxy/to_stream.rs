@@ -160,5 +160,5 @@ impl From<SessionError> for Ended {
 }
 
 /// A read that fills less than one part in this number of its reserved block of shared memory would
-/// waste the rest of the block. So the bytes of such a read are copied, and the block is freed.
+/// waste the rest. So its bytes are copied, and the block is freed.
 const WASTE_MAX: usize = 4;

@@ -85,6 +85,6 @@ fn kin_of(path: &Path) -> Vec<PathBuf> {
     kin
 }
 
-/// Upper bound of the number of further files that are read for one connection. A buffer region has
-/// one queue file for each session of a pool, and a pool has fewer sessions.
+/// Maximum number of further files that are read for one connection. A buffer region has one queue
+/// file for each session of a pool, and a pool has fewer sessions.
 const KIN_MAX: usize = 1024;

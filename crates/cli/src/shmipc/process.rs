@@ -125,7 +125,6 @@ fn region_name(link: &Path) -> Option<String> {
     (path.starts_with("/dev/shm/") || is_named_like_a_region(path)).then(|| path.to_owned())
 }
 
-/// A mapping of a file, from the file's first byte on.
 #[derive(Debug, PartialEq, Eq)]
 struct Mapping<'a> {
     start: u64,
@@ -167,7 +166,7 @@ fn fields(line: &str) -> Option<(u64, u64, u64, Identity, &str)> {
     Some((hexadecimal(start)?, hexadecimal(end)?, hexadecimal(offset)?, identity, path))
 }
 
-/// Reads the bytes of a mapping, up to its end or the end of the file.
+/// Reads the bytes of a mapping, up to the end of the mapping or of its file.
 fn read_mapping(directory: &str, mapping: &Mapping<'_>) -> io::Result<Vec<u8>> {
     let memory = File::open(format!("{directory}/mem"))?;
     let size = mapping.end - mapping.start;

@@ -6,7 +6,6 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// Runs `partywall bench` with these arguments; returns its output and exit status.
 fn bench(arguments: &[&str]) -> Output {
     let program = env!("CARGO_BIN_EXE_partywall");
     Command::new(program).arg("bench").args(arguments).output().expect("the program starts")
@@ -71,7 +70,7 @@ fn link_files_are_removed_after_the_run() {
     let arguments = ["bench", "link", "--size", "48", "--transport", "link-shm", "--wait", "park"];
     let short = ["--json", "--duration", "5ms", "--rounds", "1"];
     // Input: a `bench` that kills its child process while the last link is open, so the child
-    // cannot remove the files of that link. Expected result: `bench` removes them.
+    // cannot remove that link's files. Expected result: `bench` removes them.
     let temporary = tempfile::tempdir().expect("a directory");
     let mut bench = Command::new(program);
     bench.args(arguments).args(short).env("TMPDIR", temporary.path()).stdout(Stdio::null());

@@ -26,8 +26,8 @@ impl Serving {
         Self { process, stdout, addresses }
     }
 
-    /// Waits for the end of `partywall echo serve`; returns the rest of its output, which has the
-    /// counts of echoed messages.
+    /// Waits until `echo serve` has ended; returns the rest of its output, the counts of echoed
+    /// messages.
     fn verdict(mut self) -> String {
         let mut printed = String::new();
         self.stdout.read_to_string(&mut printed).unwrap();
@@ -52,9 +52,8 @@ fn uses_shared_memory(printed: &str) -> bool {
     transports.any(|line| !line.contains("socket") && line.ends_with("shared memory"))
 }
 
-/// Starts `echo serve` at all four kinds of address: a Unix socket and TCP, each once for channels
-/// of this library and once for clients that send lines over a plain socket. The socket files are
-/// in a private directory.
+/// Starts `echo serve` at four addresses, a Unix socket and TCP, each for channels and for plain
+/// sockets. The socket files are in a private directory.
 fn serve_all(options: &[&str]) -> (tempfile::TempDir, Serving) {
     let directory = tempfile::tempdir().unwrap();
     let at = |prefix: &str, name: &str| format!("{prefix}:{}/{name}", directory.path().display());

@@ -22,8 +22,7 @@ const PEER_DIED: i32 = 4;
 const PROTOCOL: i32 = 5;
 const OUTPUT_CLOSED: i32 = 6;
 
-/// Runs `partywall` with these arguments, and asserts its exit code and that its error text
-/// contains `says`.
+/// Asserts that `partywall` ends with this exit code and an error text that contains `says`.
 fn ends(arguments: &[&str], code: i32, says: &str) {
     let output = run(arguments);
     let errors = text(&output.stderr);
@@ -36,8 +35,8 @@ fn address(directory: &Path) -> String {
     format!("unix:{}/exit.sock", directory.display())
 }
 
-/// Calls `test` once for each transport, with a running `listen` and `connect` whose standard
-/// streams are pipes.
+/// Calls `test` for each transport, with a `listen` and a `connect` whose standard streams are
+/// pipes.
 fn each(mut test: impl FnMut(Listening, Running)) {
     for transport in ["shm", "socket"] {
         let directory = tempfile::tempdir().unwrap();

@@ -13,7 +13,7 @@ use program::{Listening, Running, partywall, text, wait_until};
 /// The transports of the test, each as the family of the address and the value of `--transport`.
 const WIRES: [(&str, &str); 3] = [("unix", "shm"), ("unix", "socket"), ("tcp", "auto")];
 
-/// Calls `test` once for each transport, with its name and a running `listen` and `connect` whose
+/// Calls `test` for each transport, with its name, and with a `listen` and a `connect` whose
 /// standard streams are pipes.
 fn each(mut test: impl FnMut(&str, Listening, Running)) {
     for (family, transport) in WIRES {

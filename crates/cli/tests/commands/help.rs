@@ -35,7 +35,6 @@ fn words(command: &str) -> Vec<&str> {
     command.split_whitespace().collect()
 }
 
-/// Runs `partywall` with these arguments; returns its output. The command must succeed.
 fn prints(arguments: &[&str]) -> String {
     let output = run(arguments);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));

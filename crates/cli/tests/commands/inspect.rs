@@ -30,7 +30,6 @@ fn json(target: &str) -> (i32, Value) {
     (code, serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{code}: {errors}")))
 }
 
-/// Returns the path of `path`, a file or folder in the folder `spec` of the repository.
 fn spec(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec").join(path)
 }

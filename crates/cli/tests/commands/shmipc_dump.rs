@@ -19,8 +19,8 @@ const UNREADABLE: i32 = 2;
 /// Its value is the server's directory.
 const SERVES_IN: &str = "PARTYWALL_TEST_SERVES_IN";
 
-/// Takes a lock, so that one test runs at a time: `dump` inspects this whole process, and would
-/// find the regions of other tests.
+/// Takes a lock, so that one test runs at a time: `dump` inspects this process, and would find the
+/// regions of other tests.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -31,8 +31,8 @@ fn dump(arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
 }
 
-/// A shmipc session for tests of `dump`. Both ends are in this process, and one sent message is
-/// never received, so its slice, the block that holds it, stays in use.
+/// A shmipc session with both ends in this process. One of its messages is never received, so the
+/// slice of that message stays in use.
 struct Held {
     directory: tempfile::TempDir,
     server: Session,
@@ -130,8 +130,8 @@ fn memfds_are_found_by_the_process_that_has_them() {
     held.end();
 }
 
-/// Runs only in the child process that a test starts, and is a shmipc server there. The server has
-/// mappings of the client's memfds, but no descriptors of them.
+/// The shmipc server in the child process of a test; elsewhere it does nothing. The server maps the
+/// client's memfds, but has no descriptors of them.
 #[test]
 fn child_process_serves() {
     let Ok(directory) = std::env::var(SERVES_IN) else { return };

@@ -14,7 +14,6 @@ use program::{Listening, Running, announced, partywall};
 
 const SIGNALS: [(Signal, i32); 2] = [(Signal::INT, 2), (Signal::TERM, 15)];
 
-/// Sends `signal` to the running command, and waits for its end.
 fn end_by(process: &mut Running, signal: Signal) -> ExitStatus {
     kill(process.0.id().cast_signed(), signal).unwrap();
     process.wait()

@@ -51,7 +51,7 @@ fn of_5_gibibytes_over_a_socket() {
 }
 
 /// Sends `bytes` bytes of pattern blocks through a `connect` and a `listen`, and compares each
-/// received block with its pattern. Each process may have 64 MiB plus `memory` MiB of resident
+/// received block with its pattern. Each process may use 64 MiB plus `memory` MiB of resident
 /// memory.
 fn stream(&(name, family, transport): &(&str, &str, &str), bytes: u64, memory: u64) {
     let directory = tempfile::tempdir().unwrap();
@@ -89,7 +89,6 @@ fn stream(&(name, family, transport): &(&str, &str, &str), bytes: u64, memory: u
     println!("{name}: {bytes} bytes in {:?}, resident {ours} and {theirs} MiB", started.elapsed());
 }
 
-/// A thread that samples the resident memory of a process until the thread is stopped.
 struct ResidentMonitor {
     stop: mpsc::Sender<()>,
     thread: JoinHandle<u64>,
@@ -122,7 +121,7 @@ fn resident_bytes(pid: u32) -> u64 {
     pages * PAGE_BYTES_MAX
 }
 
-/// Writes `bytes` bytes to `to`, in blocks: block n has the pattern of seed n.
+/// Writes `bytes` bytes of pattern blocks; block n has the pattern of seed n.
 fn write(mut to: ChildStdin, bytes: u64) {
     let mut block = vec![0; BLOCK_BYTES];
     let (mut left, mut seed) = (bytes, 0);
@@ -135,8 +134,8 @@ fn write(mut to: ChildStdin, bytes: u64) {
     }
 }
 
-/// Reads to the end of `from`, compares each block with its pattern, and returns the number of
-/// bytes.
+/// Reads until the sender has finished, compares each block with its pattern, and returns the
+/// number of bytes.
 fn read(mut from: impl Read) -> u64 {
     let mut block = vec![0; BLOCK_BYTES];
     let (mut bytes, mut seed) = (0, 0);

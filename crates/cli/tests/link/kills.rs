@@ -12,8 +12,7 @@ use program::{Running, TIMEOUT};
 use std::fs;
 use std::time::Instant;
 
-/// The `link send` and `link recv` processes of one link, each of which is restarted after it was
-/// killed.
+/// The `link send` and the `link recv` of one link; the test kills and restarts each of them.
 struct Both<'a> {
     ground: &'a Ground,
     sending: Vec<&'a str>,
@@ -41,8 +40,7 @@ impl<'a> Both<'a> {
         *process = self.ground.start(arguments);
     }
 
-    /// Whether the sender or the receiver has exited, so that the other process will exit soon as
-    /// well.
+    /// Whether the sender or the receiver has exited, so that the other will exit soon.
     fn is_done(&mut self) -> bool {
         [&mut self.sender, &mut self.receiver]
             .iter_mut()
@@ -60,7 +58,6 @@ impl<'a> Both<'a> {
         }
     }
 
-    /// Kills the sender, the receiver, or both at random moments, `kills` times in total.
     fn torment(&mut self, kills: usize, chance: &mut Random, grown_max: u64) {
         let mut is_complete = false;
         for _ in 0..kills * 10 {
@@ -71,8 +68,8 @@ impl<'a> Both<'a> {
             // The kill comes after a short random pause, between the start of the process and its
             // first message. A complete transfer needs such a pause, too: its output grows no more,
             // so a wait for growth would last until both processes had exited, and the kill would
-            // not count. The pause is a number of yields of the processor, and has fewer of them in
-            // that case: the processes exit soon, and a yield takes milliseconds on a busy machine.
+            // not count. The pause is a number of yields of the processor, smaller for a complete
+            // transfer: its processes exit soon, and a yield takes milliseconds on a busy machine.
             if is_brief || is_complete {
                 let yields = if is_complete { 8 } else { 300 };
                 (0..chance.below(yields)).for_each(|_| std::thread::yield_now());
@@ -167,8 +164,8 @@ fn at_least_once_repeats_in_order_and_misses_nothing() {
     both.end();
     let output = ground.read("out");
     let (mut next, mut reached) = (0, 0);
-    // The output may contain a part of a line that a killed process wrote. Such a part stands on a
-    // line of its own, and is shorter than the 7 characters of a whole line.
+    // A killed process may have written a part of a line. It stands on a line of its own, and is
+    // shorter than the 7 characters of a whole line.
     for line in output.lines().filter(|line| line.len() == 7) {
         let number: u64 = line.parse().unwrap();
         assert!(number <= next, "{number} follows {next}: something is missing");

@@ -123,8 +123,8 @@ fn link_in_order_is_not_adopted_and_owned_link_is_unchanged() {
     let receiver = ground.start(&ground.bob(&[]));
     let owned = format!("owned by process {}", receiver.0.id());
     // The test waits with `inspect`, which never owns the receiver's file. A `reset` that comes too
-    // early would become the owner of that file. The receiver, which starts at the same time, would
-    // then lose the file (it is fenced) and exit.
+    // early would become the owner, and the receiver, which starts at the same time, would be
+    // fenced and exit.
     program::wait_until("it owns its file", || ground.inspected().contains(&owned));
     let (code, printed) = repair(&ground, "reset", "bob", &["--yes"]);
     assert!(code == 2 && printed.contains(&owned), "{printed}");

@@ -14,7 +14,6 @@ use std::process::{Command, Stdio};
 
 const BOTH_DONE: (Option<i32>, Option<i32>) = (Some(0), Some(0));
 
-/// Runs `partywall` with arguments with which it must fail; returns its exit code and error text.
 fn fails(arguments: &[&str]) -> (i32, String) {
     let output = run(arguments);
     assert!(output.stdout.is_empty(), "{arguments:?}: {}", text(&output.stdout));
@@ -281,8 +280,7 @@ fn link_has_one_owner_at_a_time() {
     let first = ground.start(&ground.bob(&[]));
     let owned = format!("owned by process {}", first.0.id());
     // The test waits with `inspect`, which never owns the receiver's file. A second receiver that
-    // started too early would become the owner of that file. The first receiver would then lose the
-    // file (it is fenced) and exit.
+    // started too early would become the owner, and the first receiver would be fenced and exit.
     wait_until("it owns its file", || ground.inspected().contains(&owned));
     let elsewhere = format!("unix:{}", ground.path("elsewhere.sock"));
     let again = ground.bob(&[]);

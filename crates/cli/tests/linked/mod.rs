@@ -111,9 +111,10 @@ pub struct Carried {
     pub receiver: String,
 }
 
-/// A free address, outside the range from which the kernel takes client ports. A client that dials
-/// a free port of that range may connect to itself. Each process uses its own loopback address, so
-/// no other test takes the port after one process has freed it and before the next one listens.
+/// A free address, outside the range from which the kernel takes client ports, because a client
+/// that dials a free port of that range may connect to itself. Each process uses its own loopback
+/// address, so no other test takes the port after one process has freed it and before the next one
+/// listens.
 fn free_address() -> SocketAddrV4 {
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     let address = Ipv4Addr::new(127, high | 0x80, middle, low);

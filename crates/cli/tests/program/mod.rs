@@ -28,7 +28,7 @@ impl Running {
         Self(command.spawn().expect("the program starts"))
     }
 
-    /// Waits for the end of the child process; returns its exit status.
+    /// Waits until the process has ended, and returns its exit status.
     pub fn wait(&mut self) -> ExitStatus {
         let mut status = None;
         wait_until("the program ends", || {
@@ -38,14 +38,13 @@ impl Running {
         status.expect("waited for")
     }
 
-    /// Waits for the end of the process; returns its exit code. After a signal the code is 128 plus
-    /// the signal's number, as in a shell.
+    /// Waits until the process has ended; returns its exit code, or 128 plus the number of the
+    /// signal that ended it, as a shell does.
     pub fn code(&mut self) -> i32 {
         self.wait().code().expect("no signal")
     }
 
-    /// Waits for the end of the process; returns its exit status and all that it printed on stdout
-    /// and stderr.
+    /// Waits until the process has ended; returns its exit status and all that it printed.
     pub fn finish(mut self) -> Output {
         let stdout = self.0.stdout.take().map(drain);
         let stderr = self.0.stderr.take().map(drain);

@@ -36,7 +36,7 @@ impl Proxy {
         signal(&self.process, name);
     }
 
-    /// Waits for the end of the proxy; returns the exit code and the rest of stderr.
+    /// Waits until the proxy has ended; returns its exit code and the rest of its stderr.
     pub fn finish(mut self) -> (i32, String) {
         let code = self.process.code();
         let mut printed = String::new();
@@ -139,8 +139,7 @@ impl Socket for UnixStream {
     }
 }
 
-/// As a server, echoes all bytes until the client closes its writing direction, and then closes the
-/// socket.
+/// A server that echoes all bytes until the client closes its writing direction.
 fn echo(mut socket: impl Socket) {
     let mut back = socket.duplicate();
     // The copy fails if the client resets the connection. That is no error of this server.

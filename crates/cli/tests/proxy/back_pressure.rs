@@ -11,8 +11,8 @@ use std::thread;
 
 use proxied::{Pair, pattern};
 
-/// A running pair of proxies between a client and a server with Unix sockets. The kernel buffers of
-/// Unix sockets are small, so writers block soon.
+/// Two proxies between a client and a server with Unix sockets, whose kernel buffers are small, so
+/// that writers block soon.
 struct Fixture {
     _directory: tempfile::TempDir,
     _pair: Pair,
@@ -29,7 +29,6 @@ impl Fixture {
         Self { _directory: directory, _pair: pair, front, server }
     }
 
-    /// Connects through the proxies; returns the client's and the server's socket.
     fn connect(&self) -> (UnixStream, UnixStream) {
         let client = UnixStream::connect(&self.front).unwrap();
         (client, self.server.accept().unwrap().0)
@@ -120,6 +119,6 @@ fn unread_connections_with_all_memory_block_no_other() {
     }
 }
 
-/// Number of bytes that exceeds all buffers of a connection: the credit window of its stream, one
-/// chunk that a proxy has read, and the buffers of two Unix sockets.
+/// Number of bytes that no connection can buffer: more than the credit of its stream, one read of a
+/// proxy, and the buffers of two Unix sockets.
 const TAKEN_MAX: usize = 4 << 20;

@@ -42,8 +42,7 @@ fn reset_of_the_client_after_its_end_reaches_the_server() {
     assert_eq!(server_end.read(&mut [0]).unwrap(), 0);
     server_end.write_all(b"x").unwrap();
     reset(client);
-    // Expected result of the client's reset: the server notices the reset although it only writes
-    // and never reads.
+    // The server must notice the client's reset although it only writes and never reads.
     until("the server fails to write", || server_end.write_all(b"y").is_err());
 }
 
@@ -54,8 +53,7 @@ fn reset_of_a_blocked_connection_passes_through() {
     let mut client = pair.connect();
     let mut server_end = accept(&server);
     server_end.write_all(b"x").unwrap();
-    // The server does not read. So the client's writes fill all buffers between client and server,
-    // until no more bytes fit.
+    // The server does not read, so the client writes until all buffers between them are full.
     client.set_nonblocking(true).unwrap();
     let stuck = loop {
         match client.write(&[7; 65_536]) {

@@ -14,7 +14,7 @@ use std::process::Stdio;
 use program::{Running, TIMEOUT, partywall, wait_until};
 use proxied::{Proxy, echo_unix, exchange, pattern, signal};
 
-/// An entry proxy whose stderr is full from the beginning, because the fixture has filled it.
+/// An entry proxy whose stderr the test has filled before its start.
 struct Fixture {
     _directory: tempfile::TempDir,
     exit: Proxy,
@@ -43,7 +43,7 @@ impl Fixture {
         Self { _directory: directory, exit, entry, front, stderr, filling }
     }
 
-    /// Asserts that the entry proxy still accepts a connection and carries its bytes in both
+    /// Asserts that the entry proxy still accepts a connection and carries bytes in both
     /// directions.
     fn carries(&self) {
         let mut client = None;

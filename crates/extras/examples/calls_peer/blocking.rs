@@ -33,16 +33,14 @@ pub fn run(task: &str, address: &str, config: &Config, number: usize) -> Outcome
     Ok(())
 }
 
-/// Limits how many handler threads run at a time: each running thread occupies one of a fixed
-/// number of places.
+/// Limits how many handler threads run at a time.
 struct Places {
     free: Mutex<usize>,
     changed: Condvar,
 }
 
 impl Places {
-    /// Waits until another handler thread may run, that is, until a place is free; occupies the
-    /// place.
+    /// Waits until another handler thread may run, and counts it as running.
     fn take(&self) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         while *free == 0 {
@@ -67,9 +65,9 @@ fn serve(address: &str, config: &Config, limit: usize) -> Outcome {
     let places = Places { free: Mutex::new(limit), changed: Condvar::new() };
     let code = thread::scope(|scope| {
         loop {
-            // This thread receives no call while as many handler threads run as the limit allows.
-            // Meanwhile these threads receive the arriving messages, because each asks by
-            // `is_cancelled` whether its call was cancelled.
+            // While as many handler threads run as the limit allows, this thread receives no call.
+            // Meanwhile the running threads receive the messages that arrive, because each polls
+            // `is_cancelled`.
             places.take();
             let request = match server.recv(None) {
                 Ok(Some(request)) => request,
@@ -84,8 +82,8 @@ fn serve(address: &str, config: &Config, limit: usize) -> Outcome {
         }
     });
     println!("served {code}");
-    // The server waits until the client closes the session: by then the client has received every
-    // answer. The client opens no further stream.
+    // The server waits until the client, which opens no further stream, closes the session: by then
+    // the client has received every answer.
     while let Ok(Some(_)) = session.accept() {}
     Ok(())
 }
@@ -119,7 +117,6 @@ fn handle(counts: &Arc<Counts>, request: Request) {
     };
 }
 
-/// Makes calls of each kind that the server knows, and checks their results.
 fn call(client: &Client, count: usize) -> Outcome {
     for len in SIZES {
         check(&echo(len), &client.call(&echo(len), Some(soon()))?)?;
@@ -216,8 +213,7 @@ fn lose(client: &Client, count: usize) -> Outcome {
     Ok(())
 }
 
-/// Asks the server again and again how many handlers have begun and ended, until the counts are as
-/// expected.
+/// Polls the server's counts of handlers that have begun and ended, until they are as expected.
 fn reach(client: &Client, expected: impl Fn([u32; 3]) -> bool) -> Result<(), Box<dyn Error>> {
     let deadline = Some(soon());
     while !expected(counts(&client.call(b"s", deadline)?)) {}

@@ -69,7 +69,6 @@ fn main() -> Outcome {
 struct Counts(Mutex<[u32; 3]>);
 
 impl Counts {
-    /// Adds `added` to the three counts, and returns their sums.
     fn add(&self, added: [u32; 3]) -> [u32; 3] {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (count, added) in counts.iter_mut().zip(added) {
@@ -128,7 +127,7 @@ fn expect<T: std::fmt::Debug>(called: Result<T, CallError>, code: u32) -> Outcom
     }
 }
 
-/// Checks that a call (first byte `f`) has failed with the error `code` and the bytes `detail`.
+/// Checks that a call (first byte `f`) has failed with `code` and `detail`.
 fn expect_failure<T: std::fmt::Debug>(
     called: Result<T, CallError>,
     code: u32,

@@ -43,8 +43,8 @@ async fn serve(address: &str, config: &Config, limit: usize) -> Outcome {
     let handler = move |request| handle(Arc::clone(&counts), request);
     let served = Server::with(stream, limits).serve(handler).await;
     println!("served {}", served.map_or_else(|error| error.code(), |()| 0));
-    // The server waits until the client closes the session: by then the client has received every
-    // answer. The client opens no further stream.
+    // The server waits until the client, which opens no further stream, closes the session: by then
+    // the client has received every answer.
     while let Ok(Some(_)) = session.accept().await {}
     Ok(())
 }
@@ -69,7 +69,6 @@ async fn handle(counts: Arc<Counts>, request: Request) -> Result<Vec<u8>, Failur
     }
 }
 
-/// Makes calls of each kind that the server knows, and checks their results.
 async fn call(client: &Client, count: usize) -> Outcome {
     for len in SIZES {
         check(&echo(len), &client.call_deadline(&echo(len), soon()).await?)?;
@@ -166,8 +165,7 @@ async fn lose(client: &Client, count: usize) -> Outcome {
     Ok(())
 }
 
-/// Asks the server again and again how many handlers have begun and ended, until the counts are as
-/// expected.
+/// Polls the server's counts of handlers that have begun and ended, until they are as expected.
 async fn reach(client: &Client, expected: impl Fn([u32; 3]) -> bool) -> Result<(), Box<dyn Error>> {
     let deadline = soon();
     while !expected(counts(&client.call_deadline(b"s", deadline).await?)) {}

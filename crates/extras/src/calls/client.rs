@@ -81,14 +81,14 @@ struct Shared {
 struct CallTable {
     pending: Pending<Waiter>,
     /// Cancelled calls of which the server must still be told by a CANCEL message. Each keeps its
-    /// slot, one of the `in_flight_max` that calls in flight share, so that the list stays bounded.
+    /// slot of the `in_flight_max`, which bounds the list.
     cancels: Vec<(u64, OwnedSemaphorePermit)>,
     over: Option<Lost>,
     is_closing: bool,
 }
 
-/// A call that waits for its answer: the channel that wakes its future, and its permit (slot) to be
-/// in flight, of which there are `in_flight_max`.
+/// A call that waits for its answer: the channel that wakes its future, and its slot of the
+/// `in_flight_max`.
 #[derive(Debug)]
 struct Waiter {
     answer: oneshot::Sender<Result<Message, CallError>>,
@@ -323,8 +323,8 @@ async fn cancel(shared: Arc<Shared>) {
             if is_over {
                 return;
             }
-            // If the table of calls has changed since this task read the table, a notification of
-            // that change is stored, and this wait ends immediately.
+            // If the table of calls has changed since this task read it, a notification is stored,
+            // and this wait ends immediately.
             shared.changed.notified().await;
             continue;
         }

@@ -184,8 +184,8 @@ impl From<StreamSendError> for CallError {
     }
 }
 
-/// Longest message in bytes, header included, that is assembled in a buffer on the stack and sent
-/// as a copy.
+/// Longest message in bytes, header included, that is assembled on the stack and sent as a copy; a
+/// longer one is written where the peer reads it.
 const SHORT_MAX: usize = 512;
 
 /// Sends a header and its payload as one message, whole or not at all.

@@ -30,7 +30,7 @@ struct Waiting<W> {
     was_sent: bool,
 }
 
-/// The consequence of a dropped call: the step that the client has to take.
+/// What the client has to do for a dropped call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Left<W> {
     /// The call was sent and has no answer yet. The client has to send the message CANCEL, and to

@@ -97,7 +97,6 @@ impl Failure {
     }
 }
 
-/// The state of [`Server::serve`] while it runs: the calls and their tasks.
 struct Loop<H> {
     send: Arc<Turns<SendStream>>,
     handler: Arc<H>,
@@ -184,7 +183,6 @@ where
     F: Future<Output = Result<R, Failure>> + Send + 'static,
     R: AsRef<[u8]> + Send + 'static,
 {
-    /// Waits for the client's next message or for the end of a handler's task.
     async fn next(&mut self, recv: &mut RecvStream, is_finished: bool) -> Event {
         poll_fn(|context| {
             if let Poll::Ready(Some(done)) = self.tasks.poll_join_next_with_id(context) {

@@ -77,7 +77,7 @@ pub(crate) struct Serving<C, H> {
     waiting: VecDeque<(u64, C)>,
 }
 
-/// The consequence of a call that arrived: the step that the server has to take.
+/// What the server has to do with a call that arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrived<C> {
     /// The server has to run the handler of the call, and then to report that by `started`.

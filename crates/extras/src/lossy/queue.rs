@@ -75,7 +75,7 @@ pub(super) struct Entry {
     pub(super) lost: u64,
 }
 
-/// The queue and the counters of a sender.
+/// The queue of a lossy sender, and its counters.
 #[derive(Debug)]
 pub(super) struct LossyQueue {
     records_max: usize,
@@ -128,7 +128,6 @@ impl LossyQueue {
         }
     }
 
-    /// Returns the oldest queued log record.
     pub(super) fn front(&self) -> Option<&Entry> {
         self.queue.front()
     }
@@ -234,8 +233,7 @@ impl LossyQueue {
     }
 
     /// Counts as sent a new log record that the caller sent without the sender's lock. The record's
-    /// header reported the losses that the caller had taken out of this queue's count by
-    /// `take_lost`.
+    /// header reported the losses that the caller had taken by `take_lost`.
     pub(super) const fn count_sent(&mut self) {
         self.sent += 1;
     }

@@ -46,9 +46,8 @@ pub struct LossyReceiver {
     receiver: Receiver,
     received: u64,
     lost: u64,
-    /// Number of lost log records that messages without a record (reports) have announced since the
-    /// last record. The next record that the application receives counts them as well, in its field
-    /// `lost_before`.
+    /// Number of lost log records that reports have announced since the last record. The next
+    /// record that the application receives counts them in its field `lost_before`.
     reported: u64,
 }
 

@@ -10,7 +10,6 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longest time that a wait may take before the test fails.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Pair {

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
-/// Longest time that a wait may take before the test fails.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Pair {

@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The role of the second process, which a test starts and kills: a server whose handlers never
-/// end, or a client that waits for answers.
+/// The second process of a test, which is killed: a server whose handlers never end, or a client
+/// that waits for answers.
 #[tokio::test]
 async fn child() {
     match role().as_deref() {

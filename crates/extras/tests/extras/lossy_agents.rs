@@ -23,8 +23,8 @@ fn config() -> Config {
     Config::default().begin(Begin::SharedMemory).ring_bytes(4096).inline_max(512)
 }
 
-/// The role of the second process, which a test starts: an agent that receives log records, or an
-/// application that logs until it is killed.
+/// The second process of a test: an agent that receives log records, or an application that logs
+/// until it is killed.
 #[test]
 fn child() {
     match role().as_deref() {

@@ -13,7 +13,6 @@ use partywall_layout::{FallbackReason, Geometry, Kind, Refusal, RegionHeader};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// The text above the table of golden vectors, in the file INDEX.md.
 pub const PREFACE: &str = "\
 # Golden vectors
 
@@ -23,7 +22,6 @@ image is the whole ring. In `expected`, records are `position kind content`, sep
 payload is its text, or its length and the sum of its bytes.
 ";
 
-/// Returns all golden vectors (valid images), in the order of their rows in INDEX.md.
 pub fn images() -> Vec<Image> {
     let mut images = frames();
     images.extend(offers());

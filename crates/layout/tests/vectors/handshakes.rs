@@ -26,7 +26,6 @@ use std::slice::from_ref;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-/// The text that the file INDEX.md has above its table of handshake transcripts.
 const PREFACE: &str = "\
 # Transcripts of handshakes
 
@@ -34,14 +33,12 @@ The command `cargo run -p partywall-layout --example vectors -- --handshakes spe
 these files. SPEC.md, section 10, says how to read them.
 ";
 
-/// Returns all transcripts of handshakes, in the order of their rows in INDEX.md.
 pub fn scripts() -> Vec<Script> {
     let mut scripts = acceptor::scripts();
     scripts.extend(connector::scripts());
     scripts
 }
 
-/// Writes the transcripts of handshakes, and their INDEX.md, into the folder `directory`.
 pub fn write(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     let mut index = format!("{PREFACE}\n| file | outcome | what it shows |\n|---|---|---|\n");
@@ -81,7 +78,6 @@ impl Script {
         Self { name, about, settings, lines: Vec::new(), outcome: String::new() }
     }
 
-    /// Appends a line that sets the `setting` of the side under test to `value`.
     fn set(mut self, setting: &str, value: impl ToString) -> Self {
         self.settings.push(format!("set\t{setting}\t{}", value.to_string()));
         self
@@ -93,14 +89,13 @@ impl Script {
         self.line(&format!("send\t{frame}\t{bytes}\t{descriptors}"))
     }
 
-    /// Appends a line: the peer sends this HELLO, with a pidfd (a descriptor of its process).
+    /// Appends a line: the peer sends this HELLO, with a pidfd of its process.
     fn send_hello(self, hello: &Hello) -> Self {
         let descriptors = Descriptors::of(&[DESCRIPTOR_PIDFD]);
         self.send("HELLO", Hello { descriptors, ..*hello }.as_bytes(), "pidfd")
     }
 
-    /// Appends a line: the peer sends an OFFER of a region, alone or with two doorbells (eventfds
-    /// for wake-ups).
+    /// Appends a line: the peer sends an OFFER of a region, alone or with two doorbells.
     fn send_region(self, has_doorbells: bool) -> Self {
         let (kinds, descriptors) = region_kinds(has_doorbells);
         self.send("OFFER", Offer::shm(REGION_BYTES, kinds).as_bytes(), descriptors)
@@ -176,7 +171,6 @@ impl Script {
         self
     }
 
-    /// Returns the transcript as the text of its file.
     pub fn text(&self) -> String {
         let mut text = format!("# {}\n", self.about);
         for line in self.settings.iter().chain(&self.lines) {
@@ -243,9 +237,8 @@ fn hex(bytes: &[u8], free: &[Range<usize>]) -> String {
     text
 }
 
-/// Offsets in the frame OFFER of the bytes that hold the region's size.
+/// Offsets of the bytes of an OFFER that hold the region's size.
 const SIZE: Range<usize> = 32..40;
-/// Feature bits in the HELLO of a peer that can use both shared memory and the socket.
 const BOTH: u64 = FEATURE_SHM | FEATURE_SOCKET;
 /// Size in bytes of the region that the peer offers in a transcript.
 const REGION_BYTES: u64 = 64 << 10;

@@ -15,7 +15,6 @@ use std::slice::from_ref;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-/// The text above the table of hostile images, in the file INDEX.md.
 pub const PREFACE: &str = "\
 # Hostile images
 
@@ -24,8 +23,6 @@ section 10, says how to use the table. Add a file and its row by hand, or in the
 (`cargo run -p partywall-layout --example vectors -- --hostile spec/hostile`).
 ";
 
-/// Returns all hostile images (bytes that a reader must refuse), in the order of their rows in
-/// INDEX.md.
 pub fn images() -> Vec<Image> {
     let mut images = hellos();
     images.extend(other_frames());

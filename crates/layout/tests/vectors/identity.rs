@@ -174,7 +174,6 @@ impl Pages {
         self.put(offset, stored.as_bytes());
     }
 
-    /// Stores a word at byte `offset` of the control page.
     fn word(&mut self, offset: u64, value: u64) {
         self.put(CONTROL_OFFSET + offset, &value.to_le_bytes());
     }

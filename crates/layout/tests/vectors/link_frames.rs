@@ -18,7 +18,6 @@ use partywall_layout::link::frame::{
 use partywall_layout::link::{Previous, SkipFields};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// The text above the table of link frames, in the file INDEX.md.
 pub const PREFACE: &str = "\
 # Link frames
 
@@ -27,8 +26,6 @@ of the broken rule. Add rows in the generator
 (`cargo run -p partywall-layout --example vectors -- --link-frames spec/link-frames`).
 ";
 
-/// Returns all link frames, valid and invalid, in the order of their rows in INDEX.md. Each is the
-/// content of one file.
 pub fn images() -> Vec<Image> {
     let mut images = good();
     images.extend(headers());

@@ -12,7 +12,6 @@ use partywall_layout::record_ring::{Kind, WireHeader, word0};
 use partywall_layout::{Position, RingSize};
 use zerocopy::IntoBytes;
 
-/// The text above the table of link records, in the file INDEX.md.
 pub const PREFACE: &str = "\
 # Link records
 
@@ -25,8 +24,6 @@ a BLOB's bytes included, of stream 0x0123456789abcdef in a ring of 4,096 bytes, 
 /// Id of the stream that all link records of this file belong to.
 pub const STREAM: u64 = 0x0123_4567_89ab_cdef;
 
-/// Returns all link records, valid and invalid, in the order of their rows in INDEX.md. Each is the
-/// content of one file.
 pub fn images() -> Vec<Image> {
     let mut images = good();
     images.extend(headers());

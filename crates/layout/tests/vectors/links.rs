@@ -16,7 +16,6 @@ use partywall_layout::link::{
 };
 use zerocopy::IntoBytes;
 
-/// The text above the table of link files, in the file INDEX.md.
 pub const PREFACE: &str = "\
 # Link files
 
@@ -30,7 +29,6 @@ rule. Add rows in the generator
 /// of the link itself.
 pub const NAMES: [&str; 3] = ["alice", "bob", "orders"];
 
-/// Returns all link files, valid and invalid, in the order of their rows in INDEX.md.
 pub fn images() -> Vec<Image> {
     let mut images = good();
     images.extend(headers());
@@ -135,15 +133,14 @@ impl Maker {
         self.put(consumed_offset(sequence), record.as_bytes());
     }
 
-    /// Sets the `since` word (what was consumed after the record was written) of the consumed
-    /// record with this `sequence` number. The word says that `bytes` more bytes were consumed
-    /// after that record. The position up to which they were consumed has this `digest`.
+    /// Sets the `since` word of the consumed record with this `sequence` number: after that record
+    /// `bytes` more bytes were consumed, up to a position with this `digest`.
     pub fn since(&mut self, sequence: u64, bytes: u64, digest: u32) {
         self.since_is(sequence, since_word(bytes, digest).unwrap());
     }
 
-    /// Stores `word` as the `since` word (what was consumed after the record was written) of the
-    /// slot that holds the consumed record with this `sequence` number.
+    /// Stores `word` as the `since` word of the slot that holds the consumed record with this
+    /// `sequence` number.
     pub fn since_is(&mut self, sequence: u64, word: u64) {
         self.put(consumed_offset(sequence) + SINCE, &word.to_le_bytes());
     }

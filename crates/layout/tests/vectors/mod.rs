@@ -53,7 +53,6 @@ pub const SESSION: [u8; 16] = *b"0123456789abcdef";
 
 /// One image, the content of a test file, with the columns of its row in INDEX.md.
 pub struct Image {
-    /// Name of the image's file.
     pub name: String,
     /// The kind of the file's content, which says how to read the file: `frame`, `identity`,
     /// `region`, `ring`, `session`, `socket`, `link`, `link frame` or `record`.
@@ -66,7 +65,6 @@ pub struct Image {
     pub expected: String,
     /// The rule of SPEC or the case that the image shows, as text for its row in INDEX.md.
     pub about: &'static str,
-    /// The bytes of the image's file.
     pub bytes: Vec<u8>,
 }
 

@@ -235,7 +235,7 @@ struct Channel {
     /// Number and size of each mapped segment; number 0 is the slab of the region.
     segments: Vec<(u32, u64)>,
     segment_last: u32,
-    /// The announced length and the bytes received so far of the message that arrives in fragments;
+    /// The message that arrives in fragments: its announced length, and its bytes received so far.
     /// `None` if no such message is unfinished.
     fragments: Option<(u64, u64)>,
     closed: bool,
@@ -267,8 +267,8 @@ impl Channel {
             Kind::Segment => self.segment(header, payload)?,
             Kind::SegmentRetire => self.retire(header, payload)?,
             Kind::CloseWrite => {
-                // The record CLOSE_WRITE discards the message whose fragments have not all arrived,
-                // as an abort by its sender would.
+                // A CLOSE_WRITE discards a message whose fragments have not all arrived, as an
+                // abort by its sender would.
                 empty(header)?;
                 self.fragments = None;
                 self.closed = true;

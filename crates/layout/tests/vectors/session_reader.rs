@@ -83,8 +83,8 @@ struct Stream {
     credited: u64,
     /// Cost, in bytes of credit, of the messages that arrived on the stream.
     arrived: u64,
-    /// The announced length and the bytes received so far of the stream's message that arrives in
-    /// fragments; `None` if no such message is unfinished.
+    /// The message of the stream that arrives in fragments: its announced length, and its bytes
+    /// received so far. `None` if no such message is unfinished.
     parts: Option<(u64, u64)>,
 }
 

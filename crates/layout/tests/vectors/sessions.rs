@@ -10,7 +10,6 @@ use partywall_layout::Kind::{
     GoAway, Open, Ping, Reset,
 };
 
-/// The text above the table of session images, in the file INDEX.md.
 pub const PREFACE: &str = "\
 # Sessions
 
@@ -20,8 +19,6 @@ carry has one file. `expected` is what is read, or the number of the violation (
 command `cargo xtask gen` writes these files.
 ";
 
-/// Returns all session images (the records of one side, in a ring or a socket stream), in the order
-/// of their rows in INDEX.md.
 pub fn images() -> Vec<Image> {
     let mut images = Vec::new();
     for list in [

@@ -12,7 +12,6 @@ use zerocopy::little_endian::{U32, U64};
 /// A ring that a sender fills by the rules of SPEC 4.5, and its open batch: records not yet
 /// published.
 pub struct RingWriter {
-    /// The bytes of the whole ring.
     pub image: Vec<u8>,
     size: RingSize,
     published: Position,
@@ -23,7 +22,6 @@ pub struct RingWriter {
 }
 
 impl RingWriter {
-    /// Returns a ring of `bytes` zeros, which contains no record.
     pub fn new(bytes: u64) -> Self {
         let size = RingSize::new(bytes).unwrap();
         let image = vec![0; usize::try_from(bytes).unwrap()];
@@ -41,7 +39,6 @@ impl RingWriter {
         self.record(kind, u32::try_from(payload.len()).unwrap(), payload);
     }
 
-    /// Publishes all records of the open batch, so that a reader finds them.
     pub fn publish(&mut self) {
         self.word(self.tail, 0, 0);
         self.word(self.published, 0, self.first_word);
@@ -60,7 +57,6 @@ impl RingWriter {
         self.publish();
     }
 
-    /// Position in the ring (a byte count that never wraps) at which the next record is appended.
     pub fn tail(&self) -> u64 {
         self.tail.0
     }
@@ -91,7 +87,6 @@ impl RingWriter {
 /// Collects the bytes that a sender writes to a socket if it keeps the rules of SPEC 8.
 #[derive(Default)]
 pub struct SocketWriter {
-    /// All bytes that were written to the socket so far.
     pub stream: Vec<u8>,
     /// Stream number in the header of each record that is sent from now on.
     pub stream_number: u32,
@@ -112,7 +107,6 @@ impl SocketWriter {
     }
 }
 
-/// Makes the body of a BLOB record from these fields.
 pub fn blob(block: u64, segment: u32, offset: u64, length: u64) -> Vec<u8> {
     let (block, offset, length) = (U64::new(block), U64::new(offset), U64::new(length));
     let (segment, zero) = (U32::new(segment), U32::new(0));
@@ -124,7 +118,6 @@ pub fn blob_with_credit(blob: &[u8], credited: BlobCredit) -> Vec<u8> {
     [blob, credited.as_bytes()].concat()
 }
 
-/// Returns the body of a SEGMENT or SEGMENT_RETIRE record with these fields.
 pub fn segment(number: u32, size: u64) -> Vec<u8> {
     let (number, zero) = (U32::new(number), U32::new(0));
     SegmentBody { number, zero, size: U64::new(size) }.as_bytes().to_vec()

@@ -36,7 +36,6 @@ enum Payload {
 }
 
 impl Message {
-    /// Makes a message with a private copy of `bytes`.
     #[inline]
     pub(crate) fn copied(bytes: &[u8]) -> Self {
         let payload = if bytes.len() <= SHORT_MAX {

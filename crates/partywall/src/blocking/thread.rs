@@ -90,7 +90,6 @@ impl Wake for ThreadWaker {
     }
 }
 
-/// The state of a session's thread: the driver that it runs, how it waits, and its waker.
 struct DriverThread {
     driver: Driver,
     idle: IdlePolicy,
@@ -127,7 +126,6 @@ impl DriverThread {
         }
     }
 
-    /// Blocks the session's thread until the driver may have records to handle or to send.
     fn sleep(&mut self, period: Option<Duration>) -> Result<(), Fault> {
         let sleeping = self.driver.arm(period.is_some())?;
         if sleeping == Sleep::No {

@@ -547,7 +547,6 @@ impl AnySender {
         }
     }
 
-    /// Adds a message to the open batch.
     pub(crate) fn add_to_batch(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         match self {
             Self::Socket(end) => match end.switch(payload.len())? {

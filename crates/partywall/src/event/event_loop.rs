@@ -65,8 +65,7 @@ pub struct Loop {
 #[derive(Debug)]
 struct Round {
     tasks: Tasks,
-    /// Tasks that the loop has to arm before its thread waits, so that an event ends the wait.
-    /// Other tasks wait for an event or are ready to run.
+    /// Tasks that are neither armed nor ready to run. The loop arms them before its thread waits.
     unarmed: VecDeque<Key>,
     /// Tasks that have a timer, and so may need a turn at a certain time.
     timed: Vec<Key>,
@@ -163,8 +162,9 @@ impl Loop {
         deadline: Option<Instant>,
     ) -> io::Result<usize> {
         let (mut round, _) = self.begin(events)?;
-        // The epoll set is polled first if some sources have events that the application has not
-        // taken yet. Otherwise those events would delay the descriptors in the set.
+        // If some sources have events that the application has not taken yet, the epoll set is
+        // still polled first. Otherwise sources whose descriptors have become ready would be
+        // reported late.
         let mut has_polled = !self.shared.list.is_idle();
         if has_polled {
             round.poll(&self.shared)?;
@@ -499,7 +499,6 @@ impl Round {
         }
     }
 
-    /// Gives one task a turn, unless the task was removed.
     fn run(&mut self, shared: &Shared, key: Key) -> io::Result<()> {
         let Some(place) = self.tasks.get(key) else { return Ok(()) };
         place.is_unarmed = false;

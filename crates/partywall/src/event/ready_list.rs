@@ -25,7 +25,6 @@ use partywall_sys::Doorbell;
 use std::collections::VecDeque;
 use std::task::Poll;
 
-/// The object that wakes the thread of an event loop.
 pub(super) trait LoopWaker {
     /// Wakes the loop's thread, or makes the next wait of that thread return at once.
     fn wake(&self);
@@ -107,7 +106,6 @@ impl<B: LoopWaker> ReadyList<B> {
         &self.doorbell
     }
 
-    /// Adds a source to the ready list, without events.
     pub(super) fn add(&self, tag: u64) -> Key {
         let mut state = self.lock();
         let index = state.free.pop().unwrap_or_else(|| {
@@ -121,7 +119,6 @@ impl<B: LoopWaker> ReadyList<B> {
         Key { index, generation: slot.generation }
     }
 
-    /// Removes a source from the ready list. Its events are not reported any more.
     pub(super) fn remove(&self, key: Key) {
         let mut state = self.lock();
         let Some(slot) = state.slot(key) else { return };
@@ -202,8 +199,6 @@ impl<B: LoopWaker> ReadyList<B> {
         self.notify_if_waiting(self.lock());
     }
 
-    /// Returns the number of sources, such as sessions, whose task needs a turn of the loop's
-    /// thread.
     pub(super) fn turns_due(&self) -> usize {
         self.lock().turns.len()
     }
@@ -510,7 +505,6 @@ mod model {
             Arc::new(Self { list, keys, sources, work: Mutex::new(0), drive })
         }
 
-        /// Role of a peer: sends messages to one source.
         fn send(&self, source: usize) {
             for number in 0..MESSAGES {
                 let mut state = self.sources[source].state.lock().unwrap();

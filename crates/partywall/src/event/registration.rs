@@ -149,7 +149,6 @@ impl Registration {
         self.shared.list.wake();
     }
 
-    /// Returns a waker that gives this source events of the kinds `kinds`.
     pub(super) fn waker(self: &Arc<Self>, kinds: Kinds) -> Waker {
         Waker::from(Arc::new(MarkWaker { shared: Arc::clone(&self.shared), key: self.key, kinds }))
     }
@@ -296,7 +295,5 @@ pub(super) const fn parse(token: u64) -> Option<(Key, Purpose)> {
     Some((Key { index: token as u32, generation }, purpose))
 }
 
-/// Token of the doorbell in the epoll set.
 pub(super) const DOORBELL: u64 = u64::MAX;
-/// Token of the timer in the epoll set.
 pub(super) const TIMER: u64 = u64::MAX - 1;

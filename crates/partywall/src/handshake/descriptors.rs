@@ -77,7 +77,6 @@ impl Arrived {
         Ok(claimed)
     }
 
-    /// Checks that every received descriptor was listed by a frame.
     pub(super) fn check_none_left(&self) -> Result<(), Violation> {
         if self.unclaimed.is_empty() { Ok(()) } else { Err(number_is_wrong(self.count)) }
     }

@@ -77,7 +77,6 @@ pub struct Listener {
     address: Address,
     service: u32,
     config: Config,
-    /// Protocols other than Partywall's own that the listener serves at the same address.
     protocols: Vec<Arc<dyn Protocol>>,
     geometry: Geometry,
     spare: Arc<SpareRegion>,
@@ -100,7 +99,6 @@ const SILENCE_MIN: Duration = Duration::from_millis(100);
 /// it.
 struct Underway {
     pending: Pending,
-    /// Whether the socket of the handshake is in the epoll set of the listener.
     is_in_set: bool,
     deadline: Instant,
     spared_until: Instant,
@@ -190,7 +188,6 @@ impl Listener {
         Self::over(socket, address, config, service)
     }
 
-    /// Listens at `address` for peers that ask for the service with the number `service`.
     pub(crate) fn bind_service(
         address: Address,
         config: &Config,
@@ -452,7 +449,6 @@ impl Listener {
         }
     }
 
-    /// Refuses handshakes whose deadline has passed.
     fn expire(&mut self) {
         let now = Instant::now();
         for index in 0..self.pending.len() {

@@ -22,7 +22,6 @@ pub struct DriverWaker {
 #[derive(Debug)]
 struct Shared {
     doorbell: Doorbell,
-    /// Whether the session's driver sleeps or is about to sleep.
     is_asleep: AtomicBool,
 }
 

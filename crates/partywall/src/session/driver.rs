@@ -29,8 +29,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// The receiving end of a session, which a task (`tokio`), a thread (`blocking`) or an event loop
-/// (`event`) runs.
+/// The receiving end of a session. A task, a thread or an event loop runs it.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(super) shared: Arc<SessionShared>,
@@ -90,7 +89,7 @@ pub(crate) enum Closing {
     /// The driver waits for room in the socket for the last record of the session.
     ForRoom,
     /// The driver waits for records: the peer has not ended its direction yet. If this side closed
-    /// the connection before, the kernel would discard bytes that it has sent.
+    /// the connection before, the kernel would discard bytes that this side has sent.
     ForRecords,
 }
 
@@ -122,7 +121,6 @@ impl Driver {
         (shared, driver)
     }
 
-    /// Registers the waker with which users of the session (handles and streams) wake the driver.
     pub(crate) fn register(&mut self, waker: &Waker) {
         self.is_service_due |= self.shared.register_driver(waker);
     }
@@ -239,12 +237,10 @@ impl Driver {
         self.linger_until
     }
 
-    /// Returns the descriptor that becomes readable when records arrive.
     pub(crate) fn records_descriptor(&self) -> BorrowedFd<'_> {
         self.wire.descriptor()
     }
 
-    /// Returns the descriptor that becomes readable when the ring or socket has room.
     pub(crate) fn room_descriptor(&self) -> BorrowedFd<'_> {
         self.room.descriptor()
     }
@@ -303,7 +299,6 @@ impl Driver {
         matches!(transport, LiveTransport::Moving(_) | LiveTransport::Fixed(Transport::Socket(_)))
     }
 
-    /// Ends the session because of a fault: a system call failed, or the peer broke a rule.
     pub(crate) fn fail(&mut self, fault: Fault) -> Turn {
         self.finish(SessionError::from(fault))
     }
@@ -352,7 +347,6 @@ impl Driver {
         Turn::Over
     }
 
-    /// Ends all streams with the reason for which the session is over.
     fn end_streams(&mut self) {
         let Err(error) = self.shared.check() else { return };
         let slots =

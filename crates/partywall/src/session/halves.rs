@@ -30,7 +30,6 @@ use std::io::IoSlice;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 
-/// Makes the sending and the receiving direction of a stream.
 pub(super) fn halves(
     shared: &Arc<SessionShared>,
     stream: &Arc<StreamShared>,
@@ -70,14 +69,12 @@ struct Outgoing {
 }
 
 impl SendHalf {
-    /// Finishes the sending direction in good order: no more messages follow.
     pub(crate) fn finish(&self) {
         self.stream.note_sending_over();
         self.stream.lock().lifecycle.finish();
         self.shared.send_pending(&self.stream);
     }
 
-    /// Resets the sending direction: the peer gets `code` and need not wait for further messages.
     pub(crate) fn reset(&self, code: u32) {
         self.stream.note_sending_over();
         self.stream.lock().lifecycle.reset(code);
@@ -224,7 +221,6 @@ impl SendHalf {
         self.poll_wire(context, None, |wire, outgoing| wire.reserve_into(&mut outgoing.memory, len))
     }
 
-    /// Sends the message in the reserved memory.
     pub(crate) fn poll_commit(
         &mut self,
         context: &Context<'_>,
@@ -256,7 +252,6 @@ impl SendHalf {
         self.uncharge(polled)
     }
 
-    /// Reserves memory for a message of `len` bytes, as a reservation without a lifetime.
     pub(crate) fn poll_reserve_owned(
         &mut self,
         context: &Context<'_>,
@@ -277,7 +272,6 @@ impl SendHalf {
         sent.map_err(|error| (self.take_reserved(), error))
     }
 
-    /// Takes the reserved memory out of this sending direction, as an owned reservation.
     fn take_reserved(&mut self) -> OwnedReservation {
         let home = Home::Session(Arc::clone(&self.shared) as Arc<dyn SessionHome>);
         OwnedReservation::new(self.outgoing.memory.take(), home)
@@ -452,8 +446,8 @@ fn unsent(
     }))
 }
 
-/// Charges the cost of a message against credit, once. If the message may not be sent now, returns
-/// the result for the caller.
+/// Charges the cost of a message against credit, once. Without credit, or if the sending direction
+/// has ended, returns what the caller must return instead of sending.
 #[inline]
 fn charge(
     state: &mut StreamState,
@@ -479,7 +473,6 @@ fn charge(
     None
 }
 
-/// Checks that this side may still send messages on the stream.
 fn check_sending(state: &StreamState) -> Result<(), StreamSendError> {
     match (state.lifecycle.sending(), &state.end) {
         (lifecycle::Sending::Open, None) => Ok(()),
@@ -593,7 +586,6 @@ impl RecvHalf {
         Poll::Pending
     }
 
-    /// Returns an object that says whether the directions of the stream have ended.
     pub(crate) fn ends(&self) -> StreamEnds {
         StreamEnds(Arc::downgrade(&self.stream))
     }

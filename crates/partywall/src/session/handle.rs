@@ -67,7 +67,6 @@ impl Handle {
         Self { shared }
     }
 
-    /// Opens a stream, which carries `metadata` to the peer.
     pub(crate) fn poll_open(
         &self,
         context: &Context<'_>,
@@ -150,7 +149,6 @@ impl Handle {
         Poll::Ready(Ok(code.unwrap_or_default()))
     }
 
-    /// Completes when the session is over, with the reason.
     pub(crate) fn poll_closed(&self, context: &Context<'_>) -> Poll<SessionError> {
         match ready!(self.shared.poll_until(context, |_| false)) {
             Err(error) => Poll::Ready(error),
@@ -183,7 +181,6 @@ impl Handle {
         self.shared.settle(trimmed);
     }
 
-    /// Ends the session immediately, with all its streams.
     #[track_caller]
     pub(crate) fn close(&self, code: u32, reason: &str) {
         assert_application_code(code);
@@ -191,7 +188,6 @@ impl Handle {
     }
 }
 
-/// Checks that the metadata of a stream is not longer than `METADATA_BYTES_MAX`.
 const fn check_metadata(metadata: &[u8]) -> Result<(), OpenError> {
     if metadata.len() > METADATA_BYTES_MAX {
         let (len, max) = (metadata.len(), METADATA_BYTES_MAX);

@@ -22,7 +22,6 @@ impl Numbers {
         Self { fresh: 0, freed: BinaryHeap::new(), max }
     }
 
-    /// Takes the lowest free stream index, or returns `None` if all are in use.
     pub(crate) fn take(&mut self) -> Option<u32> {
         if let Some(Reverse(index)) = self.freed.pop() {
             return Some(index);
@@ -34,7 +33,6 @@ impl Numbers {
         Some(self.fresh - 1)
     }
 
-    /// Frees the index of an ended stream.
     pub(crate) fn free(&mut self, index: u32) {
         self.freed.push(Reverse(index));
     }
@@ -44,7 +42,6 @@ impl Numbers {
         self.max == 0
     }
 
-    /// Returns the number of stream indices in use.
     #[cfg(test)]
     pub(crate) fn in_use(&self) -> usize {
         self.fresh as usize - self.freed.len()

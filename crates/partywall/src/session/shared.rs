@@ -52,7 +52,6 @@ pub(crate) struct SessionShared {
     /// Used only for other protocols, whose peer does not know the limit of this side.
     streams_max: usize,
     pub(super) is_foreign: bool,
-    /// Whether the peer may open streams.
     peer_opens: bool,
     pub(super) is_acceptor: bool,
     pub(super) terms: Terms,
@@ -199,8 +198,8 @@ impl SessionShared {
                 self.wake_driver();
                 return self.end.get().cloned().unwrap_or_else(|| self.ended_by_peer(closed));
             }
-            // The errors `Full` (no room now) and `TooLarge` do not end the session. Every caller
-            // handles them itself.
+            // The errors `Full` and `TooLarge` do not end the session. Every caller handles them
+            // itself.
             NotSent::Full | NotSent::TooLarge(_) => {}
         }
         self.end.get().cloned().unwrap_or(SessionError::Closed(Closed::Disconnected))
@@ -290,7 +289,7 @@ impl SessionShared {
         Poll::Pending
     }
 
-    /// Sends OPEN, the record that opens a stream, for a stream that has got its number.
+    /// Sends OPEN for a stream that has got its number.
     pub(super) fn poll_open(
         &self,
         context: &Context<'_>,
@@ -347,7 +346,6 @@ impl SessionShared {
         std::mem::take(&mut self.state().fresh)
     }
 
-    /// Returns the next stream that the peer opened.
     pub(super) fn poll_accept(
         &self,
         context: &Context<'_>,
@@ -399,7 +397,6 @@ impl SessionShared {
         Poll::Pending
     }
 
-    /// Makes a stream with the credit windows of this session.
     pub(super) fn stream(&self, number: u32, is_opener: bool, metadata: Box<[u8]>) -> StreamShared {
         let Terms { send_window, recv_window, .. } = self.terms;
         StreamShared::new(number, is_opener, metadata, send_window, recv_window)
@@ -498,7 +495,6 @@ impl SessionShared {
         }
     }
 
-    /// Whether the session has no users left.
     pub(super) fn is_abandoned(&self) -> bool {
         self.state().users == 0
     }
@@ -578,7 +574,6 @@ impl SessionShared {
         }
     }
 
-    /// Handles the peer's answer to a PING.
     pub(super) fn received_answer(&self, token: u64) {
         let mut state = self.state();
         if token <= state.pings.asked {

@@ -30,7 +30,6 @@ pub(crate) struct SessionState {
     pub(super) going_away: Option<u32>,
     /// Code and reason with which the peer closes the session; `None` until both were received.
     pub(super) farewell: Option<(u32, Arc<str>)>,
-    /// Whether this side has sent GO_AWAY.
     pub(super) has_gone_away: bool,
     pub(super) pings: Pings,
     pub(super) openers: WakerSet,

@@ -62,7 +62,6 @@ pub(crate) struct StreamState {
     pub(crate) assembly: Option<Box<Assembly>>,
     pub(crate) recv_credit: RecvCredit,
     pub(crate) lifecycle: Lifecycle,
-    /// Whether a CREDIT record for the stream is pending.
     pub(crate) credit_pending: bool,
     /// Whether the peer opened the stream, and it was neither accepted nor refused yet.
     pub(crate) is_waiting: bool,
@@ -121,7 +120,6 @@ impl StreamShared {
         !self.is_sending_over.load(Ordering::Relaxed)
     }
 
-    /// Notes that this side can send no more on the stream.
     pub(crate) fn note_sending_over(&self) {
         // ORDER: Relaxed: the flag `is_sending_over` is only a hint. Senders check the stream's
         // state again under its lock.
@@ -140,7 +138,6 @@ impl StreamShared {
 }
 
 impl StreamState {
-    /// Returns the next record to be written for this stream, if any.
     pub(crate) fn pending(&self) -> Option<PendingRecord> {
         match self.lifecycle.pending() {
             // The records CLOSE_WRITE and END, which end this side's direction or the stream, wait
@@ -157,7 +154,6 @@ impl StreamState {
         }
     }
 
-    /// Notes that the caller has written the record that `pending` returned last.
     pub(crate) const fn wrote(&mut self, record: PendingRecord) {
         match record {
             PendingRecord::Lifecycle(pending) => self.lifecycle.wrote(pending),
@@ -189,12 +185,10 @@ impl StreamState {
         self.credit_pending && self.lifecycle.wants_credit() && !self.lifecycle.has_ended()
     }
 
-    /// Registers the user that waits for a message.
     pub(crate) fn await_message(&mut self, context: &Context<'_>) {
         register(&mut self.receiver, context);
     }
 
-    /// Registers the user that waits for credit.
     pub(crate) fn await_credit(&mut self, context: &Context<'_>) {
         register(&mut self.sender, context);
     }

@@ -164,8 +164,7 @@ impl WriteHalf {
         self.send.half().give_back();
     }
 
-    /// Sends as many bytes of `slices`, the buffers of one write, as one message can hold. Returns
-    /// the number of sent bytes.
+    /// Sends as many of the bytes in `slices` as one message can hold. Returns their number.
     fn poll_slices(
         &mut self,
         context: &Context<'_>,
@@ -210,7 +209,7 @@ impl AsyncRead for ReadHalf {
 }
 
 impl ReadHalf {
-    /// Fills `buffer`, the buffer of one read, with the bytes that have arrived on the stream.
+    /// Fills `buffer` with the bytes that have arrived on the stream.
     fn poll_fill(
         &mut self,
         context: &Context<'_>,

@@ -33,11 +33,9 @@ pub(super) struct PoolState {
     /// The error of the last attempt to connect; `None` after an attempt that succeeded.
     pub(super) failure: Option<Arc<ConnectError>>,
     pub(super) is_closed: bool,
-    /// Number of supervisor tasks that have not ended.
     pub(super) supervisors: usize,
 }
 
-/// The task that keeps one place of a pool filled with a session.
 pub(super) struct Supervisor {
     pub(super) place: usize,
     pub(super) address: Address,

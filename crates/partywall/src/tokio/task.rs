@@ -27,7 +27,6 @@ use tokio::io::unix::AsyncFd;
 use tokio::task::spawn_blocking;
 use tokio::time::{Sleep as Timer, sleep};
 
-/// Starts the task of a session. Returns the first handle of the session.
 pub(super) fn start(established: Established, config: &Config) -> io::Result<Handle> {
     let (shared, driver) = Driver::new(established, config);
     let handle = Handle::new(shared);

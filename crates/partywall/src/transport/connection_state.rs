@@ -44,7 +44,6 @@ impl ConnectionState {
         }
     }
 
-    /// Whether the peer has broken a rule of the protocol on this connection.
     pub(super) fn is_violated(&self) -> bool {
         self.violation.get().is_some()
     }

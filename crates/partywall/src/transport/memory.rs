@@ -51,7 +51,6 @@ pub(crate) struct Assembly {
 }
 
 impl Assembly {
-    /// Begins to assemble a message of `total` bytes.
     pub(crate) fn begin(total: u64) -> Self {
         Self { total, bytes: Vec::with_capacity(total.min(FIRST_BYTES_MAX) as usize) }
     }
@@ -67,7 +66,6 @@ impl Assembly {
         Some(&mut self.bytes[had..])
     }
 
-    /// Returns the length in bytes that the sender announced for the message.
     pub(crate) const fn total(&self) -> u64 {
         self.total
     }

@@ -69,7 +69,6 @@ pub(crate) struct ProgressSnapshot(pub [u64; 3]);
 pub(crate) enum Waited {
     /// The wait ended because there may be room, or something to receive.
     Again,
-    /// The wait ended because the deadline passed.
     TimedOut,
 }
 

@@ -38,8 +38,7 @@ fn app() -> Router {
         .layer(axum::extract::DefaultBodyLimit::disable())
 }
 
-/// Starts an axum server, which serves until the test sends a value on the returned sender or drops
-/// the sender.
+/// Starts an axum server, which serves until the test sends on the returned sender or drops it.
 fn start(incoming: Incoming) -> (oneshot::Sender<()>, JoinHandle<std::io::Result<()>>) {
     let (stop, stopped) = oneshot::channel::<()>();
     let service = app().into_make_service_with_connect_info::<partywall::axum::ConnectInfo>();

@@ -21,8 +21,8 @@ use tokio::task::JoinHandle;
 
 type Client = legacy::Client<Connector, Full<Bytes>>;
 
-/// The service of the tests' server. It answers each request with the request's body, and with the
-/// identity of the calling process in a header.
+/// The tests' server: answers each request with its body, and with the identity of the calling
+/// process in a header.
 async fn echo(request: Request<RequestBody>) -> Result<Response<Full<Bytes>>, hyper::Error> {
     let caller = request.extensions().get::<ConnectInfo>().unwrap();
     let who = format!("{:?} {}", caller.pid(), String::from_utf8_lossy(&caller.metadata));
@@ -83,9 +83,9 @@ async fn requests_share_a_stream_and_large_bodies_arrive_whole() {
                 let bytes = response.into_body().collect().await.unwrap().to_bytes();
                 assert!(bytes == body(round * 10, 1), "{} {version:?}", way.name);
             }
-            // `most` is the highest expected number of connections for the 50 requests: the client
-            // reuses connections. An HTTP/1 client may open another connection before the previous
-            // connection is back in its pool.
+            // `most` is the maximum expected number of connections for the 50 requests: the client
+            // reuses connections, but an HTTP/1 client may open another one before the previous one
+            // is back in its pool.
             let most = if version == Version::HTTP_2 { 1 } else { 49 };
             assert!((1..=most).contains(&session.streams()), "{} {version:?}", way.name);
 

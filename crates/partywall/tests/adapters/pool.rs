@@ -37,7 +37,6 @@ impl Events {
     }
 }
 
-/// Accepts `count` sessions from the listener.
 async fn accept(listener: &Listener, count: usize) -> Vec<Session> {
     let mut sessions = Vec::new();
     for _ in 0..count {
@@ -218,7 +217,7 @@ async fn closed_it_ends_all_and_leaves_nothing() {
     );
     assert!(matches!(pool.open(b"").await, Err(PoolOpenError::Closed)));
     assert_eq!((pool.live(), pool.streams()), (0, 0));
-    // Expected: no task of the pool is left; the runtime does not count the task of this test.
+    // No task of the pool is left; the runtime does not count the task of this test.
     let tasks = tokio::runtime::Handle::current().metrics();
     until("no task", || tasks.num_alive_tasks() == 0).await;
 }
@@ -265,8 +264,8 @@ async fn full_sessions_make_opening_wait() {
     soon("the third", third).await.unwrap().unwrap();
 }
 
-/// Code of the server process that tests start and kill. The server sends a greeting on every
-/// stream. In the process of the tests itself the function returns at once.
+/// Code of the server process, which tests start and kill: sends a greeting on every stream. In the
+/// process of the tests the function returns at once.
 #[test]
 fn child() {
     if role().as_deref() != Some("server") {

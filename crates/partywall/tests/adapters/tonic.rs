@@ -138,8 +138,7 @@ async fn the_death_of_a_server_fails_every_call_under_way() {
         assert_eq!(stream.message().await.unwrap(), Some(Number::new(0)));
         streams.push(tokio::spawn(async move { stream.message().await }));
     }
-    // Waits until all calls, with one response and with a stream of responses, have reached the
-    // server.
+    // All calls, with one response and with a stream of responses, have reached the server.
     let mut asking = client.clone();
     soon("calls under way", async {
         while asking.call("/test.Echo/Hanging", Number::new(0)).await.unwrap().value < 2 * CALLS {}
@@ -183,8 +182,8 @@ fn expect_death(status: &Status) {
     panic!("{status:?}");
 }
 
-/// Code of the gRPC server process that a test starts and kills. In the process of the tests itself
-/// the function returns at once.
+/// Code of the gRPC server process, which a test starts and kills. In the process of the tests the
+/// function returns at once.
 #[test]
 fn child() {
     if role().as_deref() != Some("grpc") {

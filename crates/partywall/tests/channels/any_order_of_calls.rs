@@ -14,8 +14,8 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// One call of the random sequence. Its arguments are random numbers. The test reduces an argument
-/// that is too large, such as the index of a held message.
+/// One call of the random sequence. Its arguments are random numbers, which the test reduces if
+/// they are too large, for example as the index of a held message.
 #[derive(Clone, Debug)]
 enum Call {
     TrySend(usize),
@@ -29,8 +29,8 @@ enum Call {
     EndOwned(usize, SendOutcome),
     Recv,
     RecvRef,
-    /// Receives a view: a message without a copy, valid until the next receive call. The value says
-    /// whether the test then keeps the message by `keep_view`.
+    /// Receives a message without a copy, valid until the next receive call. The value says whether
+    /// the test then keeps the message by `keep_view`.
     RecvView(bool),
     Hold,
     DropHeld(usize),
@@ -78,9 +78,8 @@ fn any_call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// One direction of the channel under test, and the queue that models this direction.
+/// One direction of the channel under test, and the queue that is its model.
 struct Direction {
-    /// The sender of this direction; `None` after the test has dropped it.
     sender: Option<Sender>,
     receiver: Receiver,
     queue: VecDeque<(usize, u64)>,
@@ -112,7 +111,7 @@ impl Direction {
             Call::RecvView(keeps) => self.check_view(*keeps),
             Call::EndOwned(_, SendOutcome::Abort) if !self.reserved.is_empty() => {
                 // Dropping the reservation frees its memory without access to the sender, which may
-                // be closed already.
+                // be closed.
                 drop(self.reserved.pop());
             }
             Call::DropHeld(index) => {
@@ -129,8 +128,8 @@ impl Direction {
                 }
             }
             Call::Close => {
-                // A socket's sender is dropped only if all its messages were received: closing a
-                // socket discards the sent bytes that the kernel does not accept within a second.
+                // A socket's sender is dropped only if all its messages were received: closing it
+                // discards the bytes that the kernel does not accept within a second.
                 if self.is_shared_memory || self.queue.is_empty() {
                     self.sender = None;
                 }
@@ -178,8 +177,8 @@ impl Direction {
         self.sender = Some(sender);
     }
 
-    /// Compares a result of `try_recv` or `try_recv_ref` with the queue, which models this
-    /// direction. Returns the seed of the received message, or `None` if no message came.
+    /// Compares a result of `try_recv` or `try_recv_ref` with the model of this direction. Returns
+    /// the seed of the received message, or `None` if no message came.
     fn expect(&mut self, found: Option<&[u8]>, error: Option<&TryRecvError>) -> Option<u64> {
         match (found, error) {
             (Some(bytes), _) => {
@@ -189,8 +188,8 @@ impl Direction {
                 Some(seed)
             }
             (None, Some(TryRecvError::Empty)) => {
-                // Over a socket, a message that the sender has sent may not have arrived yet, so
-                // `Empty` is a right result even if the queue is not empty.
+                // Over a socket, a sent message may not have arrived yet, so `Empty` is right even
+                // if the queue is not empty.
                 assert!(
                     !self.is_shared_memory || self.queue.is_empty(),
                     "a committed message is not there"
@@ -258,14 +257,13 @@ impl Direction {
         }
     }
 
-    /// Receives the messages that are still in the queue, drops the sender, and receives the end of
-    /// the direction.
+    /// Receives all messages of the queue, drops the sender, and receives the end of the direction.
     fn finish(&mut self) {
         let until = soon();
         while !self.queue.is_empty() {
             if let Some(sender) = &mut self.sender {
-                // Over a socket, the kernel may not have accepted some bytes of sent messages yet.
-                // They are flushed, so that the receiver gets every message.
+                // The kernel may not have accepted all bytes of sent messages from the socket's
+                // sender. They are flushed, so that the receiver gets every message.
                 let flushed = sender.flush(Some(Instant::now()));
                 assert!(matches!(flushed, Ok(()) | Err(SendError::TimedOut)), "{flushed:?}");
             }
@@ -276,11 +274,11 @@ impl Direction {
             assert!(is_pattern(&message, seed), "a held message changed");
         }
         self.reserved.clear();
-        // The messages are received without views, because a view would keep its block of memory.
+        // Views would keep their blocks of memory, so the messages are received without views.
         self.receive(false);
         if let Some(mut sender) = self.sender.take() {
-            // `trim` sends records that tell the peer to unmap unused memory. These records need
-            // room in the ring, which fragments of an aborted message may still occupy.
+            // `trim` sends records that tell the peer to unmap unused memory. Fragments of an
+            // aborted message may still occupy the room in the ring that these records need.
             while let Err(error) = sender.trim() {
                 assert!(matches!(error, TrySendError::Full), "{error}");
                 assert!(Instant::now() < until, "there never is room");
@@ -352,8 +350,8 @@ fn commit_owned(
     }
 }
 
-/// Sends a batch of messages of lengths `lens`, and commits or aborts it. Returns lengths and seeds
-/// of the messages that count as sent: none after an abort.
+/// Sends messages of the lengths `lens` in a batch, which is committed or aborted. Returns lengths
+/// and seeds of the sent messages: none after an abort.
 fn batch(sender: &mut Sender, lens: &[usize], commits: bool, seed: u64) -> Vec<(usize, u64)> {
     let mut batch = sender.batch_deadline(Instant::now());
     let mut added = Vec::new();

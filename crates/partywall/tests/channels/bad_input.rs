@@ -70,9 +70,8 @@ fn text_that_is_no_address() {
 
 #[test]
 fn nobody_there() {
-    // No other test runs at the same time. A process that another test starts holds copies of all
-    // descriptors until it executes its program. With a copy of the dropped listener's descriptor,
-    // a connect would not be refused.
+    // No other test may start a process meanwhile: until a started process executes its program, it
+    // holds the dropped listener's descriptor, and connects would not be refused.
     let _alone = partywall_testkit::alone();
     let place = Directory::new();
     let error = connect_error(&place.address("nobody"));
@@ -146,12 +145,12 @@ fn all_descriptors() -> Vec<File> {
     std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
 }
 
-/// Runs in the second process. `accept` must fail while no descriptor is free. Once descriptors are
-/// free, `accept` works again, and times out because no peer performs a handshake.
+/// The second process: `accept` must fail while no descriptor is free. Once descriptors are free,
+/// `accept` works again, and times out because no peer performs a handshake.
 fn crowded_accept(address: &str) -> String {
     let mut listener = Listener::bind(address).unwrap();
-    // A peer connects first. Then this process opens files until no descriptor is left for
-    // accepting the peer.
+    // A peer connects. Then this process opens files until no descriptor is left to accept the
+    // peer.
     let path = address.trim_start_matches("unix:");
     let _knocking = UnixStream::connect(path).unwrap();
     let rest = all_descriptors();
@@ -163,8 +162,8 @@ fn crowded_accept(address: &str) -> String {
     text
 }
 
-/// Runs the second process in a shell that sets its user or limits. Returns the error text that the
-/// second process wrote.
+/// Runs the second process in a shell that sets its user or limits. Returns the error text that
+/// this process wrote.
 fn answer(shell: &str, role: &str, address: &str) -> Option<String> {
     let answers = tempfile::tempdir().unwrap();
     std::fs::set_permissions(answers.path(), PermissionsExt::from_mode(0o777)).unwrap();
@@ -299,8 +298,8 @@ fn peer_of_another_protocol_is_named() {
                     }
                 }
             });
-            // The error of a silent peer is the time-out itself, so that time-out is short. The
-            // other errors must come before a time-out, so theirs is long.
+            // The error of a silent peer is the time-out, which is therefore short. The other
+            // errors must come before a time-out, so theirs is long.
             let timeout = millis(if name == "silent" { 500 } else { 60_000 });
             let config = Config::default().handshake_timeout(timeout);
             partywall::connect_with(place.address(name), &config).unwrap_err()
@@ -314,9 +313,8 @@ fn peer_of_another_protocol_is_named() {
     says(&error, &["HTTP/1.1", "is this the right address"]);
     let error = error_of(b"\0\0\0\x08wX\x03\x04", false, "shmipc");
     says(&error, &["it uses shmipc", "use connect_with_protocol"]);
-    // Input: a peer that echoes every byte, so it seems to send the HELLO of this protocol.
-    // Expected: the error says so. Without a check for an echo, the connecting side would agree
-    // with it on the socket transport.
+    // Input: a peer that echoes every byte, so it seems to send the HELLO of this protocol. Without
+    // a check for an echo, the connecting side would agree with it on the socket transport.
     let error = error_of(b"", true, "echo");
     let is_stranger = matches!(error, ConnectError::Handshake(HandshakeError::NotPartywall { .. }));
     assert!(is_stranger, "{error:?}");
@@ -334,8 +332,8 @@ fn peer_of_another_protocol_is_named() {
         connect_error(&address)
     });
     says(&error, &["our own words"]);
-    // Input: a peer that accepts the connection and sends nothing. Expected: the error is a
-    // time-out, and its text names the setting of that time.
+    // Input: a peer that accepts the connection and sends nothing. Expected: a time-out, whose text
+    // names the setting of that time.
     let error = error_of(b"", false, "silent");
     let is_late = matches!(error, ConnectError::Handshake(HandshakeError::TimedOut { .. }));
     assert!(is_late, "{error:?}");

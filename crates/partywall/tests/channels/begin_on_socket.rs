@@ -19,7 +19,6 @@ use std::time::Duration;
 
 const NOT_MOVED: Transport = Transport::Socket(FallbackReason::NotMoved);
 
-/// Sends one message from the client to the server and one back.
 fn ping(client: &mut Channel, server: &mut Channel, number: u64) {
     client.send(&payload(number, 40)).unwrap();
     assert_eq!(number_of(&server.recv_deadline(soon()).unwrap().unwrap()), number);
@@ -101,8 +100,8 @@ fn acceptor_that_does_not_trust_shares_memory_at_once() {
     }
 }
 
-/// Only the acceptor has to trust its peer: a connector that does not trust the acceptor moves to
-/// shared memory, too.
+/// A connector that does not trust the acceptor moves to shared memory all the same: only the
+/// acceptor has to trust its peer.
 #[test]
 fn connector_that_does_not_trust_moves() {
     let begins = Config::default().begin(Begin::Socket);
@@ -164,7 +163,6 @@ fn receive(mut receiver: Receiver, count: u64) -> Receiver {
     receiver
 }
 
-/// Sends `count` messages of mixed lengths.
 fn send(mut sender: Sender, count: u64, seed: u64) -> Sender {
     let mut random = Random::new(seed);
     for number in 0..count {
@@ -201,9 +199,8 @@ fn every_message_arrives_in_order_whatever_moment_the_directions_switch_at() {
     }
 }
 
-/// Input: every order of sends and receives of the two sides, in which the move begins, continues,
-/// and ends in each direction. Expected: each receive finds the next message, or nothing if all
-/// were received.
+/// Input: every order of sends and receives of both sides during the move to shared memory.
+/// Expected: each receive finds the next message, or nothing if all were received.
 #[test]
 fn every_order_of_the_two_sides_keeps_the_messages_in_order() {
     let _watchdog = Watchdog::new("orders", Duration::from_secs(300));
@@ -212,12 +209,11 @@ fn every_order_of_the_two_sides_keeps_the_messages_in_order() {
     let mut moved = [0; 2];
     for order in 0..4_u32.pow(STEPS) {
         let (mut client, mut server) = pair(&address, &config, &config);
-        // After the 8 round trips of this loop, the next message begins the move to shared memory.
+        // After these round trips, the next message begins the move to shared memory.
         for number in 0..8 {
             ping(&mut client, &mut server, number);
         }
-        // For each direction, the number of messages that were sent, and of those that were
-        // received.
+        // The numbers of messages sent and received, for each direction.
         let (mut there, mut back) = ((8, 8), (8, 8));
         for step in 0..STEPS {
             match order / 4_u32.pow(step) % 4 {
@@ -241,15 +237,15 @@ fn every_order_of_the_two_sides_keeps_the_messages_in_order() {
     assert!(moved.iter().all(|count| *count > 100), "some orders complete the move: {moved:?}");
 }
 
-/// Sends the next message of one direction; `numbers` has the numbers of messages sent and
-/// received.
+/// Sends the next message of one direction, of which `numbers` counts the sent and the received
+/// messages.
 fn push(channel: &mut Channel, numbers: &mut (u64, u64)) {
     channel.send(&payload(numbers.0, 20)).unwrap();
     numbers.0 += 1;
 }
 
-/// Receives the next message of one direction if one was sent; `numbers` has the numbers of
-/// messages sent and received.
+/// Receives the next message of one direction if one was sent. `numbers` counts the sent and the
+/// received messages of that direction.
 fn take(channel: &mut Channel, numbers: &mut (u64, u64)) {
     match channel.try_recv() {
         Ok(Some(message)) => {
@@ -263,7 +259,7 @@ fn take(channel: &mut Channel, numbers: &mut (u64, u64)) {
     }
 }
 
-/// Number of sends and receives in each order that the test tries.
+/// Number of sends and receives in each order that the test tries; it tries all orders.
 const STEPS: u32 = 6;
 
 #[test]
@@ -361,9 +357,9 @@ fn descriptors_for_event_loops_stay_the_same() {
     assert_eq!(numbers(&there, &receiver, &reply, &back), before);
 }
 
-/// Input: the server reserves memory on the socket and fills the socket. The move then completes,
-/// so the record SWITCH waits in the sender until the kernel accepts it. Expected: a reservation
-/// that is committed then is sent over shared memory, and not after SWITCH on the socket.
+/// Input: the server has reserved memory on the socket and filled the socket when the move
+/// completes, so SWITCH waits until the kernel accepts it. Expected: a reservation committed then
+/// is sent over shared memory, not after SWITCH on the socket.
 #[test]
 fn reservation_committed_after_switch_was_written_goes_through_the_ring() {
     for whole in [false, true] {
@@ -398,16 +394,15 @@ fn reservation_committed_after_switch_was_written_goes_through_the_ring() {
 }
 
 /// Input: one thread of a shared sender sleeps until the socket has room, and another thread
-/// switches the sender to shared memory. Expected: the sleeping thread wakes and sends its message,
-/// and does not take the wake-up for the death of the peer.
+/// switches the sender to shared memory. Expected: the sleeping thread wakes up and sends its
+/// message, and does not take its wake-up for the death of the peer.
 #[test]
 fn thread_that_waits_for_space_goes_on_when_another_one_switches() {
     // The client does not trust the server, so doorbells are bytes on the control socket.
     let untrusting = Config::default().begin(Begin::Socket).trust(TrustPolicy::Untrusted);
     let (mut client, server) = pair(&Kind::Moving.address(), &untrusting, &Config::default());
     let (sender, mut receiver) = server.split();
-    // Asking for the sender's descriptor makes the epoll set on which the waiting thread then
-    // sleeps.
+    // The sender's descriptor is an epoll set, on which the waiting thread then sleeps.
     let _ = sender.as_fd().as_raw_fd();
     let sender = sender.shared();
     while sender.try_send(&[7; 8000]).is_ok() {}

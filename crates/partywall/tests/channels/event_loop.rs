@@ -24,7 +24,7 @@ fn until_readable(descriptor: &impl AsFd, what: &str) {
 }
 
 /// Pauses for a random time, as a busy peer does: usually not at all, and sometimes so long that
-/// the event loop of the other end blocks in its poll.
+/// the event loop at the other end blocks in its poll.
 fn dawdle(chance: &mut Random) {
     let pause = match chance.below(64) {
         0 => Duration::from_micros(200),
@@ -37,8 +37,8 @@ fn dawdle(chance: &mut Random) {
     }
 }
 
-/// The number of polls of an event loop that returned, and the number of those after which no
-/// message could be sent or received.
+/// How often a poll of an event loop has returned, and after how many of these polls no message
+/// could be sent or received.
 #[derive(Debug, Default)]
 struct Polls {
     done: u64,
@@ -112,8 +112,8 @@ fn polling_on_both_sides_misses_nothing() {
             let name = format!("{} up to {len_max}", kind.name());
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    // `send_by_polling` drops the sender even if sending fails, so that the
-                    // receiver gets the end instead of waiting for more messages.
+                    // `send_by_polling` drops the sender even if sending fails, and the receiver
+                    // then gets the end instead of waiting for more messages.
                     let polls = send_by_polling(&mut sender, len_max, &name);
                     println!("{name}: sender {polls:?}");
                     sender.flush(Some(soon())).unwrap();
@@ -192,8 +192,8 @@ fn a_hang_up_reaches_a_sender_without_room() {
 #[test]
 fn a_receiver_that_left_reaches_a_sender_without_room() {
     for kind in Kind::ALL {
-        // On a socket, this side cannot see that the peer dropped its receiver, because the peer
-        // still keeps its sender open.
+        // Over a socket this side cannot see that the peer dropped its receiver, because the peer
+        // keeps its sender open.
         if !kind.is_shared_memory() {
             continue;
         }
@@ -212,8 +212,8 @@ fn wait_for_room_sleeps_although_notifications_lie_in_the_control_socket() {
     for kind in Kind::ALL {
         let (mut client, mut server) = kind.pair(small);
         while client.try_send(&[1; 200]).is_ok() {}
-        // The peer notifies the receiver of this side. Where the notification is a doorbell byte on
-        // the control socket, that byte also wakes the sender of this side.
+        // The peer notifies the receiver of this side. If it does so by a doorbell byte on the
+        // control socket, that byte also wakes the sender of this side.
         assert!(matches!(client.try_recv(), Err(TryRecvError::Empty)));
         assert_eq!(client.receiver().arm().unwrap(), Readiness::WillNotify);
         server.send(b"notified").unwrap();
@@ -265,10 +265,9 @@ fn stalled_handshakes_hold_up_no_loop() {
     assert_eq!(listener.refused(), 8, "those that stalled, and nobody else");
 }
 
-/// Tests the early notification, which a sender gives before it publishes a record so that the
-/// receiver wakes meanwhile. On a single processor the receiver runs before the publication, finds
-/// no record, and must be notified again. After that, the sender notifies only after the
-/// publication, for the next 16 messages.
+/// Rule: on a single processor, an early notification lets the receiver run before the publication,
+/// so the receiver finds no record and must be notified again. For the next 16 messages the sender
+/// then notifies only after the publication.
 #[test]
 fn an_early_notification_in_vain_is_not_repeated_at_once() {
     let (client, server) = Kind::SharedMemory.pair(|config| config);
@@ -282,8 +281,8 @@ fn an_early_notification_in_vain_is_not_repeated_at_once() {
         let filled = sender.send_with(8, |message| {
             message.copy_from_slice(&number.to_le_bytes());
             is_early = is_readable(&receiver);
-            // While the sender writes the message, the receiver polls as if it had been woken
-            // early. The receiver finds no record, and sleeps again.
+            // While the sender writes the message, the receiver polls as after an early
+            // notification. It finds no record, and sleeps again.
             assert!(matches!(receiver.try_recv(), Err(TryRecvError::Empty)));
             assert_eq!(receiver.arm().unwrap(), Readiness::WillNotify);
         });

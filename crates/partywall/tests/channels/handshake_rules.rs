@@ -89,9 +89,9 @@ fn a_hello_in_pieces_of_one_process_is_fine() {
     assert_eq!(wire.receive().0.len(), 128);
 }
 
-/// Acts as a hostile peer whose frames the test writes itself: performs a handshake up to the
-/// frames OFFER of both sides. The hostile peer's OFFER names only the socket. Returns `None` if
-/// the listener's time-out for handshakes passed first.
+/// Performs a handshake as a hostile peer, up to the frames OFFER of both sides; the hostile peer's
+/// OFFER names only the socket. Returns `None` if the listener's time-out for handshakes passed
+/// first.
 fn offering(home: &mut Home) -> Option<foe::Wire> {
     let wire = foe::Wire::connect(&home.path);
     assert!(wire.send_hello(&foe::hello(FEATURE_SOCKET | FEATURE_SHM)));
@@ -118,8 +118,8 @@ fn ready_for_a_shm_that_nobody_offered_breaks_a_rule() {
 
 #[test]
 fn after_ready_a_deadline_hangs_up_without_a_word() {
-    // Tries longer time-outs until the listener sends READY in time, because on a busy machine a
-    // short one may pass before.
+    // On a busy machine a short time-out may pass before the listener sends READY, so longer ones
+    // are tried.
     let ready = [200, 2000, 20_000].into_iter().find_map(|timeout_ms| {
         let timeout = Duration::from_millis(timeout_ms);
         let mut home = Home::new(Config::default().handshake_timeout(timeout));

@@ -15,12 +15,11 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 const LEN_MAX: u64 = 8 << 20;
-/// Number of threads that share the sender for the last fifth of the messages.
 const THREADS: u64 = 4;
-/// Number of bytes at the beginning of a message that a thread sends through the shared sender.
-/// These bytes hold the number of the sending thread and the number of the message.
+/// Number of bytes at the beginning of a message through the shared sender that hold the number of
+/// the sending thread and of the message.
 const HEAD: usize = 16;
-/// Highest number of bytes of received messages that the receiver holds. The sender can then still
+/// Maximum number of bytes of received messages that the receiver holds. The sender can then still
 /// allocate most of its 64 MiB.
 const HELD_BYTES_MAX: usize = 24 << 20;
 /// After this time without a message, the receiver drops one of the messages that it holds.
@@ -37,8 +36,7 @@ fn shared_length(thread: u64, number: u64) -> usize {
     HEAD + length(thread + 1, number).min(LEN_MAX as usize - HEAD)
 }
 
-/// Returns how many of `count` messages one thread sends before the sender is shared. `THREADS`
-/// threads send the remaining messages.
+/// Returns how many of `count` messages one thread sends before `THREADS` threads share the sender.
 const fn alone(count: u64) -> u64 {
     count / 5 * 4
 }
@@ -63,13 +61,11 @@ fn child() {
         }
     });
     drop(sender);
-    // Waits for the last message of the peer, which the peer sends after it has received
-    // everything.
     assert_eq!(receiver.recv_deadline(soon()).unwrap().unwrap(), b"all is well");
 }
 
-/// Runs in the second process: sends the messages 0 to `count` - 1, whose lengths and bytes follow
-/// from `seed`, each by a randomly chosen method.
+/// The second process: sends the messages 0 to `count` - 1, whose lengths and bytes follow from
+/// `seed`, each by a randomly chosen method.
 fn send_alone(mut sender: Sender, seed: u64, count: u64) -> Sender {
     let mut chance = Random::new(seed ^ 1);
     let mut buffer = vec![0; LEN_MAX as usize];
@@ -98,8 +94,7 @@ fn send_alone(mut sender: Sender, seed: u64, count: u64) -> Sender {
                 continue;
             }
             7 => {
-                // Reserves memory and aborts the reservation, which must leave no trace, before the
-                // next message.
+                // An aborted reservation must leave no trace before the next message.
                 let unsent = chance.size(1 << 20);
                 sender.reserve_deadline(unsent, soon()).unwrap().abort();
                 if chance.below(8) == 0 {
@@ -108,8 +103,7 @@ fn send_alone(mut sender: Sender, seed: u64, count: u64) -> Sender {
                 continue;
             }
             _ => {
-                // Some reservations are 100 bytes longer than the message that is written into
-                // them.
+                // Some reservations are 100 bytes longer than their messages.
                 let more = if way == 8 { 100 } else { 0 };
                 let mut reserved = sender.reserve_deadline(len + more, soon()).unwrap();
                 reserved.truncate(len);
@@ -127,8 +121,7 @@ fn brief(chance: &mut Random) -> Instant {
     Instant::now() + Duration::from_micros(chance.below(500))
 }
 
-/// Whether `sent`, the result of a send with a deadline, is a time-out, so that the message was not
-/// sent and must be sent again.
+/// Whether a send with a deadline timed out, so that its message must be sent again.
 fn late(sent: Result<(), SendError>) -> bool {
     match sent {
         Ok(()) => false,
@@ -220,8 +213,8 @@ fn send_together(sender: &SharedSender, thread: u64, count: u64) {
     }
 }
 
-/// The receiving side of the test, in the first process: the number of the next expected message,
-/// and the received messages that it has not dropped.
+/// The receiver in the first process: the number of the next expected message, and the received
+/// messages that it holds.
 struct Reader {
     seed: u64,
     alone: u64,
@@ -233,7 +226,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Checks that a received message has the length and the bytes of the next expected message.
+    /// Checks that a received message is the next expected one, with all its bytes.
     fn check(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         if self.next < self.alone {
@@ -252,8 +245,8 @@ impl Reader {
         *next += 1;
     }
 
-    /// Holds some of the messages, and drops others in any order after checking that they have not
-    /// changed.
+    /// Holds some of the messages, and drops others in any order after checking that their bytes
+    /// are unchanged.
     fn hold(&mut self, chance: &mut Random, message: Message) {
         let is_small = message.len() < 1 << 20;
         if chance.below(3) == 0 && is_small {
@@ -273,8 +266,7 @@ impl Reader {
     }
 }
 
-/// Returns a checksum of a sample of the bytes, with which the receiver notices that the bytes of a
-/// held message have changed.
+/// Returns a checksum of some bytes of a held message, which shows later whether they have changed.
 fn sum(bytes: &[u8]) -> u64 {
     let sample = bytes.iter().step_by(1 + bytes.len() / 64);
     sample.fold(0, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)))

@@ -8,7 +8,6 @@ use partywall::{
 };
 use std::time::{Duration, Instant};
 
-/// Makes both ends of a channel within this process: connects to a listener at `address`.
 fn pair(address: &str, config: &Config) -> (Channel, Channel) {
     let mut listener = Listener::bind_with(address, config).unwrap();
     let address = listener.local_address().to_string();
@@ -19,8 +18,8 @@ fn pair(address: &str, config: &Config) -> (Channel, Channel) {
     })
 }
 
-/// Runs `test` for every transport and trust policy, with the name of the combination and both ends
-/// of a channel.
+/// Runs `test` over every transport, with every trust policy, with the name of the combination and
+/// both ends of a channel.
 fn each(mut test: impl FnMut(&str, Channel, Channel)) {
     let directory = tempfile::tempdir().unwrap();
     let path = format!("unix:{}/arrive.sock", directory.path().display());
@@ -131,7 +130,7 @@ fn a_deadline_ends_every_wait() {
             client.set_wait(wait);
             let soon = Instant::now() + Duration::from_millis(20);
             assert!(matches!(server.recv_deadline(soon), Err(RecvError::TimedOut)), "{name}");
-            // The receiver reads no message, so at some point the sender finds no room, and waits
+            // The receiver reads no message, so at some point the sender finds no room and waits
             // until the deadline.
             let soon = Instant::now() + Duration::from_millis(50);
             let result = std::iter::repeat_with(|| client.send_deadline(&[7; 1000], soon))

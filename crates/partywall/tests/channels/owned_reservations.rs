@@ -19,7 +19,6 @@ fn tight(config: Config) -> Config {
 
 const BLOCK: usize = 1000;
 
-/// Reserves blocks of memory until none is free, and returns all reservations.
 fn reserve_all(sender: &mut Sender) -> Vec<OwnedReservation> {
     let mut reserved = Vec::new();
     loop {
@@ -46,8 +45,7 @@ fn reservations_filled_by_another_thread_are_committed_in_any_order() {
             (0..).zip(reserved).map(fill).collect::<Vec<_>>()
         });
         let mut filled = filled.join().unwrap();
-        // The receiver reads while the sender sends, because the messages exceed the buffer of a
-        // socket.
+        // The messages exceed the buffer of a socket, so the receiver reads while the sender sends.
         let received = std::thread::spawn(move || {
             let mut receive = || server.recv_deadline(soon()).unwrap().unwrap();
             (0..=LENS.len()).map(|_| receive()).collect::<Vec<_>>()
@@ -78,8 +76,7 @@ fn dropped_reservation_is_free_for_the_next_message() {
             reserved.push(sender.try_reserve_owned(BLOCK).unwrap());
         }
         drop(reserved);
-        // Expected: the memory of dropped reservations can also be used by `try_send`, which sends
-        // a copy.
+        // `try_send`, which sends a copy, can use the memory of dropped reservations as well.
         sender.try_send(&[1; BLOCK]).unwrap();
         sender.trim().unwrap();
         assert!(sender.stats().memory_used_bytes < 2 * BLOCK as u64, "{}", kind.name());
@@ -148,8 +145,8 @@ fn reservation_of_another_channel_is_refused_and_freed_at_home() {
         assert!(matches!(error, TrySendError::ForeignReservation), "{error}");
         let error = other.sender().commit_owned(foreign, None).unwrap_err();
         assert!(matches!(error, SendError::ForeignReservation), "{error}");
-        // Expected: the sender at the other end of the same channel refuses the reservation as
-        // well, because another sender made it.
+        // The sender at the other end of the same channel refuses the reservation as well, because
+        // another sender made it.
         let foreign = client.sender().reserve_owned(BLOCK, None).unwrap();
         let error = server.sender().commit_owned(foreign, None).unwrap_err();
         assert!(matches!(error, SendError::ForeignReservation), "{error}");
@@ -211,7 +208,6 @@ fn sender_that_became_shared_commits_its_former_reservations() {
     }
 }
 
-/// Connects two blocking sessions. Returns the connecting end, then the accepting end.
 fn sessions(kind: Kind, config: &Config) -> (blocking::Session, blocking::Session) {
     let mut listener = blocking::Listener::bind_with(kind.address(), config).unwrap();
     let address = listener.local_address().to_string();
@@ -302,7 +298,7 @@ fn dropped_reservation_of_a_session_wakes_a_stream_that_waits_for_memory() {
     let mut streams: Vec<_> = (0..2).map(|_| client.open(b"").unwrap()).collect();
     let mut waiting = streams.pop().unwrap();
     for _ in 0..20 {
-        // Reserves all 8 blocks that `peer_blocks_max` allows, so that the next reservation has to
+        // All 8 blocks that `peer_blocks_max` allows are reserved, so the next reservation has to
         // wait.
         let mut reserved: Vec<_> =
             (0..8).map(|_| streams[0].sender().reserve_owned(BLOCK, None).unwrap()).collect();

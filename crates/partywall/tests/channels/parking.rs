@@ -6,7 +6,7 @@ use partywall::{Channel, Readiness, Receiver, TryRecvError};
 use partywall_testkit::{Kind, Watchdog};
 use std::time::{Duration, Instant};
 
-/// Parks until there is a message or the direction has ended. Returns the message, and how often
+/// Parks until a message or the end of the direction arrives. Returns the message, and how often
 /// the thread parked.
 fn parked(receiver: &mut Receiver) -> (Option<Vec<u8>>, u32) {
     let parker = receiver.parker().unwrap();
@@ -75,8 +75,8 @@ fn wake_up_ends_a_wait_and_one_from_before_the_next_wait() {
                 parker.park(None).unwrap();
                 waking.join().unwrap();
             }
-            // Expected: the first call of `park` has used the wake-up up, so a second call waits
-            // until its deadline.
+            // The first call of `park` has used up the wake-up, so the second call waits until its
+            // deadline.
             let deadline = Instant::now() + Duration::from_millis(1);
             parker.park(Some(deadline)).unwrap();
             assert!(Instant::now() >= deadline);

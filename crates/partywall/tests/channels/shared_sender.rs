@@ -13,10 +13,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 const THREADS: u64 = 8;
-/// Number of messages that each thread sends.
 const MESSAGES: u64 = 1500;
-/// Number of bytes at the beginning of each message. These bytes hold the number of the sending
-/// thread and the number of the message.
+/// Number of bytes at the beginning of each message that hold the number of the sending thread and
+/// of the message.
 const HEAD: usize = 16;
 
 fn message(thread: u64, number: u64, len: usize) -> Vec<u8> {
@@ -27,8 +26,8 @@ fn message(thread: u64, number: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Checks the bytes of a message. Returns the number of the thread that sent the message, and the
-/// number of the message in that thread.
+/// Checks the bytes of a message. Returns the number of its thread, and its number among the
+/// messages of that thread.
 fn check(bytes: &[u8]) -> (u64, u64) {
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let (thread, number) = (word(0), word(8));
@@ -36,8 +35,8 @@ fn check(bytes: &[u8]) -> (u64, u64) {
     (thread, number)
 }
 
-/// Receives messages until all senders are dropped. Returns the number of messages received from
-/// each sending thread.
+/// Receives until all senders are dropped. Returns the number of messages received from each
+/// sending thread.
 fn receive(receiver: &mut Receiver, name: &str) -> Vec<u64> {
     let mut counts = vec![0; THREADS as usize];
     loop {
@@ -55,7 +54,7 @@ fn receive(receiver: &mut Receiver, name: &str) -> Vec<u64> {
     }
 }
 
-/// Sends a message by a randomly chosen method. Returns whether the message was sent.
+/// Attempts to send a message by a randomly chosen method; returns whether it was sent.
 fn send(sender: &SharedSender, chance: &mut Random, bytes: &[u8]) -> bool {
     let short = Instant::now() + Duration::from_micros(chance.below(300));
     match chance.below(8) {
@@ -130,8 +129,7 @@ fn eight_threads_lose_and_double_nothing() {
                     }
                 });
             }
-            // Drops the sender of the main thread, so that one of the sending threads drops the
-            // last clone.
+            // Without the main thread's sender, one of the sending threads drops the last clone.
             drop(sender);
             receive(&mut receiver, &name)
         });
@@ -154,8 +152,8 @@ fn who_times_out_strands_nobody() {
         let (sender, _reply, mut receiver, _back) = full(kind);
         let timed_out = AtomicU64::new(0);
         std::thread::scope(|scope| {
-            // Of the seven threads that this loop starts, only one waits on the doorbell at a time.
-            // When that thread times out, another thread must wait on the doorbell in its place.
+            // Of the seven threads, only one at a time waits on the doorbell. When it times out,
+            // another thread must wait on the doorbell in its place.
             for thread in 0..7 {
                 let (sender, timed_out) = (sender.clone(), &timed_out);
                 scope.spawn(move || {
@@ -176,8 +174,7 @@ fn who_times_out_strands_nobody() {
                 assert!(Instant::now() < until, "{}: nobody times out", kind.name());
                 std::thread::yield_now();
             }
-            // The receiver makes room only now, after seven of the eight sending threads have timed
-            // out.
+            // The receiver makes room only now, after seven of the eight threads have timed out.
             while check(&receiver.recv_deadline(soon()).unwrap().unwrap()).0 != 7 {}
             sent.recv_timeout(TIMEOUT).expect("stranded").unwrap();
         });
@@ -193,8 +190,7 @@ fn room_for_one_wakes_the_next() {
             let (sender, outcomes) = (sender.clone(), outcomes.clone());
             scope.spawn(move || outcomes.send(sender.send(&message(thread, 0, 500))));
         }
-        // For each message that the receiver takes, one of the waiting threads can send its
-        // message.
+        // Each message that the receiver takes lets one waiting thread send its message.
         let mut came = 1;
         while came < THREADS {
             came += u64::from(check(&receiver.recv_deadline(soon()).unwrap().unwrap()).0 != 0);
@@ -221,8 +217,8 @@ fn memory_that_comes_back_unsent_wakes_who_waits_for_it() {
                 outcomes.send(Some(waiting.send(&message(1, round, 800_000)))).unwrap();
             });
             assert!(sent.recv_timeout(TIMEOUT).unwrap().is_none());
-            // The abort of the reservation frees the memory. In even rounds the abort comes after
-            // the waiting thread has had time to sleep, in odd rounds usually before.
+            // Aborting the reservation frees its memory: in even rounds after the waiting thread
+            // has had time to sleep, in odd rounds usually before.
             if round % 2 == 0 {
                 std::thread::park_timeout(Duration::from_micros(20 * round));
             }
@@ -245,8 +241,8 @@ fn trying_waits_for_no_other_thread() {
         let sender = sender.shared();
         let (busy, is_done) = (AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            // A long message, which is sent in pieces. It stays unfinished as long as the receiver
-            // does not read.
+            // A long message is sent in pieces, and stays unfinished as long as the receiver does
+            // not read.
             let sending = sender.clone();
             scope.spawn(|| {
                 let sending = sending;
@@ -267,8 +263,8 @@ fn trying_waits_for_no_other_thread() {
                     }
                     Err(other) => panic!("{other}"),
                 }
-                // The receiver reads no message. A `try_` call that waited for the other thread
-                // would wait until that thread's deadline.
+                // The receiver reads no message, so a `try_` call that waited for the other thread
+                // would return only at that thread's deadline.
                 assert!(start.elapsed() < TIMEOUT / 2, "it waited");
                 assert!(Instant::now() < until, "{}: never busy", kind.name());
             }

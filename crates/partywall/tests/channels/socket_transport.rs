@@ -35,7 +35,7 @@ fn a_large_message_arrives_before_the_deadline() {
     }
 }
 
-/// Returns a socket on which the test itself writes the peer's bytes, and the channel of this side.
+/// Makes the channel under test, and the socket on which the test writes the peer's bytes.
 fn peer() -> (Socket, partywall::Channel) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("home");
@@ -57,9 +57,9 @@ fn write(socket: &Socket, bytes: &[u8]) {
     assert_eq!(socket.write(&[IoSlice::new(bytes)], false).unwrap(), bytes.len());
 }
 
-/// Tests messages that follow each other without a pause. `try_recv` makes a bounded number of
-/// reads, and may stop exactly at the end of a message. The receiver must not treat this stop as
-/// the end of the stream.
+/// Rule: `try_recv` makes a bounded number of reads. If it stops exactly at the end of a message,
+/// because messages follow each other without a pause, the receiver must not take this for the end
+/// of the stream.
 #[test]
 fn a_stream_that_never_pauses_has_no_false_end() {
     let (mut client, mut server) = Kind::Tcp.pair(|config| config);
@@ -159,8 +159,8 @@ fn an_end_over_tcp_waits_for_nobody_unless_bytes_are_unread() {
 
 const ADDRESS: &str = "PARTYWALL_SOCKET_ADDRESS";
 
-/// Code of a second process: sends the frames of the handshake itself, and starts a child whose
-/// standard input is the socket. So the socket stays open after the death of this process.
+/// Code of a second process: makes the handshake frame by frame, and starts a child whose standard
+/// input is the socket, so that the socket stays open after the death of this process.
 #[test]
 fn parent_of_a_silent_heir() {
     let Some(path) = variable(ADDRESS) else { return };

@@ -43,8 +43,8 @@ fn survives(kind: Kind) {
     while receive(&mut channel, soon()).unwrap() < MESSAGES / 3 {}
     stop(second.pid(), soon()).unwrap();
     let stopped_until = Instant::now() + STOPPED;
-    // Expected: messages that the stopped process had sent still arrive. Afterwards `recv` times
-    // out, and reports no death.
+    // Messages that the stopped process had sent still arrive. Afterwards `recv` times out, and
+    // reports no death.
     let end = loop {
         if let Err(end) = receive(&mut channel, stopped_until) {
             break end;

@@ -109,7 +109,7 @@ fn structs_and_slices_arrive_aligned() {
             let sent = samples(count);
             here.send_plain(&sent[..]).unwrap();
             let received = there.recv_plain::<[Sample]>().unwrap().unwrap();
-            // Expected: moving the received value does not change the address of its bytes.
+            // Moving the received value does not change the address of its bytes.
             let moved = Box::new(received);
             assert_eq!(**moved, sent[..], "{}: {count}", kind.name());
             let is_view = kind == Kind::SharedMemory && count * 16 > 1024;

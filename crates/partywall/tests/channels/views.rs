@@ -67,8 +67,7 @@ fn view_keeps_its_memory_until_the_next_receive_call() {
                 received += 1;
             }
             assert_eq!(received, sent, "{name}");
-            // Expected: all memory is free again, although the last view was replaced by no other
-            // view.
+            // All memory is free again, although no other view has replaced the last one.
             client.sender().trim().unwrap();
             assert_eq!(client.sender().stats().blocks_in_flight, 0, "{name}");
         }

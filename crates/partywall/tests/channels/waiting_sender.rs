@@ -9,7 +9,6 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Makes both ends of a channel within this process, over the transport that `policy` chooses.
 fn pair(policy: TransportPolicy) -> (Channel, Channel) {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/gone.sock", directory.path().display());
@@ -40,7 +39,7 @@ fn a_thread_in_send_does_not_wait_for_ever() {
             };
             let _ = outcomes.send(Some(ended));
         });
-        // Waits until the ring or socket is full, so that no further message is sent.
+        // The ring or the socket is full, so no further message is sent.
         while outcome.recv_timeout(Duration::from_millis(200)).is_ok() {}
         drop(receiver);
         let ended = outcome.recv_timeout(Duration::from_secs(5)).expect("the wait has ended");
@@ -83,8 +82,8 @@ fn room_that_came_before_it_was_asked_for_is_seen() {
     let (mut sender, _keep) = client.split();
     let (_keep_sending, mut receiver) = server.split();
     while sender.try_send(&[7; 1000]).is_ok() {}
-    // The sender has not armed its descriptor, so the receiver sends no notification when it takes
-    // the sent messages and so frees room.
+    // The sender has not armed its descriptor, so the receiver does not notify it when it takes
+    // messages and so frees room.
     while receiver.try_recv().is_ok_and(|message| message.is_some()) {}
     let soon = Instant::now() + Duration::from_millis(1);
     assert!(matches!(receiver.recv_deadline(soon), Err(partywall::RecvError::TimedOut)));
@@ -92,8 +91,8 @@ fn room_that_came_before_it_was_asked_for_is_seen() {
     sender.try_send(&[7; 1000]).unwrap();
 }
 
-/// Tests that a message which was received counts as sent, even if the receiver is dropped right
-/// after. Only the next send fails.
+/// Rule: a message that was received counts as sent, even if the receiver is dropped right after.
+/// Only the next send fails.
 #[test]
 fn a_message_that_was_received_was_sent() {
     let directory = tempfile::tempdir().unwrap();

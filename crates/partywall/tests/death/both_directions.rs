@@ -25,7 +25,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// The work of the victim, the process that the test kills: it sends, receives, or does both.
+/// The work of the victim: it sends, receives, or does both until it is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Sender,
@@ -37,8 +37,8 @@ const ROLES: [Role; 3] = [Role::Sender, Role::Receiver, Role::Both];
 
 /// Longest time after the kill within which the survivor must learn of the death.
 const NOTICE_MAX: Duration = Duration::from_secs(1);
-/// Number of victims that are started ahead. A victim is a process that the test kills; starting
-/// one takes longer than killing it.
+/// Number of victims that are started in advance, because starting one takes longer than killing
+/// it.
 const POOL: usize = 4;
 
 /// Returns the length of a message: mostly short, sometimes so long that it needs a block of shared
@@ -51,8 +51,6 @@ fn len_of(number: u64) -> usize {
     }
 }
 
-/// The configuration of both sides for a transport: `shm`, `socket`, or `move` from the socket to
-/// shared memory.
 fn config(transport: &str) -> Config {
     let config = Config::default().memory_max(4 << 20);
     match transport {
@@ -62,14 +60,13 @@ fn config(transport: &str) -> Config {
     }
 }
 
-/// Code of the victim, the process that the test kills: connects, and sends and receives until it
-/// is killed.
+/// Code of the victim: connects, and sends and receives until it is killed.
 #[test]
 fn child() {
     let Some(role) = partywall_testkit::role() else { return };
     let log = File::options().write(true).open(partywall_testkit::argument("log")).unwrap();
     let config = config(&partywall_testkit::argument("transport"));
-    // Waits for a byte from the survivor. The survivor sends that byte when this process may begin.
+    // The survivor sends a byte when this process may begin.
     if std::io::Read::read(&mut std::io::stdin(), &mut [0]).unwrap() == 0 {
         return;
     }
@@ -85,15 +82,14 @@ fn child() {
             if sender.send(&payload(number, len_of(number))).is_err() {
                 break;
             }
-            // The number is stored after `send` has returned, so every stored number was committed.
+            // The number is stored after `send` has returned, so its message was committed.
             log.write_all_at(&number.to_le_bytes(), 0).unwrap();
         }
     }
     let _ = reading.join();
 }
 
-/// Sends numbered messages until `send` reports that the peer is gone. Returns the error that the
-/// last call of `send` reported.
+/// Sends numbered messages until the peer is gone. Returns the error that reported it.
 fn send_all(mut sender: Sender) -> SendError {
     for number in 1_u64.. {
         if let Err(error) = sender.send(&payload(number, len_of(number))) {
@@ -104,7 +100,7 @@ fn send_all(mut sender: Sender) -> SendError {
 }
 
 /// Receives until this direction of the channel ends. Returns the number of the last message, and
-/// the error if the direction ended with one.
+/// the error if there was one.
 fn receive_all(receiver: &mut Receiver) -> (u64, Option<RecvError>) {
     let mut last = 0;
     loop {
@@ -150,8 +146,8 @@ impl Stage {
         self.listener = Some(bound.unwrap());
     }
 
-    /// Counts the descriptors and mappings of this process while no listener exists. A listener
-    /// holds a region that it made in advance, or has just given that region to a connection.
+    /// Counts the descriptors and mappings of this process while it has no listener. A listener may
+    /// hold a region that it made in advance, or may just have given it to a connection.
     fn footprint(&mut self) -> Footprint {
         self.listener = None;
         let footprint = Footprint::now();
@@ -159,8 +155,8 @@ impl Stage {
         footprint
     }
 
-    /// Starts a victim, a process that the test will kill. The victim connects and sends only after
-    /// a byte from this process has arrived on its stdin.
+    /// Starts a victim. It connects, and sends only after a byte from this process has arrived on
+    /// its stdin.
     fn start(&mut self, role: Role) -> (Second, File) {
         self.started += 1;
         let path = self.place.path(&format!("log{}", self.started));
@@ -180,8 +176,7 @@ impl Stage {
         (victim, log)
     }
 
-    /// Lets the victim process run for the time `work`, kills it, and checks what the survivor
-    /// received.
+    /// Lets the victim run for the time `work`, kills it, and checks what the survivor received.
     fn kill_one(&mut self, role: Role, victim: (Second, File), work: Duration) -> (u64, Duration) {
         let (mut victim, log) = victim;
         std::io::Write::write_all(victim.0.stdin.as_mut().unwrap(), b"!").unwrap();
@@ -217,7 +212,7 @@ impl Stage {
             let committed = u64::from_le_bytes(committed);
             assert!(last >= committed, "{committed} were committed, {last} arrived");
             // The victim may have died after it committed one more message and before it stored the
-            // number in the log.
+            // number.
             assert!(last <= committed + 1, "{committed} were committed, {last} arrived");
             (last, latest)
         })
@@ -250,8 +245,6 @@ impl Stage {
     }
 }
 
-/// Checks that the directory has only the listener's socket and the log files of the killed
-/// processes.
 fn nothing_is_left(place: &Directory) {
     let mut files = place.files();
     files.retain(|name| !name.starts_with("log"));

@@ -22,8 +22,7 @@ const ADDRESS: &str = "PARTYWALL_DEATH_ADDRESS";
 const KIND: &str = "PARTYWALL_DEATH_KIND";
 const LOG: &str = "PARTYWALL_DEATH_LOG";
 
-/// Code of the victim, the process that the test kills. The victim sends or receives until it is
-/// killed, or until a time limit.
+/// Code of the victim: sends or receives until it is killed, or until a time limit.
 #[test]
 fn victim() {
     let Some(role) = variable(ROLE) else { return };
@@ -48,7 +47,7 @@ fn victim() {
     }
 }
 
-/// Sends numbered messages, and writes the number of committed messages to `log`.
+/// Sends numbered messages, and stores the number of committed messages in `log`.
 fn send_for_ever(channel: Channel, log: &File, until: Instant) {
     let (mut sender, _receiver) = channel.split();
     let mut chance = Random::new(u64::from(std::process::id()));
@@ -76,8 +75,8 @@ fn receive_for_ever(channel: Channel, until: Instant) {
     for number in 0.. {
         let message = receiver.recv_deadline(until).unwrap().unwrap();
         assert!(is_message(&message, number));
-        // The victim, the process that will be killed, holds up to four messages in the peer's
-        // memory, and drops them out of order. So it dies with some of them in use.
+        // The victim holds up to four messages in the peer's memory, and drops them out of order.
+        // So it dies with some of them in use.
         if held.len() > 3 {
             held.swap_remove(1);
         }
@@ -109,8 +108,8 @@ fn config(kind: Kind) -> Config {
     kind.config().memory_max(8 << 20)
 }
 
-/// The surviving side of a series of kills: its listener, and the log file in which each victim
-/// stores the number of messages that it has committed.
+/// The survivor of a series of kills: its listener, and the log file in which each victim stores
+/// the number of messages that it has committed.
 struct Series {
     kind: Kind,
     listener: Listener,
@@ -140,8 +139,7 @@ impl Series {
         (victim, self.listener.accept_deadline(partywall_testkit::soon()).unwrap())
     }
 
-    /// Returns the random instant at which the test kills the victim process, within the next 16
-    /// ms.
+    /// Returns the random instant of the kill, within the next 16 ms.
     fn instant(&mut self) -> Instant {
         Instant::now() + Duration::from_micros(self.chance.size(16_000) as u64)
     }
@@ -171,7 +169,7 @@ impl Series {
             received += 1;
         };
         assert!(matches!(end, Err(RecvError::Disconnected)), "{end:?}");
-        // The last message may have been committed before its number was written to the log.
+        // The last message may have been committed before its number was stored.
         assert!((committed..=committed + 1).contains(&received), "{received} of {committed}");
     }
 
@@ -226,8 +224,8 @@ fn a_thousand(kind: Kind, deaths_each: u32) {
             series.kill_a_receiver();
         }
     };
-    // No listener exists while the descriptors are counted, because a listener may hold a region
-    // that it made in advance, or may just have given that region to a connection.
+    // The descriptors are counted without a listener, because it may hold a region that it made in
+    // advance, or may just have given it to a connection.
     kills(10);
     let before = footprint();
     kills(deaths_each);
@@ -238,8 +236,8 @@ fn a_thousand(kind: Kind, deaths_each: u32) {
     assert!(after.2 <= before.2 + (16 << 20), "resident: {} then {}", before.2, after.2);
 }
 
-/// The series of kills run one after the other, because each counts descriptors and mappings of the
-/// whole process.
+/// All series of kills run one after the other, because each counts the descriptors and mappings of
+/// the whole process.
 #[test]
 fn a_thousand_deaths_over_the_shm_and_two_hundred_over_the_socket() {
     let _alone = partywall_testkit::alone();

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 const DEATHS: u64 = 300;
 const STREAMS: u64 = 16;
-/// Highest number of bytes by which the survivor's resident memory may grow during all kills of one
-/// test.
+/// Maximum number of bytes by which the survivor's resident memory may grow during all kills of one
+/// test, so that a leak shows.
 const GROWTH_MAX: u64 = 16 << 20;
 
 const KIND: &str = "PARTYWALL_SESSION_DEATH_KIND";
@@ -31,8 +31,8 @@ fn config(kind: Kind) -> Config {
     kind.config().memory_max(8 << 20)
 }
 
-/// Code of the victim, the process that the test kills. The victim sends on many streams until it
-/// is killed, and logs for each stream the number of committed messages.
+/// Code of the victim: sends on many streams until it is killed, and logs for each stream the
+/// number of committed messages.
 #[test]
 fn victim() {
     let Some(kind) = variable(KIND) else { return };
@@ -61,8 +61,7 @@ fn victim() {
     });
 }
 
-/// Receives until the stream ends. Returns the stream's id and the number of messages received on
-/// it.
+/// Receives until the stream ends. Returns the stream's id and its number of messages.
 async fn receive(mut stream: Stream) -> (u64, u64) {
     let id = u64::from_le_bytes(stream.metadata().try_into().unwrap());
     for number in 0.. {
@@ -100,8 +99,7 @@ async fn one_death(
         }
         tasks
     });
-    // The kill may happen at any instant, so the test waits for a random time, and not for a
-    // condition.
+    // The kill may happen at any instant, so the test waits for a random time.
     let instant = Duration::from_micros(Random::new(seed).size(16_000) as u64);
     tokio::time::sleep(instant).await;
     tokio::task::spawn_blocking(move || drop(victim)).await.unwrap();
@@ -142,8 +140,8 @@ async fn deaths(kind: Kind, count: u64) {
     for seed in 0..10 {
         one_death(kind, &first, &log, seed).await;
     }
-    // No listener exists while the descriptors are counted, because a listener may hold a region
-    // that it made in advance, or may just have given that region to a connection.
+    // The descriptors are counted without a listener, because it may hold a region that it made in
+    // advance, or may just have given it to a connection.
     drop(first);
     let before = footprint();
     let listener = listen();
@@ -151,15 +149,15 @@ async fn deaths(kind: Kind, count: u64) {
     for seed in 10..count {
         received += one_death(kind, &listener, &log, seed).await;
     }
-    // On a busy machine most processes die before they have sent much. So the test kills further
-    // processes until enough messages were received or the test's time limit is reached.
+    // On a busy machine most victims die before they have sent much. So further ones are killed
+    // until enough messages were received or the time limit of the test has passed.
     let mut seed = count;
     while received <= 10 * count {
         received += one_death(kind, &listener, &log, seed).await;
         seed += 1;
     }
     drop(listener);
-    // The task of the last session may still hold descriptors for a moment.
+    // The driver of the last session may still hold descriptors for a moment.
     let descriptors = || open_descriptors(Process::Own).unwrap().len();
     let deadline = soon();
     while descriptors() > before.0 {

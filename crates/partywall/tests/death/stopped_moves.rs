@@ -9,13 +9,11 @@ use partywall_testkit::{
     Kind, Second, alone, argument, number_of, payload, role, second_process, soon, until,
 };
 
-/// Number of messages that are echoed. After so many, both directions use shared memory.
+/// Number of messages that are echoed; by then both directions use shared memory.
 const ECHOES: u64 = 64;
 /// Number of messages that the first process sends while the second process is stopped.
 const BURST: u64 = 12;
 
-/// Code of the second process: echoes messages, as the connecting or the accepting side of the
-/// channel.
 #[test]
 fn echoer() {
     let Some(role) = role() else { return };
@@ -48,9 +46,9 @@ fn start(role: &str) -> (Second, Channel) {
     (second, channel.unwrap())
 }
 
-/// Input: the second process is stopped right after message `step` was sent to it, which is during
-/// one step of the move to shared memory. Expected: the first process continues to send meanwhile,
-/// and each message comes back once and in order.
+/// Input: the second process is stopped right after message `step` was sent to it, during a step of
+/// the move to shared memory. Expected: the first process continues to send, and each message comes
+/// back once and in order.
 fn stops_at(step: u64, role: &str) {
     let (mut second, mut channel) = start(role);
     let (mut sent, mut received) = (0, 0);

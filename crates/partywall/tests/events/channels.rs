@@ -17,8 +17,8 @@ fn small(config: Config) -> Config {
     config.ring_bytes(4096).peer_blocks_max(8).memory_max(256 << 10).inline_max(256)
 }
 
-/// The client of the echo server: sends and receives through a blocking channel. Sending runs in a
-/// thread of its own, so that several messages are on their way at a time.
+/// A client of the echo server on a blocking channel. It sends in a second thread, so that several
+/// messages are on their way at a time.
 fn exchange(address: &str, config: &Config, seed: u64) {
     let (mut sender, mut receiver) = partywall::connect_with(address, config).unwrap().split();
     let length = |number| Random::new(seed << 32 | number).size(20_000);
@@ -56,7 +56,7 @@ fn every_message_comes_back_once() {
                     assert_eq!(server.echoed, CHANNELS * MESSAGES, "{} {drive:?}", kind.name());
                     assert_eq!(server.members(), 1, "only the listener is left");
                     // Clients wait for the record that ends the server's direction. If a socket has
-                    // not accepted this record yet, dropping the server's event loop writes it.
+                    // not accepted it yet, dropping the server's event loop writes it.
                     drop(server);
                 });
             }
@@ -64,8 +64,8 @@ fn every_message_comes_back_once() {
     }
 }
 
-/// Calls `poll_awake` of the event loop until the server has received one message and the next
-/// attempt to receive finds none.
+/// Calls `poll_awake` of the event loop until the server has received one message and finds no
+/// other.
 fn take_awake(events: &Loop, server: &mut partywall::event::Channel) {
     let (mut ready, mut taken) = (Vec::new(), 0);
     let deadline = soon();
@@ -152,8 +152,8 @@ fn paused_receiver_is_reported_again_after_an_attempt() {
                     }
                 };
                 assert!(is_pattern(&message, seed));
-                // Expected: once the application has tried to receive, the loop reports the channel
-                // again, because one message is left.
+                // After the application has tried to receive, the loop reports the channel again,
+                // because one message is left.
                 if seed == 0 {
                     until_tag(&mut driven, &mut ready, 7);
                 }
@@ -162,7 +162,7 @@ fn paused_receiver_is_reported_again_after_an_attempt() {
     }
 }
 
-/// Calls `turn` of the event loop until the loop reports the source with this tag as readable.
+/// Calls `turn` of the event loop until it reports the source `tag` as readable.
 fn until_tag(driven: &mut Driven, ready: &mut Vec<Event>, tag: u64) {
     let is_reported = |event: &Event| event.tag == tag && event.kinds.is_readable();
     loop {
@@ -254,8 +254,8 @@ fn sources_come_and_go_in_the_middle_of_events() {
                 }
             }
             // In each round, the first event makes the test drop the channel `victim`, which may
-            // have an event in the same call of `turn`. After the round, a new channel gets the tag
-            // of the dropped one.
+            // have an event in the same turn. After the round, a new channel gets the tag of the
+            // dropped one.
             let victim = (round * 7 % 50) as usize;
             let mut has_removed = false;
             while pairs.iter().enumerate().any(|(tag, (_, server))| {
@@ -298,8 +298,7 @@ fn receiver_taken_out_of_the_loop_receives_the_rest() {
         sender.send(b"two").unwrap();
         assert_eq!(client.recv_deadline(soon()).unwrap().unwrap(), b"two");
         assert!(!driven.turn_until(&mut ready, Instant::now()), "{}: {ready:?}", kind.name());
-        // Checks that the receiver, which was taken out of the loop, can be added to the loop
-        // again.
+        // The receiver, which was taken out of the loop, can be added to it again.
         assert!(matches!(receiver.try_recv(), Err(TryRecvError::Empty)));
         let _ = receiver.arm().map(|readiness| readiness == Readiness::Ready).unwrap();
         let mut receiver = driven.events.add_receiver(receiver, 2).unwrap();
@@ -348,8 +347,8 @@ fn threads_use_channels_while_another_runs_the_loop() {
         });
         let mut ready = Vec::new();
         while wake.send(()).is_ok() {
-            // The end of the receiving thread causes no event of the loop, so the loop waits for at
-            // most 20 ms.
+            // The end of the receiving thread is no event of the loop, so each turn lasts at most
+            // 20 ms.
             let until = Instant::now() + Duration::from_millis(20);
             events.wait(&mut ready, Some(until)).unwrap();
         }

@@ -9,7 +9,7 @@ use partywall_testkit::fork::in_a_fork;
 use partywall_testkit::{Kind, is_pattern, pattern, soon};
 use std::time::Instant;
 
-/// Calls `turn` of the event loop until the loop reports an event of the source `tag` with one of
+/// Calls `turn` of the event loop until it reports an event of the source `tag` with one of
 /// `kinds`.
 fn until_kinds(driven: &mut Driven, tag: u64, kinds: Kinds) {
     let mut ready = Vec::new();
@@ -63,7 +63,8 @@ fn loop_sends_the_rest_of_a_dropped_channel() {
             let mut driven = Driven::new(drive);
             let (mut client, server) = kind.pair(|config| config);
             let mut server = driven.events.add_channel(server, 9).unwrap();
-            // The kernel discards what a TCP socket sent if the socket is closed with unread bytes.
+            // The kernel discards the bytes sent on a TCP socket if the socket is closed with
+            // unread bytes.
             client.send(b"nobody reads this").unwrap();
             let mut sent = 0;
             while server.try_send(&pattern(10_000, sent)).is_ok() {
@@ -104,8 +105,8 @@ fn ends_of_streams_and_sessions_are_reported() {
             let mut streams: Vec<_> =
                 (2..5).map(|tag| session.try_open(b"", tag).unwrap()).collect();
             let accept = |_| there.accept_deadline(soon());
-            // `try_open` writes the record that opens a stream at once, so the peer accepts the
-            // streams although the loop does not run.
+            // `try_open` sends OPEN at once, so the peer accepts the streams although the loop does
+            // not run.
             let mut theirs: Vec<_> = (0..3).map(|at| accept(at).unwrap().unwrap()).collect();
             theirs[0].finish();
             until_kinds(&mut driven, 2, Kinds::ENDED);

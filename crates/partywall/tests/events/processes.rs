@@ -11,11 +11,10 @@ use std::time::Instant;
 const ADDRESS: &str = "PARTYWALL_EVENTS_ADDRESS";
 const SESSIONS: &str = "PARTYWALL_EVENTS_SESSIONS";
 const KIND: &str = "PARTYWALL_EVENTS_KIND";
-/// Number of channels that the second process opens, and of streams.
 const CLIENTS: usize = 3;
 const KILLS: u64 = 20;
 
-/// Code of the second process: sends messages on channels and streams, and receives the echoes,
+/// Code of the second process: sends messages on channels and streams and receives the echoes,
 /// until it is killed.
 #[test]
 fn client() {
@@ -28,8 +27,8 @@ fn client() {
     let mut streams: Vec<_> = (0..CLIENTS).map(|_| session.open(b"").unwrap()).collect();
     let until = Instant::now() + TIMEOUT;
     for number in 0.. {
-        // At most 20,000 bytes are sent before their echo is received. So many bytes fit into the
-        // buffer of a socket, so no send waits for the peer.
+        // At most 20,000 bytes are on their way at a time. They fit into the buffer of a socket, so
+        // no send waits.
         let payload = pattern(Random::new(number).size(20_000), number);
         for channel in &mut channels {
             channel.send(&payload).unwrap();
@@ -107,7 +106,7 @@ fn stopped_client_holds_up_no_other() {
         while server.members() > 2 + 2 * CLIENTS + 1 {
             server.turn();
         }
-        // Expected: the client that was stopped continues, so its messages are echoed again.
+        // The client that was stopped continues, so its messages are echoed again.
         let before = server.echoed;
         while server.echoed < before + 100 {
             server.turn();

@@ -21,7 +21,7 @@ fn length(seed: u64, number: u64) -> usize {
     Random::new(seed << 32 | number).size(9000)
 }
 
-/// The client of the echo server: sends and receives on one blocking stream.
+/// A client of the echo server on one blocking stream.
 fn exchange(stream: blocking::Stream, seed: u64) {
     let (mut send, mut recv) = stream.into_split();
     std::thread::scope(|scope| {
@@ -72,8 +72,8 @@ fn every_message_comes_back_once() {
     }
 }
 
-/// A client that runs in an event loop. For each stream of its session it has the numbers of
-/// messages sent and received.
+/// A client in an event loop, with the numbers of messages sent and received on each stream of its
+/// session.
 struct Client {
     session: Session,
     streams: HashMap<u64, (Stream, u64, u64)>,
@@ -140,8 +140,8 @@ impl Client {
 fn client_and_server_are_both_loops() {
     for kind in Kind::ALL {
         for drive in Drive::ALL {
-            // The server allows 4 streams at a time, which are fewer than the client opens. So
-            // opening a stream has to wait until another one has ended.
+            // The server allows 4 streams at a time, fewer than the client opens. So the client has
+            // to wait until a stream has ended.
             let config = small(kind.config()).streams_max(4);
             let mut server = EchoLoop::new(drive, usize::MAX);
             let address = server.listen_for_sessions(&kind.address(), &config);
@@ -172,7 +172,7 @@ fn client_and_server_are_both_loops() {
     }
 }
 
-/// Makes a session whose ring is full. The server's loop does not run, and the client has sent
+/// Makes a session whose ring is full: the server's loop does not run, and the client has sent
 /// messages on the stream with tag 1 until there was no room.
 fn full(kind: Kind, config: &Config) -> (EchoLoop, Loop, Session, Stream) {
     let mut server = EchoLoop::new(Drive::Wait, usize::MAX);
@@ -186,7 +186,7 @@ fn full(kind: Kind, config: &Config) -> (EchoLoop, Loop, Session, Stream) {
         connecting.join().unwrap().unwrap()
     });
     let mut stream = session.try_open(b"", 1).unwrap();
-    // Each message of eight bytes takes as much room in the ring as the record that opens a stream.
+    // Each message of eight bytes takes as much room in the ring as OPEN.
     while stream.try_send(&[7; 8]).is_ok() {}
     (server, events, session, stream)
 }
@@ -204,8 +204,8 @@ fn until_writable(server: &mut EchoLoop, events: &Loop, tag: u64, what: &str) {
     }
 }
 
-/// Input: the ring is full, so the client cannot open another stream. No stream ends. Expected: the
-/// loop reports the session as writable because of free room in the ring alone.
+/// Input: the ring has no room for OPEN, and no stream ends. Expected: the loop reports the session
+/// as writable once the ring has room.
 #[test]
 fn session_is_writable_once_there_is_room_to_open() {
     for kind in [Kind::SharedMemory, Kind::Untrusted] {
@@ -217,8 +217,8 @@ fn session_is_writable_once_there_is_room_to_open() {
     }
 }
 
-/// Expected: after an attempt to send that returned `Full`, the loop reports the stream as writable
-/// under each back-pressure policy, because no call in an event loop waits.
+/// Rule: after `Full`, the loop reports the stream as writable under each back-pressure policy,
+/// because no call in an event loop waits.
 #[test]
 fn stream_is_writable_again_under_each_policy() {
     for policy in [BackPressure::Block, BackPressure::Error, BackPressure::Overflow] {
@@ -247,8 +247,8 @@ fn streams_are_used_by_threads_while_another_runs_the_loop() {
         std::thread::scope(|scope| {
             let (session, events) = (&session, &events);
             let (mut wakers, mut threads) = (Vec::new(), Vec::new());
-            // The test opens all streams first, because messages could leave no room in the ring
-            // for opening a stream.
+            // The streams are opened first, because messages could leave no room in the ring for
+            // OPEN.
             let streams: Vec<_> =
                 (0..STREAMS).map(|tag| session.try_open(b"", tag).unwrap()).collect();
             for (tag, mut stream) in (0..).zip(streams) {
@@ -275,8 +275,8 @@ fn streams_are_used_by_threads_while_another_runs_the_loop() {
             scope.spawn(move || {
                 let mut ready = Vec::new();
                 while !threads.iter().all(std::thread::ScopedJoinHandle::is_finished) {
-                    // The end of a thread causes no event of the loop, so the loop waits for at
-                    // most 20 ms.
+                    // The end of a thread is no event of the loop, so each turn lasts at most 20
+                    // ms.
                     let until = Instant::now() + std::time::Duration::from_millis(20);
                     events.wait(&mut ready, Some(until)).unwrap();
                     for event in &ready {
@@ -294,8 +294,8 @@ fn streams_are_used_by_threads_while_another_runs_the_loop() {
     }
 }
 
-/// Receives all messages that have arrived on a stream. `from` is the number of the first message.
-/// Returns the number of messages received.
+/// Receives all messages that have arrived on a stream, the first of them with the number `from`.
+/// Returns how many they are.
 fn receive(stream: &mut Stream, from: u64) -> u64 {
     let mut count = 0;
     while let Ok(Some(message)) = stream.try_recv() {

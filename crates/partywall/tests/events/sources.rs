@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A source of events for the loop under test. The test adds events to it and sets its timer.
+/// A source under test, to which the test adds events and whose timer it sets.
 #[derive(Clone)]
 struct Work {
     shared: Arc<(Doorbell, Mutex<State>)>,
@@ -33,7 +33,6 @@ impl Work {
         self.shared.1.lock().unwrap()
     }
 
-    /// Changes the state of the source, and makes the source's descriptor readable.
     fn give(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state());
         self.shared.0.notify().unwrap();
@@ -83,8 +82,7 @@ fn source_is_reported_as_long_as_it_has_events() {
                 work.state().events -= 1;
             }
         }
-        // Expected: after the last event, the event loop reports nothing any more within 100 calls
-        // of `turn`.
+        // After the last event, the event loop reports nothing in 100 turns.
         let mut turns = 0;
         while driven.turn_until(&mut ready, Instant::now()) {
             turns += 1;

@@ -29,8 +29,8 @@ fn a_child_gets_a_clear_error_and_harms_nobody() {
                     && client.sender().arm().is_err()
                     && server.receiver().arm().is_err();
                 let stats = (client.sender().stats(), server.receiver().stats());
-                // Expected: in the child, a received message that lies in the peer's memory can
-                // still be read, and every inherited value can be dropped.
+                // In the child, a received message that lies in the peer's memory can still be
+                // read, and every inherited value can be dropped.
                 let readable = *held == pattern(50_000, 1)[..];
                 drop((client, server, held, stats));
                 refused && readable
@@ -71,8 +71,8 @@ fn a_child_leaves_an_owned_reservation_to_its_parent() {
     }
 }
 
-/// Tests that a forked child can read plain structs that its parent received, of all lengths. Short
-/// ones are stored in the value, long ones on the heap or in the peer's memory.
+/// Rule: a forked child can read plain structs of all lengths that its parent received. Short ones
+/// are stored in the value, long ones on the heap or in the peer's memory.
 #[cfg(feature = "zerocopy")]
 #[test]
 fn a_child_reads_plain_structs_that_its_parent_received() {
@@ -89,8 +89,7 @@ fn a_child_reads_plain_structs_that_its_parent_received() {
         assert!(
             in_a_fork(|| {
                 let before = is_right(&held);
-                // The child moves the structs, and drops both ends of the channel. The structs must
-                // stay readable.
+                // The child moves the structs and drops the channel; the structs stay readable.
                 let moved: Vec<_> = held.drain(..).rev().collect();
                 drop(client);
                 drop(server);
@@ -103,8 +102,8 @@ fn a_child_reads_plain_structs_that_its_parent_received() {
     }
 }
 
-/// Makes every call of an inherited channel in a forked child. Returns the indices of the calls
-/// that did not fail with `Forked`.
+/// Makes each call of an inherited channel in a forked child. Returns the indices of the calls that
+/// did not fail with `Forked`.
 fn misuses(channel: &mut Channel) -> Vec<usize> {
     let at_once = Instant::now();
     let is_sent = |result| matches!(result, Err(SendError::Fault(Fault::Forked)));

@@ -20,7 +20,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// Both sides of a session and both ends of one stream, all driven by the test's own thread.
 struct Ends {
     runtime: Runtime,
     sessions: (Session, Session),
@@ -47,7 +46,6 @@ impl Ends {
         runtime.block_on(async { tokio::time::timeout(TIMEOUT, future).await }).expect("hung")
     }
 
-    /// Checks that sessions and stream still work, including shared memory in both directions.
     fn go_on(&mut self) {
         let Self { runtime, sessions: (client, server), streams: (ours, theirs) } = self;
         Self::wait(runtime, async {
@@ -66,7 +64,7 @@ impl Ends {
         });
     }
 
-    /// Sends a message on the stream that the peer receives but does not read.
+    /// Sends a message on the stream, which the peer receives but does not read.
     fn leave_unread(&mut self) {
         let Self { runtime, sessions: (client, _), streams: (ours, _) } = self;
         Self::wait(runtime, async {
@@ -76,8 +74,8 @@ impl Ends {
     }
 }
 
-/// Polls a future once; `None` if it is not ready. A forked child cannot wait for a future, because
-/// no driver runs in the child that would wake it.
+/// Polls a future once; `None` if it is not ready. In a forked child no driver runs that would wake
+/// a waiting future.
 fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
@@ -89,8 +87,8 @@ fn now<T>(future: impl Future<Output = T>) -> Option<T> {
 /// call reported.
 type Use = fn(&Session, &mut Halves) -> Option<SessionError>;
 
-/// All calls of a session and a stream that can fail in a forked child. Each call runs in a child
-/// of its own, because the first failure ends the session in that child.
+/// All calls of a session and a stream that can fail in a forked child. Each runs in a child of its
+/// own, because the first failure ends the session in the child.
 const USES: &[(&str, Use)] = &[
     ("open", |session, _| now(session.open(b"")).and_then(opened)),
     ("accept", |session, _| now(session.accept())?.err()),
@@ -138,7 +136,7 @@ fn is_forked(error: &SessionError) -> bool {
 fn no_verb_of_a_session_works_in_a_child_and_none_waits() {
     for kind in Kind::ALL {
         let mut ends = Ends::new(kind);
-        // From here on, one end of the stream has a message to receive, and the other end has none.
+        // From here on, one end of the stream has a message to receive, and the other has none.
         ends.leave_unread();
         for (name, act) in USES {
             let Ends { sessions: (client, server), streams: (ours, theirs), .. } = &mut ends;
@@ -147,8 +145,8 @@ fn no_verb_of_a_session_works_in_a_child_and_none_waits() {
                 assert!(in_a_fork(is_refused), "{name} over {}", kind.name());
             }
         }
-        // In a forked child, `finished` completes without waiting and without an error, because no
-        // driver runs in the child.
+        // In a forked child, `finished` returns at once and without an error, because no driver
+        // runs there.
         let client = &ends.sessions.0;
         assert!(in_a_fork(|| now(client.finished()).is_some()), "finished over {}", kind.name());
         ends.go_on();
@@ -178,8 +176,8 @@ fn what_a_child_drops_closes_and_asks_harms_nobody() {
                 streams.0.0.reset(7);
                 streams.1.0.finish();
                 streams.1.1.stop(7);
-                // Expected: in the child, a received message that lies in the peer's memory can
-                // still be read, and every inherited value can be dropped.
+                // In the child, a received message that lies in the peer's memory can still be
+                // read, and every inherited value can be dropped.
                 let is_readable = *held == pattern(50_000, 1)[..];
                 drop((sessions, streams, held));
                 is_readable
@@ -194,16 +192,15 @@ fn what_a_child_drops_closes_and_asks_harms_nobody() {
     }
 }
 
-/// Input: a parent that has sent a long message over a socket, of which the kernel has not accepted
-/// all bytes. Expected: the parent writes the remaining bytes, and its forked child does not.
+/// Input: the kernel has not accepted all bytes of a long message from the parent's socket.
+/// Expected: the parent writes the remaining bytes, and its forked child does not.
 #[test]
 fn a_child_writes_nothing_of_what_its_parent_has_left_to_write() {
     for kind in [Kind::Unix, Kind::Tcp] {
         let config = kind.config().stream_window(16 << 20);
         let mut listener = blocking::Listener::bind_with(kind.address(), &config).unwrap();
         let address = listener.local_address().to_string();
-        // The peer reads without pause, so the socket always has room again: the kernel would
-        // accept bytes that the child must not write.
+        // The peer reads without pause, so the kernel would accept bytes from the child.
         let other = std::thread::spawn(move || {
             let session = listener.accept_deadline(soon()).unwrap();
             let mut stream = session.accept_deadline(soon()).unwrap().unwrap();
@@ -219,7 +216,7 @@ fn a_child_writes_nothing_of_what_its_parent_has_left_to_write() {
             (session, stream)
         });
         stream.try_send(&pattern(8 << 20, 3)).unwrap();
-        // Gives the peer time to read all bytes that the kernel has accepted so far.
+        // The peer needs time to read all bytes that the kernel has accepted so far.
         std::thread::sleep(Duration::from_millis(50));
         let mut all = Some((session, stream));
         assert!(in_a_fork(|| {
@@ -265,10 +262,10 @@ fn parent_of_a_survivor() {
     std::thread::sleep(TIMEOUT);
 }
 
-/// Whether a process with the number `pid` exists and has not ended.
 fn is_alive(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // In `/proc/PID/stat` the state follows the program's name, which is in brackets.
+    // In `/proc/PID/stat` the state of the process follows the program's name, which is in
+    // brackets.
     stat.rsplit_once(')').is_some_and(|(_, state)| !state.trim_start().starts_with(['Z', 'X']))
 }
 

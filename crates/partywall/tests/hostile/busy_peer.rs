@@ -13,8 +13,7 @@ use partywall_testkit::{Directory, Watchdog, millis, within};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time by which a call may exceed its deadline: a busy machine may delay the short deadlines of
-/// these tests.
+/// Maximum time by which a call may exceed its deadline, because a busy machine may delay it.
 const LATE: Duration = Duration::from_secs(3);
 
 fn meet(config: &Config) -> (Foe, Channel) {
@@ -23,7 +22,7 @@ fn meet(config: &Config) -> (Foe, Channel) {
     Foe::meet(&mut listener, &place.path("home"), &hello(BOTH))
 }
 
-/// Repeats the action `act` of the hostile peer on another thread, while `test` runs.
+/// Repeats the hostile peer's action `act` in another thread while `test` runs.
 fn besieged(mut foe: Foe, mut act: impl FnMut(&mut Foe) + Send, test: impl FnOnce()) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -87,8 +86,7 @@ fn words_that_never_rest_do_not_outlast_the_deadline_of_a_send() {
     let _watchdog = Watchdog::new("restless words", Duration::from_secs(30));
     for wait in [Wait::Spin, Wait::Adaptive, Wait::Park] {
         let (foe, mut channel) = meet(&Config::default().wait(wait).memory_max(1 << 20));
-        // Input: a channel whose memory for large messages is exhausted. The ring still has room
-        // for short messages.
+        // The channel's memory for large messages is exhausted; the ring has room for short ones.
         while channel.try_send(&[0; 300_000]).is_ok() {}
         let mut round = 0;
         let act = |foe: &mut Foe| {

@@ -194,8 +194,8 @@ fn a_pidfd_of_somebody_else_is_named() {
     home.serves();
 }
 
-/// Acts as a hostile peer, which offers `region` to the listener. Returns code and text of the
-/// listener's refusal.
+/// Offers `region` to the listener as a hostile peer. Returns code and text of the listener's
+/// refusal.
 fn offered(home: &mut Home, region: BorrowedFd<'_>, size: u64) -> (u32, String) {
     let (wire, _) = home.greeted(&hello(BOTH));
     let offer = Offer::shm(size, REGION_ALONE);
@@ -278,8 +278,8 @@ fn region_beyond_the_limit_of_the_acceptor_leads_to_the_socket() {
     let mut home = Home::new(Config::default().map_max(4 * SIZE_GRANULE as u64));
     let large = OwnMap::create("foe", 5 * SIZE_GRANULE).unwrap();
     let (wire, _) = home.greeted(&hello(BOTH));
-    // The hostile peer offers a region above the listener's limit. This is no violation, because a
-    // connector makes its region before it knows the limit.
+    // A region above the listener's limit is no violation, because a connector makes its region
+    // before it knows the limit.
     let offer = Offer::shm(5 * SIZE_GRANULE as u64, REGION_ALONE);
     wire.send(offer.as_bytes(), &[large.as_fd()]);
     assert!(home.go_on().is_none());
@@ -400,7 +400,7 @@ fn each_wrong_field_of_a_header_is_named() {
         wire.send(offer.as_bytes(), &[region.as_fd()]);
         let reason = home.reason();
         assert!(reason.0 == VIOLATION && reason.1.contains(field), "{field}: {reason:?}");
-        // Expected: the listener sends a REJECT frame for each wrong header of the region.
+        // The listener sends REJECT for each wrong header of the region.
         let (frame, _) = wire.receive();
         assert!(frame.starts_with(&REJECT_TAG), "{field}: {frame:?}");
     }

@@ -56,7 +56,7 @@ fn a_stall_at_any_byte_holds_up_nobody_and_ends_in_time() {
             assert!(wire.send(frame, &[]));
             assert!(home.go_on().is_none());
         }
-        // Expected: another peer can connect while the first peer stalls.
+        // Another peer can connect while the first one stalls.
         home.serves();
         let started = Instant::now();
         let reason = home.reason();
@@ -69,8 +69,7 @@ fn a_stall_at_any_byte_holds_up_nobody_and_ends_in_time() {
 fn oldest_silent_peer_is_dropped_for_one_that_sends() {
     let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("silent peers", Duration::from_secs(60));
-    // The handshake time-out is longer than the test, so the listener drops no silent peer during
-    // the test.
+    // The handshake time-out is longer than the test, so no silent peer is dropped because of it.
     let config = Config::default().handshake_timeout(Duration::from_secs(600)).handshakes_max(4);
     let mut home = Home::new(config);
     let silent: Vec<Wire> = (0..4).map(|_| home.wire()).collect();
@@ -93,8 +92,8 @@ fn whoever_has_sent_a_byte_keeps_its_place() {
     let mut home = Home::new(config);
     let slow = home.wire();
     assert!(home.go_on().is_none());
-    // A peer that has sent a byte is not silent. The listener must read this byte before it chooses
-    // a silent peer to drop for another connection.
+    // A peer that has sent a byte is not silent. The listener must read the byte before it drops a
+    // silent peer to make room for another connection.
     assert!(slow.send(b"P", &[]));
     let next = home.wire();
     assert!(next.send_hello(&hello(BOTH)));
@@ -134,10 +133,10 @@ fn connecting_to_one_that_stalls_ends_in_time() {
         let result = std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut stream = silent.accept().unwrap().0;
-                // `stream` is the listener's end of the connection. Writing fails only if the
-                // connecting side has given up already, which the test expects.
+                // Writing to the listener's end of the connection fails only if the connecting side
+                // has given up, as the test expects.
                 let _ = stream.write_all(bytes);
-                // Keeps the listener's end of the connection open until the connecting side closes
+                // The listener's end of the connection stays open until the connecting side closes
                 // its end.
                 let _ = std::io::copy(&mut stream, &mut std::io::sink());
             });
@@ -162,8 +161,8 @@ fn a_flood_of_connections_does_not_outlast_the_deadline_of_an_accept() {
         for _ in 0..3 {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    // The peer sends one byte, so that the listener counts the connection as an
-                    // attempt, and closes the connection.
+                    // The peer sends one byte, so that the listener counts an attempt, and closes
+                    // the connection.
                     if let Ok(socket) = connect_unix_path(&path, Some(within(millis(50)))) {
                         let _ = socket.write(&[IoSlice::new(b"P")], true);
                     }
@@ -209,9 +208,8 @@ fn too_many_too_few_and_wrong_descriptors_are_named() {
     let geometry = small_geometry();
     let doorbell = Doorbell::new().unwrap();
     let pipe = pipe();
-    // Input: a doorbell without O_NONBLOCK, which the listener must refuse. The flag belongs to the
-    // open file description. So clearing it through `alias`, a duplicate, also clears it for the
-    // descriptor `blocking`.
+    // A doorbell without O_NONBLOCK, which the listener must refuse. The flag belongs to the open
+    // file description, so clearing it through the duplicate `alias` clears it for `blocking`, too.
     let blocking = Doorbell::new().unwrap();
     let alias = UnixStream::from(blocking.as_fd().try_clone_to_owned().unwrap());
     alias.set_nonblocking(false).unwrap();
@@ -341,8 +339,8 @@ fn one_that_gives_up_after_its_ready_only_hangs_up() {
     let (frame, _) = wire.receive();
     assert!(Ready::read_from_bytes(&frame).is_ok());
     assert_eq!(home.reason().0, TIMED_OUT);
-    // Expected: the listener sends nothing after its READY, because the peer would take it for
-    // bytes of the transport.
+    // The listener sends nothing after its READY: the peer would take it for bytes of the
+    // transport.
     assert_eq!(wire.receive().0, b"");
     let gone = wire.socket.read(&mut [0; 1], true);
     assert!(matches!(&gone, Ok(0)) || gone.is_err_and(|e| e.kind() == ErrorKind::ConnectionReset));
@@ -370,14 +368,14 @@ fn a_socket_that_one_side_has_ruled_out_is_refused_even_if_that_side_names_it() 
         let (frame, _) = wire.receive();
         frame.starts_with(&REJECT_TAG) && frame[16] == Refusal::Transport.number() as u8
     };
-    // Case: the peer has ruled the socket out by its HELLO, and names it in its OFFER. Expected:
-    // the listener, which has not sent READY, refuses the peer by REJECT.
+    // The peer has ruled the socket out by its HELLO, and names it in its OFFER. The listener,
+    // which has not sent READY, refuses the peer by REJECT.
     let (wire, _) = home.greeted(&hello(FEATURE_SHM));
     wire.send(Offer::socket(4).as_bytes(), &[]);
     assert_eq!(home.reason().0, NO_TRANSPORT);
     assert!(refused(&wire));
-    // Case: the peer has ruled the socket out by its HELLO, and names it in its READY. Expected:
-    // the listener, which has sent READY, closes the connection without REJECT.
+    // The peer has ruled the socket out by its HELLO, and names it in its READY. The listener,
+    // which has sent READY, closes the connection without REJECT.
     let (wire, session_id) = home.greeted(&hello(FEATURE_SHM));
     let geometry = small_geometry();
     let region = region(&geometry, session_id, ROLE_CONNECTOR);

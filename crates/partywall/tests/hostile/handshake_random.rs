@@ -25,13 +25,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// Number of handshakes that are attempted against a listener, and as many against a connector.
+/// Number of handshakes that are attempted against a listener, and against a connector.
 const ATTEMPTS: u64 = 400;
-/// Highest number of descriptors that are sent with one piece of a frame.
+/// Maximum number of descriptors that are sent with one piece of a frame.
 const DESCRIPTORS_MAX: u64 = 8;
 
-/// Descriptors that the attacking peer may send. A handshake allows a pidfd, a doorbell and a
-/// region. It allows no other descriptors, such as a pipe or a directory.
+/// Descriptors that the attacking peer may send: a pidfd, a doorbell and a region, which a
+/// handshake allows, and others, such as a pipe or a directory.
 struct Table {
     fixed: Vec<OwnedFd>,
     _other: Second,
@@ -89,8 +89,8 @@ fn frames(random: &mut Random, table: &Table, own: &OwnMap) -> Vec<(Vec<u8>, Vec
     vec![hello, offer, (ready.as_bytes().to_vec(), vec![])]
 }
 
-/// Sends the frames of one attempt with random changes, in random pieces. After each piece it calls
-/// `between`, in which a test lets its listener handle events.
+/// Sends the frames of one attempt with random changes, in random pieces. Calls `between` after
+/// each piece, so that a listener can handle it.
 fn attack(
     wire: &Wire,
     random: &mut Random,
@@ -103,7 +103,7 @@ fn attack(
         let at = random.below(frames.len() as u64) as usize;
         frames.remove(at);
     }
-    // Half of the attempts keep their bytes, so that the handshake reaches its later frames.
+    // Half of the attempts change no byte, so that the handshake reaches its later frames.
     let changes = if random.below(2) == 0 { 0 } else { 1 + random.below(3) };
     for _ in 0..changes {
         let frame = random.below(frames.len() as u64) as usize;
@@ -167,9 +167,9 @@ fn listener_ends_every_attempt_and_keeps_no_descriptor() {
     });
     let mut listener = Listener::bind_with(place.address("side"), &config).unwrap();
     let (mut codes, mut channels) = (BTreeSet::new(), 0);
-    // Before the test first counts open descriptors, an honest peer connects, because the process
-    // then opens descriptors that it keeps. A listener that finds nothing to do makes a region in
-    // advance, so each count follows a `try_accept` that finds nothing.
+    // The process opens the descriptors that it keeps when an honest peer connects. A listener that
+    // finds nothing to do makes a region in advance, so each count of descriptors follows a
+    // `try_accept` that finds nothing.
     let address = place.address("side");
     let honest = thread::spawn(move || partywall::connect_with(address, &memory_first()).unwrap());
     drop((listener.accept_deadline(soon()).unwrap(), honest.join().unwrap()));
@@ -223,8 +223,8 @@ fn connector_ends_every_attempt_and_keeps_no_descriptor() {
         let session_id = first[64..80].try_into().unwrap();
         let own = region(&small_geometry(), session_id, ROLE_ACCEPTOR);
         attack(&wire, &mut random, &table, &own, || {});
-        // The answer of the connector is read before the socket is closed. Closing a socket with
-        // unread bytes would discard frames that were sent and not yet received.
+        // The connector's answer is read first: closing a socket with unread bytes would discard
+        // frames that were sent and not yet received.
         let _ = wire.receive();
         drop(wire);
         match connecting.join().unwrap() {

@@ -31,8 +31,8 @@ use std::time::Duration;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Size in bytes of the record ring. This value and the following ones are those that SPEC 10
-/// prescribes for the hostile images.
+/// Size in bytes of the record ring. SPEC 10 prescribes this value and the following ones for the
+/// hostile images.
 const RING_BYTES: u64 = 4096;
 const PEER_BLOCKS_MAX: u64 = 8;
 const REGION_BYTES: u64 = 128 << 10;
@@ -53,7 +53,6 @@ struct Image {
     bytes: Vec<u8>,
 }
 
-/// Reads all hostile images of one kind: `region`, `ring` or `socket`.
 fn images(kind: &str) -> Vec<Image> {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../spec/hostile");
     let index = fs::read_to_string(directory.join("INDEX.md")).unwrap();
@@ -73,8 +72,8 @@ fn images(kind: &str) -> Vec<Image> {
     images
 }
 
-/// Receives until the channel ends. Returns the code of the violation that ended it, or as an error
-/// the text of another reason for the end.
+/// Receives until the channel ends. Returns the code of the violation that ended it, or another
+/// reason as text.
 fn code(channel: &mut Channel) -> Result<u32, String> {
     loop {
         match channel.recv_deadline(within(Duration::from_secs(30))) {
@@ -88,8 +87,7 @@ fn code(channel: &mut Channel) -> Result<u32, String> {
     }
 }
 
-/// Text that the function [`code`] returns if the channel ended without a violation, because the
-/// peer has finished sending.
+/// The text that [`code`] returns if the peer has finished sending, without a violation.
 const END: &str = "end of the channel";
 
 /// Ring images that contain records after a record CLOSE_WRITE, which the receiver never reads
@@ -167,8 +165,8 @@ fn regions() {
     }
 }
 
-/// Acts as a hostile listener: accepts one connection, offers the connecting side a region that
-/// begins with `header`, and waits until that side closes the connection.
+/// Acts as a hostile listener: accepts one connection, offers a region that begins with `header`,
+/// and waits until the connecting side has closed the connection.
 fn offer(listener: &partywall_sys::Listener, header: &[u8]) {
     let mut events = [PollFd::new(listener, PollFlags::IN)];
     poll::wait(&mut events, Some(within(Duration::from_secs(30)))).unwrap();

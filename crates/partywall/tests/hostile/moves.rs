@@ -60,7 +60,7 @@ impl MovingFoe {
         Self { wire, hello, position: Position(0), victim, _listener: listener, _place: place }
     }
 
-    /// Sends one record on the socket. `descriptors` arrive with the first byte of the record.
+    /// Sends one record on the socket; `descriptors` arrive with its first byte.
     fn record(&mut self, kind: Kind, payload: &[u8], descriptors: &[BorrowedFd<'_>]) {
         let (position, len) = (self.position, payload.len() as u32);
         let header = RecordHeader { position, kind, len, stream: 0 };
@@ -69,7 +69,7 @@ impl MovingFoe {
         self.position = position.plus(header.footprint());
     }
 
-    /// Sends the record MOVE with one end of a new socket pair. Returns the other end of the pair.
+    /// Sends MOVE with one end of a new pair. Returns the other end.
     fn begin(&mut self) -> Wire {
         let (ours, theirs) = Socket::pair().unwrap();
         self.record(Kind::Move, &[], &[theirs.as_fd()]);
@@ -81,8 +81,7 @@ impl MovingFoe {
         Hello { features: U64::new(BOTH), ..self.hello }
     }
 
-    /// Sends HELLO and OFFER, the connector's first frames of the second handshake, over the socket
-    /// pair.
+    /// Sends HELLO and OFFER, the connector's first frames of the second handshake, over the pair.
     fn offer(&self, pair: &Wire, hello: &Hello) {
         let geometry = small_geometry();
         let memory = region(&geometry, self.hello.nonce, ROLE_CONNECTOR);
@@ -92,7 +91,7 @@ impl MovingFoe {
     }
 
     /// Checks that the connection still works: the attacked acceptor receives a message on the
-    /// socket, and answers it.
+    /// socket and answers it.
     fn goes_on(&mut self) {
         self.record(Kind::Data, b"on the socket", &[]);
         assert_eq!(self.victim.recv_deadline(soon()).unwrap().unwrap(), b"on the socket");
@@ -106,7 +105,7 @@ impl MovingFoe {
         assert_eq!(self.victim.transport(), Transport::Socket(reason));
     }
 
-    /// Checks that the attacked acceptor ends the connection by the violation with this number.
+    /// Checks that the attacked acceptor ends the connection by the violation `number`.
     fn ends_by(mut self, number: u32) {
         let error = self.victim.recv_deadline(soon());
         let Err(RecvError::Fault(Fault::Violation { violation, .. })) = &error else {
@@ -115,8 +114,7 @@ impl MovingFoe {
         assert_eq!(violation.code(), number, "{violation}");
         let sent = self.victim.send(b"after the violation");
         assert!(matches!(sent, Err(SendError::Fault(_) | SendError::Closed(_))), "{sent:?}");
-        // Expected: the attacked acceptor has shut the socket down, so the hostile connector reads
-        // end-of-file.
+        // The attacked acceptor has shut the socket down, so the hostile connector reads its end.
         until("the socket is shut down", || {
             self.wire.socket.read(&mut [0; 64], true).is_ok_and(|count| count == 0)
         });
@@ -219,16 +217,16 @@ fn descriptors_with_other_records_are_bounded() {
 #[test]
 fn foe_that_stops_within_the_move_delays_no_message() {
     let _together = together();
-    // Case: the hostile connector sends no byte over the socket pair. Expected: the acceptor stays
-    // on the socket, and its messages arrive.
+    // The hostile connector sends nothing over the pair. The acceptor stays on the socket, and its
+    // messages arrive.
     let mut silent = MovingFoe::meet();
     let pair = silent.begin();
     silent.stays(FallbackReason::NotMoved);
     drop(pair);
     silent.stays(FallbackReason::Abandoned);
 
-    // Case: the hostile connector sends HELLO and only a part of OFFER over the socket pair.
-    // Expected: the acceptor stays on the socket, and its messages arrive.
+    // The hostile connector sends HELLO and a part of OFFER over the pair. The acceptor stays on
+    // the socket, and its messages arrive.
     let mut half = MovingFoe::meet();
     let pair = half.begin();
     let frames = [half.second_hello().as_bytes(), &Offer::socket(1).as_bytes()[..20]].concat();
@@ -237,8 +235,8 @@ fn foe_that_stops_within_the_move_delays_no_message() {
     drop(pair);
     half.stays(FallbackReason::Abandoned);
 
-    // Case: the hostile connector receives the acceptor's region, and never sends READY. Expected:
-    // the acceptor stays on the socket, and its messages arrive.
+    // The hostile connector receives the acceptor's region, and never sends READY. The acceptor
+    // stays on the socket, and its messages arrive.
     let mut unready = MovingFoe::meet();
     let pair = unready.begin();
     unready.offer(&pair, &unready.second_hello());
@@ -318,8 +316,8 @@ fn hostile_region_of_the_move_is_refused() {
     }
 }
 
-/// Completes the second handshake on the side of the hostile connector. Returns its end of the
-/// socket pair, which is the control socket from then on.
+/// Completes the second handshake as the hostile connector. Returns its end of the pair, which is
+/// now the control socket.
 fn moved(foe: &mut MovingFoe) -> Wire {
     let pair = foe.begin();
     foe.offer(&pair, &foe.second_hello());
@@ -352,8 +350,7 @@ fn violation_in_the_ring_ends_the_direction_on_the_socket_too() {
     let pair = foe.begin();
     let geometry = small_geometry();
     let mut memory = region(&geometry, foe.hello.nonce, ROLE_CONNECTOR);
-    // The ring of the hostile connector begins with the number 7, which is no valid first word of a
-    // record.
+    // The hostile connector's ring begins with 7, which is no valid first word of a record.
     let place = geometry.ring_offset as usize;
     memory.as_mut_slice()[place..][..8].copy_from_slice(&7_u64.to_le_bytes());
     let offer = Offer::shm(geometry.region_bytes, REGION_ALONE);
@@ -391,9 +388,9 @@ fn foe_that_hangs_up_after_the_move_is_noticed() {
     }
 }
 
-/// A connector may keep a copy of the socket pair's end that it sends, and may then block every
-/// call of the acceptor on that end. Expected: an acceptor does not agree to move if it does not
-/// trust the connector, and takes no descriptor from it.
+/// Rule: an acceptor does not agree to move if it does not trust the connector, and takes no
+/// descriptor from it. The connector may keep a copy of the end of the pair that it sends, and may
+/// block every call of the acceptor on that end.
 #[test]
 fn untrusted_connector_is_declined_and_its_pair_is_closed() {
     let _together = together();
@@ -417,7 +414,7 @@ fn untrusted_connector_is_declined_and_its_pair_is_closed() {
     let (answer, _) = wire.receive();
     let answer = Hello::read_from_prefix(&answer).unwrap().0;
     assert_eq!(answer.features.get(), BOTH);
-    // The hostile connector sends the record MOVE although the acceptor has not agreed to move.
+    // The hostile connector sends MOVE although the acceptor has not agreed to move.
     let (pair, theirs) = Socket::pair().unwrap();
     let header = RecordHeader { position: Position(0), kind: Kind::Move, len: 0, stream: 0 };
     let record = [header.to_wire().as_bytes(), &[0; 64]].concat();

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 const MESSAGE_MAX: u64 = 1 << 20;
 
-/// A listener with small limits for ring, blocks, memory and segments, so that the tests soon reach
-/// every limit.
+/// A listener with small limits on ring, blocks, memory and segments, so that tests soon reach
+/// them.
 struct Home {
     place: Directory,
     listener: Listener,
@@ -48,7 +48,6 @@ impl Home {
     }
 }
 
-/// Returns the violation in a fault; any other fault fails the test.
 fn violation(fault: Fault) -> Violation {
     match fault {
         Fault::Violation { violation, peer } => {
@@ -76,8 +75,8 @@ fn sent(result: Result<(), SendError>) -> Result<(), Violation> {
     }
 }
 
-/// Uses both directions of a channel as an application does: sends, receives and reads every byte.
-/// Returns the number of received messages, or the violation that a call reported.
+/// Sends, receives and reads every byte of a channel, as an application does. Returns the number of
+/// received messages, or the violation that a call reported.
 fn use_both_ways(channel: &mut Channel, timeout: Duration) -> Result<usize, Violation> {
     let started = Instant::now();
     let mut messages = Vec::new();
@@ -91,8 +90,7 @@ fn use_both_ways(channel: &mut Channel, timeout: Duration) -> Result<usize, Viol
             Err(other) => panic!("{other}"),
         });
     }
-    // Reads every byte, because a received message must be readable, whatever length its record
-    // claims.
+    // A received message must be readable as a whole, whatever length its record claims.
     let sum: u64 = messages.iter().flat_map(|message| message.iter()).map(|b| u64::from(*b)).sum();
     std::hint::black_box(sum);
     let _ = (channel.sender().stats(), channel.receiver().stats());
@@ -100,8 +98,8 @@ fn use_both_ways(channel: &mut Channel, timeout: Duration) -> Result<usize, Viol
     Ok(messages.len())
 }
 
-/// Uses the channel until a call reports a violation by the hostile peer. Returns that violation;
-/// panics if no call reports a violation.
+/// Uses the channel until a call reports a violation by the hostile peer, and returns it; panics if
+/// no call does.
 fn symptom(channel: &mut Channel) -> Violation {
     noticed(channel).expect("the violation was not noticed")
 }
@@ -109,7 +107,7 @@ fn symptom(channel: &mut Channel) -> Violation {
 fn noticed(channel: &mut Channel) -> Option<Violation> {
     for _ in 0..20 {
         if let Err(violation) = use_both_ways(channel, millis(1)) {
-            // Expected: after a violation, every later call of both directions fails.
+            // After a violation, every later call of both directions fails.
             assert!(matches!(channel.recv(), Err(RecvError::Fault(_))));
             assert!(matches!(channel.send(b"x"), Err(SendError::Fault(_))));
             return Some(violation);
@@ -257,7 +255,7 @@ fn consumed_and_released_that_go_back_are_named() {
 
     let (mut foe, mut channel) = home.meet();
     channel.send(&[1; 3000]).unwrap();
-    // The id of the block is in the BLOB that this side wrote and that the peer can read.
+    // The id of the block is in the BLOB of this side, which the peer can read.
     let id = foe.first_block();
     foe.write_word(foe.geometry.release_offset, id);
     foe.write_control(RELEASED, 1);
@@ -265,8 +263,7 @@ fn consumed_and_released_that_go_back_are_named() {
     foe.write_control(RELEASED, 0);
     assert_eq!(symptom(&mut channel).code(), 9);
 
-    // Case: the peer releases the same block of this side twice. Expected: a violation with code
-    // 10.
+    // The peer releases the same block of this side twice: violation 10.
     let (mut foe, mut channel) = home.meet();
     channel.send(&[1; 3000]).unwrap();
     channel.send(&[1; 3000]).unwrap();
@@ -278,8 +275,8 @@ fn consumed_and_released_that_go_back_are_named() {
     assert_eq!(symptom(&mut channel).code(), 10);
 }
 
-/// Returns a random value for a word of the hostile peer's region: an extreme value, a value close
-/// to a correct one, or any value.
+/// Returns a random value for a word of the hostile peer's region: extreme, close to a correct one,
+/// or any.
 fn value(random: &mut Random, position: u64) -> u64 {
     let near = position.wrapping_add(random.below(8) * 64).wrapping_sub(random.below(4) * 64);
     match random.below(14) {
@@ -300,8 +297,8 @@ fn value(random: &mut Random, position: u64) -> u64 {
     }
 }
 
-/// Returns the offset of a random word of the hostile peer's region. Most results are offsets of
-/// words that this side reads.
+/// Returns the offset of a random word of the hostile peer's region, most often one that this side
+/// reads.
 fn offset(random: &mut Random, geometry: &Geometry, position: u64) -> u64 {
     let ring = geometry.ring_offset + geometry.ring.offset(Position(position));
     match random.below(8) {
@@ -316,8 +313,8 @@ fn offset(random: &mut Random, geometry: &Geometry, position: u64) -> u64 {
     }
 }
 
-/// Acts as the hostile peer: publishes a record of a random kind. The body of the record is random,
-/// or has the fields of its kind with random values.
+/// Publishes, as the hostile peer, a record of a random kind. Its body is random, or has the fields
+/// of its kind with random values.
 fn publish_anything(foe: &mut Foe, random: &mut Random) {
     let kinds = [1, 2, 3, 4, 5, 6, 7, 8, 10, 31];
     let kind = Kind::from_number(kinds[random.below(10) as usize]).unwrap();
@@ -340,8 +337,7 @@ fn publish_anything(foe: &mut Foe, random: &mut Random) {
         Kind::FragmentAbort | Kind::CloseWrite => body.clear(),
         _ => {}
     }
-    // `CASES` contains a record that would exceed the end of the ring, so this function does not
-    // publish such a record.
+    // `CASES` has a record that would exceed the end of the ring, so this function publishes none.
     let left = foe.geometry.ring.until_end(Position(foe.position));
     if body.len() as u64 + 16 <= left {
         foe.publish(kind, &body);
@@ -407,9 +403,9 @@ fn no_single_word_of_a_region_does_harm() {
                 sent(channel.send_deadline(b"short", within(millis(1))))?;
                 received(channel.recv_deadline(Instant::now()))
             })();
-            // Whether `at`, the offset of the overwritten word, lies among the words of the control
-            // page that this side reads. After the handshake no code reads the header, the
-            // counters, or bytes outside the parts of the region.
+            // Whether this side reads the overwritten word at the offset `at`, on the control page.
+            // After the handshake no code reads the header, the counters, or bytes outside the
+            // parts of the region.
             let is_read = (CONTROL_OFFSET..CONTROL_OFFSET + 4 * 128).contains(&at);
             if at < CONTROL_OFFSET || (at > CONTROL_OFFSET + 4 * 128 && at < PAGE_BYTES * 2) {
                 assert!(matches!(attempt, Ok(None)), "word {at}: {attempt:?}");
@@ -426,8 +422,8 @@ fn no_single_word_of_a_region_does_harm() {
         }
     }
     println!("{named} words named, {harmless} harmless");
-    // Although the hostile peer has overwritten many words of its region, one after the other, the
-    // direction from that peer to this side still works.
+    // The hostile peer has overwritten many words of its region, one after the other. Its direction
+    // to this side still works.
     foe.publish(Kind::Data, b"honest after all");
     assert_eq!(channel.recv().unwrap().unwrap(), b"honest after all");
 }

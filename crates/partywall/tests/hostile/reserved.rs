@@ -30,7 +30,6 @@ const REGION_KINDS: [u32; 3] = [2, 3, 4];
 /// The number in a region's header of the service that has topics and no streams.
 const SERVICE: u32 = 4;
 
-/// Receives until the channel fails; returns the code of the violation that ended it.
 fn code(channel: &mut Channel) -> u32 {
     loop {
         match channel.recv_deadline(within(Duration::from_secs(30))) {
@@ -83,7 +82,7 @@ fn frame_type_of_a_topic_is_violation_15() {
     let _together = partywall_testkit::together();
     let _watchdog = Watchdog::new("reserved frames", Duration::from_secs(60));
     let place = Directory::new();
-    // Doorbells are bytes on the control socket, so the receiver reads the socket while it waits.
+    // Doorbells are bytes on the control socket, so the receiver reads it while it waits.
     let config = Config::default().trust(TrustPolicy::Untrusted);
     let mut listener = Listener::bind_with(place.address("frames"), &config).unwrap();
     let descriptor = Doorbell::new().unwrap();

@@ -65,8 +65,8 @@ const CASES: &[(&str, u32, Act)] = &[
     ("END with a body", 7, |foe| _ = foe.send(Kind::End, 2, b"x")),
     ("END of its own stream", 16, |foe| {
         foe.open(1, b"");
-        // This side leaves the message unread. Otherwise this side would send its own END first,
-        // after which it ignores records of the stream.
+        // This side leaves the message unread. Otherwise it would send its own END first, after
+        // which it ignores records of the stream.
         foe.send(Kind::Data, 1, b"x");
         foe.reset(1, 3);
         foe.send(Kind::End, 1, b"");
@@ -164,7 +164,7 @@ fn each_rule_of_streams_that_is_broken_is_named() {
             if found != *code {
                 wrong.push(format!("{what}, {role:?}: not code {code} but {found}"));
             }
-            // Expected: after the violation, every later call of the session and its streams fails.
+            // After the violation, every later call of the session and its streams fails.
             assert!(home.wait(ours.send(b"x")).is_err());
             assert!(home.wait(session.open(b"")).is_err());
         }
@@ -241,8 +241,8 @@ fn a_stream_that_was_never_accepted_is_not_opened_again() {
     }
 }
 
-/// Input: sessions that end while the peer reads none of their sent messages, so each waits for the
-/// peer. Expected: during this wait, other tasks of the runtime continue.
+/// Input: sessions that end while the peer reads none of their messages, so that each waits for the
+/// peer. Expected: other tasks of the runtime continue meanwhile.
 #[test]
 fn one_who_ends_without_reading_holds_up_no_thread_of_the_runtime() {
     let _together = together();
@@ -258,8 +258,8 @@ fn one_who_ends_without_reading_holds_up_no_thread_of_the_runtime() {
         foe.send(Kind::CloseWrite, 0, b"");
         foes.push(foe);
     }
-    // If a session that waits to be closed blocked a thread, as many such sessions as the runtime
-    // has threads would block all of its tasks.
+    // If a session that waits to be closed blocked a thread, as many of them as the runtime has
+    // threads would block all tasks.
     let slowest = home.wait(async {
         let mut slowest = Duration::ZERO;
         for _ in 0..50 {
@@ -312,8 +312,8 @@ fn records_at_random_end_in_a_violation_or_in_nothing() {
             alive += 1;
         } else {
             match home.wait(session.closed()) {
-                // One of the random records was a CLOSE_WRITE of stream 0, with which a peer ends
-                // the session without a violation.
+                // One of the random records was a CLOSE_WRITE of stream 0, by which a peer ends the
+                // session in good order.
                 SessionError::Closed(_) | SessionError::ClosedByPeer { .. } => {}
                 _ => assert!((1..=17).contains(&home.code(&session)), "seed {seed}"),
             }

@@ -86,8 +86,8 @@ fn a_blob_with_credit_is_a_message_like_any_other() {
     }
 }
 
-/// Input: a BLOB whose credit would let a waiting sender of this side continue, and which is a
-/// violation, because it exceeds the window. Expected: the sender reports the end of the session.
+/// Input: a BLOB whose credit exceeds the window, which is a violation, and would let a waiting
+/// sender of this side continue. Expected: that sender reports the end of the session.
 #[test]
 fn waiting_sender_gets_violation_that_comes_with_credit() {
     let _together = together();
@@ -102,12 +102,11 @@ fn waiting_sender_gets_violation_that_comes_with_credit() {
                 }
             }
         });
-        // The peer has given credit for two messages on this stream, so the third message of this
-        // side waits.
+        // The peer has given credit for two messages, so the third message of this side waits.
         for _ in 0..2 {
             assert!(foe.receive_until(Kind::Blob, 2).is_some());
         }
-        // By now the sender most likely waits for credit for the third message.
+        // By now the sender most likely waits for credit.
         std::thread::sleep(Duration::from_millis(20));
         for block in 0..15 {
             send_blob(&mut foe, block, &[]);

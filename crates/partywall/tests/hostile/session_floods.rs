@@ -13,8 +13,8 @@ use partywall_testkit::hostile::session_home::{STREAMS_MAX, SessionHome};
 use partywall_testkit::{Footprint, Watchdog, alone, together};
 use std::time::Duration;
 
-/// Highest number of bytes by which the peer's flood of records may make this process's resident
-/// memory grow.
+/// Maximum number of bytes by which this process's resident memory may grow during the peer's flood
+/// of records, so that kept records show.
 const GROWTH_MAX: u64 = 8 << 20;
 /// Code of the violation that reports a broken rule of streams (SPEC 11.2).
 const STREAM: u32 = 16;
@@ -48,7 +48,7 @@ fn flood(role: Role) {
             before = Some(Footprint::now());
         }
     }
-    // The peer does not read the answers to its pings, so this side keeps only the newest answer.
+    // The peer reads no answers to its pings, so this side keeps only the newest answer.
     assert!(foe.flood_of_pings(0..200_000));
     assert!(foe.flood(Kind::GoAway, 0, (0..50_000).map(|_| vec![0; 8])));
     assert!(foe.receive_answer(199_999));
@@ -57,8 +57,8 @@ fn flood(role: Role) {
     assert_eq!(after.descriptors, before.descriptors);
 }
 
-/// Input: a peer that opens streams, none of which this side accepts. Expected: as many as the
-/// agreed `streams_max` are allowed, and the next OPEN is a violation.
+/// Input: a peer opens streams, and this side accepts none. Expected: `streams_max` of them are
+/// allowed, and the next OPEN is a violation.
 #[test]
 fn a_flood_of_opens_ends_at_the_number_agreed() {
     const MANY: u32 = 1024;
@@ -84,8 +84,9 @@ fn a_flood_of_opens_ends_at_the_number_agreed() {
     }
 }
 
-/// Input: a peer that opens and resets streams, none of which this side accepts. A stream number
-/// becomes free only after its stream was accepted. Expected: the reuse of a number is a violation.
+/// Input: a peer opens and resets streams, and this side accepts none. Expected: the reuse of a
+/// stream's number is a violation, because the number becomes free only after the stream was
+/// accepted.
 #[test]
 fn opens_and_resets_without_pause_end_at_the_number_agreed_while_nobody_accepts() {
     let _together = together();
@@ -106,9 +107,9 @@ fn opens_and_resets_without_pause_end_at_the_number_agreed_while_nobody_accepts(
     }
 }
 
-/// Input: a peer that opens and resets streams, which this side accepts and drops. Expected:
-/// bounded memory. If the peer reuses a stream number before it is free, which depends on timing,
-/// the session ends with a violation.
+/// Input: a peer opens and resets streams, and this side accepts and drops them. Expected: bounded
+/// memory. If the peer reuses a number before it is free, which depends on timing, the session ends
+/// with a violation.
 #[test]
 fn opens_and_resets_without_pause_take_bounded_memory_while_all_are_accepted() {
     const ROUNDS: u32 = 20_000;
@@ -124,7 +125,7 @@ fn opens_and_resets_without_pause_take_bounded_memory_while_all_are_accepted() {
             for round in 0..ROUNDS {
                 let number = 2 * (round % STREAMS_MAX) + 1;
                 is_open = foe.open(number, &[9; 1000]) && foe.reset(number, 3);
-                // A stream that has ended may still be counted among the open streams for a moment.
+                // A stream that has ended may count as open for another moment.
                 assert!(session.streams() <= 2 * STREAMS_MAX as usize, "{role:?}");
                 if !is_open || session.close_reason().is_some() {
                     is_open = false;

@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 use zerocopy::FromBytes;
 
-/// One record sequence of `spec/sessions`: its name and its bytes on a socket. `expected` is the
-/// result that its row in INDEX.md names, `is_in_ring` says whether a ring image of it exists too.
+/// One record sequence of `spec/sessions`, with its name and its bytes on a socket. `expected` is
+/// the result that INDEX.md names, and `is_in_ring` says whether a ring image of it exists, too.
 struct Sequence {
     name: String,
     expected: String,
@@ -46,9 +46,8 @@ fn sequences() -> Vec<Sequence> {
     sockets.collect()
 }
 
-/// Sends the records of a socket image as the hostile peer `foe`, over whatever transport `foe`
-/// has. On a socket, `foe` sends all records at once, so that the side under test reads none before
-/// all have arrived.
+/// Sends the records of a socket image as the hostile peer, over its transport. On a socket all
+/// records are sent at once, so that the side under test reads none before all have arrived.
 fn send(foe: &mut SessionFoe, bytes: &[u8], is_shared_memory: bool) {
     let (mut rest, mut on_socket) = (bytes, Vec::new());
     while let Ok((header, behind)) = WireHeader::read_from_prefix(rest) {
@@ -58,8 +57,7 @@ fn send(foe: &mut SessionFoe, bytes: &[u8], is_shared_memory: bool) {
             Ok(blob) if kind == Kind::Blob => usize::try_from(blob.length.get()).unwrap(),
             _ => 0,
         };
-        // If a BLOB announces a message that is too long, the bytes of the sequence end with the
-        // BLOB, and no message follows.
+        // If a BLOB announces a message that is too long, the sequence ends with the BLOB.
         let (message, behind) = behind.split_at(following.min(behind.len()));
         rest = behind;
         if is_shared_memory {

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// Deadline of each call of this side: the peer's abuse must not make a call last longer.
+/// Maximum time of each call of this side, which the peer's abuse must not exceed.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn soon() -> Instant {
@@ -37,7 +37,6 @@ fn meet(config: &Config, features: u64) -> (Foe, Channel) {
     Foe::meet(&mut listener, &place.path("home"), &hello(features))
 }
 
-/// Receives until a call reports a violation by the peer. Returns the code of that violation.
 fn code(channel: &mut Channel) -> u32 {
     loop {
         match channel.recv_deadline(soon()) {
@@ -145,9 +144,9 @@ fn a_flood_of_doorbells_only_wakes() {
         let (mut foe, mut channel) = meet(&config().trust(trust).wait(Wait::Park), BOTH);
         let over = AtomicBool::new(false);
         let flooding = foe.wire.socket.try_clone().unwrap();
-        // At its fifth sleep, the receiver makes an epoll set, which takes a descriptor, and all
-        // later sleeps use this set. So the descriptors are counted afterwards. A wait whose
-        // deadline passes before it sleeps counts as no sleep.
+        // At its fifth sleep, the receiver makes an epoll set, which takes a descriptor, and uses
+        // it for all later sleeps. So the descriptors are counted afterwards. A wait whose deadline
+        // passes before it sleeps counts as no sleep.
         let without_set = Footprint::now().descriptors;
         until("the receiver has an epoll set", || {
             let result = channel.recv_deadline(within(millis(1)));
@@ -177,7 +176,7 @@ fn a_flood_of_doorbells_only_wakes() {
     }
 }
 
-/// Returns the number of descriptors of this process that refer to the same eventfd as `doorbell`.
+/// Returns the number of this process's descriptors that refer to the eventfd of `doorbell`.
 fn holders(doorbell: &Doorbell) -> usize {
     let id = |number: i32| {
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
@@ -193,8 +192,8 @@ fn holders(doorbell: &Doorbell) -> usize {
     all.unwrap().into_iter().filter(|(number, _)| id(*number) == wanted).count()
 }
 
-/// Fills a doorbell, an eventfd, to its maximum and clears its flag O_NONBLOCK. The flag belongs to
-/// the open file description, so notifying would block every holder of the doorbell.
+/// Fills the eventfd `doorbell` to its maximum and clears O_NONBLOCK, which belongs to the open
+/// file description. So notifying would block every holder of the doorbell.
 fn fill_and_block(doorbell: &Doorbell) {
     let file = doorbell.as_fd().try_clone_to_owned().unwrap();
     std::fs::File::from(file).write_all(&(u64::MAX - 1).to_ne_bytes()).unwrap();
@@ -213,9 +212,8 @@ fn full_blocking_doorbells_of_an_untrusted_peer_never_block_us() {
         assert_eq!(holders(doorbell), 1, "only itself holds its doorbells");
         fill_and_block(doorbell);
     }
-    // Before each message the peer declares again that it sleeps, so each send and each receive of
-    // this side notifies the peer. The peer never reads a doorbell byte, so the control socket
-    // fills up.
+    // Before each message the peer declares again that it sleeps, so each send and receive of this
+    // side notifies it. The peer reads no doorbell byte, so the control socket fills up.
     for epoch in 1..20_000_u64 {
         foe.write_control(ASLEEP_RECORDS, epoch);
         foe.write_control(ASLEEP_ROOM, epoch);
@@ -233,8 +231,8 @@ fn doorbells_that_were_handed_out_in_vain_are_not_used() {
     let place = Directory::new();
     let config = Config::default().trust(TrustPolicy::Trusted).wait(Wait::Park);
     let mut listener = Listener::bind_with(place.address("home"), &config).unwrap();
-    // Case: both sides offer doorbells, but the peer's READY does not confirm them. So this side
-    // must not use them, and notifies by bytes on the control socket.
+    // Both sides offer doorbells, but the peer's READY does not confirm them. So this side must
+    // notify by bytes on the control socket.
     let (path, hello, geometry) = (place.path("home"), hello(BOTH), small_geometry());
     let unconfirmed = Ready::new(TRANSPORT_SHM, 0);
     let (mut foe, mut channel) =
@@ -269,8 +267,8 @@ fn what_an_untrusted_peer_changes_afterwards_changes_no_message() {
         foe.region.as_mut_slice()[ring + 16..ring + 640].fill(2);
         assert_eq!(&*borrowed, [1; 48]);
     }
-    // The hostile peer has overwritten the header of the BLOB record as well, so it publishes the
-    // header again.
+    // The hostile peer has overwritten the header of its BLOB, too, so it publishes the header
+    // again.
     foe.position -= 64;
     foe.publish_blob(5, 0, 0, 4096);
     let large = channel.recv().unwrap().unwrap();
@@ -311,7 +309,7 @@ fn payload_that_changes_all_the_time_is_read_once() {
     });
 }
 
-/// Makes the header of a record on a socket, with any position, kind and length.
+/// Makes the header of a record on a socket.
 fn wire(position: u64, kind: Kind, len: u32) -> WireHeader {
     RecordHeader { position: Position(position), kind, len, stream: 0 }.to_wire()
 }
@@ -381,8 +379,8 @@ fn announced_but_unsent_bytes_take_no_memory() {
         assert!(matches!(result, Err(RecvError::TimedOut)), "{result:?}");
         all.push((foe, channel));
     }
-    // Case: over shared memory, the peer announces a long message by its first fragment, and never
-    // sends the other fragments. Expected: this side allocates little more memory than has arrived.
+    // Over shared memory, the peer announces a long message by its first fragment, and sends no
+    // other. This side must allocate little more memory than has arrived.
     for _ in 0..20 {
         let (mut foe, mut channel) = meet(&Config::default(), BOTH);
         foe.publish(Kind::FragmentFirst, &(64_u64 << 20).to_le_bytes());

@@ -35,8 +35,8 @@ use std::sync::{OnceLock, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How the peer sends the bytes of its frames between two answers: all with one call, each frame
-/// with its own call, or each byte with its own.
+/// How many of the peer's bytes between two answers are sent with one call: all, one frame, or one
+/// byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cut {
     Never,
@@ -44,8 +44,8 @@ enum Cut {
     Bytes,
 }
 
-/// How the handshake ended at the side under test: with a channel and its transport, or with the
-/// number of an error.
+/// How the handshake ended at the side under test: with a channel and its transport, or with an
+/// error number.
 type Ended = Result<(Channel, Transport), u32>;
 
 #[test]
@@ -75,16 +75,16 @@ fn every_transcript_ends_as_its_outcome_says() {
             let play_name = format!("{name}, {cut:?}");
             play(&play_name, &script, *cut);
             let open = open_descriptors(Process::Own).unwrap().len();
-            // The first run of a transcript also opens descriptors that the process keeps, so the
-            // count after it is the reference.
+            // The first run of a transcript opens descriptors that the process keeps, so the count
+            // after it is the reference.
             assert_eq!(*before.get_or_insert(open), open, "{play_name}: descriptors leak");
         }
     }
     assert!(roles.iter().all(|count| *count > 30), "{roles:?}");
 }
 
-/// Runs the handshake of one transcript, `script`, and compares its outcome. `cut` says how the
-/// peer sends its frames.
+/// Runs the handshake of the transcript `script` and checks its outcome. `cut` says how the peer
+/// sends its frames.
 fn play(name: &str, script: &[Vec<&str>], cut: Cut) {
     let place = Directory::new();
     let (side, socket) = begin(script, &place);
@@ -104,7 +104,7 @@ fn play(name: &str, script: &[Vec<&str>], cut: Cut) {
         }
     }
     player.flush();
-    // If the transcript makes the peer close the connection, the peer cannot receive a REJECT.
+    // A peer that closes the connection, as the transcript says, cannot receive a REJECT.
     let is_closed = script.iter().any(|line| line[0] == "close");
     let reject = (outcome[1] == "fails" && !is_closed).then(|| player.refusal());
     let ended = side.join().unwrap();
@@ -117,8 +117,8 @@ fn play(name: &str, script: &[Vec<&str>], cut: Cut) {
     assert_eq!(found, outcome[1..].join(" "), "{name}");
 }
 
-/// Starts the side under test, a listener or a connecting side of the library, in a thread. Returns
-/// that thread, and the peer's socket.
+/// Starts the side under test, a listener or a connecting side, in a thread. Returns the thread,
+/// and the peer's socket.
 fn begin(script: &[Vec<&str>], place: &Directory) -> (JoinHandle<Ended>, Socket) {
     // The connecting side begins on the socket only if the transcript says so.
     let mut config = Config::default().begin(Begin::SharedMemory);
@@ -198,27 +198,24 @@ fn begin_connector(address: String, config: Config) -> JoinHandle<Ended> {
     })
 }
 
-/// The peer of the side under test: sends the frames of a transcript, and compares the answers with
-/// the transcript.
+/// The peer of the side under test: sends what a transcript says, and compares the answers with it.
 struct Player<'a> {
     name: &'a str,
     socket: Socket,
     is_connector: bool,
-    /// The nonce of the connector's HELLO, once it was sent or received: the regions of the
-    /// connection must state it as their session id.
+    /// The nonce of the connector's HELLO, once it was sent or received, which the regions of the
+    /// connection must state as session id.
     session_id: [u8; 16],
     /// Number of entries in the release ring of this peer's region, as its HELLO states.
     entries: u64,
     /// The last HELLO that the side under test sent. A transcript can make the peer send it back.
     last_hello: Vec<u8>,
-    /// Bytes and descriptors that the peer collects for its next call of `send`.
+    /// Bytes and descriptors that the peer collects for its next send.
     unsent: (Vec<u8>, Vec<OwnedFd>),
-    /// Received bytes and descriptors of frames that no `receive` line of the transcript has taken
-    /// yet.
+    /// Received bytes and descriptors that no `receive` line of the transcript has taken yet.
     bytes: Vec<u8>,
     descriptors: VecDeque<OwnedFd>,
-    /// A process that runs while the peer sends its pidfd (a descriptor of a process) instead of
-    /// its own.
+    /// A running process whose pidfd the peer sends in place of its own.
     other: Option<Second>,
 }
 
@@ -238,8 +235,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Sends bytes and the named descriptors, or keeps them for the next call of `flush`, as `cut`
-    /// says.
+    /// Sends bytes and the named descriptors, or keeps them for `flush`, as `cut` says.
     fn send(&mut self, bytes: &str, descriptors: &str, cut: Cut) {
         let bytes = if bytes == "=" { self.last_hello.clone() } else { unhex(bytes) };
         if let Ok(Frame::Hello(hello)) = parse(&bytes) {
@@ -271,7 +267,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Sends the bytes and descriptors in `unsent`. An error is ignored: if the side under test has
+    /// Sends the collected bytes and descriptors. An error is ignored: if the side under test has
     /// closed the connection, its REJECT or the outcome shows why.
     fn flush(&mut self) {
         let (bytes, descriptors) = std::mem::take(&mut self.unsent);
@@ -314,8 +310,8 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Receives the next frame, and compares it with `pattern`, hexadecimal digits in which a dot
-    /// stands for any digit.
+    /// Receives the next frame and compares it with `pattern`: hexadecimal digits, with a dot for
+    /// any digit.
     fn receive(&mut self, kind: &str, pattern: &str) {
         self.flush();
         let frame = self.next().unwrap_or_else(|| panic!("{}: hang-up for {kind}", self.name));
@@ -363,8 +359,8 @@ impl<'a> Player<'a> {
                 }
             }
             let mut buffer = [0; FRAME_BYTES_MAX];
-            // An error counts as the end of the connection too, because the kernel resets a
-            // connection that a side closes with unread bytes.
+            // An error counts as the end of the connection, too: the kernel resets a connection
+            // that a side closes with unread bytes.
             let received = self.socket.receive(&mut buffer, false).ok()?;
             if received.bytes == 0 {
                 assert!(self.bytes.is_empty(), "{}: hang-up within a frame", self.name);

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 /// Time for which the idle channels are observed.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Returns the calling thread's id, which is its directory name in `/proc/self/task`.
+/// The calling thread's id, the name of its directory in `/proc/self/task`.
 fn thread_number() -> String {
     let link = std::fs::read_link("/proc/thread-self").unwrap();
     link.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
-/// Returns the state of a thread of this process, and its voluntary and other context switches.
+/// Returns the state of a thread, and its numbers of voluntary and involuntary context switches.
 fn switches(thread: &str, name: &str) -> (char, u64, u64) {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/status"));
     let text = text.unwrap_or_else(|_| panic!("{name}: it does not wait at all"));
@@ -33,13 +33,13 @@ fn switches(thread: &str, name: &str) -> (char, u64, u64) {
     )
 }
 
-/// Waits until a thread sleeps: two checks in a row find it asleep, with the same number of context
-/// switches.
+/// Waits until a thread sleeps: it is asleep, with the same number of context switches, at two
+/// checks in a row.
 fn until_asleep(thread: &str, name: &str) -> (char, u64, u64) {
     let until = Instant::now() + TIMEOUT;
     let mut last = switches(thread, name);
     loop {
-        // Pauses between two checks, to leave the core to the thread that is going to sleep.
+        // Between two checks the core is left to the thread that is going to sleep.
         std::thread::park_timeout(Duration::from_millis(50));
         let now = switches(thread, name);
         if now == last && now.0 == 'S' {
@@ -59,7 +59,7 @@ fn while_nothing_comes_nobody_wakes() {
         for wait in [Wait::Adaptive, Wait::Park] {
             let (client, server) = kind.pair(|config| config.ring_bytes(8192).wait(wait));
             let ((mut sender, back), (reply, mut receiver)) = (client.split(), server.split());
-            // This thread waits for a message that never comes. Expected: the thread sleeps.
+            // This thread waits for a message that never comes, and must sleep.
             let (threads_sender, mut other) = (senders.clone(), back);
             waiting.push(std::thread::spawn(move || {
                 threads_sender
@@ -67,9 +67,9 @@ fn while_nothing_comes_nobody_wakes() {
                     .unwrap();
                 assert_eq!(other.recv_deadline(soon()).unwrap().unwrap(), b"wake up");
             }));
-            // A thread of the sender waits for room that never comes. Expected: the thread sleeps.
-            // TCP is left out, because the kernel accepts some bytes of a full TCP connection at
-            // intervals, and each time wakes the thread.
+            // A thread of the sender waits for room that never comes, and must sleep. TCP is left
+            // out: at intervals the kernel accepts some bytes of a full connection, which wakes the
+            // thread.
             if kind == Kind::Tcp {
                 keep.push((reply, None));
                 continue;
@@ -89,7 +89,7 @@ fn while_nothing_comes_nobody_wakes() {
     }
     let threads: Vec<_> = threads.iter().take(waiting.len()).collect();
     let asleep: Vec<_> = threads.iter().map(|(name, thread)| until_asleep(thread, name)).collect();
-    // Pauses for a fixed time, because the test checks that nothing happens.
+    // The pause has a fixed time, because the test checks that nothing happens.
     std::thread::park_timeout(SILENCE);
     for ((name, thread), before) in threads.iter().zip(&asleep) {
         assert_eq!(switches(thread, name), *before, "{name} woke though nothing came");

@@ -26,17 +26,17 @@ const SESSIONS_MAX: u64 = 1000;
 const SILENCE: Duration = Duration::from_secs(5);
 const LONG_SILENCE: Duration = Duration::from_secs(60);
 
-/// Upper bound of the CPU time of both processes together, while no message is sent. `SWITCHES_MAX`
-/// is the bound of their wake-ups.
+/// Maximum CPU time of both processes together, while no message is sent. `SWITCHES_MAX` limits
+/// their wake-ups.
 const CPU_TIME_MAX: Duration = Duration::from_millis(5);
 const SWITCHES_MAX: u64 = 50;
 
-/// Upper bound of the descriptors that one end of a session takes. The constants that follow bound
-/// its private and shared memory in bytes.
+/// Maximum number of descriptors of one end of a session. The constants that follow limit its
+/// private and shared memory in bytes.
 const DESCRIPTORS_PER_END_MAX: u64 = 12;
 const PRIVATE_BYTES_PER_END_MAX: u64 = 48 << 10;
-/// Upper bound of the private memory of one end of a session on a socket, in bytes. Such an end has
-/// a receive buffer of 64 KiB.
+/// Maximum private memory in bytes of one end of a session on a socket, which has a receive buffer
+/// of 64 KiB.
 const PRIVATE_BYTES_PER_SOCKET_END_MAX: u64 = 96 << 10;
 const SHARED_BYTES_PER_END_MAX: u64 = 48 << 10;
 
@@ -44,21 +44,19 @@ const KIND: &str = "PARTYWALL_SESSION_IDLE_KIND";
 const ADDRESS: &str = "PARTYWALL_SESSION_IDLE_ADDRESS";
 const SESSIONS: &str = "PARTYWALL_SESSION_IDLE_SESSIONS";
 
-/// Prints a line for the parent process. The line break before the line separates it from the
-/// output of the test harness.
+/// Prints a line for the parent process, after a line break that separates it from the test
+/// harness's output.
 fn tell(word: &str) {
     println!("\n{word}");
     std::io::stdout().flush().unwrap();
 }
 
-/// Waits for a line from the parent process.
 fn await_word() {
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
-/// Runs a future on a runtime whose spare threads end after 1 ms. The runtime starts these threads,
-/// and their end would count as a wake-up. The parent kills this process when it has finished
-/// measuring.
+/// Runs a future on a runtime until the parent kills this process after its measurements. The
+/// runtime's spare threads end after 1 ms, because their end would count as a wake-up.
 fn hold(future: impl Future<Output = ()>) {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).thread_keep_alive(Duration::from_millis(1));
@@ -95,7 +93,7 @@ fn connector() {
     let config = Kind::from_name(&variable(KIND).unwrap()).config();
     let count: u64 = variable(SESSIONS).unwrap().parse().unwrap();
     hold(async {
-        // Lets the runtime allocate its own resources before the first measurement.
+        // The runtime allocates its own resources before the first measurement.
         tokio::task::yield_now().await;
         tell("begun");
         await_word();
@@ -113,8 +111,8 @@ fn connector() {
     });
 }
 
-/// One of the two processes that hold the ends of all sessions. Dropping this value kills the
-/// process.
+/// One of the two processes that hold the ends of all sessions; it is killed when this value is
+/// dropped.
 struct End {
     child: Child,
     input: ChildStdin,
@@ -153,7 +151,7 @@ impl End {
 
     /// Returns the context switches and the CPU time of all threads of the process.
     fn activity(&self) -> Activity {
-        // If a thread ends while its counters in /proc are read, all threads are read again.
+        // If a thread ends while its counters are read, all threads are read again.
         std::iter::repeat_with(|| self.activity_unless_one_ends()).flatten().next().unwrap()
     }
 
@@ -193,8 +191,7 @@ impl Drop for End {
     }
 }
 
-/// Returns the number in the line that begins with `name:` in `text`, the content of a file in
-/// /proc.
+/// Returns the number in the line `name:` of a file in /proc with the content `text`.
 fn number(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()
@@ -217,8 +214,7 @@ struct Footprint {
 }
 
 impl Footprint {
-    /// Returns by how much each resource has grown since `before`, divided by the number of
-    /// sessions and rounded up.
+    /// Returns by how much each resource has grown since `before`, per session and rounded up.
     fn per_session(self, before: Self, sessions: u64) -> Self {
         let each = |after: u64, before: u64| after.saturating_sub(before).div_ceil(sessions);
         Self {
@@ -229,13 +225,13 @@ impl Footprint {
     }
 }
 
-/// Waits until both processes were inactive between two consecutive checks: all threads asleep, and
-/// no context switch.
+/// Waits until both processes are idle: at two checks in a row, all their threads are asleep with
+/// the same number of context switches.
 fn until_quiet(ends: &[End; 2]) {
     let until = Instant::now() + TIMEOUT;
     let mut last = ends.each_ref().map(End::activity);
     loop {
-        // Pauses between two checks, to leave the cores to the threads that are going to sleep.
+        // Between two checks the cores are left to the threads that are going to sleep.
         std::thread::park_timeout(Duration::from_millis(200));
         let now = ends.each_ref().map(End::activity);
         // Equal counters alone prove nothing: a thread that got no CPU time has not switched
@@ -248,7 +244,7 @@ fn until_quiet(ends: &[End; 2]) {
     }
 }
 
-/// Returns the number of sessions that the test opens: as many as the descriptor limit of a process
+/// Returns the number of sessions that the test opens: as many as a process's descriptor limit
 /// allows, up to [`SESSIONS_MAX`].
 fn sessions() -> u64 {
     let allowed = limits::descriptors().hard.unwrap_or(u64::MAX);
@@ -264,7 +260,7 @@ fn are_silent(kind: Kind, silence: Duration) {
     ends.iter_mut().for_each(|end| end.hear("ready"));
     until_quiet(&ends);
     let start = ends.each_ref().map(End::activity);
-    // Pauses for a fixed time, because the test checks that nothing happens.
+    // The pause has a fixed time, because the test checks that nothing happens.
     std::thread::park_timeout(silence);
     let mut sum = Activity::default();
     for (end, start) in ends.iter().zip(start) {

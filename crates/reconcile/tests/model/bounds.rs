@@ -38,7 +38,7 @@ pub struct Bounds {
     pub rollbacks: [u8; 2],
     /// Maximum number of epochs that each side begins of its own accord.
     pub epochs: [u8; 2],
-    /// Whether a sender trims (frees) acknowledged records in a later step of the model, instead of
+    /// Whether a sender trims acknowledged records in a later step of the model, instead of
     /// together with each acknowledgement.
     pub lazy_trim: bool,
     /// The safeguard (rule of SPEC 12) that this exploration leaves out; `None` to follow all
@@ -84,8 +84,8 @@ pub enum Fault {
     /// Seeded fault: the server accepts the frame CONFIRM of an older connection after it has
     /// accepted that of a newer one.
     OlderConnection,
-    /// Seeded fault: the server replaces its present connection when it answers ATTACH, the
-    /// client's first frame, instead of waiting for CONFIRM, the client's last one.
+    /// Seeded fault: the server replaces its present connection when it answers ATTACH, not when it
+    /// receives CONFIRM.
     ReplacedAtAttach,
     /// Seeded fault: a receiver acknowledges messages that it has received but not consumed.
     AckReceived,
@@ -94,8 +94,7 @@ pub enum Fault {
     AckBeforeCommit,
     /// Seeded fault: a sender trims records that were sent but not acknowledged.
     TrimSent,
-    /// Seeded fault: a side does not keep its past, what it had sent and consumed in the epoch that
-    /// it left.
+    /// Seeded fault: a side does not keep its past when it leaves an epoch.
     PastForgotten,
     /// Seeded fault: a side that reports the message ranges which an epoch dropped does not store
     /// that it has reported them.
@@ -115,7 +114,7 @@ pub enum Fault {
     /// reports.
     ReportLater,
     /// Seeded fault: a receiver applies the sender's decision where to resume, although the
-    /// receiver's acked offset has changed since it sent the offset (in its view) to the sender.
+    /// receiver's acked offset has changed since its view.
     MovedIgnored,
     /// Seeded fault: the server resumes sending at the position that it decided in the handshake.
     /// It does so even if it has trimmed further since, because an old connection brought an
@@ -127,15 +126,14 @@ pub enum Fault {
     /// Seeded fault: a receiver sends an acknowledgement only together with a record.
     AckWithData,
     /// Seeded fault: on a new connection, a receiver does not acknowledge the messages that it
-    /// consumed after it sent its acked offset (in its view) in the handshake.
+    /// consumed after it sent its view.
     AckedTooMuch,
-    /// Seeded fault: a receiver's view, the state that it sends in the handshake, lacks its last
-    /// skip, the range that it passed over without consuming it.
+    /// Seeded fault: a receiver's view lacks its last skip.
     SkipUnreported,
-    /// Seeded fault: the sender resumes after its last record (at its tail) instead of the position
-    /// that the receiver needs.
+    /// Seeded fault: the sender resumes at its tail instead of at the position that the receiver
+    /// needs.
     ResumeAtTail,
-    /// Seeded fault: a side that takes over its peer's higher epoch does not compare what both had
-    /// sent and consumed in the old one (the pasts), and reports nothing.
+    /// Seeded fault: a side that takes over its peer's higher epoch does not compare its past with
+    /// the peer's, and reports nothing.
     AdoptedSilently,
 }

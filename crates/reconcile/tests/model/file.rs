@@ -99,8 +99,7 @@ impl File {
         self.record_at(before).map(|record| RecordDigest(record.number))
     }
 
-    /// The acked offset, up to which messages were consumed, that the next owner of this file
-    /// recovers.
+    /// The acked offset that the next owner of this file recovers.
     pub fn recovered(&self) -> Option<AckedOffset> {
         recover(self.stored, self.prepared, |at| self.record_at(at).map(|record| record.ack))
     }
@@ -110,8 +109,7 @@ impl File {
         SenderView::new(self.epoch, out.stream(), out.base(), out.tail()).unwrap()
     }
 
-    /// The state of the present epoch's streams (what was sent and consumed), as this side would
-    /// store it if it left the epoch now.
+    /// The past that this side would store if it left the present epoch now.
     pub fn live(&self, consumed: Option<AckedOffset>) -> Past {
         let out = &self.out;
         let sending = Some(SentPast { stream: out.stream(), acked: out.acked(), tail: out.tail() });
@@ -122,8 +120,8 @@ impl File {
         Past { epoch: self.epoch, sending, receiving, settled: false }
     }
 
-    /// Publishes a record at the tail, the end of the outgoing stream; `None` if as many records as
-    /// the bounds allow are unacknowledged.
+    /// Publishes a record at the tail; `None` if as many records as the bounds allow are
+    /// unacknowledged.
     pub fn publish(
         &mut self,
         number: u32,
@@ -151,7 +149,7 @@ impl File {
         });
     }
 
-    /// Frees the kept records up to a position. If `store_first`, the acked offset that a freed
+    /// Trims the kept records up to a position. If `store_first`, the acked offset that a trimmed
     /// reply carries is stored before.
     pub fn trim(&mut self, position: Position, store_first: bool) {
         if store_first && self.prepared.is_some_and(|prepared| prepared.reply_at < position) {

@@ -71,8 +71,7 @@ impl World {
         }
     }
 
-    /// Step of the client: it opens a connection, and sends ATTACH, the first frame of the
-    /// handshake.
+    /// Step of the client: it opens a connection, and sends ATTACH.
     pub fn connect(&mut self, bounds: &Bounds) {
         let link = self.links.len();
         let Some(life) = &mut self.sides[CLIENT].life else { return };
@@ -95,8 +94,7 @@ impl World {
         self.push(link, CLIENT, Frame::Attach(attach));
     }
 
-    /// Step of the server: it reads the client's frame ATTACH, and answers with the frame ATTACHED
-    /// or a refusal.
+    /// Step of the server: it reads ATTACH, and answers with ATTACHED or a refusal.
     pub fn asked(&mut self, link: usize, attach: Attach, bounds: &Bounds) {
         let side = &self.sides[SERVER];
         let Some(life) = &side.life else { return };
@@ -127,8 +125,7 @@ impl World {
         self.links[link].shake[SERVER] = Shake::Answered(Box::new((attach, given, decision)));
     }
 
-    /// Step of the client: it reads the server's frame ATTACHED, and answers with the frame
-    /// CONFIRM, or closes the connection.
+    /// Step of the client: it reads ATTACHED, and answers with CONFIRM, or closes the connection.
     pub fn answered(
         &mut self,
         link: usize,
@@ -148,9 +145,9 @@ impl World {
             return self.close(link, CLIENT);
         }
         let (theirs, ours) = (answer.identity.epoch, file.epoch);
-        // The server's answer contains the server's last skip, the range of messages that the
-        // server passed over. The client reports the skip even if the epochs differ: after a change
-        // of epoch it may no longer know the stream that the skip belongs to.
+        // The answer contains the server's last skip. The client reports this skip even if the
+        // epochs differ: after a change of epoch it may no longer know the stream that the skip
+        // belongs to.
         self.learn(CLIENT, answer.receiving.skip(), bounds);
         if theirs > ours {
             let file = &mut self.sides[CLIENT].file;
@@ -183,9 +180,8 @@ impl World {
             mine.skip(&self.sides[CLIENT].file.sender_view());
         self.flow(CLIENT, link, &answer, &mine);
         self.push(link, CLIENT, confirm);
-        // If the client has consumed more since it sent its acked offset in ATTACH, its first frame
-        // (`given`), it has to send the frame ACK immediately, so that the server learns the new
-        // offset.
+        // If the client has consumed more since its view in ATTACH (`given`), it has to send an ACK
+        // at once, so that the server learns the new acked offset.
         let viewed = given.consumed().map_or(Position::START, |acked_offset| acked_offset.position);
         let life = self.sides[CLIENT].life.as_mut().unwrap();
         let all = applied.skip.is_some() || bounds.forgets(Fault::AckedTooMuch);
@@ -194,8 +190,7 @@ impl World {
         self.links[link].shake[CLIENT] = Shake::None;
     }
 
-    /// Step of the server: it reads the client's frame CONFIRM, and may replace its present
-    /// connection.
+    /// Step of the server: it reads CONFIRM, and may replace its present connection.
     pub fn confirmed(
         &mut self,
         link: usize,
@@ -305,9 +300,8 @@ impl World {
         decision.apply(&answer.sending, given, &now, continuous).ok()
     }
 
-    /// Stores in one update of a side's file: the applied decision; the peer's identity, and the
-    /// range that the peer skipped as a receiver; the state of the streams of the epoch before (the
-    /// past); and the reports of these changes.
+    /// Stores in one update of a side's file: the applied decision, the peer's identity and last
+    /// skip, the side's past, and the reports of these changes.
     fn commit(
         &mut self,
         side: usize,
@@ -356,7 +350,7 @@ impl World {
     }
 
     /// Makes `side` resume sending: at the position that it decided in the handshake, or at its
-    /// base (its first kept record) if it has trimmed further since.
+    /// base if it has trimmed further since.
     fn flow(&mut self, side: usize, _link: usize, answer: &Attach, mine: &Decision) {
         let file = &mut self.sides[side].file;
         if let (Decision::Resume(_), Some(acked_offset)) = (mine, answer.receiving.consumed()) {
@@ -370,8 +364,7 @@ impl World {
         life.acks_from = Position(u64::MAX);
     }
 
-    /// Step of the client: it reads BEGIN, the last frame of the handshake, so the server has
-    /// applied the client's decision.
+    /// Step of the client: it reads BEGIN, so the server has applied the client's decision.
     pub fn begun(&mut self, fresh_from: Position, bounds: &Bounds) {
         let life = self.sides[CLIENT].life.as_mut().unwrap();
         life.acks_from = fresh_from;

@@ -23,7 +23,7 @@ pub enum Invariant {
     NoSilentLoss,
     /// I4: no message is consumed twice.
     NoDuplicate,
-    /// I5: every record that its sender has trimmed (freed) was consumed.
+    /// I5: every record that its sender has trimmed was consumed.
     TrimmedConsumed,
     /// I6: base ≤ acked ≤ consumed ≤ received ≤ tail, and an honest peer never causes a violation.
     Chain,
@@ -33,8 +33,7 @@ pub enum Invariant {
     OneWriter,
     /// I13: every acknowledgement of the receiver finally reaches the sender.
     Acknowledged,
-    /// I15: each side reports a skip (a range of messages that the receiver passed over) exactly
-    /// once.
+    /// I15: each side reports a skip exactly once.
     ReportedOnce,
     /// I16: without faults, both sides attach and all messages arrive.
     NoDeadEnd,
@@ -230,9 +229,9 @@ fn end_broken(world: &World, side: usize) -> Option<Invariant> {
     None
 }
 
-/// Whether `side` still has the past of the reported epoch (what it had sent and consumed), so that
-/// both sides could compare their pasts. A side that has begun two epochs since the last attach has
-/// reported the older one without comparison.
+/// Whether `side` still has the past of the reported epoch, so that both sides could compare their
+/// pasts. A side that has begun two epochs since the last attach has reported the older one without
+/// comparison.
 fn remembers(side: &Side, report: &Report) -> bool {
     side.file.past.is_some_and(|past| past.epoch == report.epoch)
 }

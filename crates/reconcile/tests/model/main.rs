@@ -102,7 +102,6 @@ impl Model for Explored {
 
 const HOLDS: &str = "I1 to I6, I10, I11, I13, I15, I16";
 
-/// The result of an exploration of the model.
 pub(crate) struct Verdict {
     pub states: usize,
     pub depth: usize,

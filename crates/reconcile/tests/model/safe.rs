@@ -92,8 +92,8 @@ fn an_older_file_of_the_server() {
 }
 
 /// Bounds of an exploration of the model in which the client crashes three times, and its file is
-/// once replaced by an older copy. So the file can state a lower incarnation, the number of its
-/// owner, than the server has already seen.
+/// once replaced by an older copy. So the file can state a lower incarnation than the server has
+/// already seen.
 const OFTEN: Bounds = Bounds { messages: [1, 0], crashes: [3, 0], rollbacks: [1, 0], ..PLAIN };
 
 #[test]

@@ -24,12 +24,10 @@ const PLAIN: Bounds = Bounds::PLAIN;
 /// Bounds of an exploration of the model in which the client's file is replaced by an older copy
 /// once.
 const CLIENT_BACK: Bounds = Bounds { crashes: [1, 0], rollbacks: [1, 0], ..PLAIN };
-/// Bounds of an exploration of the model in which the client's file is lost once.
 const CLIENT_LOST: Bounds = Bounds { crashes: [1, 0], losses: [1, 0], ..PLAIN };
 /// Bounds of an exploration of the model in which the server replies to each of two messages and
 /// crashes once.
 const REPLIES: Bounds = Bounds { messages: [2, 0], replies: [0, 2], crashes: [0, 1], ..PLAIN };
-/// Bounds of an exploration of the model in which each side begins one epoch.
 const EPOCHS: Bounds = Bounds { epochs: [1, 1], ..PLAIN };
 
 #[test]

@@ -38,7 +38,6 @@ pub enum Step {
 }
 
 impl World {
-    /// Lists the steps of the model that can happen next in this state within `bounds`.
     pub fn steps(&self, bounds: &Bounds, steps: &mut Vec<Step>) {
         for side in [CLIENT, SERVER] {
             self.steps_of(side, bounds, steps);
@@ -270,8 +269,8 @@ impl World {
         seen.then(|| theirs.record_at(life.consumed())).flatten()
     }
 
-    /// Takes the record that `side` can consume next. Returns the record, and the acked offset
-    /// (position and digest) that acknowledges it.
+    /// Takes the record that `side` can consume next. Returns the record, and the acked offset that
+    /// acknowledges it.
     fn next_acked(&mut self, side: usize) -> Option<(Record, AckedOffset)> {
         let record = self.next_record(side)?;
         let life = self.sides[side].life.as_mut()?;

@@ -12,8 +12,8 @@ use crate::handshake::nonce;
 use crate::world::{CLIENT, Frame, Reason, SERVER, World};
 
 impl World {
-    /// The acked offset (position up to which the peer has acknowledged) that `side` reads in its
-    /// peer's memory; `None` if it cannot read that memory.
+    /// The acked offset that `side` reads in its peer's memory; `None` if it cannot read that
+    /// memory.
     pub fn seen_ack(&self, side: usize) -> Option<(StreamId, Position)> {
         let life = self.sides[side].life.as_ref()?;
         if !self.links[life.active?].shm {

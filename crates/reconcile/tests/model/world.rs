@@ -36,8 +36,8 @@ pub enum Frame {
         echo: Nonce,
         reason: Reason,
     },
-    /// The frame CONFIRM. In the client's records from `fresh_from` on, the acknowledged position
-    /// `ack_pos` refers to the stream that the client now consumes.
+    /// CONFIRM. In the client's records from `fresh_from` on, the acknowledged position `ack_pos`
+    /// refers to the stream that the client now consumes.
     Confirm {
         echo: Nonce,
         decision: Decision,
@@ -78,11 +78,9 @@ pub enum Reason {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Shake {
     None,
-    /// The client has sent ATTACH, its first frame, which contained this view: what the client has
-    /// received and consumed.
+    /// The client has sent ATTACH with this view.
     Asked(ReceiverView),
-    /// The server has answered this frame ATTACH, the client's first one. The answer contained this
-    /// view (what the server has received and consumed) and this decision how the stream to the
+    /// The server has answered this ATTACH with this view and this decision how the stream to the
     /// client resumes.
     Answered(Box<(Attach, ReceiverView, Decision)>),
 }
@@ -121,8 +119,7 @@ pub struct Life {
     /// the stream that this side sends now.
     pub acks_from: Position,
     pub fresh_from: Position,
-    /// A skip (a range that the receiver is to pass over) that this side decided as a sender, and
-    /// that the peer may not have applied.
+    /// A skip that this side decided as a sender, and that the peer may not have applied.
     pub decided: Option<Skip>,
     pub replying: bool,
     /// Reports that this process has not yet stored in its file. There are some only if the
@@ -206,8 +203,7 @@ impl Side {
         Self { file, copy: None, life, fenced: false, damaged: false }
     }
 
-    /// Returns the acked offset of this side (the position up to which it has acknowledged): from
-    /// its process if one runs, otherwise from its file.
+    /// The acked offset of this side: from its process if one runs, otherwise from its file.
     pub fn acked_offset(&self) -> Option<AckedOffset> {
         self.life.as_ref().map_or_else(|| self.file.recovered(), |life| life.acked_offset)
     }
@@ -263,7 +259,6 @@ impl World {
         }
     }
 
-    /// `side` closes its end of the connection.
     pub fn close(&mut self, link: usize, side: usize) {
         let connection = &mut self.links[link];
         connection.open[side] = false;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Property tests. Any sequence of operations on a stream keeps its watermarks (base, acked,
-//! consumed, received, tail) in order. The pasts of two sides (what each had sent and consumed in
-//! an epoch that it left) lead to reports of the messages lost between them: once, and the same on
-//! both sides.
+//! Property tests. Any sequence of operations on a stream keeps its watermarks in order. The pasts
+//! of two sides lead to reports of the messages lost between them: once, and the same on both
+//! sides.
 
 use partywall_reconcile::{
     AckUnfit, Arrival, Direction, Epoch, Incoming, Outgoing, Past, Position, ReceivedPast,

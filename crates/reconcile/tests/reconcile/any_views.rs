@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Property tests: for any view of a sender and any view of a receiver (their states of one
-//! stream), the decision how the stream resumes keeps the rule that the test states.
+//! Property tests: for any view of a sender and any view of a receiver, the decision how the stream
+//! resumes keeps the rule that the test states.
 
 use partywall_reconcile::{
     AckedOffset, Decision, Epoch, Impossible, Malformed, Position, ReceiverView, RecordDigest,
@@ -8,8 +8,8 @@ use partywall_reconcile::{
 };
 use proptest::prelude::*;
 
-/// Generates the numbers (positions, epochs, ids) of the views of sender and receiver: small
-/// numbers, which often coincide, and the largest numbers, which provoke overflows.
+/// Generates the numbers in the views of sender and receiver: small numbers, which often coincide,
+/// and the largest numbers, which provoke overflows.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![0_u64..6, u64::MAX - 2..=u64::MAX, any::<u64>()]
 }

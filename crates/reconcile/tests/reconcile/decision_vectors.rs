@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests that the pairs of views (states of sender and receiver of one stream) in
-//! `spec/link-decisions.tsv` lead to the decisions, how the stream resumes, that their rows say. A
-//! receiver accepts no other decision of the table.
+//! Tests that the pairs of views in `spec/link-decisions.tsv` lead to the decisions, how the stream
+//! resumes, that their rows say. A receiver accepts no other decision of the table.
 
 use partywall_reconcile::{
     AckedOffset, Decision, Epoch, Impossible, Position, ReceiverView, RecordDigest, SenderView,
@@ -113,9 +112,9 @@ fn each_pair_of_views_has_the_decision_of_its_row() {
     assert_eq!(kinds.len(), 5, "each kind of decision has a row");
 }
 
-/// A class of the decisions for a pair of views (states of sender and receiver): the decision
-/// without its numbers, and how the positions in the decision compare with those in the views. The
-/// match has no wildcard, so a new variant needs a class of its own.
+/// A class of the decisions for a pair of views: the decision without its numbers, and how the
+/// positions in the decision compare with those in the views. The match has no wildcard, so a new
+/// variant needs a class of its own.
 fn outcome(sender: &SenderView, receiver: &ReceiverView, decision: &Decision) -> String {
     let place = |at: Position| match at {
         Position::START => "the start",

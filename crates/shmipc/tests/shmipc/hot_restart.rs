@@ -62,7 +62,6 @@ impl Server {
         Self { shmipc, sessions, answers, accepting }
     }
 
-    /// Stops accepting connections; the server's sessions continue.
     async fn stop_listening(&mut self) {
         self.accepting.abort();
         let _ = (&mut self.accepting).await;
@@ -105,7 +104,6 @@ impl Place {
         Self { address: format!("unix:{}", path.display()), path, _directory: directory }
     }
 
-    /// Starts another server, which takes over the address.
     fn take_over(&self, name: &'static str) -> Server {
         std::fs::remove_file(&self.path).unwrap();
         Server::start(&self.address, name)

@@ -16,7 +16,6 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(30)
 }
 
-/// Connects a client with the protocol shmipc.
 fn connect(address: &str, config: &Config) -> Result<Session, ConnectError> {
     connect_with_protocol(address, config, Arc::new(Shmipc::default()))
 }

@@ -53,7 +53,6 @@ fn payload(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + (at >> 8) + seed) as u8).collect()
 }
 
-/// Echoes each stream of the session, as bytes, until the session ends.
 fn echo(server: Session) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
         while let Ok(Some(stream)) = server.accept().await {

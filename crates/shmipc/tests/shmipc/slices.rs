@@ -66,7 +66,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 /// The model of one side in a random test: slices that the side has reserved, messages that it has
-/// received, and messages that it has sent and the other side has not received.
+/// received, and messages that it has sent and its peer has not received.
 #[derive(Default)]
 struct Holding {
     slices: VecDeque<Vec<Slice>>,

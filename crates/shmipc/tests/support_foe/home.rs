@@ -126,7 +126,6 @@ pub fn small() -> partywall_shmipc::Config {
     partywall_shmipc::Config::default().share_memory_buffer_cap(1 << 20).buffer_slice_sizes(classes)
 }
 
-/// The address of the Unix socket at `path`.
 pub fn address(path: &Path) -> String {
     format!("unix:{}", path.display())
 }

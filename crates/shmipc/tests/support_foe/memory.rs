@@ -24,7 +24,6 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Creates the memory of a hostile client.
     pub fn client(buffer_bytes: usize, queue_entries: u32, is_sealed: bool) -> Self {
         let queue_bytes = Queue::size_bytes(queue_entries).unwrap();
         let buffer = create_memfd("foe-buffer", buffer_bytes).unwrap();
@@ -71,7 +70,6 @@ impl Memory {
         self.queue_file.as_fd()
     }
 
-    /// Device and inode number of the buffer region.
     pub fn identity(&self) -> partywall_sys::FileIdentity {
         SharedFileStat::of(self.buffer()).unwrap().identity
     }
@@ -88,7 +86,6 @@ impl Memory {
         self.region.send(slices).unwrap()
     }
 
-    /// Truncates the buffers, the queue or both while they are mapped.
     pub fn truncate(&self, buffer: bool, queue: bool) {
         if buffer {
             self.buffer_file.set_len(0).unwrap();

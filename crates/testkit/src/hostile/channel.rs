@@ -56,13 +56,12 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Makes a `Wire`, over which a test exchanges handshake frames, from a socket that is
-    /// connected already.
+    /// Makes a connection for handshake frames from a connected socket.
     pub fn new(socket: Socket) -> Self {
         Self { socket, early: RefCell::default() }
     }
 
-    /// Connects a new `Wire` to the listener at `path`.
+    /// Connects to the listener at `path`, for handshake frames.
     pub fn connect(path: &Path) -> Self {
         Self::new(connect_unix_path(path, Some(within(Duration::from_secs(10)))).unwrap())
     }
@@ -282,7 +281,7 @@ impl Foe {
         self.write_word(CONTROL_OFFSET + offset, word);
     }
 
-    /// The offset in the hostile peer's region of the ring position `position`.
+    /// The offset of the ring position `position` in the hostile peer's region.
     pub fn place(&self, position: u64) -> u64 {
         self.geometry.ring_offset + self.geometry.ring.offset(Position(position))
     }

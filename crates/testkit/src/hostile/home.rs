@@ -59,8 +59,8 @@ impl Home {
         panic!("nobody was refused");
     }
 
-    /// Connects to the listener and sends the frame HELLO that `own` holds. Returns the connection,
-    /// and the session id, which is the nonce in that frame.
+    /// Connects to the listener and sends the HELLO `own`. Returns the connection, and the session
+    /// id, which is the nonce of that HELLO.
     pub fn greeted(&mut self, own: &Hello) -> (Wire, [u8; 16]) {
         let wire = self.wire();
         assert!(wire.send_hello(own));

@@ -172,7 +172,7 @@ impl Attack {
         wire.send_hello(&self.hello());
         if self.place == Place::AfterOffer {
             wire.send(Offer::socket(1).as_bytes(), &[]);
-            // The loop receives the listener's three frames: HELLO, OFFER and READY.
+            // The listener's HELLO, OFFER and READY.
             for _ in 0..3 {
                 wire.receive();
             }

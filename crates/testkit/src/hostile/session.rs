@@ -288,7 +288,8 @@ struct SharedMemory {
     consumer: Consumer,
     /// The attacked end's doorbells: one for records and one for room.
     doorbells: [Doorbell; 2],
-    /// The hostile peer's own doorbells, on which it never waits, because it polls.
+    /// The hostile peer's own doorbells, which the attacked end needs. The hostile peer itself
+    /// polls.
     _own_doorbells: [Doorbell; 2],
 }
 
@@ -399,12 +400,11 @@ impl SharedMemory {
     }
 }
 
-/// Makes the body of a PING record with the given token.
 fn ping_body(token: u64) -> Vec<u8> {
     [0u64.to_le_bytes(), token.to_le_bytes()].concat()
 }
 
-/// Completes a handshake over a socket as the hostile peer: exchanges the frames from OFFER on.
+/// Exchanges the frames of a handshake over a socket from OFFER on, as the hostile peer.
 fn agree_on_socket(wire: &Wire, role: Role) {
     let (offer, ready) = (Offer::socket(1), Ready::new(TRANSPORT_SOCKET, 1));
     if role.is_acceptor {
@@ -421,8 +421,8 @@ fn agree_on_socket(wire: &Wire, role: Role) {
     assert!(wire.send(ready.as_bytes(), &[]));
 }
 
-/// Waits for at most the pause between two polls ([`POLL_PERIOD`]); returns whether the attacked
-/// end has closed the connection by then.
+/// Waits for at most [`POLL_PERIOD`]; returns whether the attacked end has closed the connection by
+/// then.
 fn has_hung_up(wire: &Wire) -> bool {
     let deadline = Some(Instant::now() + POLL_PERIOD);
     let mut ready = [PollFd::new(&wire.socket, PollFlags::IN)];

@@ -32,7 +32,7 @@ pub struct SessionHome {
 }
 
 impl SessionHome {
-    /// Makes the attacked end for a hostile peer with the side and transport of `role`.
+    /// Makes the attacked end for a hostile peer with the side and the transport of `role`.
     pub fn new(role: Role) -> Self {
         Self::with(role, |config| config)
     }
@@ -74,7 +74,7 @@ impl SessionHome {
         Self { role, config, place, runtime, sessions, listener }
     }
 
-    /// Lets a hostile peer make its handshake; returns the hostile peer and the session that it
+    /// Lets a hostile peer make its handshake. Returns the hostile peer, and the session that it
     /// attacks.
     pub fn meet(&self) -> (SessionFoe, Session) {
         let is_shared_memory = self.role.is_shared_memory;
@@ -118,8 +118,7 @@ impl SessionHome {
     }
 }
 
-/// Makes the attacked end accept all streams of the session and keep them, without reading from
-/// them.
+/// Makes the attacked end accept all streams of the session and keep them unread.
 pub fn keep_all(home: &SessionHome, session: &Session) {
     let session = session.clone();
     home.runtime.spawn(async move {

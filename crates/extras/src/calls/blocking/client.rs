@@ -56,8 +56,7 @@ struct Shared {
 struct State {
     pending: Pending<()>,
     answers: HashMap<u64, Result<Message, CallError>>,
-    /// Number of calls in flight, each of which occupies a slot; at most as many as the setting
-    /// `in_flight_max` allows.
+    /// Number of calls in flight, at most `in_flight_max` of the settings.
     in_flight: usize,
     /// Ids of the cancelled calls of which the server must still be told by a CANCEL message. Only
     /// the thread that has taken the sending stream removes ids.
@@ -212,8 +211,8 @@ impl Shared {
         taken.map_err(|lost| lost.map_or(CallError::DeadlineExceeded, CallError::Lost))
     }
 
-    /// Counts one call in flight less, because that call could not be sent. Returns `error`, the
-    /// reason.
+    /// Counts one call in flight less, because it could not be sent for the reason `error`. Returns
+    /// that reason.
     fn leave_slot(&self, error: CallError) -> CallError {
         self.lock().in_flight -= 1;
         self.changed.notify_all();
@@ -246,9 +245,9 @@ impl Shared {
                 let is_empty = self.receive(recv, |recv| recv.recv_deadline(until));
                 is_late = is_empty && deadline == Some(until);
             } else {
-                // Another thread receives, and notifies the others after each message. It may take
-                // the stream again before this thread runs. So this thread waits for one
-                // notification, not until the stream is free.
+                // Another thread receives, and notifies the others after each message. It may begin
+                // to receive again before this thread runs. So this thread waits for one
+                // notification, not until nobody receives.
                 drop(wait_once(&self.changed, state, until));
                 is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             }
@@ -257,8 +256,8 @@ impl Shared {
         }
     }
 
-    /// Receives the messages that have already arrived on the stream, up to 64 of them
-    /// (`BETWEEN_MAX`); does nothing if another thread is receiving.
+    /// Receives up to 64 messages (`BETWEEN_MAX`) that have already arrived on the stream; does
+    /// nothing if another thread is receiving.
     fn receive_arrived(&self) {
         for _ in 0..BETWEEN_MAX {
             let Some(recv) = self.lock().recv.take() else { return };
@@ -330,8 +329,7 @@ impl Shared {
             return false;
         }
         // An error other than a lack of room means that the stream has ended. All calls end with
-        // it, and waiting threads learn that from receiving. So the error of sending the message
-        // CANCEL is ignored.
+        // it, which waiting threads learn by receiving. So the error of sending CANCEL is ignored.
         let mut state = self.lock();
         state.cancels.pop_front();
         state.in_flight -= 1;

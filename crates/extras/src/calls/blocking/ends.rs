@@ -9,7 +9,6 @@ use partywall::{Begin, Config};
 use std::thread;
 use std::time::Instant;
 
-/// A client and a server of calls on one stream, and their sessions.
 pub(super) struct Ends {
     pub(super) client: Client,
     pub(super) server: Server,

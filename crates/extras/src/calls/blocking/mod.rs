@@ -52,19 +52,21 @@ use partywall::blocking::{RecvStream, SendStream};
 use std::time::{Duration, Instant};
 use turn::Turn;
 
-/// Time for which the first attempt to send a frame (a message of calls) waits for room. Between
-/// two attempts this side receives messages, because the peer may itself be waiting for room.
+/// Time for which the first attempt to send a message of calls waits for room. Between two attempts
+/// this side receives messages, because the peer may itself be waiting for room.
 const SEND_SLICE: Duration = Duration::from_millis(5);
-/// Maximum time for which one attempt to send a frame waits for room.
+/// Maximum time for which one attempt to send waits for room: each attempt waits longer than the
+/// one before.
 const SEND_SLICE_MAX: Duration = Duration::from_secs(60);
-/// Maximum number of messages that a side receives between two attempts to send a frame.
+/// Maximum number of messages that a side receives between two attempts to send, so that sending is
+/// soon tried again.
 const BETWEEN_MAX: usize = 64;
 
-/// Longest time for which a thread waits before it looks for unsent frames (a CANCEL, or an error
+/// Longest time for which a thread waits before it looks for unsent messages (a CANCEL, or an error
 /// for the client) that another thread has left during the wait.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Returns the time, at most `deadline`, at which a waiting thread next looks for unsent frames:
+/// Returns the time, at most `deadline`, at which a waiting thread next looks for unsent messages:
 /// soon if `has_unsent` says that there is one already.
 fn look_again(deadline: Option<Instant>, has_unsent: bool) -> Instant {
     let until = Instant::now() + if has_unsent { SEND_SLICE } else { LOOK_AGAIN };
@@ -102,8 +104,8 @@ fn next_slice(slice: Duration, len: usize) -> Duration {
     if len <= SHORT_MAX { slice } else { (2 * slice).min(SEND_SLICE_MAX) }
 }
 
-/// Sends a frame (a message of calls) by [`send_until`] in several attempts. After each attempt
-/// that found no room, calls `between`, which receives messages.
+/// Sends a message of calls in several attempts. After each attempt that found no room, calls
+/// `between`, which receives messages.
 fn send_frame(
     stream: &mut SendStream,
     frame: Frame,

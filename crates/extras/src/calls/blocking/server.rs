@@ -46,7 +46,6 @@ pub struct Request {
     is_settled: bool,
 }
 
-/// A received call: its id, payload and deadline, and whether it is one-way or cancelled.
 #[derive(Debug)]
 struct Received {
     id: u64,
@@ -66,8 +65,8 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    /// The calls that the application has received or can receive, each with a flag that is set
-    /// when the call is cancelled.
+    /// The calls that the application has received or can receive, each with a flag that its
+    /// cancellation sets.
     calls: Serving<(), Arc<OnceLock<()>>>,
     ready: VecDeque<Received>,
     /// The errors that the client must still be told, because the stream had no room. Each is the
@@ -287,8 +286,8 @@ impl Shared {
         deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
-    /// Receives the messages that have already arrived on the stream, up to 64 of them
-    /// (`BETWEEN_MAX`); does nothing if another thread is receiving.
+    /// Receives up to 64 messages (`BETWEEN_MAX`) that have already arrived on the stream; does
+    /// nothing if another thread is receiving.
     fn receive_arrived(&self) {
         for _ in 0..BETWEEN_MAX {
             let mut state = self.lock();
@@ -336,8 +335,8 @@ impl Shared {
         result.unwrap_or(false)
     }
 
-    /// Sends the unsent errors, which answer calls that were refused, late or aborted, as far as
-    /// the stream has room now.
+    /// Sends, as far as the stream has room now, the unsent errors of calls that were refused, late
+    /// or aborted.
     fn send_pending(&self) {
         while !self.lock().pending_errors.is_empty() {
             let Some(mut send) = self.send.try_take() else { return };
@@ -347,8 +346,8 @@ impl Shared {
         }
     }
 
-    /// Sends one of the unsent errors, which answer calls that were refused, late or aborted. Waits
-    /// for room until `deadline`; returns false if there was none in time.
+    /// Sends one unsent error of a call that was refused, late or aborted. Waits for room until
+    /// `deadline`; returns false if there was none in time.
     fn send_one_pending(&self, deadline: Option<Instant>) -> bool {
         let send = self.send.take(deadline);
         send.is_some_and(|mut send| self.send_last_pending(&mut send, deadline))

@@ -35,24 +35,22 @@ impl<T> Turn<T> {
         Self { place: Mutex::new(place), returned: Condvar::new() }
     }
 
-    /// Takes the value that this `Turn` lends to one thread at a time. If another thread has taken
-    /// it, waits until that thread returns it; returns `None` if the value is not free before
-    /// `deadline`.
+    /// Takes the lent value. If another thread has taken it, waits until that thread returns it;
+    /// returns `None` if the value is not free before `deadline`.
     pub(super) fn take(&self, deadline: Option<Instant>) -> Option<Taken<'_, T>> {
         let is_away = |place: &mut Place<T>| place.value.is_none();
         let value = wait_while(&self.returned, self.lock(), deadline, is_away).value.take()?;
         Some(Taken { turn: self, value: Some(value) })
     }
 
-    /// Takes the value that this `Turn` lends to one thread at a time, if no other thread has it;
-    /// returns `None` otherwise.
+    /// Takes the lent value if no other thread has it; returns `None` otherwise.
     pub(super) fn try_take(&self) -> Option<Taken<'_, T>> {
         let value = self.lock().value.take()?;
         Some(Taken { turn: self, value: Some(value) })
     }
 
-    /// Calls `work` with the value that this `Turn` lends: at once if no thread has taken the
-    /// value, otherwise when the thread that has taken it gives it back.
+    /// Calls `work` with the lent value: at once if no thread has taken it, otherwise when the
+    /// thread that has taken it gives it back.
     pub(super) fn apply(&self, work: fn(&mut T)) {
         let mut place = self.lock();
         match &mut place.value {

@@ -8,7 +8,6 @@ use partywall_layout::hello::{
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-/// Returns the transcripts in which an acceptor is under test.
 pub fn scripts() -> Vec<Script> {
     let mut scripts = shared_memory();
     scripts.extend(moves());

@@ -7,7 +7,6 @@ use partywall_layout::hello::{
 };
 use zerocopy::IntoBytes;
 
-/// Returns the transcripts in which a connector is under test.
 pub fn scripts() -> Vec<Script> {
     let mut scripts = shared_memory();
     scripts.extend(moves());
@@ -222,7 +221,7 @@ fn violations() -> Vec<Script> {
     ]
 }
 
-/// The peer's HELLO with a list of descriptors that names a pidfd (a descriptor of its process).
+/// The peer's HELLO with a list of descriptors that names a pidfd of its process.
 fn listed() -> Hello {
     Hello { descriptors: Descriptors::of(&[1]), ..hello() }
 }

@@ -49,7 +49,6 @@ where
     graceful.shutdown().await;
 }
 
-/// Serves the HTTP connection that one stream carries, until the connection ends.
 async fn serve_one<S, B>(stream: StreamIo, served: Served<S>, watcher: Watcher)
 where
     S: Service<Request<RequestBody>, Response = Response<B>> + Send + 'static,

@@ -54,7 +54,6 @@ pub(crate) struct ProtocolParts {
     pub is_acceptor: bool,
 }
 
-/// Makes the sending and the receiving end of a connection of another protocol.
 pub(crate) fn assemble(parts: ProtocolParts) -> io::Result<(ProtocolSender, ProtocolReceiver)> {
     let ProtocolParts { connection, driver_waker, protocol, peer, guard, is_acceptor } = parts;
     let set = EpollSet::new()?;

@@ -64,7 +64,6 @@ struct Entry {
     name: u32,
     is_sending_over: bool,
     is_receiving_over: bool,
-    /// Whether this side has closed the stream in the protocol.
     is_closed_here: bool,
     is_closed_there: bool,
 }
@@ -165,7 +164,6 @@ impl Table {
         (is_over && !entry.is_closed_here && !entry.is_closed_there).then_some(entry.name)
     }
 
-    /// Notes that this side has closed the stream in the protocol.
     pub(super) fn closed_here(&mut self, number: u32) {
         let Some(entry) = self.entry(number) else { return };
         entry.is_closed_here = true;
@@ -195,8 +193,8 @@ impl Table {
     pub(super) fn ended(&mut self, number: u32) {
         if let Some(entry) = self.entry(number) {
             let name = entry.name;
-            // Both directions have ended, so one side has closed the stream. The stream's id may
-            // already be removed from `numbers`, and may now belong to another stream.
+            // The protocol may already have given the id of this stream, which one side has closed,
+            // to another stream. So the id is removed only if it still belongs to this stream.
             if self.numbers.get(&name) == Some(&number) {
                 self.numbers.remove(&name);
             }

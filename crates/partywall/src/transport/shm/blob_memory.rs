@@ -74,7 +74,6 @@ pub(super) enum AllocError {
     Unannounced,
     /// The message is longer than any block of shared memory can be.
     TooLarge(TooLarge),
-    /// The peer broke a rule of the release ring.
     Violation(Violation),
     /// A system call failed, for lack of memory or descriptors in this process.
     System(Fault),
@@ -215,7 +214,6 @@ impl BlobMemory {
         }
     }
 
-    /// Takes back the blocks that the peer has released.
     pub(super) fn reclaim(&mut self) -> Result<(), Violation> {
         // The peer cannot have released blocks of the open batch, because it has not seen these
         // blocks.
@@ -272,7 +270,6 @@ impl BlobMemory {
         self.slab.used()
     }
 
-    /// Returns the number of blocks that the peer has not released yet.
     pub(super) fn blocks_in_flight(&self) -> u64 {
         self.slab.in_flight()
     }

@@ -66,7 +66,7 @@ pub(crate) struct SharedMemory {
     connection_state: ConnectionState,
     /// The value that the word of the fork guard has in the process that may use the connection, or
     /// [`VIOLATED`] once the peer broke a rule. In a forked child the kernel clears that word. The
-    /// sender and the receiver compare both values in every call.
+    /// sender and the receiver compare the word with this value in every call.
     owner: AtomicU64,
     limits: Limits,
     socket: Arc<Socket>,
@@ -143,7 +143,6 @@ pub(crate) enum Doorbells {
     Model(Arc<Side>),
 }
 
-/// The parts of a connection over shared memory, after its handshake.
 pub(crate) struct ShmParts {
     pub socket: Arc<Socket>,
     pub peer: Peer,
@@ -166,7 +165,6 @@ pub(crate) enum Sleeping {
     ForSpace,
 }
 
-/// Makes the sender and the receiver of a connection over shared memory.
 pub(crate) fn assemble(parts: ShmParts, config: &Config) -> (ShmSender, ShmReceiver) {
     let ShmParts {
         socket,
@@ -296,7 +294,6 @@ impl SharedMemory {
         self.connection_state.peer.trust == Trust::Untrusted
     }
 
-    /// Notifies the receiver or the sender of the peer, whichever `sleeping` names.
     fn notify(&self, sleeping: Sleeping) {
         // An error of the notification is ignored: the peer was notified already, or it is dead,
         // which a later check of its process finds.
@@ -373,7 +370,6 @@ impl SharedMemory {
         Ok(())
     }
 
-    /// Whether a thread that parked for the receiver has found that the peer is gone.
     fn may_have_ended(&self) -> bool {
         // ORDER: Relaxed: this thread stored the flag `may_have_ended` itself, or it got the
         // receiver since from the thread that did, which orders the two.
@@ -513,8 +509,8 @@ const fn word(offset: u64) -> usize {
 /// the check of that word fails in every later call.
 const VIOLATED: u64 = u64::MAX;
 
-/// Lets shuttle, the scheduler of the model tests, run another thread. The function is called where
-/// two sides access shared memory, because shuttle does not notice these accesses.
+/// Lets shuttle run another thread. It is called where two sides access shared memory, because
+/// shuttle does not notice these accesses.
 #[cfg(shuttle)]
 fn switch_point() {
     // ORDER: SeqCst: shuttle supports no other order. The loaded value has no meaning.

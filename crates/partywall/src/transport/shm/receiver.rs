@@ -85,7 +85,6 @@ enum Declared {
     Woken,
 }
 
-/// The parts of this side's region and of the peer's region from which a receiver is made.
 pub(super) struct ShmReceiverParts {
     pub ring: PeerMem,
     pub ring_size: RingSize,
@@ -126,7 +125,6 @@ impl ShmReceiver {
         }
     }
 
-    /// Finds the next message and makes it the receiver's current message.
     #[inline]
     pub(crate) fn find(&mut self, _may_wait: bool) -> Result<Found, Fault> {
         self.check()?;
@@ -174,7 +172,6 @@ impl ShmReceiver {
         Ok(Found::Nothing)
     }
 
-    /// Returns the bytes of the current message.
     #[inline]
     pub(crate) fn current(&self) -> &[u8] {
         match (&self.current, &self.held) {
@@ -185,7 +182,6 @@ impl ShmReceiver {
         }
     }
 
-    /// Takes the current message. An inline message is copied out of the ring.
     #[inline]
     pub(crate) fn take(&mut self) -> Message {
         if let Some(held) = self.held.take() {
@@ -196,7 +192,6 @@ impl ShmReceiver {
         message
     }
 
-    /// Consumes the current message, unless the caller took it with `take`.
     #[inline]
     pub(crate) fn done(&mut self) {
         if self.held.is_some() {

@@ -59,8 +59,8 @@ struct Retired {
 struct SegmentMemory {
     pages: PeerMem,
     shm: Arc<SharedMemory>,
-    /// Number of the segment's views that were dropped, written only under the lock of the
-    /// releaser, the writer of the release ring.
+    /// Number of the segment's views that were dropped, written only under the lock of the release
+    /// ring.
     returned: AtomicU64,
 }
 
@@ -93,7 +93,6 @@ impl Held {
 /// The reason why the receiver could not map a segment of the peer.
 #[derive(Debug)]
 pub(super) enum SegmentError {
-    /// The peer broke a rule of the protocol.
     Violation(Violation),
     /// Mapping failed, for lack of memory or address space in this process.
     System(io::Error),
@@ -238,12 +237,12 @@ impl Segment {
 
 impl SegmentMemory {
     fn returned(&self) -> u64 {
-        // The lock of the releaser, the writer of the release ring, is held while a view is
-        // dropped. So taking the lock waits until the drop is complete. During the drop the peer
-        // may already see the view's block as free, while `returned` does not count the view yet.
+        // The lock of the release ring is held while a view is dropped. So taking the lock waits
+        // until the drop is complete. During the drop the peer may already see the view's block as
+        // free, while `returned` does not count the view yet.
         let _releasing = lock(&self.shm.releaser);
-        // ORDER: Relaxed: `returned` is written only under the lock of the releaser (the writer of
-        // the release ring), which this thread holds.
+        // ORDER: Relaxed: `returned` is written only under the lock of the release ring, which this
+        // thread holds.
         self.returned.load(Ordering::Relaxed)
     }
 }
@@ -258,7 +257,7 @@ impl BlockMemory for SegmentMemory {
     fn release(&self, block: u64) {
         self.shm.release(block, || {
             // ORDER: Relaxed for load and store: `returned` is written only by this closure, which
-            // runs under the lock of the releaser (the writer of the release ring).
+            // runs under the lock of the release ring.
             self.returned.store(self.returned.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         });
     }

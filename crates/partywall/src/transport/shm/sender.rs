@@ -83,7 +83,6 @@ pub(crate) struct ShmSender {
     notified_at: Option<Instant>,
 }
 
-/// The parts of this side's region and of the peer's region from which a sender is made.
 pub(super) struct ShmSenderParts {
     pub ring: OwnMem,
     pub ring_size: RingSize,
@@ -130,7 +129,6 @@ impl ShmSender {
         sender
     }
 
-    /// Sends a whole message now, or nothing of it. Never blocks.
     #[inline]
     pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         self.check()?;
@@ -263,7 +261,6 @@ impl ShmSender {
         }
     }
 
-    /// Appends one record to the open batch.
     #[inline]
     pub(super) fn append(&mut self, kind: Kind, parts: &[&[u8]]) -> Result<(), NotSent> {
         let appended = self.producer.append_parts(kind, self.stream, parts);

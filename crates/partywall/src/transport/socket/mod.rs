@@ -51,7 +51,8 @@ const DATA_BYTES_MAX: u32 = 64 * 1024;
 /// bytes are unread or may still arrive.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
-/// Maximum number of reads, of 16 KiB each, in one step that discards the peer's unread bytes.
+/// Maximum number of reads, of 16 KiB each, in one step that discards the peer's unread bytes. A
+/// peer that sends without end must not occupy the thread.
 const DISCARDED_READS_MAX: u32 = 16;
 
 /// State of a connection over a socket that the sender and the receiver of one side share.
@@ -83,7 +84,6 @@ pub(crate) struct SocketShared {
     end_given_up: OnceLock<()>,
 }
 
-/// The parts from which a sender and a receiver are made after the handshake over a socket.
 pub(crate) struct SocketParts {
     pub socket: Arc<Socket>,
     pub peer: Peer,
@@ -95,7 +95,6 @@ pub(crate) struct SocketParts {
     pub pending_move: Option<Arc<PendingMove>>,
 }
 
-/// Makes the sender and the receiver of a connection over a socket.
 pub(crate) fn assemble(parts: SocketParts, config: &Config) -> (SocketSender, SocketReceiver) {
     let SocketParts { socket, peer, process, guard, message_max, peer_message_max, pending_move } =
         parts;
@@ -130,12 +129,10 @@ impl SocketShared {
         fault
     }
 
-    /// Sleeps until there may be bytes of the peer to receive.
     fn sleep_for_records(&self, deadline: Option<Instant>) -> io::Result<Woken> {
         self.records.sleep(deadline, &self.socket, self.process.as_deref())
     }
 
-    /// Returns the descriptor that becomes readable when there may be bytes to receive.
     fn records_descriptor(&self) -> BorrowedFd<'_> {
         self.records.descriptor(&self.socket, self.process.as_deref())
     }
@@ -158,7 +155,6 @@ impl SocketShared {
         self.space.hand_over(&self.socket, self.process.as_deref())
     }
 
-    /// Whether the peer's process is known to be dead.
     fn has_died(&self) -> bool {
         self.process.as_ref().is_some_and(|process| process.is_dead())
     }

@@ -127,7 +127,6 @@ const EMPTY_POLLS_MAX: u32 = 256;
 /// Most reads in one call, so that `try_recv` returns even if the sender never stops.
 const READS_MAX: usize = 64;
 
-/// Outcome of one read from the socket.
 enum Read {
     Some,
     Nothing,
@@ -213,7 +212,6 @@ impl SocketReceiver {
         Ok(Some(Found::Nothing))
     }
 
-    /// Advances the connection's move to shared memory, after a message was received.
     #[cold]
     fn advance_move(&mut self) -> Result<(), Violation> {
         let Some(pending) = &self.pending_move else { return Ok(()) };

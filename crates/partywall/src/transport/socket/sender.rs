@@ -441,8 +441,8 @@ impl TransportSender for SocketSender {
         if self.batch.is_empty() {
             return Ok(());
         }
-        // `rest`, the buffer for bytes that the kernel has not accepted yet, is empty at this
-        // point, so the bytes of the batch become the new `rest`.
+        // The kernel has accepted all earlier bytes, so `rest` is empty, and the bytes of the batch
+        // take its place.
         self.rest.clear();
         self.rest_sent = 0;
         std::mem::swap(&mut self.rest, &mut self.batch);

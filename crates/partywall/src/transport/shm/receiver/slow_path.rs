@@ -23,7 +23,6 @@ use std::time::Instant;
 use zerocopy::FromBytes;
 
 impl ShmReceiver {
-    /// Returns the state of the connection that its sender and its receiver share.
     pub(crate) const fn shared(&self) -> &Arc<SharedMemory> {
         &self.shm
     }
