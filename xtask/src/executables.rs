@@ -105,7 +105,6 @@ pub struct Executable {
     name: String,
     /// Whether the executable has the unit tests of a library.
     is_library: bool,
-    /// The directory of the executable's package.
     directory: String,
 }
 
@@ -219,7 +218,7 @@ pub fn each<T: Send>(
 /// other items are still added.
 struct Queue<T> {
     state: Mutex<State<T>>,
-    /// Condition variable that is notified after each change of `state`.
+    /// Notified after each change of the queue's state.
     changed: Condvar,
     /// Number of items that are processed at the same time once all have been added. Before that,
     /// while cargo still compiles others, the number is [`WHILE_COMPILING`].

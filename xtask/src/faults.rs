@@ -155,10 +155,9 @@ pub const REGISTRY: &[Fault] = &[
     fault("no_heavy_barrier_of_lane", &[model("lane")]),
     fault("no_look_for_presence", &[model("lane")]),
     // Fault: a sender on a socket writes its next record for the position that it knew before its
-    // receiver sent MOVE, the record that begins the change to shared memory. Effect: the peer
-    // refuses the next record.
+    // receiver sent MOVE. Effect: the peer refuses the next record.
     fault("stale_boundary", &[test("partywall", "channels", "begin_on_socket")]),
-    // Fault: the second handshake of a connection, which changes it to shared memory, accepts the
+    // Fault: the second handshake of a connection, by which it moves to shared memory, accepts the
     // frame HELLO of any process. Effect: another process takes a connection over.
     fault("other_peer_moves", &[test("partywall", "hostile", "moves")]),
     // Fault: an acceptor takes the socket pair of a connector that it does not trust. Effect: the
@@ -177,8 +176,8 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: a process that gets the lock of a link file does not check whether another owner has
     // written a record into the file meanwhile. Effect: the link has two owners.
     fault("link_lock_is_enough", &[unit("link", "store::owner")]),
-    // Fault: the lock of a link file that a dead owner's child keeps counts as a sign that the
-    // owner lives. Effect: no other process can become owner of the link.
+    // Fault: a child of a dead owner still has the lock of the link file, and other processes take
+    // that for a sign that the owner lives. Effect: no other process can become owner of the link.
     fault("link_lock_is_life", &[test("link", "owner", "")]),
     // Fault: a new owner changes the link file before its owner record is on the disk. Effect:
     // after a power loss, the file still says that the previous owner closed it, although it has
@@ -299,9 +298,8 @@ pub const REGISTRY: &[Fault] = &[
             "driver::tests::peer_that_never_reads_is_not_waited_for_after_the_end",
         )],
     ),
-    // Fault: a sender that waits for room reads the counters of the room that its peer has freed
-    // after its failed attempt to send, not before the attempt. Effect: the sender overlooks room
-    // that was freed between the two steps.
+    // Fault: a sender that waits for room takes its snapshot after its failed attempt to send, not
+    // before. Effect: the sender overlooks room that was freed between the two steps.
     fault("late_snapshot", &[shuttle("races::waiter_for_room_is_woken")]),
     // Fault: an owned reservation that is dropped does not notify its sender. Effect: a sender that
     // waits for memory is not woken.
@@ -619,7 +617,7 @@ fn roots(directory: &Path) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// The command that runs, of the executable, only the tests that `by` names, which must notice the
+/// The command that runs only those tests of the executable that `by` names: they must notice the
 /// fault.
 fn chosen(executable: Step, by: &CaughtBy) -> Step {
     match by {

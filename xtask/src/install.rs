@@ -133,7 +133,6 @@ impl Place {
             .map_err(|error| format!("cannot copy {from} to {}: {error}", path.display()))
     }
 
-    /// Writes the installed file `name` from its template.
     fn fill(&self, template: &str, name: &str) -> Result<(), String> {
         let text = fs::read_to_string(template);
         let text = text.map_err(|error| format!("cannot read {template}: {error}"))?;
@@ -182,7 +181,6 @@ impl Place {
 /// The installed C++ headers, relative to their source directory.
 const HEADERS: [&str; 4] =
     ["partywall.hpp", "partywall/asio.hpp", "partywall/calls.hpp", "partywall/lossy.hpp"];
-/// The path of the archive of the C library that cargo builds.
 const ARCHIVE: &str = "target/release/libpartywall_capi.a";
 /// Version of the workspace, which all its packages share.
 const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -69,7 +69,6 @@ fn is_download_failure(text: &str) -> bool {
         .any(|reason| text.contains(reason))
 }
 
-/// The Maven arguments that select the module `partywall-netty`.
 const MODULE: &str = "-f bindings/java-netty/pom.xml";
 const INSTALL: &str = "org.apache.maven.plugins:maven-install-plugin:3.1.3";
 /// The short test that runs online, so that Maven downloads all it needs.

@@ -252,7 +252,6 @@ fn measure(probe: Probe, is_unoptimised: bool) -> Result<Measured, String> {
     Ok(measured)
 }
 
-/// The number of instructions in each file of this repository, from one dump of callgrind.
 fn instructions_by_file(dump: &str) -> BTreeMap<String, u64> {
     let mut found: BTreeMap<String, u64> = BTreeMap::new();
     let (mut file, mut is_of_callee) = (None, false);

@@ -605,7 +605,6 @@ fn python_package(_: &[&str]) -> Result<Done, String> {
     ])
 }
 
-/// Builds the Java package, and runs its tests.
 fn java(_: &[&str]) -> Result<Done, String> {
     if jdk::Jdk::find().is_none() {
         return skipped(&jdk::missing());

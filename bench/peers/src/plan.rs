@@ -88,7 +88,6 @@ fn add(plan: &mut Plan, scenario: Scenario, sizes: &[usize], arguments: &Argumen
     }
 }
 
-/// Adds to the plan the cells that the targets of `bench-peers` need.
 fn add_targets(plan: &mut Plan, arguments: &Arguments) -> Result<()> {
     let is_plain = arguments.size.is_empty()
         && arguments.transport.is_empty()

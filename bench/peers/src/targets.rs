@@ -43,7 +43,6 @@ fn parallel(size: usize) -> Measurement {
     quotient(&name, over(TransportName::SHM), over(SHMIPC_V3))
 }
 
-/// The name of this program, `bench-peers`, in the table of targets.
 const PROGRAM: &str = "bench-peers";
 
 /// Number of streams that the benchmark of the crate `shmipc` uses at once.

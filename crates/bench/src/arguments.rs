@@ -243,8 +243,7 @@ const RATE_MAX: u64 = 1_000_000;
 /// Maximum number of messages on one connection of `connect`: a few seconds over a socket.
 const MESSAGES_MAX: u64 = 1_000_000;
 
-/// Maximum of `--duration`: the time for which one combination of scenario, transport and size is
-/// measured in one round.
+/// Maximum of `--duration`, the time for which one cell is measured in one round.
 const DURATION_MAX: Duration = Duration::from_secs(600);
 
 const EXAMPLES: &str = "\

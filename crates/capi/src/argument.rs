@@ -140,8 +140,8 @@ impl<T> Out<T> {
         Self(place)
     }
 
-    /// Returns the place, or fails if its pointer is null. `name` is the argument's name, for the
-    /// text of the error.
+    /// Returns this place for a result, or fails if its pointer is null. `name` is the argument's
+    /// name, for the text of the error.
     #[inline]
     pub(crate) fn require(self, name: &'static str) -> Result<Self, Failure> {
         if self.0.is_null() && !seeded_fault("no_null_check") {
@@ -150,7 +150,7 @@ impl<T> Out<T> {
         Ok(self)
     }
 
-    /// Writes the result, unless the pointer is null.
+    /// Writes the result of a call to this place, unless its pointer is null.
     #[inline]
     pub(crate) fn write(self, value: T) {
         if self.0.is_null() {

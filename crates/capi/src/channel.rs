@@ -117,7 +117,6 @@ pub(crate) fn take_receiver(
     }
 }
 
-/// The sending direction of a channel.
 pub(crate) enum Sending {
     Plain(partywall::Sender),
     InLoop(event::Sender),
@@ -404,7 +403,6 @@ impl Receiving {
         }
     }
 
-    /// Receives a message as an object that the caller owns.
     fn recv(&mut self, timeout: Timeout) -> Result<Message, Failure> {
         if !matches!(self.held, Held::Nothing)
             && let Held::Returned(message) = mem::replace(&mut self.held, Held::Nothing)

@@ -189,7 +189,7 @@ pub(crate) fn choose_mode(key: &str, value: u64) -> Result<u32, Failure> {
     narrow(key, value)
 }
 
-// The values that a setting can have, in lists: a value's index is its number in `partywall.h`.
+// Lists of the values of a setting. The index of a value is its number in `partywall.h`.
 pub(crate) const TRANSPORTS: [TransportPolicy; 3] =
     [TransportPolicy::Auto, TransportPolicy::SharedMemory, TransportPolicy::Socket];
 const BEGINS: [Begin; 3] = [Begin::SharedMemory, Begin::Socket, Begin::Auto];

@@ -99,7 +99,6 @@ pub(crate) fn shared(events: Handle<LoopObject>) -> Result<Arc<Loop>, Failure> {
     events.share_second()
 }
 
-/// Makes an event loop, and writes its handle to `place`.
 fn insert(
     place: Out<Handle<LoopObject>>,
     make: impl FnOnce() -> io::Result<Loop>,

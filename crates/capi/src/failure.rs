@@ -92,7 +92,6 @@ impl Failure {
         Self::explained(EXHAUSTED, &message, 0)
     }
 
-    /// The failure that the library panicked.
     #[cold]
     pub(crate) fn panicked(payload: &(dyn Any + Send)) -> Self {
         let text = payload.downcast_ref::<&str>().copied();

@@ -109,7 +109,7 @@ fn set(config: Config, key: &str, value: u64) -> Result<Config, Failure> {
     })
 }
 
-// The values that a setting can have, in lists: a value's index is its number in `partywall.h`.
+// Lists of the values of a setting. The index of a value is its number in `partywall.h`.
 const DELIVERIES: [Delivery; 2] = [Delivery::AtLeastOnce, Delivery::AtMostOnce];
 const AFTER_REBOOT: [AfterReboot; 2] = [AfterReboot::Refuse, AfterReboot::AdoptProven];
 

@@ -76,7 +76,6 @@ pub(crate) fn application_code(code: u32) -> Result<u32, Failure> {
     )))
 }
 
-/// The sending direction of a stream.
 pub(crate) enum Sending {
     Threaded(blocking::SendStream),
     InLoop(event::SendStream),

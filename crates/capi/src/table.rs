@@ -329,7 +329,8 @@ pub(crate) struct Table<O: Object> {
 /// The slots of a table that hold no object.
 struct Free {
     vacant: Vec<u32>,
-    /// Number of slots that were ever taken; slots from this index on are untouched.
+    /// Number of slots that were ever taken; a slot with this index or a higher one has held no
+    /// object yet.
     used: u32,
 }
 
@@ -630,11 +631,12 @@ fn explain(refusal: Refusal, name: &'static str) -> Failure {
     }
 }
 
-/// Most attempts to lock a part of an object that other calls lock for a moment only.
+/// Maximum number of attempts to lock a part of an object that other calls lock for a moment only.
 const LOCK_ATTEMPTS: u32 = 10_000;
 /// Number of slots in the first chunk of a table of handles.
 const SLOTS_FIRST: u32 = 64;
-/// Most objects of one type at a time: as many as the index in a handle can tell apart.
+/// Maximum number of objects of one type at a time: as many as the index in a handle can tell
+/// apart.
 const SLOTS_MAX: u32 = 1 << 24;
 /// Number of chunks, arrays of slots, in a table with `SLOTS_MAX` slots: the last slot lies in the
 /// last chunk.

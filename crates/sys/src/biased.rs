@@ -249,9 +249,8 @@ impl<T> Biased<T> {
     }
 }
 
-/// Backs off while the calling thread waits for the favoured thread, which locks without the mutex,
-/// to unlock the value. The favoured thread does not know that another thread waits. `polls` is the
-/// number of times that the waiting thread has looked whether the value is unlocked.
+/// Spins, then yields, then sleeps, as the number of `polls` of the lock rises: the favoured
+/// thread's unlock wakes no thread.
 fn pause(polls: u32) {
     match polls {
         ..SPINS => std::hint::spin_loop(),

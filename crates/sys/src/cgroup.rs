@@ -72,7 +72,7 @@ impl Groups {
     }
 
     /// The directories of this process's control group and of its parents, innermost first.
-    /// `controller`, such as `memory`, selects the hierarchy of version 1 to search; an empty text
+    /// `controller`, such as `memory`, selects a hierarchy of cgroup version 1; an empty text
     /// selects version 2.
     fn levels(&self, controller: &str) -> Vec<PathBuf> {
         let Some(group) = group_of(&self.groups, controller) else { return Vec::new() };

@@ -41,7 +41,6 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Maps the first `len` bytes of `fd`, for reading only.
     pub(crate) fn read_only(fd: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
         Mapping::shared(fd, len, ProtFlags::READ)
     }

@@ -52,7 +52,6 @@ pub(crate) fn time_left(deadline: Option<Instant>) -> Option<Timespec> {
     Some(timespec(left))
 }
 
-/// Whether `deadline` has come; false if `deadline` is `None`.
 pub(crate) fn has_passed(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }

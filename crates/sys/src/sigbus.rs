@@ -243,8 +243,7 @@ fn covering(address: usize) -> Option<(&'static Entry, usize, usize)> {
 ///
 /// The arguments must be those of a running handler of SIGBUS.
 unsafe fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // PREVIOUS is set whenever the handler runs, because `install` sets PREVIOUS, the previous
-    // handler, before it installs this one.
+    // `install` sets PREVIOUS before it installs this handler, so PREVIOUS is set here.
     let Some(previous) = PREVIOUS.get() else { return };
     let handler = previous.sa_sigaction;
     if handler == libc::SIG_IGN && code <= 0 {

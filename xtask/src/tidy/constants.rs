@@ -414,11 +414,8 @@ fn has_section(spec: &str, section: &str) -> bool {
     })
 }
 
-/// Path of the table of constants that this rule checks.
 const TABLE: &str = "spec/constants.tsv";
-/// Path of the specification.
 const SPEC: &str = "spec/SPEC.md";
-/// Directory of the sources that define the constants.
 const LAYOUT: &str = "crates/layout/src/";
 /// The sections of the specification that list numbers with names.
 const LISTS: [&str; 4] = ["2.5", "2.6", "9.3", "17"];

@@ -63,8 +63,7 @@ pub fn check_faults(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Index of the line (counted from 0) of the registry, the text of `faults.rs`, that names the
-/// fault `name`.
+/// Index, from 0, of the line in `registry` (the text of `faults.rs`) that names the fault `name`.
 fn row_of(registry: &str, name: &str) -> usize {
     let name = format!("\"{name}\"");
     registry.lines().position(|line| line.contains(&name)).unwrap_or(0)

@@ -65,7 +65,6 @@ fn private_source(path: &str, line: &str) -> Option<&'static str> {
     private.then_some("this names a host of a private network")
 }
 
-/// The hosts of the URLs in a line of a text file.
 fn hosts(line: &str) -> impl Iterator<Item = &str> {
     line.match_indices("://").map(|(at, scheme)| {
         let rest = &line[at + scheme.len()..];

@@ -506,7 +506,6 @@ const fn except(path: &'static str, word: &'static str, why: &'static str) -> Ex
     Exception { path, word, why }
 }
 
-/// All places that may use a retired word.
 const EXCEPTIONS: &[Exception] = &[
     except("xtask/src/tidy/vocabulary.rs", "", "this table"),
     except("CHANGELOG.md", "", "its table leads from the old names to the new ones"),

@@ -60,7 +60,6 @@ fn echo_one(cell: Cell, endpoint: &mut impl Endpoint, sequence: u64) -> Result<(
     endpoint.send(cell.size, |message| cell.touch.fill(message, sequence | REPLY))
 }
 
-/// Sends message `sequence` and waits for its reply.
 fn ping_one(cell: Cell, endpoint: &mut impl Endpoint, sequence: u64) -> Result<()> {
     endpoint.send(cell.size, |message| cell.touch.fill(message, sequence))?;
     endpoint.receive(cell.size, |message| cell.touch.verify(message, sequence | REPLY))??;

@@ -132,7 +132,6 @@ pub const fn payload(cell: Cell, stream: u64, operation: u64) -> Payload {
     Payload { size: cell.size, touch: cell.touch, sequence }
 }
 
-/// The payload of the reply to message `operation` on `stream`.
 const fn reply_payload(cell: Cell, stream: u64, operation: u64) -> Payload {
     let request = payload(cell, stream, operation);
     Payload { sequence: request.sequence | REPLY, ..request }

@@ -160,7 +160,7 @@ fn statuses_of_the_header_are_numbers_of_the_specification() {
         ("STOPPED_HERE", "stream stopped here"),
         ("MESSAGE_TOO_LONG", "message too long"),
     ];
-    // The statuses precede the first function.
+    // In `partywall.h` the numbers of statuses stand before the first function.
     let last = HEADER.lines().position(|line| line.ends_with(");")).expect("a function");
     let mut count = 0;
     for line in HEADER.lines().take(last) {

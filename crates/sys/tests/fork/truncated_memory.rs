@@ -23,7 +23,7 @@ fn run(name: &str) -> ExitStatus {
     command.output().unwrap().status
 }
 
-/// A guarded mapping of a file that has been truncated to 0 bytes since.
+/// A guarded mapping whose file was then truncated to 0 bytes.
 fn truncated() -> SharedMap {
     let fd = create_memfd("truncated", SIZE).unwrap();
     let map = SharedMap::map(fd.as_fd(), SIZE).unwrap();
