@@ -53,14 +53,14 @@ fn error_of_too_large_message_names_limit_and_remedy() {
     let small = Kind::SharedMemory.config().memory_max(2 * MIB);
     let large = Kind::SharedMemory.config().memory_max(64 * MIB);
     for (client, server, limit, max, remedy) in [
-        // Case: this side's own limit applies, because the peer would accept longer messages. The
-        // error must name this side's limit.
+        // This side's own limit applies, because the peer would accept longer messages. The error
+        // must name this side's limit.
         (&small, &large, Limit::OwnMemory, 2 * MIB, "raise Config::memory_max on this side"),
-        // Case: the limits of both sides apply. The error names the peer's limit, and its remedy
-        // names both sides, because raising only one limit would not help.
+        // The limits of both sides apply. The error names the peer's limit, and its remedy names
+        // both sides, because raising only one limit would not help.
         (&small, &small, Limit::PeerMessage, 2 * MIB, "and Config::memory_max on this side"),
-        // Cases: a limit of the peer applies, because this side could allocate more memory. The
-        // error must name the peer's limit.
+        // A limit of the peer applies, because this side could allocate more memory. The error must
+        // name the peer's limit.
         (
             &large,
             &large.clone().map_max(3 * MIB),
@@ -75,9 +75,9 @@ fn error_of_too_large_message_names_limit_and_remedy() {
             4 * MIB,
             "Config::message_max at the peer",
         ),
-        // In the next two cases a setting of the peer is unusually low: the peer accepts only
-        // messages shorter than some that fit into the ring, or it maps no memory segments. The
-        // error for a message that is too long must name the limit of the peer.
+        // In the next two cases a setting of the peer is unusually low: it accepts only messages
+        // shorter than some that fit into the ring, or it maps no segments. The error for a message
+        // that is too long must name the limit of the peer.
         (
             &large,
             &large.clone().message_max(100),
@@ -96,15 +96,15 @@ fn error_of_too_large_message_names_limit_and_remedy() {
             assert_eq!(found.max, max, "{text}");
             assert_eq!(too_large(&mut channel, max as usize + 1).max, max);
         }
-        // Expected: a message of exactly the greatest length is sent and arrives.
+        // A message of exactly the greatest length arrives.
         let longest = pattern(found.max as usize, 9);
         channel.send_deadline(&longest, soon()).unwrap();
         assert!(other.recv_deadline(soon()).unwrap().unwrap() == longest, "{limit:?}");
     }
 }
 
-/// Sends messages until one of them fails. Returns the error and the received messages. None of
-/// these was dropped, so they occupy the sender's memory.
+/// Sends messages until one of them fails. Returns the error, and the received messages, which
+/// occupy the sender's memory.
 fn exhaust(client: &mut Channel, server: &mut Channel, len: usize) -> (Vec<Message>, SendError) {
     let mut held = Vec::new();
     loop {
@@ -216,8 +216,8 @@ fn as_many_blocks_as_the_receiver_can_hold() {
     }
 }
 
-/// Returns how many segments this process has mapped writable, and how many read-only. This process
-/// is both sides of the channel.
+/// Returns how many segments this process, which is both sides of the channel, has mapped writable,
+/// and how many read-only.
 fn segments() -> (usize, usize) {
     let of = |write: char| {
         let is_one = |range: &&MappedRange| {
@@ -229,8 +229,8 @@ fn segments() -> (usize, usize) {
     (of('w'), of('-'))
 }
 
-/// Sends messages that the receiver holds at the same time, so the sender must add several
-/// segments. The messages are dropped before the call returns.
+/// Makes the sender add several segments, by sending messages that the receiver holds at the same
+/// time. All are dropped before the call returns.
 fn grow(client: &mut Channel, server: &mut Channel) {
     let held: Vec<Message> = (0..14)
         .map(|seed| {
@@ -318,8 +318,8 @@ fn half_a_message_is_never_seen() {
     });
     let ((mut sender, _back), (_reply, mut receiver)) = (client.split(), server.split());
     for seed in 0..20 {
-        // The message is too long for the sender's memory. The ring takes some fragments of it, and
-        // the receiver reads none.
+        // The message is too long for the sender's memory. The ring takes some of its fragments,
+        // and the receiver reads none.
         let sent =
             sender.send_deadline(&pattern(2 << 20, 99), Instant::now() + Duration::from_millis(5));
         assert!(matches!(sent, Err(SendError::TimedOut)), "{sent:?}");
@@ -347,8 +347,8 @@ fn fragments_in_a_batch_come_whole_or_not_at_all() {
         let config = config.memory_max(256 << 10).message_max(8 * MIB).ring_bytes(64 << 10);
         config.back_pressure(BackPressure::Overflow)
     });
-    // First the sender's memory for large messages is filled with messages that the receiver holds.
-    // Then the ring is filled with messages of 900 bytes.
+    // The receiver holds messages that fill the sender's memory for large messages. Then messages
+    // of 900 bytes fill the ring.
     let mut held = Vec::new();
     while client.sender().stats().overflows == 0 {
         client.try_send(&pattern(12_000, held.len() as u64)).unwrap();
@@ -378,8 +378,8 @@ fn fragments_in_a_batch_come_whole_or_not_at_all() {
     for _ in 0..committed {
         assert!(server.recv_deadline(soon()).unwrap().unwrap() == whole);
     }
-    // Expected: the ring has room for this message, because the batch has left no fragments of
-    // unfinished messages in the ring.
+    // The ring has room for this message, because the batch has left no fragments of unfinished
+    // messages in it.
     client.send_deadline(&whole, soon()).unwrap();
     assert!(server.recv_deadline(soon()).unwrap().unwrap() == whole);
 }

@@ -9,15 +9,13 @@ use partywall_sys::process::{Process, open_descriptors};
 use partywall_testkit::{Directory, Footprint, alone, pair, soon};
 use std::thread;
 
-/// Number of connections that are opened and closed. On each of them, one message is sent in each
-/// direction.
+/// Number of connections that are opened and closed, each with one message in each direction.
 const OPENINGS: usize = 10_000;
-/// Number of connections that are opened and closed before the test first counts descriptors,
-/// mappings and memory. The first count then includes everything that the process allocates only
-/// once.
+/// Number of connections that are opened and closed before the first count of descriptors, mappings
+/// and memory, so that this count includes all that the process allocates only once.
 const BEFORE: usize = 100;
-/// Upper bound of the growth of resident memory in bytes. The bound is above 0, because the kernel
-/// updates its count of resident memory only in steps of some hundred KiB.
+/// Maximum growth of resident memory in bytes. It is above 0, because the kernel updates its count
+/// of resident memory only in steps of some hundred KiB.
 const RESIDENT_MAX: u64 = 4 << 20;
 
 #[test]
@@ -64,8 +62,8 @@ fn open_often(config: &Config, round_trips: usize) {
     serve(OPENINGS);
     client.join().unwrap();
     let after = Footprint::now();
-    // At the time of the first count, the client may have been opening the next connection, so the
-    // first count may include descriptors that the second count does not.
+    // At the first count, the client may have been opening the next connection, so that count may
+    // include more descriptors.
     assert!(after.descriptors <= before.descriptors, "{before:?} {after:?}");
     assert!(after.shared_mappings <= before.shared_mappings, "{before:?} {after:?}");
     assert!(after.resident_bytes < before.resident_bytes + RESIDENT_MAX, "{before:?} {after:?}");
@@ -93,7 +91,6 @@ fn moved_channel_holds_as_many_descriptors_as_one_that_shared_memory_at_once() {
     assert_eq!(held[1], held[2], "the socket on which the channel began is closed");
 }
 
-/// Sends one message from one end of a channel to the other, which receives it.
 fn pass(from: &mut Channel, to: &mut Channel) {
     from.send(b"a message").unwrap();
     assert_eq!(to.recv_deadline(soon()).unwrap().unwrap(), b"a message");

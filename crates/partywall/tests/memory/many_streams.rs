@@ -12,19 +12,17 @@ use std::time::Duration;
 const STREAMS: u32 = 1_000_000;
 const AT_ONCE: u32 = 500;
 
-/// Number of phases in which the streams are opened. The allocator's memory grows with the greatest
-/// number of messages in flight so far, which depends on chance: a process holds the same after
-/// three million streams as after one million. A leak would grow in every phase, so the least
-/// growth of a phase is checked.
+/// Number of phases in which the streams are opened. The memory that the allocator keeps grows with
+/// the greatest number of messages in flight so far, which depends on chance: a process holds the
+/// same after three million streams as after one million. A leak would grow in every phase, so the
+/// least growth of a phase is checked.
 const PHASES: u32 = 4;
-/// Upper bound of the least growth of a phase in bytes. A leak of 16 bytes per stream would exceed
-/// it.
+/// Maximum of the least growth of a phase, in bytes. A leak of 16 bytes per stream would exceed it.
 const LEAST_GROWTH_MAX: u64 = 3 << 20;
-/// Upper bound of the growth over all phases in bytes. The bound allows for the large messages of
-/// all concurrent streams, in both directions.
+/// Maximum growth over all phases, in bytes, which the large messages of all concurrent streams in
+/// both directions may cause.
 const GROWTH_MAX: u64 = 32 << 20;
 
-/// The resources that this process holds: descriptors and resident memory.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     descriptors: usize,
@@ -32,7 +30,7 @@ struct Held {
 }
 
 /// Opens streams one after the other. On each, the opener sends a question and gets an answer; some
-/// of these messages are large.
+/// of them are large.
 async fn open_some(session: Session, count: u32) {
     let large = vec![7; 20_000];
     for index in 0..count {
@@ -87,16 +85,16 @@ fn a_million_streams_leave_nothing_behind() {
     });
 }
 
-/// Waits until every stream has ended, and then trims both sessions, which frees their unused
-/// shared memory.
+/// Waits until every stream has ended, and trims both sessions, which frees their unused shared
+/// memory.
 async fn settle(client: &Session, server: &Session) {
     for session in [client, server] {
         session.drained().await.unwrap();
         session.trim();
     }
     for session in [client, server] {
-        // The answer to the ping follows the announcements of retired segments, so the peer has
-        // unmapped those segments when the ping completes.
+        // The ping is answered after the peer has handled the records of retired segments, and so
+        // has unmapped them.
         session.ping().await.unwrap();
         assert_eq!(session.stats().blocks_in_flight, 0);
     }

@@ -19,8 +19,8 @@ fn peers_of_a_passed_socket_are_identified_by_their_own_messages() {
     let directory = Directory::new();
     let socket = UnixListener::bind(directory.path("app")).unwrap();
     let address = directory.address("app");
-    // Input: the first peer connects before the second process adopts the socket and sets its
-    // options. Expected: each peer is identified all the same.
+    // The first peer connects before the second process adopts the socket and sets its options.
+    // Each peer is identified all the same.
     let first = {
         let address = address.clone();
         thread::spawn(move || talk(&address))
@@ -47,8 +47,7 @@ fn talk(address: &str) {
     assert_eq!(channel.transport(), Transport::SharedMemory);
     channel.send(&std::process::id().to_le_bytes()).unwrap();
     assert_eq!(channel.recv_deadline(soon()).unwrap().unwrap(), b"known");
-    // Expected: the kernel names the second process as the peer, not this process, which called
-    // `listen`.
+    // The kernel names the second process as the peer, not this process, which called `listen`.
     let service = channel.peer().credentials.unwrap();
     assert_ne!(service.pid.unsigned_abs(), std::process::id());
 }
@@ -68,7 +67,7 @@ fn service() {
         assert_eq!(peer.trust, Trust::Trusted, "{peer:?}");
         assert_eq!(peer.credentials.unwrap().pid.unsigned_abs().to_le_bytes()[..], pid);
         channel.send(b"known").unwrap();
-        // Waits until the peer has received the answer and closes the channel.
+        // The peer closes the channel once it has received the answer.
         let _ = channel.recv_deadline(soon());
     }
 }

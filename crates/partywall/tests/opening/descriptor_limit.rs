@@ -18,8 +18,8 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Numbers of free descriptors with which a connection is opened. Both sides of the connection are
-/// in one process. With more free descriptors, the connection uses shared memory.
+/// Numbers of free descriptors with which both sides of a connection, in one process, are opened.
+/// With more, the connection uses shared memory.
 const FREE: std::ops::Range<usize> = 0..40;
 
 #[test]
@@ -35,8 +35,8 @@ fn moves_near_the_descriptor_limit_lose_no_message() {
     assert!(second.wait().success());
 }
 
-/// Code of the second process, which opens both sides of each channel. It lowers its own descriptor
-/// limit after the channel was opened on the socket and before the channel moves to shared memory.
+/// Code of the second process, which opens both sides of each channel on the socket. It lowers its
+/// own descriptor limit before the channel moves to shared memory.
 #[test]
 fn moving() {
     if role().is_none() {
@@ -46,8 +46,8 @@ fn moving() {
     let config = Config::default().begin(Begin::Socket);
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     let mut outcomes = BTreeSet::new();
-    // The first channel, for which enough descriptors are free, makes the process open those
-    // descriptors that it keeps.
+    // The first channel, with enough free descriptors, makes the process open the descriptors that
+    // it keeps.
     for free in [FREE.end].into_iter().chain(FREE) {
         let before = open_descriptors(Process::Own).unwrap().len();
         let (mut client, mut server) = pair(&place.address("moving"), &config, &config);
@@ -74,7 +74,7 @@ fn moving() {
     assert!(outcomes.iter().any(|both| both.contains("shm")), "{outcomes:?}");
 }
 
-/// Code of the second process, which lowers its own descriptor limit, and opens both sides of each
+/// Code of the second process, which lowers its own descriptor limit and opens both sides of each
 /// connection.
 #[test]
 fn limited() {
@@ -84,8 +84,8 @@ fn limited() {
     let place = Directory::new();
     let config = Config::default().begin(Begin::SharedMemory).handshake_timeout(millis(300));
     let mut listener = Listener::bind_with(place.address("limited"), &config).unwrap();
-    // The first connection makes the process open those descriptors that it keeps. In `try_accept`,
-    // a listener without work makes a region in advance, which the later count of open descriptors
+    // The first connection makes the process open the descriptors that it keeps. In `try_accept`, a
+    // listener without work makes a region in advance, which the later count of descriptors
     // includes.
     assert!(matches!(open(&mut listener, &place, &config), Some(Transport::SharedMemory)));
     assert!(listener.try_accept().is_err());
@@ -94,15 +94,15 @@ fn limited() {
     let numbers: BTreeSet<i32> = before.iter().map(|(number, _)| *number).collect();
     let mut outcomes = BTreeSet::new();
     for free in FREE {
-        // The kernel gives a new descriptor the lowest free number below the limit. So with this
-        // limit, exactly `free` descriptors can be opened.
+        // A new descriptor gets the lowest free number below the limit. So with this limit, exactly
+        // `free` descriptors can be opened.
         let first_denied = (0..).filter(|number| !numbers.contains(number)).nth(free).unwrap();
         let limit = u64::try_from(first_denied).unwrap();
         setrlimit(Resource::RLIMIT_NOFILE, limit, hard).unwrap();
         let transport = open(&mut listener, &place, &config);
         setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
-        // At the limit the listener may have left a connection in the socket's queue. The listener
-        // refuses that connection now.
+        // At the limit the listener may have left a connection in the socket's queue, which it
+        // refuses now.
         let what = format!("{free} free, {transport:?}: all descriptors are closed");
         let mut count = || {
             while listener.try_accept().is_ok() {}
@@ -110,8 +110,8 @@ fn limited() {
         };
         until(&what, || count() <= before.len());
         if count() < before.len() {
-            // At the limit the listener freed the region that it had made in advance. The listener
-            // makes another region in advance once a handshake needs one.
+            // At the limit the listener freed the region that it had made in advance. It makes
+            // another one once a handshake needs it.
             let again = open(&mut listener, &place, &config);
             assert!(matches!(again, Some(Transport::SharedMemory)), "{again:?}");
         }
@@ -134,9 +134,8 @@ fn listener_without_descriptors_is_not_ready_again_at_once() {
     assert!(second.wait().success());
 }
 
-/// Code of the second process: eight connections wait while no descriptor is free. The listener
-/// must report the shortage, and its descriptor must not be readable before the listener tries
-/// again.
+/// Code of the second process. Input: eight connections wait while no descriptor is free. Expected:
+/// the listener reports the shortage, and its descriptor is not readable before it tries again.
 #[test]
 fn short() {
     if role().is_none() {
@@ -145,8 +144,8 @@ fn short() {
     let place = Directory::new();
     let config = Config::default();
     let mut listener = Listener::bind_with(place.address("limited"), &config).unwrap();
-    // A peer that has sent nothing for 300 ms: the listener may close its connection in favour of
-    // another peer.
+    // This peer has sent nothing for 300 ms, so the listener may close its connection in favour of
+    // another one.
     let silent = UnixStream::connect(place.path("limited")).unwrap();
     let accepted = listener.accept_deadline(Instant::now() + Duration::from_millis(300));
     assert!(matches!(accepted, Err(AcceptError::TimedOut)), "{accepted:?}");
@@ -170,9 +169,9 @@ fn loop_that_reports_once_reports_a_listener_again_after_a_shortage() {
     assert!(second.wait().success());
 }
 
-/// Code of the second process: a listener in an event loop that reports each event only once finds
-/// no free descriptor for a waiting connection. Once a descriptor is free again, the loop must
-/// report the listener again.
+/// Code of the second process. Input: a listener in an event loop that reports each event only once
+/// finds no free descriptor for a waiting connection. Expected: once a descriptor is free, the loop
+/// reports the listener again.
 #[test]
 fn once() {
     if role().is_none() {
@@ -186,8 +185,8 @@ fn once() {
         (0..8).map(|_| UnixStream::connect(place.path("limited")).unwrap()).collect();
     let exhausted = Exhausted::new();
     let mut ready = Vec::new();
-    // The program waits in the loop again after every `TimedOut`, as an application does, until
-    // `try_accept` reports the shortage of descriptors.
+    // As an application does, the test waits in the loop after every `TimedOut`, until `try_accept`
+    // reports the shortage of descriptors.
     let error = loop {
         assert!(events.wait(&mut ready, Some(soon())).unwrap() > 0, "the listener is not reported");
         match listener.try_accept() {
@@ -217,8 +216,8 @@ fn listener_gives_the_region_made_in_advance_up_for_a_connection() {
     assert!(second.wait().success());
 }
 
-/// Code of the second process: a listener that has made a region in advance finds a waiting
-/// connection when no descriptor is free.
+/// Code of the second process. Input: a connection waits while no descriptor is free, and the
+/// listener has made a region in advance.
 #[test]
 fn full() {
     if role().is_none() {
@@ -239,7 +238,7 @@ fn full() {
     // The peer has sent nothing yet, so `try_accept` returns no channel, and no error either.
     assert!(matches!(accepted, Err(AcceptError::TimedOut)), "{accepted:?}");
     // To accept the connection, the listener has closed the region that it had made in advance, and
-    // its two doorbells. Afterwards one descriptor, the connection, is open in their place.
+    // its two doorbells. One descriptor, the connection's, is open in their place.
     assert_eq!(numbers.len(), at_limit - 3 + 1);
     drop(waiting);
     assert!(matches!(open(&mut listener, &place, &config), Some(Transport::SharedMemory)));
@@ -250,7 +249,7 @@ struct Exhausted {
     /// The lowered descriptor limit of the process: as many descriptors are open as it allows.
     limit: usize,
     limits_before: (u64, u64),
-    /// Files that the test opened until no descriptor below the limit was free.
+    /// Files that are open so that no descriptor below the limit is free.
     files: Vec<File>,
 }
 
@@ -265,8 +264,7 @@ impl Exhausted {
         Self { limit, limits_before: (soft, hard), files }
     }
 
-    /// Raises the descriptor limit again, so that a test can list the open descriptors, which takes
-    /// a descriptor itself.
+    /// Raises the descriptor limit again, because listing the open descriptors takes a descriptor.
     fn restore_limit(&self) {
         let (soft, hard) = self.limits_before;
         setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
@@ -280,7 +278,7 @@ impl Drop for Exhausted {
     }
 }
 
-/// Opens a connection and sends a message over it. Returns `None` if one of the two sides fails.
+/// Opens a connection and sends a message over it. Returns `None` if one of the sides fails.
 fn open(listener: &mut Listener, place: &Directory, config: &Config) -> Option<Transport> {
     let (mut connected, mut accepted) = thread::scope(|scope| {
         let connecting =

@@ -17,8 +17,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::thread;
 
-/// Returns a copy of the first two pages of each region of this process that states `address` as
-/// the address of its connection.
+/// Returns the first two pages of each region of this process that states `address` as the address
+/// of its connection.
 fn regions(address: &str) -> Vec<[u8; IDENTITY_BYTES]> {
     let mut copies = Vec::new();
     for (number, target) in open_descriptors(Process::Own).unwrap() {
@@ -37,8 +37,8 @@ fn regions(address: &str) -> Vec<[u8; IDENTITY_BYTES]> {
     copies
 }
 
-/// Returns the state and the last error of the one region that states `address` and the role
-/// `owner` of its process.
+/// Returns the state and the last error that a region states: the only one with `address` and the
+/// role `owner`.
 fn condition(address: &str, owner: u32) -> (u64, u64) {
     let copies = regions(address);
     let identities = copies.iter().map(|pages| RegionIdentity::read(pages).unwrap());
@@ -122,8 +122,8 @@ fn closed_state_is_read_while_a_message_is_held() {
     connected.send(&vec![7; 64 << 10]).unwrap();
     let message = accepted.recv_deadline(soon()).unwrap().unwrap();
     drop(accepted);
-    // As long as the message is held, the memory of its connection stays mapped, and so does the
-    // region of the accepting side, which received it.
+    // The held message keeps the memory of its connection mapped, and so the region of the
+    // accepting side, which received it.
     assert_eq!(condition(&address, ROLE_ACCEPTOR), (STATE_CLOSED, 0));
     assert!(matches!(connected.recv_deadline(soon()), Ok(None)));
     assert_eq!(condition(&address, ROLE_CONNECTOR), (STATE_OPEN, 0));

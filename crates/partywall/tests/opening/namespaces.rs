@@ -27,9 +27,8 @@ fn peer_in_other_namespaces_is_recognised_and_trusted_if_policy_says_so() {
     }
 }
 
-/// Measures an echo of 64 KiB with a trusted peer in other namespaces, and with a peer in the
-/// namespaces of this process. Prints the ratio of the two times. Each round measures both peers,
-/// one after the other.
+/// Prints the ratio of two echo times of 64 KiB: with a trusted peer in other namespaces, and in
+/// those of this process. Each round measures both, one after the other.
 #[test]
 #[ignore = "measures; run it alone, with --ignored --nocapture"]
 fn echo_with_a_trusted_peer_in_other_namespaces() {
@@ -48,8 +47,8 @@ fn echo_with_a_trusted_peer_in_other_namespaces() {
     }
 }
 
-/// The median time of an echo of 64 KiB with a trusted peer, a second process with the `unshare`
-/// options `place`. Without options it is in the namespaces of this process.
+/// The median time of an echo of 64 KiB with a trusted peer, which is started with the `unshare`
+/// options `place`; without options it is in the namespaces of this process.
 fn echo_time(place: &[&str]) -> Duration {
     let directory = Directory::new();
     let address = directory.address("here");
@@ -72,11 +71,11 @@ fn echo_time(place: &[&str]) -> Duration {
     times[ECHOES / 2]
 }
 
-/// Number of rounds of a measurement. The next constant is the number of echoes in one round.
+/// Number of rounds of a measurement. The next constant is the number of echoes in a round.
 const ROUNDS: usize = 7;
 const ECHOES: usize = 2000;
 
-/// The elements of [`PLACES`] in which this process may start a second process. Empty if the kernel
+/// The elements of [`PLACES`] in which this process may start a second process; none if the kernel
 /// does not report the process id of a peer in other namespaces.
 fn available_places() -> Vec<(&'static [&'static str], Distrust)> {
     if !partywall_sys::limits::kernel_version().is_at_least(6, 5) {
@@ -111,9 +110,9 @@ fn unshare(place: &[&str]) -> Command {
     command
 }
 
-/// Input: a second process, started with the `unshare` options `place`, that connects to this
-/// process. Expected: each side trusts the other as `policy` says, and the peer's death is noticed.
-/// Messages arrive over shared memory, wherever a trusted connection begins.
+/// Input: a second process, started with the `unshare` options `place`, connects to this process.
+/// Expected: each side trusts the other as `policy` says, and the peer's death is noticed. Messages
+/// arrive over shared memory, wherever a trusted connection begins.
 fn examine(place: &[&str], begin: Begin, policy: TrustPolicy, distrust: Option<Distrust>) {
     let directory = Directory::new();
     let address = directory.address("here");
@@ -142,8 +141,8 @@ fn examine(place: &[&str], begin: Begin, policy: TrustPolicy, distrust: Option<D
     assert!(matches!(end, Err(RecvError::Disconnected)), "{end:?}");
 }
 
-/// Code of the second process, which a test kills: connects, and echoes messages. For this process,
-/// too, the peer is in another namespace.
+/// Code of the second process, which a test kills: connects and echoes messages. For it, too, the
+/// peer is in another namespace.
 #[test]
 fn inhabitant() {
     let Some("inhabitant") = role().as_deref() else { return };

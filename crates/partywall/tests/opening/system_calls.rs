@@ -21,14 +21,14 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-/// Number of connections that the traced process opens. During the first one, the process also
-/// reads values that it keeps for later connections.
+/// Number of connections that the traced process opens. During the first one, it also reads values
+/// that it keeps for the later ones.
 const OPENINGS: usize = 8;
-/// Upper bound of the system calls with which one side opens a connection. It applies to the
-/// connection with the fewest calls among all but the first connection.
+/// Maximum number of system calls with which one side opens a connection, in the cheapest one
+/// except the first.
 const CALLS_MAX: usize = 38;
-/// Upper bound of the system calls with which one side opens any connection. The first connection
-/// of a process needs more calls than later ones.
+/// Maximum number of system calls with which one side opens any connection; the first one of a
+/// process needs the most.
 const FIRST_CALLS_MAX: usize = 60;
 
 #[test]
@@ -53,22 +53,21 @@ fn examine(role: &str) {
     for (index, calls) in openings.iter().enumerate() {
         println!("{role}, opening {index}: {} calls: {calls:?}", calls.len());
     }
-    // A count below ten would mean that system calls are not counted, because no handshake takes so
-    // few.
+    // No handshake takes so few calls: they were not counted.
     let counts: Vec<_> = openings.iter().map(Vec::len).collect();
     assert!(
         counts.iter().all(|count| (10..=FIRST_CALLS_MAX).contains(count)),
         "{role}: {counts:?}"
     );
-    // A side that is faster than its peer has to wait for the peer, which takes one more system
-    // call. The smallest count belongs to a connection in which the side did not wait.
+    // A side that waits for its slower peer makes one more system call. The smallest count is that
+    // of a side that did not wait.
     let best = counts[1..].iter().min().unwrap();
     assert!(*best <= CALLS_MAX, "{role}: {counts:?}, {openings:?}");
 }
 
 /// Code of the second process, which is traced: opens connections, each between two marks. A mark
-/// is a SIGSTOP that the process sends to itself. In the process of the tests itself the function
-/// returns at once.
+/// is a SIGSTOP that the process sends to itself. In the process of the tests the function returns
+/// at once.
 #[test]
 fn opener() {
     let Some(role) = role() else { return };
@@ -78,8 +77,8 @@ fn opener() {
     if ptrace::traceme().is_err() {
         return;
     }
-    // Two marks with nothing between them. From these two marks, the tracing process learns how
-    // many system calls a mark itself takes.
+    // Two marks with nothing between them show the tracing process how many system calls a mark
+    // takes.
     raise(Signal::SIGSTOP).unwrap();
     raise(Signal::SIGSTOP).unwrap();
     for _ in 0..OPENINGS {
@@ -93,7 +92,7 @@ fn opener() {
     }
 }
 
-/// Connects to the listener; the handshake shares memory, before the first message.
+/// Connects to the listener, with a handshake that shares memory before the first message.
 fn connect(address: &str) -> Channel {
     let config = Config::default().begin(Begin::SharedMemory);
     partywall::connect_with(address, &config).unwrap()
@@ -113,7 +112,7 @@ fn use_once(mut channel: Channel, is_connector: bool) {
 }
 
 /// Runs the second process, which is traced, as the side `role` of each connection, and this
-/// process as the other side. Returns the numbers of the traced system calls for each opening;
+/// process as the other side. Returns the numbers of the traced system calls for each connection;
 /// `None` if tracing is not allowed.
 fn calls_of(role: &str) -> Option<Vec<Vec<u64>>> {
     let place = Directory::new();
@@ -138,7 +137,7 @@ fn calls_of(role: &str) -> Option<Vec<Vec<u64>>> {
     Some(counted)
 }
 
-/// Runs in this process: opens that side of each connection that is not traced.
+/// Opens, in this process, the side of each connection that is not traced.
 fn other_side(address: &str, mut listener: Option<Listener>) {
     for _ in 0..OPENINGS {
         match &mut listener {
@@ -156,8 +155,7 @@ fn traced_thread(second: &mut Second, thread_file: &Path) -> Option<Pid> {
         let number = fs::read_to_string(thread_file).ok().and_then(|text| text.parse().ok());
         let Some(thread) = number.map(Pid::from_raw) else { return false };
         match waitpid(thread, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
-            // The second process has not asked to be traced yet, or has ended because it cannot be
-            // traced.
+            // The second process has not asked to be traced yet, or has ended because it cannot be.
             Err(Errno::ECHILD) | Ok(WaitStatus::StillAlive) => second.ends_within(Duration::ZERO),
             Ok(WaitStatus::Stopped(_, Signal::SIGSTOP)) => {
                 stopped = Some(thread);
@@ -169,8 +167,8 @@ fn traced_thread(second: &mut Second, thread_file: &Path) -> Option<Pid> {
     stopped
 }
 
-/// Returns the numbers of the system calls up to the traced thread's next mark, including those of
-/// the mark. A mark is a SIGSTOP that the process sends to itself.
+/// Returns the numbers of the system calls up to the traced thread's next mark, a SIGSTOP that it
+/// sends to itself, including those of the mark.
 fn count(thread: Pid) -> Vec<u64> {
     let mut calls = Vec::new();
     let mut is_entry = true;
@@ -186,7 +184,6 @@ fn count(thread: Pid) -> Vec<u64> {
     }
 }
 
-/// Waits for the next stop of the traced thread. Returns the signal that stopped the thread.
 fn next_stop(thread: Pid) -> Signal {
     match waitpid(thread, Some(WaitPidFlag::__WALL)).unwrap() {
         WaitStatus::Stopped(_, signal @ (Signal::SIGSTOP | Signal::SIGTRAP)) => signal,
@@ -194,20 +191,19 @@ fn next_stop(thread: Pid) -> Signal {
     }
 }
 
-/// Returns the number of the system call that the stopped thread is about to enter; `None` for a
-/// call that is not counted.
+/// Returns the number of the system call that the stopped thread is about to enter; `None` if it is
+/// not counted.
 #[cfg(target_arch = "x86_64")]
 fn number(thread: Pid) -> Option<u64> {
     let registers = ptrace::getregs(thread).unwrap();
-    // The standard library of a debug build checks by `fcntl` that a descriptor is open, before it
-    // closes the descriptor. These calls are not counted.
+    // In a debug build the standard library checks by `fcntl` that a descriptor is open, before it
+    // closes it. These calls are not counted.
     let is_check = registers.orig_rax == nix::libc::SYS_fcntl.unsigned_abs()
         && registers.rsi == nix::libc::F_GETFD.unsigned_abs().into();
     (!is_check).then_some(registers.orig_rax)
 }
 
-/// Returns `None`, so no call is counted: on other processors the register with the number of the
-/// call has another name.
+/// Counts no call: on other processors the register with the call's number has another name.
 #[cfg(not(target_arch = "x86_64"))]
 fn number(_: Pid) -> Option<u64> {
     None

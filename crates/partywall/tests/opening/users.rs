@@ -12,7 +12,7 @@ use partywall_testkit::{Kind, Second, argument, role, second_process, soon};
 
 /// The id of a user that has no other processes in the test.
 const OTHER_USER: u32 = 65_533;
-/// Number of messages in each direction. After so many, a connection that may move has moved.
+/// Number of messages in each direction; by then a connection that may move has moved.
 const MESSAGES: u64 = 64;
 
 fn config() -> Config {

@@ -90,7 +90,7 @@ fn whoever_waits_has_a_deadline() {
         assert!(matches!(client.try_accept(), Err(WaitError::WouldBlock)));
         let mut there = server.accept_deadline(soon()).unwrap().unwrap();
         assert_eq!(there.metadata(), b"hello");
-        // The peer reads no message, so credit runs out, and the wait for credit must end at the
+        // The peer reads no message, so credit runs out, and the wait for it must end at the
         // deadline.
         let mut sent = 0;
         let full = loop {
@@ -162,8 +162,8 @@ fn a_stream_is_used_and_dropped_by_the_destructor_of_a_thread_local_value() {
     each(|name, client, server| {
         let (answers, answered) = std::sync::mpsc::channel();
         let leaving = std::thread::spawn(move || {
-            // Thread-local values are destroyed in reverse order, so `FAREWELL`, which this thread
-            // uses first, is destroyed last.
+            // Thread-local values are destroyed in reverse order, so `FAREWELL`, the first that
+            // this thread uses, is destroyed last.
             FAREWELL.with_borrow_mut(|farewell| {
                 let mut stream = client.open(&[]).unwrap();
                 stream.send(b"hello").unwrap();

@@ -18,7 +18,7 @@ const TOTAL: usize = 3 << 20;
 /// Length in bytes of a frame of HTTP/2 with the longest payload that all peers accept.
 const FRAME: usize = 9 + (16 << 10);
 
-/// A change of the configuration. An exchange of bytes must give the same result under each change.
+/// A change of the configuration, under which an exchange of bytes must give the same result.
 type Change = (&'static str, fn(Config) -> Config);
 
 const CHANGES: [Change; 6] = [
@@ -33,13 +33,13 @@ const CHANGES: [Change; 6] = [
     }),
 ];
 
-/// Returns the byte that is sent at index `at` in the direction `way`. The bytes repeat after a
-/// number that is no power of two, so a block in the wrong place is noticed.
+/// Returns the byte at index `at` of the direction `way`. The bytes repeat after a number that is
+/// no power of two, so a block in the wrong place is noticed.
 const fn byte(way: usize, at: usize) -> u8 {
     ((at % 251) ^ (at / 251) ^ (way * 77)) as u8
 }
 
-/// Makes both ends of a stream, with the two sessions that must stay alive.
+/// Makes both ends of a stream, with their sessions, which must stay alive.
 async fn streams(kind: Kind, change: fn(Config) -> Config) -> ((Session, Session), [StreamIo; 2]) {
     let (client, server) = session_pair(kind, change).await;
     let ours = client.open(b"").await.unwrap().into_io();
@@ -99,8 +99,7 @@ fn slices_written_both_ways_at_once_arrive_in_order() {
                 let tasks =
                     [tokio::spawn(read_all(our_read, 1)), tokio::spawn(read_all(their_read, 0))];
                 let writing = tokio::spawn(write_all(their_write, 1));
-                // One direction ends while the other still has bytes to send. Expected: the other
-                // direction continues.
+                // One direction ends while the other still has bytes to send, and continues.
                 drop(write_all(our_write, 0).await);
                 drop(writing.await.unwrap());
                 for task in tasks {
@@ -111,8 +110,8 @@ fn slices_written_both_ways_at_once_arrive_in_order() {
     });
 }
 
-/// Polls once a write that takes its bytes from two buffers. Returns the number of bytes written.
-/// If the write would have to wait, gives it up and returns `None`.
+/// Polls once a write from two buffers. Returns the number of bytes written; `None` if the write
+/// would have to wait, and was given up.
 fn try_write(io: &mut StreamIo, slices: &[IoSlice<'_>]) -> Option<usize> {
     let mut context = Context::from_waker(Waker::noop());
     match Pin::new(io).poll_write_vectored(&mut context, slices) {

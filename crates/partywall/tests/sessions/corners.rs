@@ -37,8 +37,8 @@ fn one_who_never_sleeps_finds_room_and_a_dead_peer() {
 #[test]
 fn code_and_reason_of_closing_reach_the_peer() {
     run("closing says why", TIMEOUT, async {
-        // Expected: the reason that one side gives for closing the session is cut at 255 bytes,
-        // before a character that does not fit completely.
+        // The reason that a side gives for closing the session is cut at 255 bytes, before a
+        // character that does not fit.
         let long = "é".repeat(200);
         let cases = [
             (42, "maintenance", "maintenance"),
@@ -91,8 +91,8 @@ fn more_pending_records_than_a_small_ring_holds_are_all_written() {
             for _ in 0..1000 {
                 theirs.push(server.accept().await.unwrap().unwrap());
             }
-            // Both ends of all streams are dropped together, without an `await`, so the drivers of
-            // the sessions cannot write records between two drops.
+            // Both ends of all streams are dropped without an `await`, so the drivers of the
+            // sessions cannot write records between two drops.
             drop((ours, theirs));
             client.drained().await.unwrap();
             server.drained().await.unwrap();

@@ -14,7 +14,7 @@ use std::pin::pin;
 use std::task::Poll;
 
 const WINDOW: u64 = 64 << 10;
-/// Length of a message in bytes. Eleven messages use up about one window. After `DUE` messages the
+/// Length of a message in bytes: eleven messages use up about one window. After `DUE` messages the
 /// receiving side must return their credit, but may wait for its own next message to carry it.
 const LEN: usize = 6000;
 const DUE: usize = 6;
@@ -24,8 +24,7 @@ const MORE: usize = 10;
 /// Number of messages that a side may send before its peer has received any.
 const WITHIN: usize = 10;
 
-/// The method by which a test sends the message that carries pending credit; the tests try every
-/// method.
+/// The method by which a test sends the message that carries pending credit; the tests try each.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Inline,
@@ -51,7 +50,7 @@ impl Way {
     }
 }
 
-/// Uses up the shared memory of `client` with messages that the peer does not read. Returns their
+/// Uses up the shared memory of `client` by messages that the peer does not read. Returns their
 /// streams.
 async fn exhaust(client: &Session, server: &Session) -> Vec<(Stream, Stream)> {
     let mut hogs = Vec::new();
@@ -65,8 +64,8 @@ async fn exhaust(client: &Session, server: &Session) -> Vec<(Stream, Stream)> {
     hogs
 }
 
-/// Sends one message by the method `way`, which must carry the pending credit: without this credit,
-/// the peer could not send its next `MORE` messages.
+/// Sends one message by the method `way`, which must carry the pending credit: without it, the peer
+/// could not send its next `MORE` messages.
 async fn carry(way: Way, client: &Session, server: &Session) {
     let mut ours = client.open(b"").await.unwrap();
     let mut theirs = server.accept().await.unwrap().unwrap();
@@ -99,9 +98,8 @@ fn credit_goes_along_with_messages_of_every_kind() {
 #[test]
 fn credit_goes_along_with_messages_in_pieces() {
     run("credit along with pieces", TIMEOUT, async {
-        // The peer is trusted, so received messages stay in its memory. From an untrusted peer,
-        // messages are copied, and their memory is released immediately, so it could not be
-        // exhausted.
+        // Received messages of a trusted peer stay in the peer's memory. Those of an untrusted peer
+        // are copied, so its memory could not be exhausted.
         let (client, server) = session_pair(Kind::SharedMemory, |config| {
             let config = config.stream_window(WINDOW).memory_max(256 << 10);
             config.back_pressure(BackPressure::Overflow)
@@ -118,8 +116,8 @@ fn credit_goes_along_with_messages_in_pieces() {
     });
 }
 
-/// Input: both ends of a stream send, receive some messages, and send again. Then each end waits
-/// for credit that the other end has pending. Expected: an end that waits sends its pending credit.
+/// Input: both ends of a stream send, receive some messages, and send again. Then each waits for
+/// credit that the other has pending. Expected: an end that waits sends its pending credit.
 #[test]
 fn two_who_wait_to_send_do_not_wait_for_each_other() {
     run("both wait to send", TIMEOUT, async {
@@ -152,10 +150,10 @@ fn two_who_wait_to_send_do_not_wait_for_each_other() {
     });
 }
 
-/// Input: a split stream, whose sender waits for credit. Then the receiver of this side takes so
-/// many messages that this side must return credit to the peer, and no more. Expected: the credit
-/// is sent although no message carries it. Otherwise the peer could not send its next messages,
-/// which the application behind the waiting sender may need.
+/// Input: a split stream, whose sender waits for credit, and whose receiver takes just so many
+/// messages that their credit must be returned. Expected: the credit is sent although no message
+/// carries it. Otherwise the peer could not send its next messages, which the application behind
+/// the waiting sender may need.
 #[test]
 fn credit_that_falls_due_while_the_sender_waits_is_sent() {
     run("credit while the sender waits", TIMEOUT, async {

@@ -34,7 +34,7 @@ fn what_never_waits_says_so_on_tokio() {
             let (client, server) = session_pair(kind, |config| config.streams_max(1)).await;
             assert!(matches!(server.try_accept(), Err(WaitError::WouldBlock)));
             let mut stream = client.try_open(b"first").unwrap();
-            // The peer allows one stream at a time, so a second one cannot be opened now.
+            // The peer allows one stream at a time, so no second one can be opened.
             let another = client.try_open(b"second");
             assert!(matches!(another, Err(OpenError::WouldBlock)));
             let mut accepted = None;
@@ -49,8 +49,8 @@ fn what_never_waits_says_so_on_tokio() {
             stream.sender().send(b"one").await.unwrap();
             assert_eq!(there.receiver().recv().await.unwrap().unwrap(), b"one");
             assert_eq!(there.receiver().received(), 1);
-            // Expected: a failed attempt to open a stream keeps no stream number, so a third stream
-            // can be opened.
+            // A failed attempt to open a stream keeps no stream number, so a third stream can be
+            // opened.
             drop((stream, there));
             until_async("the other front agrees", || client.try_open(b"third").is_ok()).await;
             client.close(9, "the test is done");
@@ -85,8 +85,7 @@ fn a_listener_on_tokio_may_be_asked_without_waiting() {
     });
 }
 
-/// Input: several tasks that await `accept` of one listener at the same time. Expected: each task
-/// gets exactly one session.
+/// Input: several tasks await `accept` of one listener. Expected: each gets exactly one session.
 #[test]
 fn a_listener_on_tokio_is_accepted_from_by_several_tasks_at_once() {
     const TASKS: usize = 4;
@@ -99,7 +98,7 @@ fn a_listener_on_tokio_is_accepted_from_by_several_tasks_at_once() {
             let listener = Arc::clone(&listener);
             accepting.spawn(async move { listener.accept().await.unwrap() });
         }
-        // Lets all tasks begin to wait before the first session is connected.
+        // All tasks begin to wait before the first session is connected.
         ::tokio::task::yield_now().await;
         let mut connected = Vec::new();
         for _ in 0..TASKS {
@@ -132,7 +131,7 @@ fn a_blocking_stream_has_the_deadlines_of_its_halves() {
         assert_eq!(there.recv_deadline(soon()).unwrap().unwrap(), b"two");
         assert!(matches!(there.try_recv(), Err(StreamRecvError::Empty)));
         assert_eq!(there.receiver().received(), 2);
-        // The message is longer than the window and is not read, so the second message waits for
+        // The message is longer than the window and stays unread, so the second one waits for
         // credit.
         let long = vec![1; 300_000];
         stream.send_deadline(&long, soon()).unwrap();
@@ -308,7 +307,7 @@ fn reply_with_says_which_direction_failed() {
     assert!(panics(|| drop(there.reply_with_deadline(3, |_, _| 4, soon()))));
 }
 
-/// Whether the call `give` panics, as it must when an application passes a reserved code.
+/// Whether `give` panics, as a call must to which an application passes a reserved code.
 fn panics(give: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(give)).is_err()
 }
@@ -322,8 +321,8 @@ fn no_front_gives_up_a_stream_with_a_code_of_the_protocol() {
     assert!(panics(|| stream.reset(FIRST)));
     assert!(panics(|| stream.sender().reset(REFUSED)));
     assert!(panics(|| stream.receiver().stop(DROPPED)));
-    // Expected: the calls with a reserved code, which have panicked, have sent nothing. The largest
-    // code that an application may use, `FIRST - 1`, is sent.
+    // The calls that have panicked have sent nothing. The largest code that an application may use,
+    // `FIRST - 1`, is sent.
     stream.send(b"goes on").unwrap();
     assert_eq!(there.recv().unwrap().unwrap(), b"goes on");
     stream.reset(FIRST - 1);

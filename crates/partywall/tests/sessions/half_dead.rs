@@ -15,10 +15,10 @@ use tokio::task::JoinHandle;
 
 const KINDS: [Kind; 4] = [Kind::SharedMemory, Kind::Untrusted, Kind::Moving, Kind::Unix];
 const WINDOW: u64 = 4000;
-/// Upper bound of the streams that this side may open at a time.
+/// Maximum number of streams that this side may open at a time.
 const STREAMS_MAX: u32 = 40;
-/// Upper bound of the time until this side learns of the peer's death. This side learns of the
-/// death immediately, except on a busy machine.
+/// Maximum time until this side learns of the peer's death, which it does immediately, except on a
+/// busy machine.
 const PROMPT: Duration = Duration::from_secs(10);
 const MESSAGES: u64 = 6000;
 const STOPPED: Duration = Duration::from_secs(5);
@@ -30,8 +30,8 @@ fn config(kind: Kind) -> Config {
     kind.config().ring_bytes(4096).inline_max(512).stream_window(WINDOW).streams_max(STREAMS_MAX)
 }
 
-/// Begins the code of a second process: connects to the address in an environment variable. Returns
-/// `None` in the process of the tests, where the variable is not set.
+/// Connects a second process to the address in an environment variable. Returns `None` in the
+/// process of the tests, where the variable is not set.
 async fn reach() -> Option<Session> {
     let kind = Kind::from_name(&variable(KIND)?);
     Some(connect_with(variable(ADDRESS)?, &config(kind)).await.unwrap())
@@ -140,8 +140,7 @@ fn senders_under_load_learn_promptly_that_the_receiver_was_killed() {
 /// Starts tasks that send on streams until the ring is full, and then wait for room. Each task
 /// returns the error that ends its wait.
 async fn fill(session: &Session) -> Vec<JoinHandle<StreamSendError>> {
-    // All streams are opened before a task sends on one of them, because a full ring would also
-    // delay the record OPEN.
+    // All streams are opened before a task sends, because a full ring would also delay OPEN.
     let mut streams = Vec::new();
     for _ in 0..8 {
         streams.push(session.open(b"").await.unwrap());
@@ -167,8 +166,7 @@ fn every_call_that_waits_ends_when_the_other_process_is_killed() {
     run("waiting calls", 2 * TIMEOUT, async {
         for kind in KINDS {
             let (second, session) = start("half_dead::idler", kind).await;
-            // Input: a stopped process, which neither reads the ring, nor answers pings, nor gives
-            // credit.
+            // A stopped process neither reads the ring, nor answers pings, nor gives credit.
             assert!(session.ping().await.is_ok());
             let mut receiving = session.open(b"").await.unwrap();
             let recv = tokio::spawn(async move { receiving.recv().await });
@@ -226,8 +224,8 @@ fn five_seconds_of_being_stopped_lose_nothing() {
             stop(second.pid(), Instant::now() + TIMEOUT).unwrap();
             let until = tokio::time::Instant::from_std(Instant::now() + STOPPED);
             let mut number = MESSAGES / 3;
-            // Expected: messages that the stopped process had sent still arrive. Afterwards no
-            // message arrives, and no death is reported.
+            // Messages that the stopped process had sent still arrive. Afterwards no message
+            // arrives, and no death is reported.
             while let Ok(message) = tokio::time::timeout_at(until, stream.recv()).await {
                 assert!(is_pattern(&message.unwrap().unwrap(), number), "message {number}");
                 number += 1;

@@ -36,9 +36,8 @@ fn send_on(mut send: SendStream, stop: &AtomicBool) {
     }
 }
 
-/// Sends and receives on all streams as fast as possible. After `lives` messages on a stream, this
-/// side stops that stream. If `opens` is true, this side then opens another stream, and otherwise
-/// it accepts one.
+/// Sends and receives on all streams as fast as possible. Stops each stream after `lives` messages,
+/// and then opens another stream if `opens` is true, or else accepts one.
 fn both_ways(session: &Session, opens: bool, lives: usize, stop: &AtomicBool) {
     std::thread::scope(|scope| {
         for _ in 0..STREAMS {

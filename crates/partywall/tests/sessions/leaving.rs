@@ -15,7 +15,7 @@ use partywall_testkit::{Second, TIMEOUT, is_pattern, pattern, soon, variable};
 use std::process::exit;
 use std::time::{Duration, Instant};
 
-/// Transports whose buffers a test can fill quickly, so TCP is not among them.
+/// Transports whose buffers a test can fill quickly, as it cannot with TCP.
 const SMALL: [Kind; 4] = [Kind::SharedMemory, Kind::Untrusted, Kind::Moving, Kind::Unix];
 
 const KIND: &str = "PARTYWALL_LEAVING_KIND";
@@ -28,21 +28,20 @@ fn config(kind: Kind) -> Config {
 }
 
 /// The configuration of a second process that exits while records are pending. Its linger time, for
-/// which a session waits to send them, is long, so that the process drops no records because of a
-/// slow peer.
+/// which a session waits to send them, is long, so that a slow peer makes it drop none.
 fn long_idle(kind: Kind) -> Config {
     config(kind).linger(2 * TIMEOUT)
 }
 
-/// Begins the code of a second process: connects to the address in an environment variable. Returns
-/// `None` in the process of the tests, where the variable is not set.
+/// Connects a second process to the address in an environment variable. Returns `None` in the
+/// process of the tests, where the variable is not set.
 fn reach() -> Option<blocking::Session> {
     let kind = Kind::from_name(&variable(KIND)?);
     Some(blocking::connect_with(variable(ADDRESS)?, &long_idle(kind)).unwrap())
 }
 
-/// Starts a second process that runs the test function `role` of this file. Returns the process and
-/// this side's end of its session.
+/// Starts a second process that runs the test `role` of this file. Returns the process, and this
+/// side's end of its session.
 fn meet(role: &str, kind: Kind, config: &Config) -> (Second, blocking::Session) {
     let mut listener = blocking::Listener::bind_with(kind.address(), config).unwrap();
     let address = listener.local_address().to_string();
@@ -162,9 +161,9 @@ fn long_and_gone() {
     exit(0);
 }
 
-/// Input: a process that ends its session over TCP while its peer sends pings without pause. Bytes
-/// that reach a closed TCP socket make its kernel discard sent bytes that it has not delivered.
-/// Expected: the closing side reads until the peer closes, so that everything arrives.
+/// Input: a process ends its session over TCP while its peer sends pings without pause. Expected:
+/// it reads until the peer closes, so that all its messages arrive. Bytes that reach a closed TCP
+/// socket make its kernel discard what it has not delivered.
 #[test]
 fn what_was_sent_arrives_although_its_receiver_talks_all_the_time() {
     if variable(KIND).is_some() {
@@ -185,8 +184,8 @@ fn what_was_sent_arrives_although_its_receiver_talks_all_the_time() {
     }
 }
 
-/// Length in bytes of a message that a Unix socket does not accept with one write. The credit that
-/// the test's own peer gives suffices for it.
+/// Length in bytes of a message that a Unix socket does not accept with one write, and for which
+/// the test's own peer gives enough credit.
 const LAST_WORDS: usize = 900_000;
 const PATH: &str = "PARTYWALL_LEAVING_PATH";
 
@@ -205,8 +204,8 @@ fn last_words_and_gone() {
     exit(0);
 }
 
-/// Input: the test, the peer of the second process, reads nothing until that process could have
-/// exited. Expected: all bytes of the process's last message still arrive.
+/// Input: the test, as the peer of the second process, reads nothing until that process could have
+/// exited. Expected: its last message still arrives whole.
 #[test]
 fn what_the_kernel_did_not_take_is_written_before_the_process_exits() {
     if variable(PATH).is_some() {
@@ -238,8 +237,8 @@ fn what_the_kernel_did_not_take_is_written_before_the_process_exits() {
     assert!(second.wait().success());
 }
 
-/// The linger time of this side: the time for which an ended session waits to send its pending
-/// records. The time is short, so that this side soon gives up a stopped process.
+/// The linger time of this side: how long an ended session waits to send its pending records. It is
+/// short, so that this side soon gives up a stopped process.
 const LINGER: Duration = Duration::from_millis(50);
 
 #[test]
@@ -257,14 +256,13 @@ fn a_session_with_one_who_never_reads_ends_all_the_same() {
                 std::iter::repeat_with(|| stream.try_send(&[1; 500])).find_map(Result::err);
             assert!(matches!(unsent, Some(StreamSendError::Full)), "{kind:?}: {unsent:?}");
         }
-        // Each dropped stream leaves a pending record with the end of the stream, for which the
-        // ring or the socket has no room.
+        // Each dropped stream leaves its last record pending, because the ring or the socket has no
+        // room for it.
         drop(streams);
         session.close(0, "");
         let finished = session.finished(Some(soon()));
         assert!(finished.is_ok(), "{kind:?}: {finished:?}");
-        // Dropping the session must not wait until the pending records of the dropped streams are
-        // sent.
+        // Dropping the session must not wait until these pending records are sent.
         drop(session);
         drop(second);
     }

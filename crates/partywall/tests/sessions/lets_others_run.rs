@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Number of operations of the tested task. It is more than tokio's task budget allows without a
-/// pause, and less than the ring and the stream's window hold.
+/// Number of operations of the tested task: more than tokio's task budget allows without a pause,
+/// and fewer than the ring and the stream's window hold.
 const OPERATIONS: usize = 400;
 
-/// Shows whether a second task has run. The task is spawned on the same thread as the tested task.
+/// Whether a second task has run, which is spawned on the thread of the tested task.
 struct Others(Arc<AtomicBool>);
 
 impl Others {
@@ -35,7 +35,7 @@ impl Others {
     }
 }
 
-/// Makes both ends of a stream, with the two sessions that must stay alive.
+/// Makes both ends of a stream, with their sessions, which must stay alive.
 async fn streams(kind: Kind) -> ((Session, Session), (Stream, Stream)) {
     let (client, server) =
         session_pair(kind, |config| config.stream_window(4 << 20).ring_bytes(1 << 20)).await;
@@ -44,8 +44,8 @@ async fn streams(kind: Kind) -> ((Session, Session), (Stream, Stream)) {
     ((client, server), (ours, theirs))
 }
 
-/// Waits until the peer has received every message sent before. The peer answers the ping only
-/// after it has handled the messages.
+/// Waits until the peer has received every message sent before: it answers the ping only after it
+/// has handled them.
 async fn arrived(session: &Session) {
     session.ping().await.unwrap();
 }
@@ -106,8 +106,8 @@ fn one_who_reads_bytes_one_by_one() {
     });
 }
 
-/// Input: empty messages on a stream that is read as bytes. Empty messages fill no buffer, so a
-/// single read may take many of them without waiting. Expected: other tasks still run.
+/// Input: empty messages on a stream that is read as bytes. They fill no buffer, so a single read
+/// may take many of them without waiting. Expected: other tasks still run.
 #[test]
 fn one_who_reads_bytes_of_messages_that_are_empty() {
     run_alone("empty", TIMEOUT, async {
@@ -143,8 +143,8 @@ fn one_who_accepts_streams_that_were_opened() {
     });
 }
 
-/// Input: a peer on another runtime that sends messages without end. Expected: a timer of the
-/// receiving runtime still fires.
+/// Input: a peer on another runtime that sends without end. Expected: a timer of the receiving
+/// runtime still fires.
 #[test]
 fn a_timer_fires_amid_a_flood() {
     let flooding =

@@ -19,13 +19,12 @@ use std::time::Duration;
 
 /// Number of seeds with which the model test runs over each transport.
 const SEEDS: u64 = 40;
-/// Time limit of one run. A run takes milliseconds, and much more on a busy machine, because the
-/// test repeats each call that fails for lack of room, credit or stream numbers. The most expensive
-/// run, seed 4 over a Unix socket, takes half a second of processor time: both drivers spin, and
-/// many calls fail for lack of credit or stream numbers.
+/// Time limit of one run. A run takes milliseconds, and much more on a busy machine, because each
+/// call that fails for lack of room, credit or stream numbers is repeated. The most expensive run,
+/// seed 4 over a Unix socket, takes half a second of processor time.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The planned end of one direction of a stream by its sender.
+/// How the sender of one direction of a stream is to end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SendEnd {
     Close,
@@ -33,8 +32,8 @@ enum SendEnd {
     Reset(u32),
 }
 
-/// The planned end of one direction of a stream by its receiver: the number of messages that it
-/// receives before, and the code with which it stops.
+/// How the receiver of one direction of a stream is to end it: after how many messages, and with
+/// which code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RecvEnd {
     ToTheEnd,
@@ -42,8 +41,8 @@ enum RecvEnd {
     Drop(u64),
 }
 
-/// The model of one direction of a stream: the planned number of messages, the planned end, and the
-/// messages sent so far.
+/// The model of one direction of a stream: how many messages it is to carry, how it is to end, and
+/// the messages sent so far.
 #[derive(Debug)]
 struct Direction {
     messages: u64,
@@ -51,7 +50,7 @@ struct Direction {
     recv_end: RecvEnd,
     /// Length and seed of each message that was sent or is being sent.
     sent: Mutex<Vec<(usize, u64)>>,
-    /// Whether the sender has sent all messages that the run plans for this direction.
+    /// Whether the sender has sent all messages planned for this direction.
     is_done: Mutex<bool>,
 }
 
@@ -82,13 +81,13 @@ impl Direction {
     }
 }
 
-/// The random plan of one run of the test, shared by the tasks of the client and of the server.
+/// The random plan of one run, which the tasks of the client and of the server share.
 struct World {
     seed: u64,
     size_max: u64,
     /// Whether receivers drop their messages before they wait for the next. Otherwise a receiver
-    /// could wait for a message whose sender waits for the memory of those messages. With overflow
-    /// into the ring, no sender waits for memory.
+    /// could wait for a message whose sender waits for the memory of those messages, unless
+    /// messages overflow into the ring.
     lets_go: bool,
     /// Whether the run closes the session while streams are in use.
     is_cut: bool,
@@ -119,8 +118,8 @@ fn config(seed: u64, base: Config, is_shared_memory: bool) -> (Config, u64, bool
     let mut size_max = 4 << 20;
     if chance.below(2) == 0 {
         config = config.ring_bytes(4096).inline_max(512);
-        // The ring has only 4096 bytes. The fragments of one message of up to 100,000 bytes fill
-        // the whole ring many times.
+        // The ring has only 4096 bytes, which the fragments of one message of up to 100,000 bytes
+        // fill many times.
         size_max = 100_000;
     }
     if chance.below(2) == 0 {
@@ -132,8 +131,8 @@ fn config(seed: u64, base: Config, is_shared_memory: bool) -> (Config, u64, bool
     (config, size_max, policy != BackPressure::Overflow)
 }
 
-/// Sends one message by a randomly chosen method. Returns whether it was sent; returns an error if
-/// the direction has ended.
+/// Sends one message by a randomly chosen method. Returns whether it was sent, or an error if the
+/// direction has ended.
 async fn send_one(
     stream: &mut SendStream,
     model: &Direction,
@@ -181,8 +180,7 @@ async fn send_one(
     }
 }
 
-/// Sends the messages that `model` plans for one direction of a stream, then ends the direction as
-/// planned.
+/// Sends the messages that `model` plans for one direction of a stream, and ends it as planned.
 async fn send_all(world: Arc<World>, mut stream: SendStream, model: Arc<Direction>, seed: u64) {
     let mut chance = Random::new(seed);
     let mut went = 0;
@@ -196,8 +194,8 @@ async fn send_all(world: Arc<World>, mut stream: SendStream, model: Arc<Directio
                 let expected = match model.recv_end {
                     RecvEnd::Stop(_, code) => code,
                     RecvEnd::Drop(_) => DROPPED,
-                    // In a run that closes the session, the end of the receiver's session may have
-                    // dropped the stream before the receiver read to its end.
+                    // If the run closes the session, the stream may have been dropped before its
+                    // receiver read to the end.
                     RecvEnd::ToTheEnd if world.is_cut => DROPPED,
                     RecvEnd::ToTheEnd => panic!("stopped ({code}) by one who reads to the end"),
                 };
@@ -233,8 +231,8 @@ async fn receive_all(world: Arc<World>, mut stream: RecvStream, model: Arc<Direc
             RecvEnd::Stop(after, code) if after == count => {
                 stream.stop(code);
                 let after = stream.recv().await;
-                // Expected after a stop: no further message. The direction may have ended before
-                // the receiver stopped it.
+                // After a stop no message comes. The direction may have ended before the receiver
+                // stopped it.
                 return assert!(!matches!(after, Ok(Some(_))));
             }
             RecvEnd::Drop(after) if after == count => return,
@@ -269,7 +267,7 @@ async fn receive_all(world: Arc<World>, mut stream: RecvStream, model: Arc<Direc
                 let (len, seed) = sent.expect("nobody sent it");
                 assert_eq!(message.len(), len, "message {count}");
                 assert!(is_pattern(&message, seed), "message {count} of {len} bytes is another");
-                // Holds up to two messages, so that the shared memory which they occupy stays in
+                // Up to two messages are held, so that the shared memory which they occupy stays in
                 // use.
                 held.push(message);
                 if held.len() > 2 {
@@ -355,7 +353,7 @@ async fn accept_all(world: Arc<World>, session: Session, side: u64) -> SessionEr
         match accepted {
             None => tokio::task::yield_now().await,
             Some(Err(end)) => break end,
-            // `accept` returns `None` whichever side closed; the reason of the session says which.
+            // `accept` returns `None` whichever side closed; the session's reason says which.
             Some(Ok(None)) => break session.close_reason().unwrap(),
             Some(Ok(Some(stream))) => {
                 let id = u64::from_le_bytes(stream.metadata().try_into().unwrap());
@@ -370,8 +368,7 @@ async fn accept_all(world: Arc<World>, session: Session, side: u64) -> SessionEr
 }
 
 async fn one_run(kind: Kind, seed: u64) {
-    // The limits of shared memory also apply to a connection that moves from the socket to shared
-    // memory.
+    // The limits of shared memory also apply to a connection that moves to it from the socket.
     let shares_memory = kind.is_shared_memory() || kind == Kind::Moving;
     let (config, size_max, lets_go) = config(seed, kind.config(), shares_memory);
     let (client, server) = session_pair_with(kind, &config, &config).await;
@@ -398,7 +395,7 @@ async fn one_run(kind: Kind, seed: u64) {
         client.drained().await.unwrap();
         server.drained().await.unwrap();
         assert_eq!((client.streams(), server.streams()), (0, 0));
-        // Closes the session; `drained` has shown that no stream is left.
+        // `drained` has shown that no stream is left, so the session is closed.
         client.close(0, "");
     }
     let [at_client, at_server] = accepting;
@@ -418,8 +415,8 @@ fn runs(kind: Kind) {
     }
 }
 
-/// A value that prints, when a failing test drops it, how to repeat the failed run: transport and
-/// seed.
+/// Prints how to repeat a failed run, by its transport and seed, when the failing test drops this
+/// value.
 struct Repeat(Kind, u64);
 
 impl Drop for Repeat {

@@ -37,7 +37,7 @@ fn after_each_storm_messages_are_zero_copy_again() {
         for storm in 0..STORMS {
             let mut held = Vec::new();
             let mut copied = false;
-            // The receiver drops no message until one arrives that was copied through the ring,
+            // The receiver holds all messages until one arrives that was copied through the ring,
             // because shared memory was exhausted.
             while !copied {
                 stream.send(&pattern(LEN, number)).await.unwrap();

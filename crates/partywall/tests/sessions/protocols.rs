@@ -26,16 +26,15 @@ fn plain() -> Arc<dyn Protocol> {
 
 fn config() -> Config {
     // With the setting `begin`, Partywall's own connections share memory in the handshake. Sessions
-    // of another protocol ignore the setting.
+    // of another protocol ignore it.
     Config::default().begin(Begin::SharedMemory).streams_max(64)
 }
 
-/// Opens a session in the test protocol `Plain`.
 fn connect(address: &str, config: &Config) -> Session {
     connect_with_protocol(address, config, plain()).unwrap()
 }
 
-/// Returns a new address, and the temporary directory that contains its socket.
+/// Returns a new address, and the temporary directory of its socket.
 fn address() -> (TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/s.sock", directory.path().display());
@@ -54,8 +53,8 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(30)
 }
 
-/// Returns a deadline of 20 ms, for a call of `accept` in which the listener only handles its
-/// events, before the test checks its counters.
+/// A deadline of 20 ms for an `accept` in which the listener only handles its events, before the
+/// test checks its counters.
 fn briefly() -> Instant {
     Instant::now() + Duration::from_millis(20)
 }
@@ -92,7 +91,7 @@ async fn one_address_serves_both_protocols() {
             let session = session.clone();
             tasks.push(tokio::spawn(async move {
                 // Each task opens several streams in turn, because Partywall's stream numbers and
-                // the stream ids of the protocol become free, and are reused, at different times.
+                // the ids of the other protocol's streams become free at different times.
                 for round in 0..4usize {
                     let mut stream = session.open(&[]).await.unwrap();
                     for len in [1, 2, 63, 1000, 70_001, 300_000] {
@@ -129,8 +128,7 @@ fn what_the_other_side_closes_is_received_and_no_longer_sent_to() {
             stream.send(b"all").unwrap();
             stream.send(b"there is").unwrap();
             drop(stream);
-            // Accepts the peer's stream before it calls `drained`, because `drained` would wait for
-            // that stream as well.
+            // The peer's stream is accepted first, because `drained` would wait for it as well.
             let mut stream = session.accept_deadline(soon()).unwrap().unwrap();
             assert_eq!(stream.recv_deadline(soon()).unwrap().unwrap(), b"from there");
             assert!(matches!(stream.recv_deadline(soon()), Ok(None)));
@@ -146,7 +144,7 @@ fn what_the_other_side_closes_is_received_and_no_longer_sent_to() {
         assert!(matches!(stopped, StreamSendError::Stopped { code: 0 }), "{stopped}");
         assert!(matches!(send.send(b"late"), Err(StreamSendError::Stopped { code: 0 })));
         drop((send, recv));
-        // The side that accepted the connection may open streams too.
+        // The accepting side may open streams too.
         session.open(&[]).unwrap().send(b"from there").unwrap();
         session.drained(Some(soon())).unwrap();
         let end = session.closed(Some(soon())).unwrap();
@@ -165,7 +163,7 @@ fn finishing_one_direction_does_not_close_the_other() {
             stream.send(b"answer").unwrap();
             assert!(matches!(stream.recv_deadline(soon()), Ok(None)));
             drop(stream);
-            // Keeps the session until the peer has closed it, so that the peer receives the end of
+            // The session lives until the peer has closed it, so that the peer receives the end of
             // its stream before the end of the session.
             session.closed(Some(soon())).unwrap();
         });

@@ -8,8 +8,8 @@ use partywall_testkit::{Kind, run, session_pair};
 use std::time::Duration;
 
 const WINDOW: u64 = 1024;
-/// Length of a message in bytes: three messages fill the window. The receiving side does not return
-/// the credit for two messages at once, because its own next message may carry that credit.
+/// Length of a message in bytes: three messages fill the window. The receiving side keeps the
+/// credit for two of them pending, for its own next message.
 const LEN: usize = 300;
 
 async fn credit_is_sent(kind: Kind) {
@@ -26,8 +26,7 @@ async fn credit_is_sent(kind: Kind) {
     }
     let unsent = ours.send(&vec![1; 1 << 20]).await;
     assert!(matches!(unsent, Err(StreamSendError::TooLarge(_))), "{unsent:?}");
-    // Expected: the peer, which waits for credit, gets the credit although this side sends no
-    // message.
+    // The peer, which waits for credit, gets it although this side sends no message.
     theirs.send(&[2; LEN]).await.unwrap();
     for first in [1, 2] {
         assert_eq!(ours.recv().await.unwrap().unwrap()[0], first);

@@ -15,18 +15,18 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 const WINDOW: u64 = 64 << 10;
-/// Cost of a message of 1 KiB in bytes, with its header and padding.
+/// Cost in bytes of a message of 1 KiB, with its header and padding.
 const MESSAGE_COST: u64 = 1024 + 64;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Number of streams besides the unread stream. On each of them, `ROUNDS` requests are sent.
+/// Number of streams besides the unread one, each with `ROUNDS` requests.
 const OTHERS: u64 = 198;
 const ROUNDS: u64 = 50;
 /// Length of a message in bytes: too long for the ring, so each message takes shared memory, which
 /// all streams of the session have in common.
 const LEN: usize = 4096;
-/// Upper bound of the sending session's shared memory in bytes. All streams together need less than
-/// half of it.
+/// Maximum shared memory of the sending session in bytes, of which all streams together need less
+/// than half.
 const MEMORY_MAX: u64 = 2 << 20;
 
 /// The metadata of the stream that is never read.
@@ -34,7 +34,7 @@ const NOBODY: &[u8] = b"nobody reads";
 
 /// Sends without pause on the stream that the peer never reads, with or without credit, until the
 /// other streams are done. Checks the session's memory after each attempt. Returns the stream and
-/// the number of sent messages.
+/// its number of sent messages.
 async fn never_stop(
     session: Session,
     mut stream: Stream,
@@ -60,7 +60,7 @@ async fn never_stop(
     (stream, sent)
 }
 
-/// Runs at the receiving end: answers every message of a stream until the stream ends.
+/// Answers, at the receiving end, every message of a stream until it ends.
 async fn answer(mut stream: Stream) {
     loop {
         match stream.recv().await {
@@ -75,8 +75,8 @@ async fn answer(mut stream: Stream) {
     }
 }
 
-/// Answers all streams except the one that is never read. Returns that stream, and the tasks that
-/// answer the other streams.
+/// Answers all streams except the one that is never read. Returns that one, and the tasks that
+/// answer the others.
 async fn accept_all(session: Session) -> (Stream, Vec<JoinHandle<()>>) {
     let (mut unread, mut answering) = (None, Vec::new());
     for _ in 0..=OTHERS {
@@ -102,8 +102,8 @@ async fn ask(session: Session, id: u64) {
     assert!(matches!(stream.recv().await, Ok(None)));
 }
 
-/// Tests that other streams continue although one stream is never read, but not how fast they are:
-/// `partywall bench parallel --unread 1` measures their speed.
+/// Rule: other streams continue although one is never read. `partywall bench parallel --unread 1`
+/// measures how fast they are.
 #[test]
 fn other_streams_go_on_while_one_is_full_and_unread() {
     for kind in Kind::ALL {
@@ -126,16 +126,16 @@ fn other_streams_go_on_while_one_is_full_and_unread() {
             is_over.store(true, Ordering::Relaxed);
             let (mut stuck, sent) = sending.await.unwrap();
             assert_eq!(sent, WINDOW / footprint(LEN as u64), "its window is full");
-            // Expected: the blocks of the messages of all other streams are free again, so `trim`
-            // frees their memory.
+            // The blocks of all other streams' messages are free again, so `trim` frees their
+            // memory.
             client.trim();
             let stats = client.stats();
             assert!(
                 stats.blocks_in_flight <= sent && stats.memory_used_bytes <= 2 * WINDOW,
                 "{stats:?}"
             );
-            // Expected: once the unread stream is read, every message has arrived, and its sender
-            // can continue.
+            // Once the unread stream is read, every message has arrived, and its sender can
+            // continue.
             for _ in 0..sent {
                 assert!(unread.recv().await.unwrap().unwrap() == [1; LEN]);
             }
@@ -158,7 +158,7 @@ fn a_stream_that_nobody_reads_holds_up_no_other() {
             let mut other = server.accept().await.unwrap().unwrap();
             for round in 0..500u32 {
                 // Between two requests on the stream `used`, the sender of the unread stream sends
-                // as much as credit allows.
+                // as much as its credit allows.
                 while sent <= 10 * WINDOW / 1024 {
                     match stuck.try_send(&[1; 1024]) {
                         Ok(()) => sent += 1,
@@ -174,7 +174,7 @@ fn a_stream_that_nobody_reads_holds_up_no_other() {
             }
             assert!(sent * 1024 <= WINDOW, "{sent} messages are unread");
             assert!((sent + 2) * MESSAGE_COST >= WINDOW, "only {sent} messages of its window");
-            // Expected: every message of the unread stream has arrived once this stream is read.
+            // Every message of the unread stream has arrived once it is read.
             let (mut unread, mut read) = (unread, 0);
             while read < sent {
                 assert!(unread.recv().await.unwrap().unwrap() == [1; 1024]);
@@ -186,7 +186,7 @@ fn a_stream_that_nobody_reads_holds_up_no_other() {
     }
 }
 
-/// Tests that a stream counts against `streams_max` until the peer has accepted it, even after its
+/// Rule: a stream counts against `streams_max` until the peer has accepted it, even after its
 /// sender has ended it. Otherwise the unread bytes of such streams would have no bound.
 #[test]
 fn streams_ended_but_not_accepted_count_against_the_most_there_may_be() {
@@ -198,8 +198,8 @@ fn streams_ended_but_not_accepted_count_against_the_most_there_may_be() {
             stream.send(b"left behind").await.unwrap();
         }
         assert!(partywall_testkit::give_up_after(100, client.open(b"")).await.is_none());
-        // Expected: after the session's end, streams that the peer opened before can still be
-        // accepted and read.
+        // After the session's end, streams that the peer opened before can still be accepted and
+        // read.
         client.close(0, "");
         drop(client);
         server.closed().await;
@@ -211,8 +211,8 @@ fn streams_ended_but_not_accepted_count_against_the_most_there_may_be() {
     });
 }
 
-/// Input: a message on a socket of which the kernel accepts only some bytes. Expected: the driver
-/// writes the other bytes later, even if other messages are sent.
+/// Input: a message of which the kernel accepts only some bytes. Expected: the driver writes the
+/// rest later, even if other messages are sent.
 #[test]
 fn the_tail_of_a_message_on_a_socket_is_not_forgotten() {
     for kind in [Kind::Unix, Kind::Tcp] {

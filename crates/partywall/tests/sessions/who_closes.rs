@@ -10,15 +10,14 @@ use partywall_testkit::{TIMEOUT, Watchdog, in_time, pattern};
 /// Length of a message in bytes, so short that one record holds it on each transport.
 const SHORT: usize = 100;
 
-/// Makes the side under test. Its linger time is longer than any test, so that no session ends
-/// because the linger time has passed.
+/// Makes the side under test, with a linger time longer than any test, so that no session ends
+/// because of it.
 fn home(role: Role) -> SessionHome {
     SessionHome::with(role, |config| config.linger(2 * TIMEOUT))
 }
 
-/// Receives records until the side under test closes the socket. The last record must be the record
-/// CLOSE_WRITE of the session, and there must be no other such record. Returns the number of
-/// records of the kind `kind`.
+/// Receives records until the side under test closes the socket. Its last record, and no other,
+/// must be the session's CLOSE_WRITE. Returns the number of records of the kind `kind`.
 fn count_until_hang_up(foe: &mut SessionFoe, kind: Kind) -> usize {
     let (mut count, mut is_closed) = (0, false);
     while let Some(received) = foe.receive() {
@@ -39,7 +38,7 @@ fn side_that_read_close_write_answers_and_closes_the_socket() {
         assert!(foe.open(1, b"") && foe.send(Kind::Data, 1, b"last"));
         assert!(foe.send(Kind::CloseWrite, 0, b""));
         // The test's own peer keeps its socket open, and the application keeps the session. So the
-        // side under test closes the socket because of the record CLOSE_WRITE alone.
+        // side under test closes the socket because of CLOSE_WRITE alone.
         assert_eq!(count_until_hang_up(&mut foe, Kind::Data), 0, "{role:?}");
         home.runtime.block_on(async {
             let mut stream = in_time("a stream", session.accept()).await.unwrap().unwrap();
@@ -65,8 +64,7 @@ fn side_that_ends_sends_all_and_closes_without_the_peers_close_write() {
                 in_time("room", stream.send(&pattern(SHORT, number))).await.unwrap();
             }
         });
-        // Input: pings of the peer. Expected: the side under test, which ends the session, reads
-        // and drops them.
+        // The side under test, which ends the session, reads the peer's pings and drops them.
         assert!(foe.flood_of_pings(0..100));
         session.close(0, "");
         assert_eq!(count_until_hang_up(&mut foe, Kind::Data), 20, "{role:?}");

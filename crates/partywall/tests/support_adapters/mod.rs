@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 /// Longest time that a wait may take before the test fails.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A way in which a test connects client and server: an address, and a configuration that selects
-/// the transport.
+/// How a test connects client and server: an address, and a configuration that selects the
+/// transport.
 #[derive(Clone, Debug)]
 pub struct Way {
     pub name: &'static str,

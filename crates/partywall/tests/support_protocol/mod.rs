@@ -147,8 +147,8 @@ impl ConnectionSender for Sender {
     }
 
     fn reserve(&mut self, len: usize) -> Result<Option<Box<dyn SendBuffer>>, TrySendError> {
-        // Only for messages of even length does the protocol lend a buffer into which the sender
-        // writes, so that tests cover both ways to send.
+        // The protocol lends a buffer, into which the sender writes, only for messages of even
+        // length, so that tests cover both ways to send.
         Ok((len % 2 == 0).then(|| Box::new(Lending(vec![0; len])) as Box<dyn SendBuffer>))
     }
 
