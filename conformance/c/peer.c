@@ -110,8 +110,8 @@ static int print_report(const char *role) {
 }
 
 /*
- * The message that announces requests, as ../rust/traffic/src/plan.rs defines it. The bytes of a
- * request are those of ../rust/traffic/src/pattern.rs.
+ * The plan of a stream: the message that announces the requests, as ../rust/traffic/src/plan.rs
+ * defines it. The bytes of a request are those of ../rust/traffic/src/pattern.rs.
  */
 struct plan {
     uint64_t seed, requests, sizes_count, sizes[SIZES_MAX];
@@ -142,7 +142,7 @@ static void make_request(const struct plan *plan, uint64_t request, unsigned cha
     }
 }
 
-/* A stream, and the bytes of its last received message that the program has not yet used. */
+/* A stream, and those bytes of its last received message that the program has not used yet. */
 struct reader {
     partywall_stream *stream;
     const unsigned char *data;
@@ -176,8 +176,8 @@ static size_t read_exact(struct reader *reader, unsigned char *out, size_t size)
 }
 
 /*
- * Reads the next plan, the message that announces requests. Returns 1, or 0 at the end of the
- * stream, or -1 if the bytes are no plan.
+ * Reads the next plan, which announces requests. Returns 1, or 0 at the end of the stream, or -1 if
+ * the bytes are no plan.
  */
 static int read_plan(struct reader *reader, struct plan *plan) {
     unsigned char head[PLAN_FIXED_BYTES], word[8];
@@ -205,7 +205,7 @@ static int read_plan(struct reader *reader, struct plan *plan) {
 
 /*
  * Receives request number `request` of the plan, and compares each byte with the expected byte.
- * Returns whether all are right.
+ * Returns whether all are correct.
  */
 static int receive_request(struct reader *reader, const struct plan *plan, uint64_t request,
                            unsigned char *got, unsigned char *wanted) {

@@ -21,8 +21,8 @@ use partywall_ring::{AppendError, OwnMem, Producer, mem};
 struct World {
     producer: Producer,
     control: OwnMem,
-    /// The value that the peer's `consumed` word has now. When the producer reports a violation,
-    /// the fuzz target checks by this value that the peer broke a rule.
+    /// The present value of the peer's `consumed` word. It shows whether a violation that the
+    /// producer reports is one.
     consumed: u64,
     /// The highest value of the peer's `consumed` word so far that was valid when the producer
     /// could load it.
@@ -42,8 +42,7 @@ fuzz_target!(|input: &[u8]| {
             return;
         }
     }
-    // At the end of each run the target checks that the ring still has room for a closing record,
-    // whatever the steps were.
+    // At the end of each run the ring still has room for a closing record, whatever the steps were.
     world.producer.abort();
     world.producer.close(Kind::CloseWrite, 0);
 });
@@ -78,8 +77,8 @@ impl World {
     fn append(&mut self, len: usize) -> bool {
         let size = self.producer.size();
         let len = len % (size.payload_max() as usize + 1);
-        // The producer leaves it to its caller to keep an open batch within `batch_max` bytes. So
-        // the batch is published before a record that would exceed it.
+        // The caller of the producer keeps an open batch within `batch_max` bytes: it publishes the
+        // batch before a record that would exceed them.
         if self.producer.open_bytes() + footprint(len as u64) > size.batch_max() {
             self.producer.publish();
         }
@@ -96,9 +95,8 @@ impl World {
         }
     }
 
-    /// Records the value of the peer's `consumed` word as the highest valid value so far
-    /// (`believed`), if the value is valid. The target calls this function before each operation in
-    /// which the producer may load the word.
+    /// Keeps the value of the peer's `consumed` word in `believed`, if it is valid. Called before
+    /// each operation in which the producer may load the word.
     fn remember(&mut self) {
         let published = self.producer.published().0;
         if self.consumed <= published && self.consumed % SLOT_BYTES == 0 {

@@ -9,8 +9,8 @@ fuzz_target!(|bytes: &[u8]| {
     let length = bytes.first_chunk::<PREAMBLE_BYTES>().map(hello::frame_length);
     if let Some(Ok(length)) = length {
         assert!((PREAMBLE_BYTES..=FRAME_BYTES_MAX).contains(&length));
-        // If the input is long enough, the frame has exactly the length that its header announces,
-        // like a frame that was read from a socket.
+        // A frame that was read from a socket has the length that its header announces, and so does
+        // the input, if it is long enough.
         if let Some(frame) = bytes.get(..length) {
             check(frame);
         }

@@ -25,7 +25,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// Upper bound of the duration of one run, longer than the handshake's deadline.
+/// Maximum duration of one run, longer than the handshake's deadline.
 const TIME_MAX: Duration = Duration::from_secs(5);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(200);
 
@@ -101,7 +101,7 @@ fn accept(pieces: &[Piece], hangs_up: bool) {
         let client = reach("accept");
         let mut channel = None;
         for (index, piece) in pieces.iter().enumerate() {
-            // The listener closes the connection after a refusal, so writing may fail.
+            // The listener closes the connection after a refusal, so the write may fail.
             let gone = DESCRIPTORS.with(|all| {
                 let chosen = all.iter().cycle().skip(index % all.len()).take(piece.descriptors);
                 let chosen: Vec<_> = chosen.map(AsFd::as_fd).collect();

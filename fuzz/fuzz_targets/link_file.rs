@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
     let size = usize::try_from(PARTS_OFFSET).unwrap_or(0);
     let mut pages = vec![0; size];
     pages[..4096].copy_from_slice(header.as_bytes());
-    // The fuzzer's bytes overwrite the header of the file, or begin after the header page.
+    // The fuzzer's bytes either overwrite the header of the file or begin after the header page.
     let start = if choice & 2 == 0 { 0 } else { 4096 };
     let len = rest.len().min(size - start);
     pages[start..start + len].copy_from_slice(&rest[..len]);

@@ -52,8 +52,8 @@ fuzz_target!(|input: &[u8]| {
     drop(world.pair.take());
     world.socket.shutdown_write().ok();
     world.receive();
-    // The honest side, which is under test, has read all bytes that the fuzzer sent as its peer,
-    // and no more follow. So the channel must be over, with or without a fault.
+    // The side under test has read all bytes of its peer, and no more follow. So the channel must
+    // be over, with or without a fault.
     assert!(world.is_over, "still waiting after the peer hung up");
 });
 
@@ -101,8 +101,7 @@ impl World {
 
     fn write(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
         if !bytes.is_empty() {
-            // The write may fail, because the honest side, which is under test, may have closed the
-            // connection already.
+            // The write may fail, because the side under test may have closed the connection.
             let _ = self.socket.send(&[IoSlice::new(bytes)], descriptors, false, true);
         }
     }
@@ -113,11 +112,11 @@ impl World {
         }
     }
 
-    /// The honest side, which is under test, receives all messages that have arrived.
+    /// The side under test receives all messages that have arrived.
     fn receive(&mut self) {
         let mut empty = 0;
         // Of the polls that find no message, only one in a few hundred checks whether the peer has
-        // closed the connection. So the loop ends only after 600 such polls.
+        // closed the connection. So the loop ends only after 600 such polls in a row.
         while !self.is_over && empty < 600 {
             match self.channel.try_recv() {
                 Ok(Some(message)) => assert!(message.len() as u64 <= BYTES_MAX),

@@ -20,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
     let Some((choice, _)) = rest.split_first() else { return };
     let region_bytes = (1 + u64::from(*choice)) * GRAIN_BYTES;
     if choice % 2 == 0 {
-        // The fuzzer changes only the geometry in this valid header, because it could not guess the
+        // The fuzzer changes only the geometry of this valid header, because it could not guess the
         // session id.
         let good = Geometry::new(4096, 8, 0).map(|good| good.header(SESSION, 1, 1));
         let Some(good) = good else { return };
@@ -57,8 +57,8 @@ fn identity(bytes: &[u8]) {
         return;
     };
     let mut pages = [0; IDENTITY_BYTES];
-    // The input fills the bytes in which a region names its owner (the identity): fields of the
-    // header, address, program, then the words of state and last error.
+    // The input fills the region's identity: fields of the header, address, program, then the words
+    // of state and last error.
     let places = [108, ADDRESS, CONTROL_OFFSET + PROGRAM, CONTROL_OFFSET + STATE];
     let sizes = [12, TEXT_BYTES_MAX + 2, TEXT_BYTES_MAX + 2, 24];
     pages[..size_of::<RegionHeader>()].copy_from_slice(good.as_bytes());

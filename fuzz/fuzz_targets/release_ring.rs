@@ -105,7 +105,7 @@ impl World {
     }
 
     fn reclaim(&mut self) -> bool {
-        // The loop reclaims at most as many blocks as are in flight, because an id of any other
+        // At most as many blocks as are in flight can be reclaimed, because the id of any other
         // block is a violation, which ends the loop.
         for _ in 0..=ENTRIES {
             let before = self.slab.in_flight();

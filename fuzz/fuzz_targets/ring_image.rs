@@ -31,8 +31,8 @@ fuzz_target!(|input: &[u8]| {
         }
         mutate(&mut ring, &consumer, size, step);
     }
-    // In this last part of the run the ring does not change. A record's first word is valid at one
-    // ring position only, so the reader stops after at most one lap.
+    // From here on the ring does not change. A record's first word is valid at one ring position
+    // only, so the reader stops after at most one lap.
     for _ in 0..=size.bytes() / SLOT_BYTES {
         let before = consumer.position();
         if !read(&mut consumer, size) || consumer.position() == before {

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// Upper bound of the duration of each operation of the side under test.
+/// Maximum duration of each operation of the side under test.
 const TIME_MAX: Duration = Duration::from_secs(10);
 const STREAMS_MAX: u32 = 8;
 const STEPS_MAX: usize = 200;
@@ -49,7 +49,7 @@ fuzz_target!(|input: &[u8]| {
         rest = after;
     }
     world.hand.socket.shutdown_write().ok();
-    // The side under test has received all bytes of the peer, and no more follow. So the session
+    // The side under test has received all bytes of its peer, and no more follow. So the session
     // must end, with or without an error.
     let end = world.session.closed(Some(Instant::now() + TIME_MAX));
     assert!(end.is_ok(), "still waiting after the peer hung up");
@@ -101,7 +101,7 @@ impl World {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // The write may fail, because the side under test may have closed the connection already.
+        // The write may fail, because the side under test may have closed the connection.
         let _ = self.hand.socket.write(&[IoSlice::new(bytes)], true);
     }
 
@@ -111,8 +111,8 @@ impl World {
         while let Ok(Some(stream)) = self.session.try_accept() {
             self.streams.push(stream);
         }
-        // The loop drops the streams that have ended. Otherwise streams whose numbers are reused
-        // would accumulate in `streams`.
+        // Streams that have ended are dropped: streams whose numbers are reused would otherwise
+        // accumulate in `streams`.
         self.streams.retain_mut(|stream| {
             loop {
                 match stream.try_recv() {

@@ -38,9 +38,9 @@ fn stream(mut rest: &[u8]) -> Vec<u8> {
                 stream.extend_from_slice(bytes);
             }
             _ => {
-                // This action appends to the stream under test a frame with a valid header, whose
-                // payload is one message. Some payloads are so long that the parser copies them
-                // directly into the memory of the message, not through the parser's own buffer.
+                // Appends to the stream under test a frame with a valid header, whose payload is
+                // one message. Some payloads are so long that the parser copies them directly into
+                // the message's memory, not through its own buffer.
                 let count = bytes.len() << (step >> 2 & 15);
                 let count = count.min(STREAM_BYTES_MAX);
                 let id = u32::from(length);
@@ -89,5 +89,5 @@ fn checked(frame: Frame, limit: u32) -> Frame {
     frame
 }
 
-/// Upper bound of the parsed traffic in bytes, enough to fill the parser's buffer several times.
+/// Maximum length in bytes of the parsed traffic, enough to fill the parser's buffer several times.
 const STREAM_BYTES_MAX: usize = 300 << 10;

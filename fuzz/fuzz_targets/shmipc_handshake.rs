@@ -45,9 +45,9 @@ fn stream(choice: u8, mut rest: &[u8]) -> Vec<u8> {
     stream
 }
 
-/// Checks the function that recognises from the first bytes whether a connection speaks shmipc.
-/// Once the function has a result, further bytes do not change that result. After eight bytes the
-/// function has a result.
+/// Checks the function that recognises from the first bytes of a connection whether its protocol is
+/// shmipc. The function has a result after eight bytes at the latest, and further bytes do not
+/// change it.
 fn recognise(stream: &[u8]) {
     let mut before = Recognition::Incomplete;
     for count in 0..=stream.len().min(12) {

@@ -50,7 +50,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Pairs of names (of a queue's and a buffer's shared memory) with which inputs may begin: valid
+/// Pairs of names with which inputs may begin, of a queue's and of a buffer's shared memory: valid
 /// ones, and known attacks.
 const SEEDS: [(&[u8], &[u8]); 8] = [
     (b"", b""),
@@ -204,14 +204,14 @@ static HOME: LazyLock<PathBuf> = LazyLock::new(|| {
     fs::write(home.join("empty"), []).unwrap();
     File::create(home.join("large")).unwrap().set_len(BYTES_MAX + 1).unwrap();
     for (link, to) in [("link", "../outside"), ("up", ".."), ("loop", "loop")] {
-        // Creating the link may fail, because the link exists from an earlier run.
+        // Creating the link may fail, because an earlier run has created it.
         let _ = symlink(to, home.join(link));
     }
     home.canonicalize().unwrap()
 });
 
 const OUTSIDE_HOME: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/paths");
-/// A path below the allowed directory with more parts than the limit on parts allows.
+/// A path below the allowed directory with more parts than a server accepts.
 const DEEP_PATH: &str = "/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d";
-/// Upper bound of the size of a file that a shmipc server may map as shared memory, in bytes.
+/// Maximum size in bytes of a file that a shmipc server may map as shared memory.
 const BYTES_MAX: u64 = 1 << 20;

@@ -45,7 +45,7 @@ fuzz_target!(|input: &[u8]| {
     }
     world.hand.socket.shutdown_write().ok();
     world.receive();
-    // The side under test has read all bytes of the peer, and no more follow. So the channel must
+    // The side under test has read all bytes of its peer, and no more follow. So the channel must
     // be over, with or without a fault.
     assert!(world.is_over, "still waiting after the peer hung up");
 });
@@ -85,8 +85,8 @@ impl World {
             segment: U32::new(0),
             zero: U32::new(0),
             offset: U64::new(0),
-            // The length that this record BLOB announces for its bytes is correct, or more than the
-            // peer will send, or more than the side under test accepts.
+            // The length that this BLOB announces for its bytes is correct, or more than the peer
+            // will send, or more than the side under test accepts.
             length: U64::new(if length >= 512 { (length as u64) << 3 } else { bytes.len() as u64 }),
         };
         self.record(Kind::Blob, size_of::<BlobBody>(), body.as_bytes());
@@ -94,7 +94,7 @@ impl World {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // The write may fail, because the side under test may have closed the connection already.
+        // The write may fail, because the side under test may have closed the connection.
         let _ = self.hand.socket.write(&[IoSlice::new(bytes)], true);
     }
 

@@ -29,7 +29,7 @@ use std::time::Duration;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Maximum length of a message in bytes, and maximum memory of each of the two sides in bytes.
+/// Maximum length of a message in bytes, and maximum memory of either side in bytes.
 pub const BYTES_MAX: u64 = 256 << 10;
 /// Maximum number of large messages that either side holds at a time.
 pub const PEER_BLOCKS_MAX: u64 = 8;
@@ -74,15 +74,15 @@ pub fn listen(name: &str, trust: TrustPolicy, policy: TransportPolicy) -> Listen
     Listener::bind_with(address(name), &config).expect("the name is free")
 }
 
-/// Connects to `listener` as the peer, whose part the fuzzer plays. In the handshake both sides
-/// agree on the socket as the transport.
+/// Connects to `listener` as the peer. In the handshake both sides agree on the socket as the
+/// transport.
 #[must_use]
 pub fn connect_socket(listener: &mut Listener, name: &str) -> (Channel, ByHand) {
     let socket = reach(name);
     send_hello(&socket, FEATURE_SOCKET);
     let reason = FallbackReason::Policy.number();
     send(&socket, Offer::socket(reason).as_bytes(), &[]);
-    // `try_accept` returns no channel yet, but lets the listener read the frames HELLO and OFFER
+    // `try_accept` returns no channel yet, but makes the listener read the frames HELLO and OFFER
     // and answer them.
     assert!(listener.try_accept().is_err());
     receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
@@ -91,8 +91,8 @@ pub fn connect_socket(listener: &mut Listener, name: &str) -> (Channel, ByHand) 
     (channel, ByHand { socket, region: None })
 }
 
-/// Connects to `listener` as the peer that the fuzzer plays. The connection begins on the socket,
-/// and may move to shared memory later.
+/// Connects to `listener` as the peer. The connection begins on the socket, and may move to shared
+/// memory later.
 #[must_use]
 pub fn begin_on_socket(listener: &mut Listener, name: &str) -> (Channel, Socket) {
     let socket = reach(name);
@@ -102,8 +102,8 @@ pub fn begin_on_socket(listener: &mut Listener, name: &str) -> (Channel, Socket)
     (channel, socket)
 }
 
-/// Makes the region of a connector, the peer that the fuzzer plays and whose region it writes. Also
-/// returns the size of the region in bytes.
+/// Makes the region of the peer, which is the connector. Also returns the size of the region in
+/// bytes.
 #[must_use]
 pub fn region_by_hand() -> (OwnMap, u64) {
     let geometry = Geometry::new(RING_BYTES, PEER_BLOCKS_MAX, 4096).expect("possible sizes");
@@ -114,7 +114,7 @@ pub fn region_by_hand() -> (OwnMap, u64) {
     (region, geometry.region_bytes)
 }
 
-/// Connects to `listener` as the peer that the fuzzer plays, and agrees on shared memory as the
+/// Connects to `listener` as the peer. In the handshake both sides agree on shared memory as the
 /// transport.
 #[must_use]
 pub fn connect_shm(listener: &mut Listener, name: &str, with_doorbells: bool) -> (Channel, ByHand) {
@@ -130,7 +130,7 @@ pub fn connect_shm(listener: &mut Listener, name: &str, with_doorbells: bool) ->
     send_hello(&socket, FEATURE_SHM);
     let offer = Offer::shm(geometry.region_bytes, kinds);
     send(&socket, offer.as_bytes(), &descriptors[..kinds.len()]);
-    // `try_accept` returns no channel yet, but lets the listener read the frames HELLO and OFFER
+    // `try_accept` returns no channel yet, but makes the listener read the frames HELLO and OFFER
     // and answer them.
     assert!(listener.try_accept().is_err());
     let theirs = receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
@@ -143,7 +143,7 @@ pub fn connect_shm(listener: &mut Listener, name: &str, with_doorbells: bool) ->
     (channel, ByHand { socket, region: Some((region, geometry)) })
 }
 
-/// Makes the frame HELLO, the first of a handshake, for the peer that the fuzzer plays.
+/// Makes the peer's frame HELLO, the first of a handshake.
 #[must_use]
 pub fn hello(features: u64) -> Hello {
     Hello {

@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 
-/// Upper bound of the duration of a handshake.
+/// Maximum duration of a handshake.
 const TIME_MAX: Duration = Duration::from_secs(30);
-/// The window that the peer, which the fuzzer plays, grants to the side under test: how much that
-/// side may send on a stream, in bytes.
+/// The window in bytes that the peer grants to the side under test: how much that side may send on
+/// a new stream.
 const STREAM_WINDOW: u64 = 2000;
 const STREAMS_MAX: u32 = 8;
 
@@ -46,9 +46,8 @@ pub fn accept_session(config: &Config) -> (Session, SessionByHand) {
         });
         let socket = crate::reach(NAME);
         send_offer(&socket);
-        // The side under test reads and answers the handshake only while `accept_deadline` runs,
-        // which waits for a session until a deadline. The peer, which the fuzzer plays, must
-        // receive that answer before it sends the frame READY.
+        // The side under test reads and answers the handshake only while `accept_deadline` waits
+        // for a session. The peer must receive that answer before it sends the frame READY.
         let answered = Instant::now() + Duration::from_millis(1);
         assert!(listener.accept_deadline(answered).is_err(), "not yet");
         receive(&socket, HELLO_BYTES + OFFER_BYTES + READY_BYTES);
@@ -69,8 +68,7 @@ pub fn connect_session(config: &Config) -> (Session, SessionByHand) {
             partywall_sys::Listener::listen_unix_abstract(name, 1).expect("nobody else has it")
         };
     }
-    // The first use of `LISTENER` binds the listener, which must happen before the side under test
-    // connects to it.
+    // The first use of `LISTENER` binds it; the side under test connects to it later.
     LISTENER.with(|_| ());
     std::thread::scope(|scope| {
         let session = scope.spawn(|| connect_with(address(NAME), config));

@@ -25,7 +25,6 @@ final class Rate {
      * length of each message.
      */
     private interface Carrier {
-        /** Sends all bytes of a buffer. */
         void send(ByteBuffer message) throws IOException;
 
         /** Fills a buffer with the next message; returns false once the peer has finished. */
@@ -164,7 +163,7 @@ final class Rate {
     }
 
     /**
-     * The number of the task in which messages go only from client to server; in any other task the
+     * Number of the task in which messages go only from client to server; in any other task the
      * server returns each message.
      */
     private static final long WAY = 1;

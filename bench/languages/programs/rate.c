@@ -46,7 +46,9 @@ static void transmit(struct carrier *carrier, const void *data, size_t size) {
     }
 }
 
-/* Receives the next message into `data`. Returns 0 once the peer has closed. */
+/*
+ * Receives the next message into `data`. Returns 0 once the peer has closed the channel or socket.
+ */
 static int receive(struct carrier *carrier, void *data, size_t size) {
     char *at = data;
     if (carrier->channel != NULL) {

@@ -19,8 +19,8 @@
 namespace {
 
 using bytes = std::vector<unsigned char>;
-// The command with which the client begins a task: number of the task, size of a message in bytes,
-// number of messages.
+// A task, as the client announces it to the server: the number of the task, the size of a message
+// in bytes, the number of messages.
 using words = std::uint64_t[3];
 
 // Sends and receives the messages of a measurement over a channel.
@@ -30,7 +30,7 @@ struct over_channel {
     void send(const void *data, std::size_t size) {
         channel.send(partywall::bytes_view(data, size));
     }
-    // Receives the next message into `data`. Returns false once the peer has closed.
+    // Receives the next message into `data`. Returns false once the peer has closed the channel.
     bool recv(void *data, std::size_t size) { return channel.recv_copy(data, size).has_value(); }
 };
 

@@ -82,8 +82,8 @@ func serve(address, path string) error {
 	for _, c := range []carrier{channel{first}, socket{second}} {
 		go func() { ended <- answer(c) }()
 	}
-	// The client closes the channel and the socket when it ends. So the server's two goroutines,
-	// one for the channel and one for the socket, end as well.
+	// The client closes the channel and the socket when it ends. So both of the server's goroutines
+	// end as well, that of the channel and that of the socket.
 	if err := <-ended; err != io.EOF {
 		return err
 	}

@@ -16,7 +16,8 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 /// length of each message.
 trait Carrier {
     fn send(&mut self, message: &[u8]) -> Outcome<()>;
-    /// Fills `message` with the next received message. Returns false once the peer has closed.
+    /// Fills `message` with the next received message. Returns false once the peer has closed the
+    /// channel or socket.
     fn recv(&mut self, message: &mut [u8]) -> Outcome<bool>;
 }
 
@@ -138,6 +139,6 @@ fn measure(carrier: &mut impl Carrier, task: u64, size: usize, count: u64) -> Ou
     if is_alive { Ok(elapsed.as_nanos()) } else { Err("the server has gone".into()) }
 }
 
-/// The number of the task in which messages go only from client to server. In any other task the
-/// server returns each message.
+/// Number of the task in which messages go only from client to server. In any other task the server
+/// returns each message.
 const WAY: u64 = 1;

@@ -57,7 +57,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
         languages.push((pair.language.clone(), Series::begin(pair)?));
     }
     // Each round measures all languages, one after the other, so that a slow period of the machine
-    // affects all languages and not a single one.
+    // affects them all.
     for round in 0..ROUNDS {
         for (pair, (_, series)) in pairs.iter_mut().zip(&mut languages) {
             for one in series {
@@ -75,5 +75,5 @@ fn run(arguments: &[String]) -> Result<(), String> {
 const ROUNDS: usize = 11;
 /// Maximum time of a whole run, which usually takes about a minute.
 const LIMIT: Duration = Duration::from_secs(240);
-/// Asserts that there are four tasks, one for each column of the table.
+/// There are four tasks, one for each column of the table.
 const _: () = assert!(TASKS.len() == 4);

@@ -93,7 +93,7 @@ impl Pair {
 impl Drop for Pair {
     fn drop(&mut self) {
         for child in [&mut self.client, &mut self.server] {
-            // An error of `kill` is ignored: it means that the child process has already ended.
+            // An error of `kill` is ignored: the child process has then ended already.
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -5,7 +5,7 @@ use crate::pair::{Carrier, Pair};
 
 /// A task that the benchmark measures, with messages of one size.
 pub struct Task {
-    /// The name of the task in the commands to the programs.
+    /// The name of the task in the commands that the client process receives.
     pub name: &'static str,
     /// The length of a message in bytes.
     pub size: usize,
@@ -32,8 +32,8 @@ pub struct Series {
 }
 
 impl Series {
-    /// Performs each task of a language until the language has compiled the task's code and the
-    /// caches hold it, and chooses how many messages the task has in a round.
+    /// Performs each task in one language until its code is compiled and in the caches, and chooses
+    /// how many messages the task has in a round.
     ///
     /// # Errors
     /// If the programs fail.
@@ -107,7 +107,7 @@ impl Spread {
 /// The time that each task should take in one round, in nanoseconds; it determines the number of
 /// messages.
 const ROUND_NS: f64 = 40e6;
-/// How often each task is performed before the first measured round.
+/// Number of times that each task is performed before the first measured round.
 const WARM_UPS: usize = 4;
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ pub enum Choice {
     Targets,
 }
 
-/// What a process does that measures no scenario.
+/// What a process does if it measures no scenario.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Role {
     /// Run as the second process of a measurement, the peer of the process that starts it

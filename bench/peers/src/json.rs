@@ -73,8 +73,7 @@ impl Line {
     }
 }
 
-/// Rounds `number` to the nearest multiple of 1 / `scale`; this changes a measured number by less
-/// than the error of any measurement.
+/// Rounds `number` to the nearest multiple of 1 / `scale`, which is finer than any measurement.
 fn rounded(number: f64, scale: f64) -> f64 {
     (number * scale).round() / scale
 }

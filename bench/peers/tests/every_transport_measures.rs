@@ -38,8 +38,8 @@ fn ping_between_two_processes() {
 /// Runs `bench-peers` with short measurements, checks that it leaves no file behind, and returns
 /// its JSON lines.
 fn measure(arguments: &str) -> Vec<Value> {
-    // The lock lets one test measure at a time: the crate `shmipc` fails if opening a session takes
-    // a second, as on a busy machine.
+    // One test at a time measures: the crate `shmipc` fails if opening a session takes a second, as
+    // on a busy machine.
     let _one_at_a_time = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     let program = Command::new(env!("CARGO_BIN_EXE_bench-peers"))
         .args(arguments.split(' '))

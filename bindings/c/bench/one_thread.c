@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the C library needs for a message whose bytes are all written and all read: one thread holds
+ * Measures the C library with messages whose bytes are all written and all read: one thread holds
  * both ends of a channel. Each line of the input is a size, a multiple of 8, and a number of
  * messages; the answer is the nanoseconds for each message. The command `bench-peers one-thread`
  * runs this program.

@@ -154,8 +154,8 @@ static void answered(const char *address) {
 }
 
 /*
- * A call that gets no answer ends with a status: the client frees the call, its timeout passes, or
- * its session ends.
+ * A call that gets no answer ends with a status, whether the client frees the call, its timeout
+ * passes or its session ends.
  */
 static void given_up(const char *address) {
     partywall_config *config = NULL;
@@ -186,8 +186,8 @@ static void given_up(const char *address) {
            PARTYWALL_TIMED_OUT);
     OK(partywall_session_close(ends.there, 5, "over", NULL));
     /*
-     * The client waits until its session has received the close. A call before that could fail with
-     * another status.
+     * The client waits until its session has received the close of its peer. A call before that
+     * could fail with another status.
      */
     OK(partywall_session_wait_closed(ends.here, &reason, NULL, TIMEOUT_NS, NULL));
     CHECK(reason == 411);

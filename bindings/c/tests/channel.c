@@ -112,8 +112,8 @@ static void reservations(struct pair pair) {
 }
 
 /*
- * partywall_channel_commit frees the reservation if the peer is gone, so the caller need not abort
- * it.
+ * If the peer is gone, partywall_channel_commit frees the reservation, which the caller then need
+ * not abort.
  */
 static void gone(const char *directory, partywall_config *config) {
     struct pair pair = make_pair(address_in(directory), config);
@@ -130,7 +130,7 @@ static void gone(const char *directory, partywall_config *config) {
 }
 
 /*
- * A sending direction without room returns PARTYWALL_FULL, and can send again once the peer has
+ * A sending direction without room gives PARTYWALL_FULL, and sends again once the peer has
  * received.
  */
 static void full(struct pair pair) {
@@ -319,8 +319,8 @@ static void parked(const char *address) {
     size_t len = 0;
     pthread_t thread;
     /*
-     * The receiver waits several times, because the library uses another way to sleep for the first
-     * few waits of a receiver than for later ones.
+     * The receiver waits several times, because the library makes it sleep in another way for its
+     * first few waits than for later ones.
      */
     for (int i = 0; i < 10; i++) {
         STATUS(partywall_channel_wait_recv(pair.server, 0, NULL), PARTYWALL_TIMED_OUT);
@@ -336,7 +336,7 @@ static void parked(const char *address) {
         OK(partywall_channel_wait_recv(pair.server, 0, NULL));
         OK(partywall_channel_recv_view(pair.server, &data, &len, 0, NULL));
         /*
-         * The view of the message still occupies the place where the receiver looks for the next
+         * The view of the message still occupies the slots in which the receiver expects the next
          * message. The next receiving call ends the view.
          */
         STATUS(partywall_channel_recv_view(pair.server, &data, &len, 0, NULL), PARTYWALL_EMPTY);

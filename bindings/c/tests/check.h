@@ -28,10 +28,9 @@
 
 #define OK(call) STATUS(call, PARTYWALL_OK)
 
-/* Longest wait of a call that has to succeed. */
+/* Maximum time of a call that has to succeed: 30 s, enough for a slow machine. */
 #define TIMEOUT_NS INT64_C(30000000000)
 
-/* Returns the address of a socket in the directory that the test program was given. */
 static inline const char *address_in(const char *directory) {
     static char address[512];
     snprintf(address, sizeof address, "unix:%s/app.sock", directory);

@@ -26,7 +26,7 @@ static struct peer fork_peer(void (*act)(const char *, const char *), const char
     CHECK(peer.pid >= 0);
     if (peer.pid == 0) {
         char byte;
-        /* The kernel kills the child when this test ends. */
+        /* The kernel kills the child when this test process ends. */
         CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
         close(ends[1]);
         if (read(ends[0], &byte, 1) == 1) {

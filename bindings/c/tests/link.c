@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sys/stat.h>
 
-/* Sends numbers from `first` up to `end`, one in each message of the link. */
 static void send_numbers(partywall_link *link, uint32_t first, uint32_t end) {
     for (uint32_t i = first; i < end; i++) {
         OK(partywall_link_send(link, &i, sizeof i, TIMEOUT_NS, NULL));
@@ -327,8 +326,8 @@ static void by_descriptor(const char *address, int32_t transport) {
         size_t count = 0;
         OK(partywall_link_group_poll(group, &count, 0, NULL));
         /*
-         * The server has the message after one of the first waits. The loop ends once two polls in
-         * a row find the descriptor not readable.
+         * The server has received the message after one of the first waits. The loop ends once two
+         * polls in a row find the descriptor not readable.
          */
         quiet = count > 0 && poll(&entry, 1, 0) == 0 ? quiet + 1 : 0;
     }

@@ -116,7 +116,7 @@ static void serve(const char *address, int kind) {
             struct epoll_event event;
             /*
              * The epoll set watches the loop's descriptor, which also becomes readable for timers,
-             * so the wait needs no timeout. 30 s without an event is a failure.
+             * so the wait needs no timeout for them. 30 s without an event is a failure.
              */
             CHECK(epoll_wait(outer, &event, 1, 30000) == 1);
             /*

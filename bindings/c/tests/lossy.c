@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Records that may be lost: each policy, the counts of both sides, ends, and misuse. */
+/*
+ * Records that may be lost: each policy for a record without room, the counts of both sides, the
+ * end of either side, and misuse.
+ */
 #include "check.h"
 
 #define RECORDS 5000
@@ -120,8 +123,8 @@ static void policy(const char *address, int32_t policy) {
 }
 
 /*
- * The library reports, each in its own way, that a message is no record, that a record is longer
- * than any message may be, and that the receiver is gone.
+ * A status of its own says that a message is no record, that a record is longer than any message
+ * may be, or that the receiver is gone.
  */
 static void ends(const char *address) {
     static char big[100000];

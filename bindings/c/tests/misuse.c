@@ -5,8 +5,8 @@
 #include "check.h"
 
 /*
- * Panics while it uses the channel. Only builds of the library with debug assertions have this
- * function.
+ * Panics within the library, in a call that uses the channel. Only builds with debug assertions
+ * have this function.
  */
 int32_t partywall_test_panic(partywall_channel *channel);
 
@@ -87,7 +87,7 @@ static void places_of_sessions(const char *directory) {
 
 /*
  * Functions of channels refuse lengths that are larger than any object in memory can be. A loop
- * that is given room for so many events waits as usual.
+ * that may write as many events waits as usual.
  */
 static void sizes(struct pair pair, partywall_loop *loop) {
     static char bytes[8];
@@ -378,8 +378,8 @@ static void values(const char *address, partywall_config *config) {
 }
 
 /*
- * A panic in the library becomes a status. The direction of the channel that panicked is unusable,
- * and the other goes on.
+ * A panic in the library becomes a status. The direction of the channel in which it happened is
+ * unusable, and the other goes on.
  */
 static void panics(struct pair pair) {
     const void *view = NULL;

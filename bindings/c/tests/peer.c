@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A peer process in C, for tests that kill, stop or fork it. Its arguments: a directory, what to
- * do, an address. */
+/* A peer process in C, for tests that kill, stop or fork it. Its arguments: a directory, the name
+ * of its part in the test, and an address. */
 #include "check.h"
 #include <signal.h>
 #include <sys/wait.h>
@@ -8,7 +8,6 @@
 
 #define MESSAGES 100
 
-/* Sends back every message until the peer has finished. */
 static void echo(partywall_channel *channel) {
     const void *data = NULL;
     size_t len = 0;

@@ -66,7 +66,7 @@ static int32_t free_handle(enum kind kind, void *handle) {
     }
 }
 
-/* Frees a handle, which another thread may be using or may have freed. */
+/* Frees a handle that another thread may be using or may have freed. */
 static void discard(enum kind kind, void *handle) {
     int32_t status;
     while ((status = free_handle(kind, handle)) == PARTYWALL_BUSY) {
@@ -110,7 +110,7 @@ static void *dial_session(void *argument) {
     struct dialing *it = argument;
     int32_t status = partywall_session_connect(it->address, it->config, it->loop, 7, &it->session,
                                                NULL);
-    /* Connecting may fail: the loop of the call may be null, of another type, or freed. */
+    /* Connecting may fail: the loop that the call names may be null, of another type, or freed. */
     CHECK(status != PARTYWALL_PANIC && (status == PARTYWALL_OK || it->session == NULL));
     return NULL;
 }

@@ -92,7 +92,6 @@ static void messages(struct sessions pair) {
     OK(partywall_stream_free(there));
 }
 
-/* A session reports its peer process, its transport, and the counters of what it has sent. */
 static void properties(struct sessions pair) {
     partywall_peer peer;
     partywall_sender_stats stats;
@@ -116,7 +115,7 @@ static void properties(struct sessions pair) {
     CHECK(count == 0);
 }
 
-/* The codes with which one side ends streams and sessions are in the error objects of its peer. */
+/* The codes with which one side ends a stream or session are in the error objects of its peer. */
 static void codes(struct sessions pair) {
     partywall_stream *here = NULL, *there = NULL;
     partywall_error *error = NULL;

@@ -5,7 +5,6 @@
 
 #define MESSAGES 100
 
-/* A server thread: answers each message of each stream, until the session is closed. */
 static void *serve(void *session) {
     partywall_stream *stream = NULL;
     while (partywall_session_accept(session, 0, &stream, -1, NULL) == PARTYWALL_OK) {

@@ -96,7 +96,7 @@ static net::awaitable<void> ask_messages(pa::channel &channel, std::size_t size,
     }
 }
 
-/// Runs the client's coroutine, and returns the microseconds of one round trip.
+/// Runs the client's coroutine, which makes round trips, and returns the microseconds of each.
 template <class Coroutine>
 static double timed(net::io_context &io, std::size_t messages, Coroutine ask) {
     const auto start = std::chrono::steady_clock::now();

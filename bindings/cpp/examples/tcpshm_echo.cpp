@@ -34,8 +34,8 @@ using message2 = message_of<2, 2>;
 using message3 = message_of<4, 3>;
 using message4 = message_of<8, 4>;
 
-/// Calls `handler` with the message as the type that its header names. Returns false if the bytes
-/// are a message of none of the types.
+/// Calls `handler` with a received message, as the type that its header names. Returns false if the
+/// message has none of the types.
 template <class Handler, class... Messages>
 static bool dispatch(partywall::bytes_view bytes, Handler &&handler) {
     const auto is_it = [&](auto *none) {
@@ -97,7 +97,7 @@ public:
 
     void run() {
         while (received_ < messages_) {
-            // At most 100 messages are on their way at a time.
+            // At most 100 messages are sent and not answered.
             while (sent_ < messages_ && sent_ < received_ + 100) send_next();
             auto answer = link_.recv();
             if (!answer) throw std::runtime_error("the server has closed the link");

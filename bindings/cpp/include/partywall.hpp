@@ -176,7 +176,7 @@ public:
 
     /// The code that the peer's application gave to end a stream or session, or 0.
     std::uint32_t application_code() const noexcept { return application_code_; }
-    /// The errno of the system call behind the error, or 0.
+    /// The errno of the system call that failed, or 0.
     int os_error() const noexcept { return os_error_; }
 
 private:
@@ -194,7 +194,7 @@ public:
     constexpr timeout(std::chrono::duration<Rep, Period> time) noexcept
         : ns_(checked(std::chrono::duration<double, std::nano>(time).count())) {}
 
-    /// The time that is left until `when`; no time if `when` has passed.
+    /// A timeout that ends at the time point `when`; it is no_wait if `when` has passed.
     template <class Clock, class Duration>
     static timeout until(std::chrono::time_point<Clock, Duration> when) noexcept {
         const auto left = when - Clock::now();
@@ -224,7 +224,7 @@ inline constexpr timeout forever = timeout::unlimited();
 
 namespace detail {
 
-/// The place to which a call of the C interface writes its error object, if the call fails.
+/// The place to which a function of the C interface writes its error object, if the call fails.
 class failure {
 public:
     failure() = default;
@@ -268,7 +268,6 @@ std::int32_t status_of(partywall_error **why, std::int32_t (*function)(Parameter
     return function(plain(arguments)..., why);
 }
 
-/// Calls a function of the C interface, and throws if it fails.
 template <class Function, class... Arguments>
 void call(Function *function, Arguments... arguments) {
     failure why;

@@ -73,8 +73,8 @@ template <class Object> static net::awaitable<void> ask(Object &object) {
     }
 }
 
-// Over a channel, messages of every length come back, and the end of the peer completes an
-// operation that reads with net::error::eof.
+// Over a channel, an echo server sends messages of every length back, and the end of the peer
+// completes an operation that reads with net::error::eof.
 static void channels(const std::string &where, const partywall::config &config) {
     contexts run;
     pa::listener listener(run.there, where, config); // a context stands for its executor
@@ -270,8 +270,8 @@ static void cancellation(const std::string &address) {
     CHECK(has_received);
 }
 
-// An operation that finds no room to send waits for room, also while nobody reads the peer's
-// messages.
+// An operation without room to send waits for room, also while this side reads no messages of the
+// peer.
 static void back_pressure(const std::string &address) {
     net::io_context io;
     channel_pair pair(io, address);
@@ -372,7 +372,6 @@ struct socket_pair {
             return sent;
         }
     }
-    /// Receives `count` messages, and then the end of the peer's direction.
     void receive_all(const std::string &message, std::size_t count) {
         for (; count > 0; count--) CHECK(there.recv(limit)->text() == message);
         std::error_code code;
@@ -468,7 +467,8 @@ static void end_without_a_reader(const std::string &address) {
     CHECK(left > 0 && code && code != partywall::errc::timed_out);
 }
 
-// Destroying a context waits first until the peer has taken the bytes of a channel that has ended.
+// Destroying a context waits first until the peer has taken the last bytes of a channel that has
+// ended.
 static void end_without_a_context(const std::string &address) {
     const auto message = pattern(64 << 10, 5);
     std::thread peer;

@@ -21,7 +21,6 @@ static void rethrow(std::exception_ptr thrown) {
     if (thrown) std::rethrow_exception(thrown);
 }
 
-/// Answers each request of a stream with its own body, until the client has ended.
 static net::awaitable<void> serve(pa::stream stream) {
     for (beast::flat_buffer buffer;;) {
         http::request<http::string_body> request;

@@ -111,8 +111,8 @@ static void given_up(const std::string &address) {
     request.answer("nobody", limit, code);
     CHECK(!code && !request);
     ends.there.close(5, "over");
-    // The client waits until its session has received the close. A call before that could fail with
-    // another code.
+    // The client waits until its session has received the close of its peer. A call before that
+    // could fail with another code.
     CHECK(ends.here.wait_closed(limit).code() == pw::errc::session_closed);
     try {
         ends.client.call("z", limit);

@@ -89,9 +89,9 @@ static void shortened_and_given_up(pair &ends) {
     CHECK(ends.server.recv_view(limit)->text() == "xxx");
 }
 
-// A channel does not send the reservation of another channel, which stays the caller's. Messages
-// and reservations that were moved from have no bytes, because their memory may be gone before they
-// are.
+// Committing the reservation of another channel fails, and the reservation stays the caller's.
+// Messages and reservations that were moved from have no bytes, because their memory may be gone
+// before they are.
 static void moved(pair &ends) {
     ends.client.send("moved");
     pw::message message = ends.server.recv(limit).value();

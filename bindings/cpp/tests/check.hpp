@@ -34,7 +34,7 @@ std::string thrown_by(Function &&function, partywall::errc number, int line) {
     std::exit(1);
 }
 
-/// Longest wait of a call that has to succeed.
+/// Maximum time of a call that has to succeed: 30 s, enough for a slow machine.
 inline constexpr std::chrono::seconds limit(30);
 
 /// The two ends of one channel.

@@ -74,7 +74,7 @@ static void properties(sessions &ends) {
     THROWS(pw::session().peer(), pw::errc::argument);
 }
 
-// The codes with which one side ends streams and sessions are in the exceptions of its peer.
+// The codes with which one side ends a stream or session are in the exceptions of its peer.
 static void codes(sessions &ends) {
     auto here = ends.client.open();
     auto there = ends.server.accept(limit).value();

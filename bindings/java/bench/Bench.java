@@ -177,7 +177,7 @@ final class Bench {
         return true;
     }
 
-    /** The second process: sends back the messages of one channel and of one socket. */
+    /** The work of the second process: sends back the messages of one channel and of one socket. */
     private static void echo(String address, Path plain, Config.Wait wait) throws Exception {
         try (Listener listener = Listener.bind(address, new Config().waiting(wait));
                 ServerSocketChannel sockets = ServerSocketChannel.open(StandardProtocolFamily.UNIX)) {
@@ -207,8 +207,9 @@ final class Bench {
     }
 
     /**
-     * Runs the package's measurement and the one to compare with in turns, and prints a line. Each
-     * has {@code thousands} thousand messages a round, or fewer if the benchmark is quick.
+     * Runs the measurement of the package and the one that it is compared with in turns, and prints
+     * a line. Each has {@code thousands} thousand messages a round, or fewer if the benchmark is
+     * quick.
      */
     private void compare(String name, int thousands, Measured ours, Measured other) throws Exception {
         int count = thousands * scale;

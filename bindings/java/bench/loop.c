@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the C library needs for a message, to compare Java with: one thread holds both ends of a
- * channel. Each line of the input is a size and a number of messages; the answer is the nanoseconds
- * for each message.
+ * Measures the C library, with which Java is compared: one thread holds both ends of a channel.
+ * Each line of the input is a size and a number of messages; the answer is the nanoseconds for each
+ * message.
  */
 #define _POSIX_C_SOURCE 199309L
 #include <partywall.h>

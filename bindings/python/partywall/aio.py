@@ -95,9 +95,9 @@ class _Reactor:
                 if handler := self.handlers.get(tag):
                     self._call(handler, kinds)
         finally:
-            # The descriptor becomes readable only after a poll without events, so another poll must
-            # follow. The next poll runs after the tasks that the events of this poll have resumed,
-            # and so finds the answer of a fast peer without a wake-up.
+            # The native loop's descriptor becomes readable only after a poll without events, so
+            # another poll must follow. The next poll runs after the tasks that the events of this
+            # poll have resumed, and so finds the answer of a fast peer without a wake-up.
             self._polls_soon = True
             asyncio.get_running_loop().call_soon(self._poll)
 
@@ -182,8 +182,8 @@ class Transport(asyncio.Transport):
         return self._stream.peer
 
     def _handle(self, kinds: int) -> None:
-        # If a call of `_take_turn` is already in the queue of asyncio's loop, that call receives
-        # the message; otherwise this method does.
+        # If asyncio's loop has already queued a call of `_take_turn`, that call receives the
+        # message; otherwise this method does.
         if kinds & _READABLE and not self._has_turn:
             self._receive()
         if self._unsent and not self._is_lost:

@@ -105,8 +105,8 @@ class Connection:
         return pickle.loads(memoryview(first)[_COUNT_BYTES:], buffers=buffers)
 
     def _receive_buffers(self, count: int, buffers: list[bytes | memoryview]) -> None:
-        # The sender may need the memory of a buffer for the next buffer. So every buffer is copied
-        # but the last, which stays in the sender's memory.
+        # The sender may reuse the memory of a buffer for the next one. So every buffer is copied
+        # except the last, which stays in the sender's memory.
         while len(buffers) < count - 1:
             buffers.append(self._next().tobytes())
         if len(buffers) < count:

@@ -8,15 +8,15 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-/// The threads in `accept`, each with the id of its process: in a forked child, the threads of the
-/// parent do not exist.
+/// The threads that are in `accept` of one listener, each with the id of its process: in a forked
+/// child, the threads of the parent do not exist.
 #[derive(Default)]
 pub struct AcceptThreads {
     threads: Mutex<Vec<(u32, ThreadId)>>,
     left: Condvar,
 }
 
-/// The time for which one thread is in `accept`. Dropping this value notes that the thread has
+/// Lives as long as one thread is in `accept` of the listener. Its drop notes that the thread has
 /// left.
 pub struct Stay<'a>(&'a AcceptThreads);
 
@@ -25,15 +25,15 @@ impl AcceptThreads {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that this thread is in `accept`.
+    /// Notes that the calling thread is in `accept` of the listener.
     pub fn enter(&self) -> Stay<'_> {
         self.threads().push(this_thread());
         Stay(self)
     }
 
-    /// Waits without the GIL until no thread of this process is in `accept`, at most [`LEAVE_MAX`].
-    /// A rule of admission runs within `accept`; if it closes its own listener, its thread does not
-    /// wait.
+    /// Waits without the GIL until no thread of this process is in `accept` of the listener, at
+    /// most [`LEAVE_MAX`]. A rule of admission runs within `accept`; if it closes its own listener,
+    /// its thread does not wait.
     pub fn wait_until_left(&self, py: Python<'_>) {
         let this = this_thread();
         let is_in = |threads: &mut Vec<(u32, ThreadId)>| {
@@ -58,6 +58,6 @@ fn this_thread() -> (u32, ThreadId) {
     (process::id(), thread::current().id())
 }
 
-/// Longest time that `close` waits for a thread in `accept`, which may be running a rule of
-/// admission.
+/// Maximum time for which `close` of a listener waits for a thread in `accept`: a rule of admission
+/// that runs there may take for ever.
 const LEAVE_MAX: Duration = Duration::from_secs(2);

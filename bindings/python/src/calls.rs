@@ -169,8 +169,8 @@ pub struct Request {
     over: Arc<OnceLock<()>>,
 }
 
-/// When it is dropped, sets the flag by which a request knows that its call is over: the caller has
-/// given the call up, or the call is answered.
+/// The part of a running call that notes its end: its drop sets the flag that the call's request
+/// reads, when the call is answered or its caller has given it up.
 struct Over(Arc<OnceLock<()>>);
 
 impl Drop for Over {
@@ -260,8 +260,8 @@ const fn is_good_end(error: &ServeError) -> bool {
     )
 }
 
-/// Calls the handler. Returns its answer, or the failure that it raised; `None` if the call has to
-/// be aborted because the handler raised anything else.
+/// Calls the handler of a call. Returns its answer, or the failure that it raised; `None` if the
+/// call has to be aborted because the handler raised anything else.
 fn answer(
     py: Python<'_>,
     handler: &Bound<'_, PyAny>,

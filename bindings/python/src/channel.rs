@@ -34,7 +34,6 @@ use std::time::{Duration, Instant};
 pub struct Channel {
     sender: Mutex<Option<partywall::Sender>>,
     receiver: Mutex<Option<partywall::Receiver>>,
-    /// Set once `finish` has ended the channel's sending direction.
     is_finished: OnceLock<()>,
     peer: partywall::Peer,
     transport: Transport,
@@ -93,7 +92,6 @@ impl Channel {
         Ok((taken.ok_or_else(|| error::closed_here("channel"))?, self.wait))
     }
 
-    /// Makes the exception of a sending call on a channel that has no sender any more.
     fn no_sender(&self, py: Python<'_>) -> PyErr {
         // If the receiver is locked, another thread is using it, so the channel still has it.
         let receives = self.receiver.try_lock().map_or(true, |receiver| receiver.is_some());
@@ -103,7 +101,6 @@ impl Channel {
         error::closed_here("channel")
     }
 
-    /// Receives the next message; `None` once the peer has finished.
     fn receive(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<partywall::Message>> {
         let mut guard = self.receiver.try_lock().map_err(|_| error::busy(py))?;
         let receiver = guard.as_mut().ok_or_else(|| error::closed_here("channel"))?;
@@ -140,8 +137,8 @@ impl Channel {
         }
     }
 
-    /// Returns for how long the Rust crate waits before this thread sleeps in `poll`, because it
-    /// spins or polls at intervals; `None` if the thread sleeps at once.
+    /// Returns for how long a receiving call waits within the Rust crate, which spins or polls at
+    /// intervals, before its thread sleeps in `poll`; `None` if the thread sleeps at once.
     fn spin_slice(&self, is_first: bool) -> Option<Duration> {
         match self.wait {
             Wait::Spin | Wait::Poll(_) => Some(SIGNAL_CHECK_EVERY),
@@ -150,7 +147,8 @@ impl Channel {
         }
     }
 
-    /// Calls `attempt` with the sender until there is room, at most until the deadline.
+    /// Calls `attempt` with the sender again and again until the channel has room, at most until
+    /// the deadline.
     fn attempt<T>(
         &self,
         py: Python<'_>,
@@ -184,7 +182,8 @@ impl Channel {
         }
     }
 
-    /// Sends the message in `reservation`. On an error, returns the reservation with it.
+    /// Sends the message that is written in `reservation`. An error comes with the reservation, for
+    /// another attempt.
     #[expect(clippy::result_large_err, reason = "the reservation is given back")]
     pub fn commit(
         &self,
@@ -211,8 +210,8 @@ pub fn let_others_run(py: Python<'_>) -> PyResult<()> {
     py.check_signals()
 }
 
-/// Ends both directions without the GIL: over a socket, the end may wait for a peer that does not
-/// read.
+/// Ends both directions without the GIL, because over a socket this may wait for a peer that does
+/// not read.
 impl Drop for Channel {
     fn drop(&mut self) {
         let sender = self.sender.get_mut().unwrap_or_else(PoisonError::into_inner).take();

@@ -293,11 +293,10 @@ pub fn address(value: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(text)
 }
 
-/// The values that the setting `wait` can have, for the text of an error.
 const WAITS: &str = "\"adaptive\", \"spin\", \"park\", or the seconds between two polls";
 
-/// Longest spin budget: the time that a thread may spin before it sleeps. A longer budget is taken
-/// for a mistake, because with `wait="spin"` a thread never sleeps.
+/// Maximum spin budget: the time that a thread may spin before it sleeps. A longer one is taken for
+/// a mistake, because a program that wants it has `wait="spin"`, with which a thread never sleeps.
 const SPIN_BUDGET_MAX: Duration = Duration::from_secs(1);
 
 /// The names of the transport policies, for configs of channels, sessions and links.

@@ -59,8 +59,8 @@ pub fn check_application_code(code: u32) -> PyResult<()> {
     Err(pyo3::exceptions::PyValueError::new_err(text))
 }
 
-/// The first code of an application's end of a stream that is reserved for the protocol (SPEC
-/// 11.3).
+/// Lowest of the codes that are reserved for the protocol. An application ends a stream with a
+/// lower one (SPEC 11.3).
 const RESERVED_CODES: u32 = 0xffff_ff00;
 
 /// Makes the exception for a keyword argument of `class` that is no setting.

@@ -320,6 +320,6 @@ impl EventStream {
     }
 }
 
-/// Longest message in bytes: four such messages and their headers fit the default window of a
-/// stream.
+/// Maximum length in bytes of a message that `try_send` makes: four such messages and their headers
+/// fit the default window of a stream.
 const WRITE_MAX: usize = (64 << 10) - 64;

@@ -34,8 +34,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{RwLock, Semaphore};
 
-/// Returns the storage of links: files of the directory, or memory of this process if there is
-/// none.
+/// Returns the storage of links: files in `directory`, or memory of this process if that is `None`.
 fn storage(directory: Option<PathBuf>) -> Storage {
     directory.map_or(Storage::Memory, Storage::directory)
 }
@@ -57,12 +56,10 @@ fn in_group<T: Send>(
     })
 }
 
-/// Converts the error of a result to the Python exception that is raised.
 fn raise<T, E: ErrorCode + Error + 'static>(py: Python<'_>, result: Result<T, E>) -> PyResult<T> {
     result.map_err(|error| error::exception(py, &error))
 }
 
-/// Converts the result of an operation without a value: `None` of Python, or the exception.
 fn nothing<E>(py: Python<'_>, result: Result<(), E>) -> PyResult<Py<PyAny>>
 where
     E: ErrorCode + Error + 'static,
@@ -175,7 +172,6 @@ impl Serving {
 }
 
 impl LinkServer {
-    /// Accepts a link; `None` once the server is closed.
     fn accept_until(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Py<Link>>> {
         match wait(py, deadline, self.shared.accept())? {
             None => raise(py, Err(AcceptError::TimedOut)),
@@ -184,7 +180,6 @@ impl LinkServer {
         }
     }
 
-    /// Calls `act` with the server of the Rust crate, without the GIL.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
@@ -362,12 +357,10 @@ impl Link {
         Self { sender: Detached::new(link.split().0) }
     }
 
-    /// Returns another reference to this end of the link.
     fn end(&self) -> PyResult<EndOfLink> {
         Ok(self.sender.get().ok_or_else(|| error::closed_here("link"))?.link())
     }
 
-    /// Calls `act` with this end of the link, without the GIL, and raises its error.
     fn with<T, E>(
         &self,
         py: Python<'_>,
@@ -796,8 +789,8 @@ impl LinkMessage {
     }
 }
 
-/// Longest time in seconds that the end of a `with` block waits until the link's messages have gone
-/// out.
+/// Maximum time in seconds for which the end of a `with` block waits until the link's messages have
+/// gone out.
 const CLOSE_MAX: f64 = 5.0;
 /// Number of the error for a deadline that has passed (SPEC 17.1).
 const TIMED_OUT: u32 = 4;

@@ -103,7 +103,6 @@ impl LinkConfig {
     }
 }
 
-/// The two parts of the value of a setting that is a pair.
 type Pair<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 
 /// Returns the settings with the setting `key` changed to `value`.
@@ -176,7 +175,7 @@ pub struct LinkGroup {
 }
 
 impl LinkGroup {
-    /// Returns another reference to the group of links of the Rust crate.
+    /// Returns a handle of the group for the Rust crate.
     pub fn group(&self) -> PyResult<partywall_link::tokio::Group> {
         Ok(self.inner.get().ok_or_else(|| error::closed_here("group"))?.clone())
     }

@@ -12,7 +12,7 @@ pub struct LinkStatus {
     /// The state of the link: "detached", "attaching", "attached", "fenced", "quarantined" or
     /// "closed".
     kind: &'static str,
-    /// The transport as text, if the link is attached.
+    /// The transport as text; `None` unless the link is attached.
     transport: Option<String>,
     text: String,
 }
@@ -199,7 +199,6 @@ impl LinkStats {
 pub struct LoginRequest {
     /// The name that the client says it has.
     client: String,
-    /// The name of the link.
     link: String,
     /// The bytes of the client's setting `login`.
     login: Vec<u8>,

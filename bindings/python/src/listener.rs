@@ -50,7 +50,6 @@ impl Listener {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accepts a channel, at most until the deadline; `None` once the listener is closed.
     fn accept_until(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Channel>> {
         let mut inner = self.inner.try_lock().map_err(|_| error::busy(py))?;
         let Some(listener) = inner.as_mut() else { return Ok(None) };
@@ -80,9 +79,9 @@ impl Listener {
     fn accept_or_end(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Channel>> {
         let _stay = self.accept_threads.enter();
         let accepted = self.accept_until(py, deadline);
-        // `close` sets the flag before it tries to lock the listener. So at least one of the
-        // accepting and the closing thread finds the flag set and the listener unlocked, and drops
-        // it.
+        // `close` sets the flag before it tries to lock the listener. So the accepting thread or
+        // the closing thread, whichever is later, finds the flag set and the listener unlocked, and
+        // drops the listener.
         if self.state().is_closed {
             self.drop_if_unused(py);
         }

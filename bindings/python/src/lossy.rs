@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 #[pyclass(frozen, module = "partywall._native")]
 pub struct LossySender {
     sender: Detached<lossy::LossySender>,
-    /// Longest wait for room of a call without a timeout; `None` if the policy `on_full` does not
+    /// Maximum wait for room in a call without a timeout; `None` if the policy `on_full` does not
     /// wait.
     waits_for: Option<Duration>,
 }
@@ -153,8 +153,8 @@ fn log_later(
     Work::start("partywall-log", move || sender.log_deadline(&record, until))?.wait(py)
 }
 
-/// Interprets the setting `on_full` for a record without room: the name of a policy, or the seconds
-/// to wait for room.
+/// Interprets the setting `on_full`, which says what to do with a record without room: the name of
+/// a policy, or the seconds to wait for room.
 fn policy(value: &Bound<'_, PyAny>) -> PyResult<OnFull> {
     if let Ok(seconds) = value.extract::<f64>() {
         return Ok(OnFull::Block(duration(seconds)?));

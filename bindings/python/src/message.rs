@@ -32,7 +32,6 @@ pub struct Message {
 
 struct State {
     message: Option<Content>,
-    /// Number of views of the message that exist. While there is one, the message keeps its memory.
     views: usize,
 }
 

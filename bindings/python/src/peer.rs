@@ -29,7 +29,7 @@ impl Credentials {
 /// The peer: the process at the other end of a connection, and how far it is trusted.
 #[pyclass(frozen, get_all, module = "partywall")]
 pub struct Peer {
-    /// `None` over TCP.
+    /// Process, user and group of the peer; `None` over TCP.
     credentials: Option<Credentials>,
     is_trusted: bool,
     /// Why the peer is not trusted; `None` if it is trusted.

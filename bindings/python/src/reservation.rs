@@ -54,10 +54,8 @@ impl From<Py<Stream>> for Sender {
 
 struct State {
     reservation: Option<OwnedReservation>,
-    /// Length of the message in bytes.
     len: usize,
-    /// Number of views of the memory that exist. While there is one, the memory is neither sent nor
-    /// freed.
+    /// Number of views of the memory. While there is one, the memory is neither sent nor freed.
     views: usize,
 }
 
@@ -72,7 +70,6 @@ impl Reservation {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the reservation of the Rust crate out of this object.
     fn take(&self) -> PyResult<OwnedReservation> {
         let mut state = self.state();
         state.refuse_with_views()?;

@@ -37,7 +37,8 @@ use tokio::task::AbortHandle;
 struct Process {
     id: u32,
     runtime: Runtime,
-    /// The way to the thread that passes results to Python; `None` until there is a result to pass.
+    /// The queue to the thread that passes results to Python; `None` until there is a result to
+    /// pass.
     notifier: Option<mpsc::Sender<Notice>>,
 }
 
@@ -51,8 +52,8 @@ pub fn handle(py: Python<'_>) -> PyResult<Handle> {
     with_process(py, |own| Ok(own.runtime.handle().clone()))
 }
 
-/// Returns the way to the thread that passes results to Python, and starts the thread at the first
-/// call.
+/// Returns the queue to the thread that passes results to Python, and starts that thread at the
+/// first call.
 ///
 /// The thread does nothing else, because passing a result takes the GIL, which may last. The thread
 /// of the runtime drives all sessions and links, and its threads for blocking work may all be
@@ -128,7 +129,7 @@ enum Step<T> {
     TimedOut,
 }
 
-/// Polls `future` without the GIL until it is ready, the deadline has passed, or a signal came.
+/// Polls `future` without the GIL until it is ready, the deadline has passed, or a signal has come.
 fn step<F: Future>(
     runtime: &Handle,
     sleeper: &Arc<Sleeper>,
@@ -161,7 +162,7 @@ pub struct Pending {
 
 #[pymethods]
 impl Pending {
-    /// Gives the operation up, unless it is done.
+    /// Gives the operation up, unless it has ended.
     fn cancel(&self) {
         self.task.abort();
     }
@@ -178,8 +179,7 @@ where
     let done = done.clone().unbind();
     let task = runtime.spawn(async move {
         let output = future.await;
-        // While the interpreter exits, the result is not passed, because nobody waits for it any
-        // more.
+        // While the interpreter exits, no caller waits for the result any more.
         let tell = move || {
             Python::try_attach(|py| notify(py, &done, convert(py, output)));
         };
@@ -199,8 +199,8 @@ fn notify(py: Python<'_>, done: &Py<PyAny>, result: PyResult<Py<PyAny>>) {
     }
 }
 
-/// An eventfd on which one thread sleeps while it waits for a future. The future's waker writes to
-/// the eventfd.
+/// The eventfd on which one thread sleeps while it waits for a future; the future's waker writes to
+/// it.
 struct Sleeper {
     process: u32,
     notified: OwnedFd,
@@ -212,7 +212,7 @@ thread_local! {
 
 impl Sleeper {
     /// Returns the sleeper of the calling thread, and makes it at the first call. A forked child
-    /// makes a new one, because it would share the eventfd with its parent.
+    /// makes a new one: the eventfd that it inherited is its parent's too.
     fn of_this_thread() -> PyResult<Arc<Self>> {
         let process = process::id();
         let present = SLEEPER.with_borrow(Option::clone);
@@ -225,7 +225,6 @@ impl Sleeper {
         Ok(made)
     }
 
-    /// Sleeps until a future's waker writes to the eventfd, or the deadline has passed.
     fn sleep(&self, deadline: &Deadline) -> Result<(), Errno> {
         let mut descriptors = [PollFd::new(&self.notified, PollFlags::IN)];
         poll(&mut descriptors, deadline.timespec().as_ref())?;
@@ -275,5 +274,6 @@ impl<T: Send> Drop for Detached<T> {
     }
 }
 
-/// Longest time that the exit of the interpreter waits for sessions to write what they have sent.
+/// Maximum time for which the exit of the interpreter waits until sessions have written what they
+/// sent.
 const SHUT_DOWN_MAX: Duration = Duration::from_secs(2);

@@ -45,7 +45,6 @@ impl SessionListener {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Accepts a session, at most until the deadline; `None` once the listener is closed.
     fn accept_until(&self, py: Python<'_>, deadline: &Deadline) -> PyResult<Option<Session>> {
         let _stay = self.accept_threads.enter();
         let Some(listener) = self.listener() else { return Ok(None) };

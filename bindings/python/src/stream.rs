@@ -33,7 +33,6 @@ pub struct Stream {
     whole: Mutex<Option<partywall::tokio::Stream>>,
     sender: Mutex<Option<SendStream>>,
     receiver: Mutex<Option<RecvStream>>,
-    /// Set once `finish` has ended the stream's sending direction.
     is_finished: OnceLock<()>,
     metadata: Vec<u8>,
     number: u32,
@@ -87,7 +86,6 @@ impl Stream {
         self.receiver.try_lock().map_err(|_| error::busy(py))
     }
 
-    /// Makes the exception of a sending call on a stream that has no sender any more.
     fn no_sender(&self, py: Python<'_>) -> PyErr {
         // If the receiver is locked, another thread is using it, so the stream still has it.
         let receives = self.receiver.try_lock().map_or(true, |receiver| receiver.is_some());
@@ -110,13 +108,12 @@ impl Stream {
         received.map_err(|error| error::exception(py, &error))
     }
 
-    /// Whether a call that finds no room waits for room.
     const fn waits(&self, deadline: &Deadline) -> bool {
         !matches!(self.policy, BackPressure::Error) && !matches!(deadline, Deadline::Now)
     }
 
-    /// Sends the message in `reservation`. On an error, returns the reservation with it, unless the
-    /// call has waited for room: the message is then dropped.
+    /// Sends the message that is written in `reservation`. An error comes with the reservation,
+    /// unless the call has waited for room: then the message is dropped.
     #[expect(clippy::result_large_err, reason = "the reservation is given back")]
     pub fn commit(
         &self,

@@ -24,11 +24,8 @@ use std::time::{Duration, Instant};
 
 /// The time at which a call gives up.
 pub enum Deadline {
-    /// The call waits without a limit.
     Never,
-    /// The call never waits.
     Now,
-    /// The call waits until this instant.
     At(Instant),
 }
 
@@ -52,8 +49,7 @@ impl Deadline {
         }
     }
 
-    /// Returns the instant of this deadline, for calls that need one. `Never` becomes an instant in
-    /// a hundred years.
+    /// Returns the instant at which a call gives up; for `Never` an instant in a hundred years.
     pub fn instant(&self) -> Instant {
         match self {
             Self::Never => Instant::now() + FAR,
@@ -83,10 +79,11 @@ impl Deadline {
     }
 }
 
-/// Longest wait within the Rust crate, because a signal does not end such a wait.
+/// Maximum time of one wait within the Rust crate, which a signal does not end: the calling thread
+/// handles signals between two waits.
 pub const SIGNAL_CHECK_EVERY: Duration = Duration::from_millis(20);
 
-/// How long a call without a limit waits where the Rust crate needs a limit: a hundred years.
+/// The deadline of a call without one, where the Rust crate requires one: a hundred years.
 pub const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Converts `seconds` of Python into a duration.
@@ -101,8 +98,8 @@ pub fn duration(seconds: f64) -> PyResult<Duration> {
         .map_err(|_| PyOverflowError::new_err("the time is too long"))
 }
 
-/// Blocks without the GIL until `descriptor` is readable, the deadline has passed, or a signal
-/// came. After each of these the caller tries its operation again.
+/// Blocks without the GIL until `descriptor` is readable, the deadline has passed, or a signal has
+/// come. After each of these the caller tries its operation again.
 ///
 /// # Errors
 /// Fails with the exception that a handler of a signal raised, such as KeyboardInterrupt.
@@ -115,7 +112,7 @@ pub fn wait_readable(
 }
 
 /// Blocks without the GIL until at least one of `descriptors` is readable, the deadline has passed,
-/// or a signal came.
+/// or a signal has come.
 pub fn wait_any_readable(
     py: Python<'_>,
     descriptors: &mut [PollFd<'_>],
@@ -144,7 +141,7 @@ struct Notify(Arc<OwnedFd>);
 
 impl Drop for Notify {
     fn drop(&mut self) {
-        // The write does not wait, because nobody has written to the eventfd before.
+        // The write does not wait, because this is the only write to the eventfd.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 }
@@ -157,8 +154,8 @@ impl<T: Send + 'static> Work<T> {
         let notify = Notify(Arc::clone(&done));
         let (sender, results) = mpsc::channel();
         thread::Builder::new().name(name.to_owned()).spawn(move || {
-            // This value is dropped after `sender`, also if the thread panics. So whoever waits for
-            // the eventfd then finds the result, or that there is none.
+            // This value is dropped after `sender`, also if the thread panics. So a caller that the
+            // eventfd wakes finds either the result or the end of the thread without one.
             let _notify = notify;
             let sender = sender;
             let _ = sender.send(act());
@@ -202,7 +199,7 @@ impl<T> AsFd for Work<T> {
 }
 
 thread_local! {
-    /// Whether a callback that this thread ran during a wait has raised KeyboardInterrupt.
+    /// Whether a callback that this thread ran while it waited has raised KeyboardInterrupt.
     static IS_INTERRUPTED: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -191,7 +191,7 @@ def test_child_of_multiprocessing_writes_what_its_sessions_have_sent(
         child = context.Process(target=send_and_return, args=(address,))
         child.start()
         stream = accepted(listener.accept(DEADLINE))
-        # The child process has sent everything and returned from its function before this side
+        # The child process has sent everything and returned from its function before the parent
         # reads.
         child.join(DEADLINE)
         assert child.exitcode == 0

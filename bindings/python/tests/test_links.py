@@ -287,7 +287,7 @@ def test_link_survives_kills_of_either_side(address: str, tmp_path: Path) -> Non
     consumer, producer = spawn(CONSUMER, *consumer_of), spawn(PRODUCER, *producer_of)
     try:
         for kill in range(8):
-            # The process is killed once both processes have begun and 2000 more bytes are in the
+            # A process is killed once both processes have begun and 2000 more bytes are in the
             # file.
             process = (consumer, producer)[kill % 2]
             assert process.stdout is not None and process.stdout.readline()
@@ -305,8 +305,8 @@ def test_link_survives_kills_of_either_side(address: str, tmp_path: Path) -> Non
             process.kill()
             process.wait(DEADLINE)
     numbers = [int(line) for line in output.read_bytes().splitlines()]
-    # A consumer that was killed after it wrote a number and before it acknowledged the message has
-    # received the message again.
+    # A consumer that is killed between its write of a number and its acknowledgement receives the
+    # message again.
     repeats = [now for before, now in zip(numbers, numbers[1:], strict=False) if now == before]
     assert len(repeats) <= 4
     assert sorted(set(numbers)) == list(range(total))

@@ -66,14 +66,11 @@ final class Peer {
         }
     }
 
-    /**
-     * Reads standard input, which the harness closes to stop this server, and then ends the
-     * process.
-     */
+    /** Ends this server process when its standard input ends, which the harness closes. */
     private static void endWithInput() {
         try {
             while (System.in.read() >= 0) {
-                // The bytes of standard input are ignored: only their end matters.
+                // The bytes of standard input do not matter, only their end.
             }
         } catch (IOException failure) {
             System.out.println("failed " + failure);
@@ -104,7 +101,7 @@ final class Peer {
     }
 
     /**
-     * Fills the bytes from index {@code from} on with the pattern of a seed, as
+     * Fills {@code bytes} from index {@code from} on with the pattern of a seed, as
      * crates/testkit/src/pattern.rs defines it.
      */
     private static void fill(byte[] bytes, int from, long seed) {
@@ -156,8 +153,8 @@ final class Peer {
         }
 
         /**
-         * Checks that {@code answer} answers the message with {@code seed} and {@code size} bytes,
-         * and counts the answer.
+         * Checks that {@code answer} has {@code size} bytes and answers the message with {@code
+         * seed}, and counts the answer.
          */
         void checkAnswer(byte[] answer, long seed, int size) throws IOException {
             if (answer == null || answer.length != size) {
@@ -330,17 +327,17 @@ final class Peer {
     }
 
     /**
-     * Returns the length in bytes of message {@code number} of a chain, the exchange in which an
-     * end of a link is killed.
+     * Returns the length in bytes of message {@code number} in the test that kills an end of the
+     * link.
      */
     private static int chainSize(long number) {
         return number % 64 == 63 ? 70_000 : 8 + (int) (number % 50);
     }
 
     /**
-     * Checks a received message of a chain, the exchange in which an end of a link is killed, and
-     * returns the message's number. The line "got" is printed before the caller acknowledges or
-     * answers the message, so that the harness sees every receipt.
+     * Checks a received message in the test that kills an end of the link, and returns the
+     * message's number. Prints the line "got" before the caller acknowledges or answers the
+     * message, so that the harness learns of every receipt.
      */
     private static long numberOf(LinkMessage message, long mark) throws IOException {
         byte[] bytes = message.bytes();
@@ -425,14 +422,14 @@ final class Peer {
         cause("gone", () -> recv(channel));
     }
 
-    /** A call of the library that the test of error numbers expects to fail. */
+    /** A call that the test of error numbers expects to fail. */
     private interface Act {
         void run() throws IOException;
     }
 
     /**
-     * Runs a call of the library, and prints the name of the cause with the number of the call's
-     * error, or with 0 if the call succeeds.
+     * Makes a call that has to fail, and prints the name of the cause with the number of the error,
+     * or with 0 if the call succeeds.
      */
     private static void cause(String name, Act act) throws IOException {
         int number = 0;
@@ -446,18 +443,18 @@ final class Peer {
 
     /** The bit of a seed that distinguishes an answer from the message that it answers. */
     private static final long ANSWER = 1L << 63;
-    /** The difference of two successive words of a pattern, the bytes of a message. */
+    /** The difference of two successive words of a pattern: a message's bytes are such words. */
     private static final long STEP = 0x9e3779b97f4a7c15L;
-    /** Size in bytes of the memory in which a link keeps its long messages. */
+    /** Size in bytes of a link's memory for long messages. */
     private static final long SLAB_BYTES = 32 << 20;
     /**
-     * Number of messages of a chain, the exchange in which an end of a link is killed, that the
-     * client sends before it waits for the first answer. Then it sends one more for each answer.
+     * Number of messages that the client sends before it waits for the first answer, in the test
+     * that kills an end of the link. After that it sends one more for each answer.
      */
     private static final long IN_FLIGHT = 8;
     /**
-     * Characters that lengthen each printed line, so that about a thousand lines fill the pipe to the
-     * harness.
+     * Characters that lengthen each printed line, so that about a thousand lines fill the pipe to
+     * the harness.
      */
     private static final String PADDING = "-".repeat(48);
     /** Maximum length in bytes of a message that the server of the error tests receives. */

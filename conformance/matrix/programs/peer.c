@@ -27,7 +27,7 @@ static void fail(const char *what) {
     exit(1);
 }
 
-/* Prints the error of the call `what` and ends the process, unless the call has succeeded. */
+/* Unless the call `what` has succeeded, prints its error and ends the process. */
 static void check(int32_t status, partywall_error *error, const char *what) {
     if (status != PARTYWALL_OK) {
         printf("failed %s: %d %s\n", what, (int)status,
@@ -61,8 +61,8 @@ static uint64_t mix(uint64_t word) {
 }
 
 /*
- * Fills `size` bytes with the pattern of a seed, as crates/testkit/src/pattern.rs defines it, word
- * by word.
+ * Fills `size` bytes, word by word, with the pattern of a seed, as crates/testkit/src/pattern.rs
+ * defines it.
  */
 static void fill(unsigned char *bytes, size_t size, uint64_t seed) {
     uint64_t word = mix(seed);
@@ -403,18 +403,15 @@ static void run_link(partywall_link *link, const size_t *sizes, size_t count) {
     report("done", &counters);
 }
 
-/*
- * The length in bytes of message `number` of a chain, the exchange in which an end of a link is
- * killed.
- */
+/* The length in bytes of message `number` in the test that kills an end of the link. */
 static size_t chain_size(uint64_t number) {
     return number % 64 == 63 ? 70000 : 8 + (size_t)(number % 50);
 }
 
 /*
- * Receives and checks the next message of a chain, the exchange in which an end of a link is killed.
- * Returns 0 once the peer has ended its direction. The line "got" is printed before the caller
- * acknowledges or answers the message, so that the harness sees every receipt.
+ * Receives and checks the next message in the test that kills an end of the link. Returns 0 once
+ * the peer has ended its direction. Prints the line "got" before the caller acknowledges or answers
+ * the message, so that the harness learns of every receipt.
  */
 static int next_of_chain(partywall_link *link, uint64_t mark, partywall_link_message **message,
                          uint64_t *number) {

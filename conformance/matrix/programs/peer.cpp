@@ -23,10 +23,10 @@ using bytes = std::vector<unsigned char>;
 // The bit of a seed that distinguishes an answer from the message that it answers.
 constexpr std::uint64_t answer_bit = std::uint64_t(1) << 63;
 constexpr std::uint64_t step = 0x9e3779b97f4a7c15u;
-// Size in bytes of the memory in which a link keeps its long messages.
+// Size in bytes of a link's memory for long messages.
 constexpr std::uint64_t slab_bytes = 32 << 20;
-// Number of messages of a chain, the exchange in which an end of a link is killed, that the client
-// sends before it waits for the first answer. Then it sends one more for each answer.
+// Number of messages that the client sends before it waits for the first answer, in the test that
+// kills an end of the link. After that it sends one more for each answer.
 constexpr std::uint64_t in_flight = 8;
 // Maximum length in bytes of a message that the server of the error tests receives.
 constexpr std::size_t message_max = 65536;
@@ -43,8 +43,8 @@ std::uint64_t mix(std::uint64_t word) {
     return word ^ word >> 31;
 }
 
-// Fills the target from index `from` on with the pattern of a seed, as
-// crates/testkit/src/pattern.rs defines it.
+// Fills `target` from index `from` on with the pattern of a seed, as crates/testkit/src/pattern.rs
+// defines it.
 void fill(bytes &target, std::size_t from, std::uint64_t seed) {
     std::uint64_t word = mix(seed);
     for (std::size_t at = from; at < target.size(); at += 8, word += step) {
@@ -253,15 +253,14 @@ void run_link(partywall::link link, const std::vector<std::size_t> &sizes) {
     counted.report("done");
 }
 
-// The length in bytes of message `number` of a chain, the exchange in which an end of a link is
-// killed.
+// The length in bytes of message `number` in the test that kills an end of the link.
 std::size_t chain_size(std::uint64_t number) {
     return number % 64 == 63 ? 70000 : 8 + static_cast<std::size_t>(number % 50);
 }
 
-// Checks a received message of a chain, the exchange in which an end of a link is killed, and
-// returns the message's number. The line "got" is printed before the caller acknowledges or answers
-// the message, so that the harness sees every receipt.
+// Checks a received message in the test that kills an end of the link, and returns the message's
+// number. Prints the line "got" before the caller acknowledges or answers the message, so that the
+// harness learns of every receipt.
 std::uint64_t number_of(const partywall::link_message &message, std::uint64_t mark) {
     std::uint64_t word = 0;
     for (std::size_t place = 0; place < 8 && message.size() >= 8; place++) {

@@ -28,8 +28,8 @@ const (
 	messageMax = 65536
 	// finished is the error number that says that the peer closed the session in good order (SPEC 17).
 	finished = 9
-	// step is the difference of two successive words of a pattern, the bytes of a message. It and
-	// the factors that make the first word from the seed have the values of
+	// step is the difference of two successive words of a pattern: a message's bytes are such words.
+	// It and the factors that make the first word from the seed have the values of
 	// crates/testkit/src/random.rs.
 	step = 0x9e3779b97f4a7c15
 )
@@ -80,8 +80,7 @@ func perform(words []string) error {
 	return fmt.Errorf("the arguments are not those of the matrix: %q", words)
 }
 
-// endWithInput reads standard input, which the harness closes to stop this server, and then ends
-// the process.
+// endWithInput ends this server process when its standard input ends, which the harness closes.
 func endWithInput() {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	os.Exit(0)
@@ -144,8 +143,8 @@ func (t *counters) check(message []byte, seed uint64) error {
 	return nil
 }
 
-// checkAnswer checks that answer answers the message with this seed and size, and counts the
-// answer.
+// checkAnswer checks that answer has size bytes and answers the message with this seed, and counts
+// the answer.
 func (t *counters) checkAnswer(answer *partywall.Message, seed uint64, size int) error {
 	defer answer.Release()
 	if answer.Len() != size {
@@ -281,7 +280,7 @@ func serveSession(session *partywall.Session) error {
 	return nil
 }
 
-// isFinished reports whether the peer has closed the session in good order.
+// isFinished reports whether err says that the peer has closed the session in good order.
 func isFinished(err error) bool {
 	var end *partywall.Error
 	return errors.As(err, &end) && end.ErrorCode() == finished

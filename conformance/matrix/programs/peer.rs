@@ -66,7 +66,7 @@ fn perform(words: &[&str]) -> Outcome {
     }
 }
 
-/// Reads standard input, which the harness closes to stop this server, and then ends the process.
+/// Ends this server process when its standard input ends, which the harness closes.
 fn end_with_input() {
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     std::process::exit(0);
@@ -106,7 +106,7 @@ impl Counters {
         Ok(())
     }
 
-    /// Checks that `answer` answers the message with this seed and `size` bytes, and counts the
+    /// Checks that `answer` has `size` bytes and answers the message with this seed, and counts the
     /// answer.
     fn check_answer(&mut self, answer: Option<&[u8]>, seed: u64, size: usize) -> Outcome {
         match answer {
@@ -261,9 +261,9 @@ fn run_link(link: Link, sizes: &[usize]) -> Outcome {
     Ok(())
 }
 
-/// Receives and checks the next message of a chain, the exchange in which an end of a link is
-/// killed. The line "got" is printed before the caller acknowledges or answers the message, so that
-/// the harness sees every receipt.
+/// Receives and checks the next message in the test that kills an end of the link. Prints the line
+/// "got" before the caller acknowledges or answers the message, so that the harness learns of every
+/// receipt.
 fn next_of_chain(link: &Link, mark: u64) -> Result<Option<(link::Message, u64)>, Box<dyn Error>> {
     let Some(message) = link.recv()? else { return Ok(None) };
     let word = message.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
@@ -309,8 +309,7 @@ fn run_chain(link: Link, count: u64, is_new: bool) -> Outcome {
     Ok(())
 }
 
-/// The length in bytes of message `number` of a chain, the exchange in which an end of a link is
-/// killed.
+/// The length in bytes of message `number` in the test that kills an end of the link.
 fn chain_len(number: u64) -> usize {
     if number % 64 == 63 { 70_000 } else { 8 + (number % 50) as usize }
 }
@@ -352,17 +351,18 @@ fn run_errors(transport: &str, address: &str, nobody: &str, user: u32) -> Outcom
     Ok(())
 }
 
-/// Prints the name of a cause of failure and the number of the error, or 0 if the call succeeded.
+/// Prints the name of a cause of failure and the number of the error, or 0 if the call has
+/// succeeded.
 fn cause<T, E: ErrorCode>(name: &str, result: &Result<T, E>) {
     println!("cause {name} {}", result.as_ref().err().map_or(0, ErrorCode::code));
 }
 
 /// The bit of a seed that distinguishes an answer from the message that it answers.
 const ANSWER: u64 = 1 << 63;
-/// Size in bytes of the memory in which a link keeps its long messages.
+/// Size in bytes of a link's memory for long messages.
 const SLAB_BYTES: u64 = 32 << 20;
 /// Maximum number of messages that the client has sent and whose answers it has not received, in
-/// the exchange of messages and answers during which the test kills an end of the link.
+/// the test that kills an end of the link.
 const IN_FLIGHT: u64 = 8;
 /// Number of characters that lengthen each printed line, so that about a thousand lines fill the
 /// pipe to the harness.

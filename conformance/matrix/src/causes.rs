@@ -8,7 +8,7 @@ use crate::process::Process;
 use crate::roster::Program;
 
 /// Makes a client cause each error of the list [`CAUSES`], in order, and compares the numbers that
-/// the client prints. The cause of the last error is that the harness kills the client's server.
+/// the client prints. For the last error the harness kills the client's server.
 ///
 /// # Errors
 /// If an end fails, or the client reports a number that differs from that of the list.

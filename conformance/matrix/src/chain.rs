@@ -27,11 +27,10 @@ pub enum Victim {
     Client,
 }
 
-/// Runs a chain, an exchange of messages over a link between a server and a client, kills the end
-/// `victim` in the middle, and starts that end again.
+/// Runs the exchange of messages over a link between a server and a client, kills the end `victim`
+/// in the middle, and starts that end again.
 ///
-/// # Errors
-/// If an end fails, or a number is missing or there twice.
+/// # Errors If an end fails, or if a number is missing or printed twice.
 pub fn run(job: &Job<'_>, client: &Program, victim: Victim, place: &Place) -> Result<(), String> {
     let address = place.address(job.transport);
     let paths = [place.directory()?, place.directory()?];
@@ -68,7 +67,7 @@ pub fn run(job: &Job<'_>, client: &Program, victim: Victim, place: &Place) -> Re
 
 /// Kills a process after it has printed a number of lines, starts it again, and returns the lines
 /// of both processes. The first process cannot end before the kill, because its unread lines fill
-/// the pipe.
+/// the pipe to the harness.
 fn kill_and_restart(
     first: &mut Process,
     restart: impl FnOnce() -> Result<Process, String>,
@@ -91,7 +90,7 @@ fn judge(lives: &[&Vec<String>], count: u64) -> Result<(), String> {
         for line in lines.iter().filter(|line| line.starts_with("got ")) {
             let mut words = line.split(' ').skip(1).map(str::parse::<u64>);
             let (Some(Ok(number)), Some(Ok(attempt))) = (words.next(), words.next()) else {
-                // The kill has cut off this line in the middle, so it is ignored.
+                // The kill has cut this line off in the middle, so the line is ignored.
                 continue;
             };
             let comes_again = is_first && number + 1 == next && attempt > 1;
@@ -111,9 +110,9 @@ fn judge(lives: &[&Vec<String>], count: u64) -> Result<(), String> {
     }
 }
 
-/// Number of messages of a chain, the exchange in which an end of a link is killed. An end prints a
-/// line for each. These lines are far more than the pipe and the harness's reader hold, so an end
-/// cannot finish before it is killed.
+/// Number of messages in the test that kills an end of the link. An end prints a line for each: far
+/// more lines than the pipe and the harness's reader hold, so an end cannot finish before it is
+/// killed.
 const COUNT: u64 = 2000;
 /// Number of lines that an end of a link prints before the harness kills it.
 const KILLED_AFTER: usize = 300;

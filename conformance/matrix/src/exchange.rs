@@ -13,13 +13,13 @@ pub struct Exchange<'a> {
     job: &'a Job<'a>,
     place: &'a Place,
     sizes: &'a [usize],
-    /// The running server and its address; `None` before the first exchange, and after an exchange
-    /// that failed.
+    /// The running server process and its address; `None` before the first exchange, and after an
+    /// exchange that failed.
     server: Option<(Process, String)>,
 }
 
 impl<'a> Exchange<'a> {
-    /// Prepares the exchanges of a job. The first exchange starts the server.
+    /// Prepares the exchanges of a job, of which the first starts the server.
     pub fn new(job: &'a Job<'a>, place: &'a Place, sizes: &'a [usize]) -> Self {
         Self { job, place, sizes, server: None }
     }

@@ -58,14 +58,11 @@ fn run(arguments: &[String]) -> Result<(), String> {
     }
 }
 
-/// Splits the arguments into the options and, from the first `--program` on, the programs.
 fn split(arguments: &[String]) -> (&[String], &[String]) {
     let is_program = |word: &String| word == "--program";
     arguments.split_at(arguments.iter().position(is_program).unwrap_or(arguments.len()))
 }
 
-/// Reads the options; returns the plan of the run, and the path of the page to write if there is
-/// one.
 fn parse(options: &[String]) -> Result<(Plan, Option<String>), String> {
     let (mut plan, mut page) = (Plan::whole(), None);
     let mut rest = options.iter();

@@ -18,8 +18,7 @@ pub fn write(path: &str, roster: &Roster, outcomes: &[Outcome]) -> Result<(), St
     fs::write(path, text.concat()).map_err(|error| format!("cannot write {path}: {error}"))
 }
 
-/// Returns a table with the features of each language, and the reason for each feature that a
-/// language lacks.
+/// Returns a table of the features of each language, with the reason for each that it lacks.
 fn features(roster: &Roster) -> String {
     let mut text = table(&[&["language"], &FEATURES[..]].concat());
     for program in &roster.programs {
@@ -44,8 +43,8 @@ fn pairs(roster: &Roster, outcomes: &[Outcome]) -> String {
     text
 }
 
-/// Returns what the page's table of pairs says of one pair: the kinds of exchange that the pair has
-/// passed over every transport.
+/// Returns a cell of the table of pairs: the kinds of exchange that a pair has passed over every
+/// transport.
 fn cell(server: &str, client: &str, outcomes: &[Outcome]) -> String {
     let own = || outcomes.iter().filter(|it| it.server == server && it.client == client);
     let over = |kind: &str| own().filter(|it| it.kind == kind && it.result.is_ok()).count();

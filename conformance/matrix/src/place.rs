@@ -12,7 +12,8 @@ use std::sync::{Mutex, PoisonError};
 /// directory.
 pub struct Place {
     root: PathBuf,
-    /// A loopback address in 127.0.0.0/8 that is derived from this process's id.
+    /// The loopback address, in 127.0.0.0/8, of this run's TCP listeners; derived from this
+    /// process's id.
     host: String,
     count: Mutex<u16>,
 }
@@ -31,7 +32,7 @@ impl Place {
         Ok(place)
     }
 
-    /// Returns an address at which no program has listened yet.
+    /// Returns an address that no program has listened at.
     pub fn address(&self, transport: &str) -> String {
         let number = self.number();
         match transport {
@@ -69,7 +70,7 @@ impl Place {
 }
 
 impl Place {
-    /// Returns a number that no other call of this function returns.
+    /// Returns another number in each call.
     fn number(&self) -> u16 {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         *count += 1;

@@ -17,8 +17,8 @@ pub struct Plan {
     /// The sizes of the messages of each exchange, in bytes.
     pub sizes: Vec<usize>,
     kinds: Vec<&'static str>,
-    /// Whether each pair runs only one chain (an exchange in which an end of a link is killed), and
-    /// causes errors over only one transport.
+    /// Whether the run is short: each pair kills one end of a link in one exchange only, and causes
+    /// errors over one transport only.
     is_short: bool,
 }
 
@@ -30,7 +30,7 @@ pub struct Job<'a> {
     pub kind: &'static str,
     /// The transport between server and client: `shared`, `unix` or `tcp` ([`TRANSPORTS`]).
     pub transport: &'static str,
-    /// The index of the server's program in the roster.
+    /// The index of the job's server program in the roster.
     index: usize,
     /// The index of the job in the plan of the run.
     number: usize,
@@ -148,9 +148,9 @@ impl Plan {
         outcomes.collect()
     }
 
-    /// Whether the short plan leaves out a client of a job. The short plan runs one chain (an
-    /// exchange in which an end of a link is killed) and one set of errors for each pair, over a
-    /// transport that depends on the pair.
+    /// Whether the short plan leaves out a client of a job. For each pair it runs one exchange in
+    /// which an end of a link is killed and one set of errors, over a transport that depends on the
+    /// pair.
     fn leaves_out(&self, job: &Job<'_>, client: usize) -> bool {
         let transport = TRANSPORTS[(job.index + client) % TRANSPORTS.len()];
         self.is_short && matches!(job.kind, "errors" | "chain") && transport != job.transport

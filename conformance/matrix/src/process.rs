@@ -19,7 +19,7 @@ use crate::roster::Program;
 /// A running program of the matrix.
 pub struct Process {
     child: Arc<Mutex<Child>>,
-    /// The standard input of the program. Servers end when it is closed.
+    /// The standard input of the program. A server ends when it is closed.
     _input: Option<ChildStdin>,
     events: Receiver<Event>,
     what: String,
@@ -73,7 +73,7 @@ impl Process {
                 Ok(None)
             }
             Ok(Event::Ended(status)) => Err(format!("{} ended: {status}", self.what)),
-            // The end of the program was noticed, and its exit code checked, in an earlier call.
+            // An earlier call has noticed the end of the program and checked its exit code.
             Err(RecvTimeoutError::Disconnected) => Ok(None),
             Err(RecvTimeoutError::Timeout) => {
                 self.kill();
@@ -140,7 +140,7 @@ pub struct Killer(Arc<Mutex<Child>>);
 impl Killer {
     /// Kills the program with SIGKILL.
     pub fn kill(&self) {
-        // An error of `kill` is ignored, because it says that the program has ended already.
+        // An error of `kill` is ignored: the program has then ended already.
         let _ = lock(&self.0).kill();
     }
 }

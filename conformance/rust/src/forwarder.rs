@@ -69,9 +69,8 @@ impl Forwarder {
             from.set_nodelay(true)?;
             let (mut from, mut to) = (from.try_clone()?, to.try_clone()?);
             std::thread::spawn(move || {
-                // An error of copying the bytes from `from` to `to` is ignored. Whether the copy
-                // succeeds or fails, both directions of `to` are shut down afterwards, so the
-                // process behind `to` learns that `from` has ended.
+                // An error of the copy is ignored: both directions of `to` are shut down afterwards
+                // in any case, so the process behind `to` learns that `from` has ended.
                 let _ = std::io::copy(&mut from, &mut to);
                 let _ = to.shutdown(Shutdown::Both);
             });

@@ -61,8 +61,7 @@ impl Process {
         });
         let stderr = std::thread::spawn(move || {
             let mut text = Vec::new();
-            // An error of reading stderr is ignored, because the text only helps to explain a
-            // failed test.
+            // An error of reading stderr is ignored: its text only helps to explain a failed test.
             let _ = stderr.read_to_end(&mut text);
             String::from_utf8_lossy(&text).chars().take(STDERR_CHARS_MAX).collect()
         });
@@ -133,15 +132,15 @@ impl Process {
                 }
             }
         }
-        // The program has closed its stdout, so it will end soon. (If `finish` returns an error
-        // before it waits for that end, the drop of `self` kills the program.)
+        // The program has closed its stdout, so it will end soon. If `finish` fails before, the
+        // drop of `self` kills the program.
         let status = self.child.wait().with_context(|| format!("waiting for {}", self.what))?;
         Ok(Ended { code: status.code(), report, stderr: self.complaint() })
     }
 
     /// Kills the program with SIGKILL, so that it ends without cleaning up, as after a crash.
     pub fn kill(&mut self) {
-        // An error of `kill` is ignored: it means that the program has ended already.
+        // An error of `kill` is ignored: the program has then ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

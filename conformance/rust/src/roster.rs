@@ -99,8 +99,8 @@ pub fn has_go() -> bool {
             || version.is_ok_and(|status| status.success());
         if !has {
             use std::io::Write as _;
-            // The test harness hides the output of the printing macros for tests that pass, so the
-            // line is written without these macros.
+            // The test harness hides what the printing macros write in a test that passes, so this
+            // line is written without them.
             let _ = writeln!(std::io::stderr(), "skipped: no Go, so shmipc-go takes no part");
         }
         has
@@ -115,18 +115,17 @@ pub fn has_c_compiler() -> bool {
         let has = version.is_ok_and(|status| status.success());
         if !has {
             use std::io::Write as _;
-            // The line is written without the printing macros, which the test harness hides for
-            // tests that pass.
+            // The test harness hides what the printing macros write in a test that passes, so this
+            // line is written without them.
             let _ = writeln!(std::io::stderr(), "skipped: no `cc`, so no C program takes part");
         }
         has
     })
 }
 
-/// Builds the archive of the C interface, and the C program that uses it. The archive is built like
-/// in the project's tests (`xtask/src/builds.rs`), so nothing is compiled again after the stage
-/// `test`: building an example activates the development dependencies, and with them the same
-/// features.
+/// Builds the archive of the C interface, and the C program that uses it. The archive is built as
+/// in the project's tests (`xtask/src/builds.rs`), as an example: this activates the development
+/// dependencies, so that the features are those of the stage `test` and nothing is compiled again.
 fn build_c() -> Result<()> {
     let root = workspace().join("../..");
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -10,8 +10,8 @@ use conformance::roster::{Peer, pairs};
 #[test]
 fn a_million_messages_arrive_in_order_and_whole() -> Result<()> {
     let lanes = "--streams 50 --count 20000 --sessions 2 --pipeline 64 --ignore-boundaries";
-    // Each message takes one slice (a piece of the region), and 6,400 messages are in flight at a
-    // time. With larger slices the region would not have enough slices.
+    // Each message takes one slice, and 6,400 messages are in flight at a time. With larger slices
+    // the region would not have enough of them.
     let region = "--slices 1024:100 --buffer-cap 67108864";
     for pair in pairs() {
         for transport in Transport::ALL {

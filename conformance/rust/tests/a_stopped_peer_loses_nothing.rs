@@ -36,8 +36,8 @@ fn a_stopped_server_receives_all_that_was_sent() -> Result<()> {
         let connected = connect_with_protocol(&*address, &config, ours(exchange)?);
         let session = connected.context("connecting")?;
         let mut stream = session.open(&[])?;
-        // The server's counts are read over a second stream, because the server counts an upload
-        // only after the first stream has ended.
+        // The client asks for the server's counts over a second stream, because the server counts
+        // an upload only after the first stream has ended.
         let mut teller = session.open(&[])?;
         let counts = ask(&mut teller)?;
         ensure!(counts == [0, 0], "counts {counts:?}");
@@ -49,8 +49,8 @@ fn a_stopped_server_receives_all_that_was_sent() -> Result<()> {
             ensure!(Instant::now() < deadline, "{:?} of uploads", ask(&mut teller)?);
         }
         drop((stream, teller));
-        // The server ends the session. If the client closed it first, the server could still be
-        // processing the wake-up that concerns its last answer, and would report an error.
+        // The server ends the session. If the client did, the server could still be processing the
+        // wake-up for its last answer, and would report an error.
         server.end_stdin();
         let ended = server.finish(TIMEOUT)?;
         drop(session);
@@ -84,7 +84,7 @@ fn a_stopped_client_receives_all_that_was_sent() -> Result<()> {
         let expected = Plan { mode: Mode::Download, ..plan.clone() };
         ensure!(*asked == expected.encode(), "another plan: {asked:?}");
         send_past_a_stop(&mut stream, plan, policy, &client)?;
-        // In shmipc the drop of `stream` ends both directions of the stream.
+        // The drop of a stream of shmipc ends both of its directions.
         drop(stream);
         let ended = client.finish(TIMEOUT)?;
         content(&ended, plan)
@@ -100,8 +100,8 @@ fn each(run: impl Fn(&Exchange, &Plan, BackPressure) -> Result<()>) -> Result<()
                 .into_iter()
                 .chain([(BackPressure::Block, 60_000), (BackPressure::Error, 60_000)])
             {
-                // Only the server runs as a program of the exchange. The client, which is the
-                // sender under test, runs in this process.
+                // Only the server runs as a program of its own. The client, which is the sender
+                // under test, runs in this process.
                 let exchange = Exchange::new((peer, peer), transport)?;
                 let plan =
                     Plan { mode: Mode::Upload, seed: 7, requests: 400, sizes: vec![size, 5] };
@@ -182,8 +182,8 @@ fn ask(teller: &mut Stream) -> Result<[u64; 2]> {
     Ok([u64::from_be_bytes(words[0]), u64::from_be_bytes(words[1])])
 }
 
-/// Sends a request again until the server has freed space for it. Until then each send returns an
-/// error, at once or after a wait, as the sender's policy `BackPressure` says.
+/// Sends a request again and again until the server has freed space for it. Until then each send
+/// returns an error, at once or after a wait, as the sender's policy `BackPressure` says.
 fn send_until_accepted(stream: &mut Stream, bytes: &[u8]) -> Result<()> {
     let deadline = soon();
     loop {
@@ -230,8 +230,7 @@ fn soon() -> Instant {
 }
 
 const QUEUE_CAP: u32 = 64;
-/// Size in bytes below which requests fill the queue of 64 elements before they fill the slices of
-/// the region.
+/// Requests of fewer bytes fill the queue of 64 elements before they fill the slices of the region.
 const SMALL: usize = 1000;
 /// Options that give a program of shmipc-go or shmipc-rs the same region as the function `ours`
 /// gives the sender.

@@ -61,7 +61,7 @@ fn restart(exchange: &Exchange) -> Result<()> {
     let mut client = exchange.run(&address, &format!("{load} --until-stdin-ends"))?;
     client.wait_for_line("connected", TIMEOUT)?;
     // Calls are made on each session, because only a served call proves that the old server has
-    // accepted the session. A hot restart does not move a session that is not accepted yet. Such a
+    // accepted the session. The hot restart would not move a session that is not accepted yet; that
     // session would be in use when the old server closes.
     for _ in 0..=SESSIONS * STREAMS_IN_A_ROW / LANES {
         renew(&mut client)?;
@@ -72,8 +72,8 @@ fn restart(exchange: &Exchange) -> Result<()> {
     }
     old.command("hot-restart 7")?;
     old.wait_for_line("restarted", TIMEOUT)?;
-    // The old server has moved its clients to the new server. The old server may close once no call
-    // uses a stream of an old session, so the client first leases all its streams anew.
+    // The old server has moved its clients to the new server. It may close once no call uses a
+    // stream of an old session, so the client first leases all its streams anew.
     renew(&mut client)?;
     old.end_stdin();
     let old = old.finish(TIMEOUT).context("old server")?;
@@ -100,8 +100,8 @@ fn renew(client: &mut Process) -> Result<()> {
     Ok(())
 }
 
-/// Number of the client's sessions, as in its options. `LANES` is the number of its concurrent
-/// streams.
+/// Number of the client's sessions, as in its options. `LANES` is the number of streams that it
+/// uses at the same time.
 const SESSIONS: u64 = 2;
 const LANES: u64 = 8;
 /// Number of streams that shmipc-go takes of one session before it takes streams of the next

@@ -38,8 +38,8 @@ fn what_our_client_makes_is_sealed_or_for_our_user_alone() -> Result<()> {
     Ok(())
 }
 
-/// Runs two clients, and inspects the shared memory that they create. Each has two sessions, and
-/// the names of the memory of both begin with the prefix of the exchange.
+/// Runs two clients, and inspects the shared memory that they create. Each has two sessions. The
+/// names of all their memory begin with the prefix of the exchange.
 fn clients_make(exchange: &Exchange) -> Result<()> {
     let (mut server, address) = exchange.serve("")?;
     let traffic = format!("{TRAFFIC} --until-stdin-ends");
@@ -174,8 +174,8 @@ fn open_across_execution(process: &str) -> Result<(BTreeSet<u32>, BTreeSet<u32>)
     for entry in std::fs::read_dir(format!("/proc/{process}/fdinfo"))? {
         let path = entry?.path();
         let number = path.file_name().and_then(|name| name.to_str()).context("no number")?;
-        // If the file in `/proc` is missing, the process has closed the descriptor meanwhile, so no
-        // program inherits it.
+        // If the file in `/proc` is missing, the process has closed the descriptor, so no program
+        // inherits it.
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
         let flags =
             text.lines().find_map(|line| line.strip_prefix("flags:")).context("no flags")?;

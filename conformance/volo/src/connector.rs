@@ -26,7 +26,7 @@ pub struct Connector {
     config: Config,
     protocol: Option<Arc<Shmipc>>,
     /// The current session, and the number of sessions that were opened so far. A stream is opened
-    /// without the lock, because the peer may delay the opening.
+    /// without this lock, because the peer may delay the opening.
     current: Arc<Mutex<(u64, Option<Session>)>>,
 }
 
@@ -61,8 +61,8 @@ impl Connector {
         }
     }
 
-    /// Returns the current session and its number. If the session has ended, or its number is
-    /// `unusable`, this call connects first; other callers wait for the new session meanwhile.
+    /// Returns the current session and its number. If that session has ended, or its number is
+    /// `unusable`, opens another one first, while other callers wait for it.
     async fn session(&self, unusable: Option<u64>) -> io::Result<(Session, u64)> {
         let mut current = self.current.lock().await;
         let (number, session) = &*current;
@@ -187,8 +187,7 @@ impl AsyncExt for Writer {
     }
 }
 
-/// The readiness of a pooled connection: it tells Volo's pool whether another call can use the
-/// connection.
+/// Whether Volo's pool can use a connection for another call.
 fn readiness(session: Option<&Session>) -> Ready {
     let has_ended = session.is_some_and(|session| session.close_reason().is_some());
     if has_ended {

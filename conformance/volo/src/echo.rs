@@ -19,7 +19,7 @@ use volo_thrift::{ClientError, EntryMessage, ServerError};
 /// The name of the only method of the thrift service Echo.
 const METHOD: &str = "echo";
 
-/// A struct with one field of bytes, whose number is `FIELD`: the arguments or the result of
+/// A thrift struct with one field of bytes, whose number is `FIELD`: the arguments or the result of
 /// `echo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Payload<const FIELD: i16>(pub Bytes);

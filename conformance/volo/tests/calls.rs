@@ -71,7 +71,7 @@ fn shmipc_address(path: &str) -> shmipc::Address {
     shmipc::Address::Unix(SocketAddr::from_pathname(path).unwrap())
 }
 
-/// Returns a client of `Echo` whose connections are made by `Connector`.
+/// Returns a client of `Echo` whose connections `connector` makes.
 fn client_over(connector: Connector) -> EchoClient {
     // Volo's pool requires an address, which the connector ignores.
     let unused = Address::from(SocketAddr::from_pathname("unused").unwrap());
@@ -181,7 +181,7 @@ fn connector_leaves_a_session_that_takes_no_more_streams() {
     run("connections", LIMIT, async move {
         let listener = Listener::bind(place.address("socket")).unwrap();
         // The server's task returns its listener, sessions and streams, so that they stay open
-        // after the task's last step, while the loop below may still make a connection.
+        // after its last step, while the loop below may still make a connection.
         let mut serving = tokio::spawn(async move {
             let first = listener.accept().await.unwrap();
             let stream = first.accept().await.unwrap().unwrap();

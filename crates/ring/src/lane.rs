@@ -77,7 +77,7 @@ pub trait Process {
     /// Returns the presence with this number.
     fn presence(&self, number: u32) -> Option<&Presence>;
 
-    /// Makes every thread of the process execute a full barrier. Returns whether they did.
+    /// Makes every thread of the process execute a full barrier. Returns whether that succeeded.
     fn heavy_barrier(&self) -> bool;
 
     /// Whether the thread that had the presence with this number has ended, and no other thread has

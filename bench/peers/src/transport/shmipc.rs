@@ -53,7 +53,7 @@ pub type ShmipcV3 = Shmipc<V3>;
 /// The transport `shmipc-0.2.1-v4-eventfd`: the crate `shmipc` with version 4 of its protocol.
 pub type ShmipcV4Eventfd = Shmipc<V4Eventfd>;
 
-/// The transport over the crate `shmipc` with the protocol version `P`.
+/// The transport that measures the crate `shmipc` with version `P` of its protocol.
 pub struct Shmipc<P>(PhantomData<P>);
 
 /// The server: a bound socket, over which client and server exchange the descriptors of their
@@ -191,15 +191,15 @@ impl AsyncEndpoint for ShmipcStream {
         let closed = self.stream.close().await;
         match self.side {
             Side::Client => closed.context("closing a stream"),
-            // At the server an error of closing the stream is ignored, because the client may have
-            // ended the whole session already.
+            // At the server an error of the close is ignored: the client may have ended the whole
+            // session already.
             Side::Server => Ok(()),
         }
     }
 }
 
 impl ShmipcStream {
-    /// Waits for a message, and verifies its bytes slice by slice, in place.
+    /// Waits for a message, and verifies its bytes in place, slice by slice.
     async fn read(&mut self, payload: Payload) -> Result<()> {
         let mut offset = 0;
         while offset < payload.size {
@@ -250,7 +250,7 @@ fn slice_with_room(
     buffer.slice_list().write_mut().context("shmipc returned no slice")
 }
 
-/// The configuration that the crate's own benchmark uses, with slice sizes for the messages of
+/// Returns the configuration of the crate's own benchmark, with slice sizes for the messages of
 /// `cell`.
 fn benchmark_config<P: Protocol>(cell: Cell, setup: &Setup) -> Result<Config> {
     let size = u32::try_from(cell.size).context("messages of 4 GiB are too large")?;
@@ -277,6 +277,6 @@ const SLICE_MARGIN: u32 = 256;
 /// Pause before a retry when the queue is full, as in the benchmark of `shmipc`.
 const QUEUE_FULL_PAUSE: Duration = Duration::from_micros(1);
 
-/// Maximum number of retries at a full queue: about ten seconds, because each retry waits for up to
-/// 100 ms.
+/// Maximum number of retries at a full queue. Each waits for up to 100 ms, so that all take about
+/// ten seconds.
 const QUEUE_FULL_RETRIES_MAX: u32 = 100;

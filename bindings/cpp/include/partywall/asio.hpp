@@ -123,7 +123,6 @@ inline error_code code_of(std::error_code code) noexcept {
 #endif
 }
 
-/// Whether the error code of an attempted operation says that the operation would have to wait.
 inline bool has_to_wait(std::error_code code) noexcept {
     return code == errc::empty || code == errc::full || code == errc::would_block ||
            code == errc::timed_out;
@@ -246,11 +245,12 @@ private:
 class source {
 public:
     virtual ~source() = default;
-    /// Is called for each event of the object, before its operations are attempted.
+    /// The reactor calls this for each event of the object, before it attempts the object's
+    /// operations.
     virtual void prepare(std::uint64_t, std::uint32_t) noexcept {}
-    /// Is called when the loop reports an event of the object for which no pending operation waits.
-    /// An override makes the loop stop its reports of the object, because otherwise the loop would
-    /// report the same event in each of its turns.
+    /// The reactor calls this for an event of the object for which no operation waits. An override
+    /// makes the loop stop its reports of the object, because otherwise the loop would report the
+    /// same event in each of its turns.
     virtual void ignore() noexcept {}
     /// Writes the bytes of sent messages that the socket has not taken yet. Returns whether bytes
     /// are left.
@@ -327,8 +327,7 @@ public:
         return tag;
     }
     void remove(std::uint64_t tag) { sources_.erase(tag); }
-    /// Makes each look, an attempt without waiting, read from `channel` before it asks the loop for
-    /// events.
+    /// Makes each posted attempt read from `channel` before it asks the loop for events.
     void look_at(source *channel) { channel_ = channel; }
     /// Makes the reactor write the rest of the message that was sent last, if the socket has taken
     /// only a part of it.
@@ -344,8 +343,8 @@ public:
     void drain(std::vector<std::unique_ptr<operation>> &done) {
         has_unsent_ = false;
         is_draining_ = true;
-        // While an operation of a session is pending, its wait for the descriptor, or its look (an
-        // attempt without waiting), handles the events of the loop.
+        // While an operation of a session is pending, its posted attempt, or its wait for the
+        // descriptor, handles the events of the loop.
         if (channel_ != nullptr || pending_ == 0) turn(done);
         arm();
     }
@@ -391,9 +390,9 @@ public:
         complete_all(std::move(aborted), false);
     }
 
-    /// Handles the events of the loop once, so that the loop writes what a call has begun. It does
-    /// nothing while an operation waits for the loop's descriptor. It also does nothing for a
-    /// channel, for which the loop has nothing to write before the channel ends.
+    /// Handles the events of the loop once, so that the loop writes what a call has queued. Does
+    /// nothing while an operation waits for the loop's descriptor, and for a channel, for which the
+    /// loop has nothing to write before the channel ends.
     void settle() {
         if (channel_ != nullptr) return;
         std::vector<std::unique_ptr<operation>> none;
@@ -418,8 +417,8 @@ public:
     }
 
 private:
-    /// Why the reactor is woken: the descriptor is readable, or a look (an attempt without waiting)
-    /// or a call of settle() was posted.
+    /// Why the reactor is woken: the loop's descriptor is readable, or an attempt or a call of
+    /// settle() was posted.
     enum class cause { wait, look, settle };
 
     /// The handler with which the executor wakes the reactor. If the handler is destroyed without a
@@ -464,7 +463,7 @@ private:
     bool has_work() const noexcept { return pending_ != 0 || has_unsent_ || is_draining_; }
 
     /// If the reactor has work, makes sure that something wakes it: a wait for the loop's
-    /// descriptor, or a posted look. If the reactor has no work, ends the wait, which would keep
+    /// descriptor, or a posted attempt. If the reactor has no work, ends the wait, which would keep
     /// the executor's context running.
     void arm() {
         if (!has_work() && is_waiting_) descriptor_.cancel();
@@ -528,7 +527,7 @@ private:
 
     /// Handles the events of the loop, and attempts the operations of the objects that have events.
     void turn(std::vector<std::unique_ptr<operation>> &done) {
-        // The loop's descriptor stays readable until a look at the loop finds no events. So the
+        // The loop's descriptor stays readable until a poll of the loop finds no events. So the
         // loop is asked a second time if it had events the first time; otherwise the executor would
         // wake once more, for nothing.
         for (int round = 0; round < 2 && round_had_events(done); round++) {
@@ -556,8 +555,8 @@ private:
             const auto end = kinds & PARTYWALL_ENDED;
             const auto read = kinds & (PARTYWALL_READABLE | PARTYWALL_OPENED);
             if (object.pending[reading] && (read | end)) attempt(object.pending[reading], done);
-            // The object has a message but no operation reads it: the operation is done, and the
-            // next may not begin soon.
+            // The object has a message but no operation reads it: its last operation is done, and
+            // the next may not begin soon.
             if (read && !object.pending[reading] && !is_channel_with(done)) object.ignore();
             if (object.pending[writing] && (kinds & PARTYWALL_WRITABLE || end)) {
                 attempt(object.pending[writing], done);
@@ -615,7 +614,8 @@ private:
     /// has_unsent_: the channel has bytes that its socket has not taken. is_draining_: the loop has
     /// such bytes of directions that have ended.
     bool has_unsent_ = false, is_draining_ = false;
-    /// Whether the executor's context is destroyed. Freeing the loop then waits for the last bytes.
+    /// Whether the executor's context is destroyed. If so, freeing the loop waits for the last
+    /// bytes.
     bool is_abandoned_ = false;
     std::chrono::nanoseconds spin_budget_ =
         std::chrono::microseconds(std::thread::hardware_concurrency() > 1 ? 50 : 0);
@@ -703,7 +703,7 @@ auto initiate(const shared_state<State> &object, direction way, Attempt attempt,
         object ? net::any_io_executor() : object.executor());
 }
 
-/// The state of a channel or stream. The object and its pending operations share it.
+/// The state that a channel or stream shares with its pending operations.
 template <class Object> class endpoint : public source {
 public:
     explicit endpoint(std::shared_ptr<detail::reactor> below) : reactor(std::move(below)) {}
@@ -719,7 +719,6 @@ public:
         return has_to_wait(code);
     }
 
-    /// Closes the channel or stream, and aborts its operations.
     void close() {
         std::vector<std::unique_ptr<operation>> aborted;
         {
@@ -1082,11 +1081,11 @@ private:
         return code ? 0 : size;
     }
 
-    /// Most bytes of a message of async_write_some. Four messages of this size and their headers
-    /// fit the default window of a stream.
+    /// Maximum length in bytes of a message of async_write_some: four such messages and their
+    /// headers fit the default window of a stream.
     static constexpr std::size_t WRITE_BYTES_MAX = (64 << 10) - 64;
-    /// Most bytes of a message, once a longer message was refused as too long for the session. A
-    /// session with little memory carries messages of this size, too.
+    /// Maximum length in bytes of a message after the session has refused a longer one: a session
+    /// with little memory carries messages of this length, too.
     static constexpr std::size_t WRITE_BYTES_SMALL = 4 << 10;
 };
 
@@ -1145,7 +1144,6 @@ public:
         sessions_.erase(found);
     }
 
-    /// Returns the next stream that a peer has opened.
     std::shared_ptr<endpoint<partywall::stream>> accept(std::error_code &code) {
         code = is_closed_ ? partywall::make_error_code(errc::session_closed_here) : failure_;
         if (opened_.empty()) {

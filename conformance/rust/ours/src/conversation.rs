@@ -22,7 +22,7 @@ pub enum Talk {
     Bytes(Box<PooledIo>),
 }
 
-/// The writing half of a [`Talk`], a stream of the conformance traffic.
+/// The writing half of a [`Talk`].
 pub enum Writing {
     /// The writing half of a stream that carries messages.
     Messages(SendStream),
@@ -30,7 +30,7 @@ pub enum Writing {
     Bytes(WriteHalf<Box<PooledIo>>),
 }
 
-/// The reading half of a [`Talk`], a stream of the conformance traffic.
+/// The reading half of a [`Talk`].
 pub enum Reading {
     /// The reading half of a stream of messages, with the rest of a message that was read in part.
     Messages(RecvStream, Option<(Message, usize)>),

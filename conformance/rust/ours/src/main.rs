@@ -22,8 +22,8 @@ async fn perform(command: &Command) -> Result<u8> {
         Command::Serve(options) => {
             let protocol = Arc::new(Shmipc::new(config(options)).context("settings")?);
             if options.network == Network::Unix {
-                // If this server is the successor in a hot restart, the old server's socket file
-                // still exists. The successor removes the file, so that it can bind the path.
+                // In a hot restart this server may be the successor: it then removes the old
+                // server's socket file, so that it can bind the path.
                 let _ = std::fs::remove_file(&options.address);
             }
             let listener = Listener::bind(&*address(options)).context("binding")?;
@@ -68,9 +68,9 @@ fn config(options: &Options) -> Config {
             pairs.map(|&(size, percent)| SizePercentPair { size, percent }).collect();
         config = config.buffer_slice_sizes(pairs);
     } else if options.small_region {
-        // Slices are the pieces of the region that hold messages. The option for a small region
-        // sets two small sizes of slices, because with the default sizes a region of 1 MiB would
-        // have one slice of the largest size. The last free slice of a size is never allocated.
+        // The option for a small region sets two small sizes of slices: with the default sizes a
+        // region of 1 MiB would have one slice of the largest size, and the last free slice of a
+        // size is never allocated.
         let pairs =
             [(8172, 50), (32_748, 50)].map(|(size, percent)| SizePercentPair { size, percent });
         config = config.buffer_slice_sizes(pairs);

@@ -12,17 +12,16 @@ use shmipc::stream::Stream;
 use shmipc::transport::{TransportConnect, TransportStream};
 use shmipc::{Error, Listener};
 
-/// A stream of the published crate `shmipc`, on which plans (messages that announce requests) and
-/// requests are sent and received.
+/// A stream of the published crate `shmipc`, which carries plans and the requests that they
+/// announce.
 pub struct Talk {
     stream: Stream,
 }
 
-/// The writing half of a stream: one of two handles to one stream of the published crate.
+/// The writing half of a stream: one of two handles of it.
 pub struct Writing(Stream);
 
-/// The reading half of a stream: the second of the two handles to one stream of the published
-/// crate.
+/// The reading half of a stream: the other of two handles of it.
 pub struct Reading(Stream);
 
 impl Conversation for Talk {
@@ -48,8 +47,8 @@ impl Sender for Writing {
         loop {
             match self.0.flush(false).await {
                 Ok(()) => return Ok(()),
-                // When the queue is full, the library keeps the unsent message, so the loop can
-                // send it again.
+                // When the queue is full, the library returns the message unsent, so the loop sends
+                // it again.
                 Err(Error::QueueFull) => tokio::time::sleep(QUEUE_FULL_PAUSE).await,
                 Err(error) => {
                     return Err(error).with_context(|| format!("flushing {}", message.len()));
@@ -85,8 +84,7 @@ impl Receiver for Reading {
     }
 }
 
-/// The client of the traffic: the session manager of the published crate, from which streams are
-/// taken.
+/// The client of the traffic: the session manager of the published crate, which leases the streams.
 pub struct Pool<C: TransportConnect> {
     sessions: SessionManager<C>,
 }
@@ -118,8 +116,8 @@ where
 
     async fn close(self) -> Vec<(&'static str, u64)> {
         let stats = self.sessions.stats_snapshot();
-        // The library's `close` waits up to five seconds for each region, for counters that seldom
-        // reach the awaited value. So this program limits the wait.
+        // The library's `close` waits for counters of each region, which seldom reach the awaited
+        // value, for up to five seconds. So this program limits the wait.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.sessions.close()).await;
         vec![
             ("fallback_write_count", stats.fallback_write_count),
@@ -133,8 +131,8 @@ where
     }
 }
 
-/// The server of the traffic: the listener of the published crate, from which sessions and their
-/// streams are accepted.
+/// The server of the traffic: the listener of the published crate, which accepts sessions and their
+/// streams.
 pub struct Accepting {
     listener: Listener,
 }

@@ -102,8 +102,8 @@ impl Recorder {
                 if let Err(error) = recorder.pass(connection, from, &input, &output) {
                     eprintln!("recorder, {from:?}: {error:#}");
                 }
-                // An error of shutting the output down is ignored, because the process that reads
-                // from `output` may have closed the connection already.
+                // An error of the shutdown of `output` is ignored: the process that reads from it
+                // may have closed the connection already.
                 let _ = rustix::net::shutdown(&output, Shutdown::Write);
             });
         }

@@ -23,8 +23,7 @@ use super::{From, Passed};
 /// The number that replaces the client's process id.
 pub const PID: &str = "4242";
 
-/// The client of the recorded connection: its kind decides which parts of the recording are
-/// rewritten.
+/// The client of the recorded connection: its kind decides what the text changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
     /// A client of shmipc-go or shmipc-rs (a published peer) with this process id.
@@ -127,8 +126,8 @@ fn who(from: From) -> &'static str {
     }
 }
 
-/// Takes the first whole message from `pending`, the bytes that were received and not yet taken;
-/// returns `None` if it holds no whole message.
+/// Takes the first whole message from `pending`, the received bytes; returns `None` if there is
+/// none.
 fn take_message(pending: &mut Vec<u8>) -> Result<Option<Vec<u8>>> {
     if pending.len() < HEADER_BYTES {
         return Ok(None);
@@ -171,8 +170,8 @@ fn name(bytes: &[u8]) -> Result<(&str, &[u8])> {
     Ok((std::str::from_utf8(name)?, rest))
 }
 
-/// The seals of a memfd of fixed size: `F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW`, or the same
-/// with `F_SEAL_EXEC`, which newer kernels add.
+/// The seals of a memfd whose size is fixed: `F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW`, or the
+/// same with `F_SEAL_EXEC`, which newer kernels add.
 const SIZE_SEALED: [&str; 2] = ["0x7", "0x27"];
 /// The seals of a memfd that was created without flags: `F_SEAL_SEAL`.
 const UNSEALED: &str = "0x1";

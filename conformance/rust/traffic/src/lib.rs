@@ -43,8 +43,8 @@ pub fn remove_leftovers(prefix: &str) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(start.as_encoded_bytes()) {
-            // An error of the removal is ignored, because another process of the same run may have
-            // removed the file meanwhile.
+            // An error of the removal is ignored: another process of the same run may have removed
+            // the file.
             let _ = std::fs::remove_file(entry.path());
         }
     }

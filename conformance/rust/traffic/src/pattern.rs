@@ -20,8 +20,8 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Returns the pattern of request number `request`, before its first byte. `seed` is the seed
-    /// of the plan, the message that announces the request.
+    /// Returns the pattern of the request with number `request`, before its first byte. `seed` is
+    /// that of the plan.
     pub fn new(seed: u64, request: u64) -> Self {
         let state = seed.wrapping_add(request.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         Self { state, word: [0; 8], used: 8 }

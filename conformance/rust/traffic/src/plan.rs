@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::stream::Receiver;
 
-/// The side that sends the requests which a plan announces, and the server's answer to them.
+/// The side that sends the requests of a plan, and the server's answer to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The server answers each request with the same bytes.
@@ -28,7 +28,7 @@ pub enum Mode {
     Report,
 }
 
-/// The requests that a plan announces, and which follow the plan in its stream.
+/// A plan: it announces the requests that follow it in its stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The direction in which the requests are sent.

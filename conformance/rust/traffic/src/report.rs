@@ -49,8 +49,8 @@ impl SharedReport {
 
     /// Calls `change` with the locked report, which `change` may read or change.
     pub fn with<T>(&self, change: impl FnOnce(&mut Report) -> T) -> T {
-        // A task that panicked while it counted leaves no inconsistent report, so poisoning is
-        // ignored.
+        // A task that panicked while it counted leaves no inconsistent report, so the mutex's
+        // poisoning is ignored.
         change(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -98,8 +98,8 @@ impl<C: Client> Driver<C> {
         C::Stream::join(sender, receiver).close().await
     }
 
-    /// Runs a lane, which is one of the concurrent users of the client's pool of streams. The lane
-    /// takes a stream, sends requests, puts the stream back, and takes the next.
+    /// Runs one of the concurrent users of the client's stream pool: it takes a stream, sends
+    /// requests, puts the stream back, and takes the next.
     async fn lane(&self, index: usize, stream: C::Stream, seed: u64) -> Result<()> {
         let options = &self.options;
         let sizes = options.sizes.clone();
@@ -148,8 +148,8 @@ impl<C: Client> Driver<C> {
         }
     }
 
-    /// Sends a plan (the message that announces requests) and its requests, and checks the server's
-    /// answers. Up to `--pipeline` requests are sent before the answer of the first is awaited.
+    /// Sends a plan and the requests that it announces, and checks the server's answers. At most
+    /// `--pipeline` requests are unanswered at a time.
     async fn echo(&self, stream: C::Stream, plan: &Plan) -> Result<C::Stream> {
         let (mut sender, mut receiver) = stream.split();
         sender.send(&plan.encode()).await.context("sending a plan")?;
@@ -169,8 +169,8 @@ impl<C: Client> Driver<C> {
         let ahead = tokio::spawn(send_ahead(sender, plan.clone(), room.clone()));
         let received = self.receive_answers(&mut receiver, plan, &room).await;
         // The sending task takes a permit of the semaphore `room` for each request, and the
-        // receiver returns one for each answer. After an error the receiver returns none, so the
-        // task would wait for ever. Closing `room` ends it.
+        // receiver returns one for each answer. After an error the receiver returns none, and the
+        // sending task would wait for ever: closing `room` ends it.
         room.close();
         let sender = ahead.await.context("the sender panicked")??;
         received?;
@@ -225,8 +225,8 @@ impl<C: Client> Driver<C> {
         if self.options.ignore_boundaries { ODD_PIECES[size % ODD_PIECES.len()] } else { size }
     }
 
-    /// Sends a plan (the message that announces requests) and all its requests, and closes the
-    /// stream right after the last request.
+    /// Sends a plan and the requests that it announces, and closes the stream right after the last
+    /// one.
     async fn upload(&self, stream: C::Stream, plan: &Plan) -> Result<()> {
         let (mut sender, receiver) = stream.split();
         sender.send(&plan.encode()).await.context("sending a plan")?;
@@ -239,8 +239,7 @@ impl<C: Client> Driver<C> {
         C::Stream::join(sender, receiver).close().await
     }
 
-    /// Asks the server for its counts of uploads until they show that each upload has ended, whole
-    /// or cut short.
+    /// Asks the server for its counts of uploads until each upload has ended, whole or cut short.
     async fn await_uploads(
         &self,
         sender: &mut impl Sender,
@@ -267,8 +266,7 @@ impl<C: Client> Driver<C> {
         }
     }
 
-    /// Sends a plan (the message that announces requests). Expects from the server all requests
-    /// that it announces, and then the end of the stream.
+    /// Sends a plan, and receives the requests that it announces, then the end of the stream.
     async fn download(&self, stream: C::Stream, plan: &Plan) -> Result<()> {
         let (mut sender, mut receiver) = stream.split();
         sender.send(&plan.encode()).await.context("sending a plan")?;
@@ -284,11 +282,11 @@ impl<C: Client> Driver<C> {
     }
 }
 
-/// Notes which lanes have leased a stream since the harness last sent `renew`. A lane is one of the
-/// concurrent users of the client's stream pool.
+/// Notes which concurrent users of the client's stream pool have leased a stream since the harness
+/// last sent `renew`.
 ///
-/// Once all lanes have leased a stream after the request, "renewed" is printed. It means that no
-/// lane uses a stream that was leased before the request.
+/// Once each has leased one after that request, the program prints "renewed": no stream is in use
+/// any more that was leased before.
 struct Leases {
     state: Mutex<LeaseState>,
 }
@@ -298,8 +296,8 @@ struct LeaseState {
     requested: u64,
     /// Number of the last `renew` request for which "renewed" was printed.
     printed: u64,
-    /// For each lane (a concurrent user of the stream pool), the number of `renew` requests that
-    /// had arrived when the lane leased its present stream.
+    /// For each concurrent user of the stream pool, the number of `renew` requests that had arrived
+    /// when it leased its present stream.
     lanes: Vec<u64>,
 }
 
@@ -318,16 +316,16 @@ impl Leases {
         state.print_if_renewed();
     }
 
-    /// Notes that the lane (a concurrent user of the stream pool) leased a stream when `request`
-    /// requests of `renew` had arrived.
+    /// Notes that a concurrent user of the stream pool leased a stream after `request` requests of
+    /// `renew`.
     fn begin(&self, lane: usize, request: u64) {
         let mut state = self.lock();
         state.lanes[lane] = request;
         state.print_if_renewed();
     }
 
-    /// Notes that the lane (a concurrent user of the stream pool) has ended, so that "renewed" does
-    /// not wait for it.
+    /// Notes that a concurrent user of the stream pool has ended, so that "renewed" does not wait
+    /// for it.
     fn end(&self, lane: usize) {
         self.begin(lane, u64::MAX);
     }

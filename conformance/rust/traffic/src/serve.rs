@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server of a run: it answers the plans (messages that announce requests) of all streams,
+//! The server of a run: it answers the requests that the plans of all streams announce,
 //! until a command ends it.
 //!
 //! ```text
@@ -49,15 +49,15 @@ pub async fn serve<S: Server>(
                     report.fail(&error.context("hot restart"));
                     break;
                 }
-                // This server still serves the streams in use. The harness knows when no stream is
-                // in use any more, and then ends this server.
+                // This server still serves the streams in use. Once none is in use, the harness
+                // ends this server.
                 println!("restarted {epoch}");
             }
         }
     }
     if !has_restarted {
-        // The end of a stream may arrive a little after its client has disconnected, so the server
-        // waits until no stream is open.
+        // A client's disconnection may arrive before the ends of its streams, so the server waits
+        // until no stream is open.
         await_ends(&report).await;
     }
     let metrics = server.close().await;
@@ -139,8 +139,8 @@ async fn echo(
     Ok(())
 }
 
-/// Receives the requests that a plan announced, and counts the upload as whole if all arrived
-/// before the end of the stream, or else as cut.
+/// Receives the requests that a plan announced. Counts the upload as whole if all arrived before
+/// the end of the stream, otherwise as cut.
 async fn upload(receiver: &mut impl Receiver, plan: &Plan, report: &SharedReport) {
     let mut message = Vec::new();
     for request in 0..plan.requests {
@@ -155,7 +155,7 @@ async fn upload(receiver: &mut impl Receiver, plan: &Plan, report: &SharedReport
     report.with(|report| report.uploads_whole += 1);
 }
 
-/// Sends all requests that a plan announced; the caller closes the stream right after this call.
+/// Sends all requests that a plan announced. The caller then closes the stream at once.
 async fn download(sender: &mut impl Sender, plan: &Plan, report: &SharedReport) -> Result<()> {
     let mut message = Vec::new();
     for request in 0..plan.requests {
@@ -173,14 +173,14 @@ async fn tell(sender: &mut impl Sender, report: &SharedReport) -> Result<()> {
     sender.send(&answer).await.context("telling the counts")
 }
 
-/// Fills `message` with the bytes of request number `request` of the plan, the message that
-/// announces requests.
+/// Fills `message` with the bytes of the request with number `request` of the plan.
 pub(crate) fn make_request(plan: &Plan, request: u64, message: &mut Vec<u8>) {
     message.resize(plan.size(request), 0);
     Pattern::new(plan.seed, request).fill(message);
 }
 
-/// Reads exactly request number `request`, in pieces, into `message`, and checks its bytes.
+/// Receives the request with number `request` of the plan into `message`, in pieces, and checks its
+/// bytes.
 pub(crate) async fn receive_request(
     receiver: &mut impl Receiver,
     plan: &Plan,

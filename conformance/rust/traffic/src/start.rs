@@ -24,8 +24,7 @@ pub fn start(perform: impl AsyncFnOnce(&Command) -> Result<u8>) -> ExitCode {
     let deadline = Duration::from_secs(options.deadline);
     let outcome =
         runtime.block_on(async { tokio::time::timeout(deadline, perform(&program.command)).await });
-    // A library's handshake may block a thread for ever; the process ends without waiting for that
-    // thread.
+    // A library's handshake may block a thread for ever; this process ends without it.
     runtime.shutdown_background();
     let code = match outcome {
         Ok(Ok(code)) => return ExitCode::from(code),

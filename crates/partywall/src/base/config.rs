@@ -405,7 +405,6 @@ impl Config {
         self.map_max.unwrap_or(self.memory_max.saturating_add(REGION_ALLOWANCE))
     }
 
-    /// Returns the geometry of this side's region: the sizes of its ring, release ring and slab.
     pub(crate) fn geometry(&self) -> Result<Geometry, ConfigError> {
         let wrong = |setting, found: u64, wanted| ConfigError { setting, found, wanted };
         let Some(geometry) = Geometry::new(self.ring_bytes, self.peer_blocks_max, SLAB_BYTES_MIN)

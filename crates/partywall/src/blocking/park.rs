@@ -76,7 +76,6 @@ pub(super) fn wait_for<T>(
 /// thread-local waker is destroyed already.
 const POLL_EVERY: Duration = Duration::from_millis(1);
 
-/// Polls an operation once, without waiting. Returns `None` if it is not ready.
 pub(super) fn poll_once<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Option<T> {
     match poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),

@@ -290,7 +290,6 @@ impl Receiver {
         Ok(self.try_recv_ref()?.map(std::mem::forget).is_some())
     }
 
-    /// Takes the receiver's current message as an owned message.
     pub(crate) fn take_found(&mut self) -> Message {
         self.end.take()
     }

@@ -65,8 +65,7 @@ pub struct Loop {
 #[derive(Debug)]
 struct Round {
     tasks: Tasks,
-    /// Tasks that the loop has to arm before its thread waits, so that an event ends the wait.
-    /// Other tasks wait for an event or are ready to run.
+    /// Tasks that are neither armed nor ready to run. The loop arms them before its thread waits.
     unarmed: VecDeque<Key>,
     /// Tasks that have a timer, and so may need a turn at a certain time.
     timed: Vec<Key>,

@@ -199,8 +199,6 @@ impl<B: LoopWaker> ReadyList<B> {
         self.notify_if_waiting(self.lock());
     }
 
-    /// Returns the number of sources, such as sessions, whose task needs a turn of the loop's
-    /// thread.
     pub(super) fn turns_due(&self) -> usize {
         self.lock().turns.len()
     }

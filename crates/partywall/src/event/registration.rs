@@ -149,7 +149,6 @@ impl Registration {
         self.shared.list.wake();
     }
 
-    /// Returns a waker that gives this source events of the kinds `kinds`.
     pub(super) fn waker(self: &Arc<Self>, kinds: Kinds) -> Waker {
         Waker::from(Arc::new(MarkWaker { shared: Arc::clone(&self.shared), key: self.key, kinds }))
     }

@@ -68,7 +68,6 @@ impl Task {
         }
     }
 
-    /// Notes that the session's connection may have room to send again.
     pub(super) const fn note_room(&mut self) {
         if let Self::Session(task) = self {
             task.has_room = true;
@@ -221,7 +220,6 @@ impl Drop for SessionTask {
     }
 }
 
-/// A source that another crate implements, such as a link, and that the event loop polls.
 pub(super) struct SourceTask {
     /// The descriptor of the source in the epoll set. `records` is declared before the source, so
     /// that the descriptor leaves the set before the source closes it.

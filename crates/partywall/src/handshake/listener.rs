@@ -77,7 +77,6 @@ pub struct Listener {
     address: Address,
     service: u32,
     config: Config,
-    /// Protocols other than Partywall's own that the listener serves at the same address.
     protocols: Vec<Arc<dyn Protocol>>,
     geometry: Geometry,
     spare: Arc<SpareRegion>,

@@ -84,7 +84,6 @@ pub(crate) struct Pending {
     /// The HELLO of the same peer in the handshake with which the connection began, if this
     /// handshake moves the connection to shared memory.
     earlier: Option<Earlier>,
-    /// The handshake of another protocol, if the connection speaks one.
     pub(super) foreign: Option<Foreign>,
 }
 
@@ -351,7 +350,6 @@ impl Pending {
         self.send_frames(None)
     }
 
-    /// Takes the descriptors that a received frame lists from those that have arrived.
     fn claim(&mut self, list: &Descriptors) -> Result<Claimed, HandshakeError> {
         self.arrived.claim(list).map_err(|violation| self.violation(violation))
     }
@@ -902,8 +900,7 @@ impl Pending {
             (Ok(offered), Ok(accepted), None) => {
                 let theirs = accepted.doorbells.filter(|_| has_doorbells);
                 let Offered { region, doorbells, replacement, .. } = offered;
-                // Both sides use eventfds as doorbells, or each wakes the other by bytes on the
-                // control socket.
+                // Both sides use eventfds as doorbells, or both use bytes on the control socket.
                 let (own_doorbells, doorbells) = match theirs {
                     Some((records, space)) => (doorbells, Doorbells::Eventfd { records, space }),
                     None => (replacement.unwrap_or(doorbells), Doorbells::Byte),

@@ -89,7 +89,7 @@ pub(crate) enum Closing {
     /// The driver waits for room in the socket for the last record of the session.
     ForRoom,
     /// The driver waits for records: the peer has not ended its direction yet. If this side closed
-    /// the connection before, the kernel would discard bytes that it has sent.
+    /// the connection before, the kernel would discard bytes that this side has sent.
     ForRecords,
 }
 
@@ -121,7 +121,6 @@ impl Driver {
         (shared, driver)
     }
 
-    /// Registers the waker with which users of the session (handles and streams) wake the driver.
     pub(crate) fn register(&mut self, waker: &Waker) {
         self.is_service_due |= self.shared.register_driver(waker);
     }

@@ -69,14 +69,12 @@ struct Outgoing {
 }
 
 impl SendHalf {
-    /// Finishes the sending direction in good order: no more messages follow.
     pub(crate) fn finish(&self) {
         self.stream.note_sending_over();
         self.stream.lock().lifecycle.finish();
         self.shared.send_pending(&self.stream);
     }
 
-    /// Resets the sending direction: the peer gets `code` and need not wait for further messages.
     pub(crate) fn reset(&self, code: u32) {
         self.stream.note_sending_over();
         self.stream.lock().lifecycle.reset(code);
@@ -254,7 +252,6 @@ impl SendHalf {
         self.uncharge(polled)
     }
 
-    /// Reserves memory for a message of `len` bytes, as a reservation without a lifetime.
     pub(crate) fn poll_reserve_owned(
         &mut self,
         context: &Context<'_>,

@@ -181,7 +181,6 @@ impl Handle {
         self.shared.settle(trimmed);
     }
 
-    /// Ends the session immediately, with all its streams.
     #[track_caller]
     pub(crate) fn close(&self, code: u32, reason: &str) {
         assert_application_code(code);

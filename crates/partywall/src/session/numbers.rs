@@ -22,7 +22,6 @@ impl Numbers {
         Self { fresh: 0, freed: BinaryHeap::new(), max }
     }
 
-    /// Takes the lowest free stream index, or returns `None` if all are in use.
     pub(crate) fn take(&mut self) -> Option<u32> {
         if let Some(Reverse(index)) = self.freed.pop() {
             return Some(index);

@@ -264,7 +264,6 @@ impl Outbox {
         self.is_cut_off = true;
     }
 
-    /// Whether this side has ended its sending direction of the session, or is about to end it.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) const fn is_closed(&self) -> bool {
         self.is_closed

@@ -346,7 +346,6 @@ impl SessionShared {
         std::mem::take(&mut self.state().fresh)
     }
 
-    /// Returns the next stream that the peer opened.
     pub(super) fn poll_accept(
         &self,
         context: &Context<'_>,
@@ -398,7 +397,6 @@ impl SessionShared {
         Poll::Pending
     }
 
-    /// Makes a stream with the credit windows of this session.
     pub(super) fn stream(&self, number: u32, is_opener: bool, metadata: Box<[u8]>) -> StreamShared {
         let Terms { send_window, recv_window, .. } = self.terms;
         StreamShared::new(number, is_opener, metadata, send_window, recv_window)

@@ -138,7 +138,6 @@ impl StreamShared {
 }
 
 impl StreamState {
-    /// Returns the next record to be written for this stream, if any.
     pub(crate) fn pending(&self) -> Option<PendingRecord> {
         match self.lifecycle.pending() {
             // The records CLOSE_WRITE and END, which end this side's direction or the stream, wait
@@ -155,7 +154,6 @@ impl StreamState {
         }
     }
 
-    /// Notes that the caller has written the record that `pending` returned last.
     pub(crate) const fn wrote(&mut self, record: PendingRecord) {
         match record {
             PendingRecord::Lifecycle(pending) => self.lifecycle.wrote(pending),

@@ -36,7 +36,6 @@ pub(super) struct PoolState {
     pub(super) supervisors: usize,
 }
 
-/// The task that keeps one place of a pool filled with a session.
 pub(super) struct Supervisor {
     pub(super) place: usize,
     pub(super) address: Address,

@@ -66,7 +66,6 @@ impl Assembly {
         Some(&mut self.bytes[had..])
     }
 
-    /// Returns the length in bytes that the sender announced for the message.
     pub(crate) const fn total(&self) -> u64 {
         self.total
     }

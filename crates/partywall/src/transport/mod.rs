@@ -181,8 +181,8 @@ pub(crate) trait TransportSender: fmt::Debug + Send {
     /// at intervals while it blocks, so the peer need not notify it each time that room is freed.
     fn arm(&mut self, quiet: bool) -> Result<(), Fault>;
 
-    /// Consumes notifications of room for which no thread waited, so that they do not end the wait
-    /// of a caller that polls the descriptor for room.
+    /// Consumes notifications of room for which no thread waited. Otherwise they would end the next
+    /// wait of a caller that polls the descriptor.
     fn drain(&mut self) -> Result<(), Fault> {
         Ok(())
     }
@@ -324,7 +324,7 @@ impl From<NotSent> for SendError {
     }
 }
 
-/// The part of a message that was already sent, for a message that is sent in several pieces.
+/// How much was already sent of a message that takes several pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// Whether any piece was sent. Then no other message may be sent before the last piece.

@@ -79,7 +79,6 @@ struct Waking {
     doorbell: Arc<Doorbell>,
 }
 
-/// Creates a sleeper: the part of the side that waits, and the part of the peer that wakes it.
 fn sleeper() -> (Waiting, Waking) {
     let (word, seen) = mem::pair(64);
     let doorbell = Doorbell::new();

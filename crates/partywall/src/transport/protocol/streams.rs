@@ -193,8 +193,8 @@ impl Table {
     pub(super) fn ended(&mut self, number: u32) {
         if let Some(entry) = self.entry(number) {
             let name = entry.name;
-            // Both directions have ended, so one side has closed the stream. The stream's id may
-            // already be removed from `numbers`, and may now belong to another stream.
+            // The protocol may already have given the id of this stream, which one side has closed,
+            // to another stream. So the id is removed only if it still belongs to this stream.
             if self.numbers.get(&name) == Some(&number) {
                 self.numbers.remove(&name);
             }

@@ -214,7 +214,6 @@ impl BlobMemory {
         }
     }
 
-    /// Takes back the blocks that the peer has released.
     pub(super) fn reclaim(&mut self) -> Result<(), Violation> {
         // The peer cannot have released blocks of the open batch, because it has not seen these
         // blocks.

@@ -66,7 +66,7 @@ pub(crate) struct SharedMemory {
     connection_state: ConnectionState,
     /// The value that the word of the fork guard has in the process that may use the connection, or
     /// [`VIOLATED`] once the peer broke a rule. In a forked child the kernel clears that word. The
-    /// sender and the receiver compare both values in every call.
+    /// sender and the receiver compare the word with this value in every call.
     owner: AtomicU64,
     limits: Limits,
     socket: Arc<Socket>,
@@ -143,7 +143,6 @@ pub(crate) enum Doorbells {
     Model(Arc<Side>),
 }
 
-/// The parts of a connection over shared memory, after its handshake.
 pub(crate) struct ShmParts {
     pub socket: Arc<Socket>,
     pub peer: Peer,

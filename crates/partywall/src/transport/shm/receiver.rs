@@ -85,7 +85,6 @@ enum Declared {
     Woken,
 }
 
-/// The parts of this side's region and of the peer's region from which a receiver is made.
 pub(super) struct ShmReceiverParts {
     pub ring: PeerMem,
     pub ring_size: RingSize,

@@ -160,7 +160,6 @@ enum Spare {
 }
 
 impl SpareRegion {
-    /// Takes the region that was made in advance, if there is one.
     pub(crate) fn take(&self) -> Option<BlankRegion> {
         match std::mem::replace(&mut *lock(&self.state), Spare::Taken) {
             Spare::Ready(blank) => Some(blank),

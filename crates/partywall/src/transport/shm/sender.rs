@@ -83,7 +83,6 @@ pub(crate) struct ShmSender {
     notified_at: Option<Instant>,
 }
 
-/// The parts of this side's region and of the peer's region from which a sender is made.
 pub(super) struct ShmSenderParts {
     pub ring: OwnMem,
     pub ring_size: RingSize,

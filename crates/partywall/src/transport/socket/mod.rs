@@ -84,7 +84,6 @@ pub(crate) struct SocketShared {
     end_given_up: OnceLock<()>,
 }
 
-/// The parts from which a sender and a receiver are made after the handshake over a socket.
 pub(crate) struct SocketParts {
     pub socket: Arc<Socket>,
     pub peer: Peer,
@@ -130,7 +129,6 @@ impl SocketShared {
         fault
     }
 
-    /// Sleeps until there may be bytes of the peer to receive.
     fn sleep_for_records(&self, deadline: Option<Instant>) -> io::Result<Woken> {
         self.records.sleep(deadline, &self.socket, self.process.as_deref())
     }

@@ -212,7 +212,6 @@ impl SocketReceiver {
         Ok(Some(Found::Nothing))
     }
 
-    /// Advances the connection's move to shared memory, after a message was received.
     #[cold]
     fn advance_move(&mut self) -> Result<(), Violation> {
         let Some(pending) = &self.pending_move else { return Ok(()) };

@@ -337,7 +337,6 @@ impl ShmSender {
         Ok(())
     }
 
-    /// Adds all pieces of a message to the open batch.
     pub(super) fn add_fragments(&mut self, payload: &[u8]) -> Result<(), NotSent> {
         self.memory.check_overflow(payload.len() as u64).map_err(NotSent::TooLarge)?;
         let credit = if self.credit.is_some() { footprint(CREDIT_BYTES) } else { 0 };
@@ -384,7 +383,6 @@ impl ShmSender {
         NotSent::TooLarge(TooLarge { len, max, limit })
     }
 
-    /// Returns the ring bytes that all pieces of a message of `len` bytes take.
     fn fragments_footprint(&self, len: usize) -> u64 {
         let max = self.piece_max();
         let first = max.min(len - 1);
@@ -688,7 +686,6 @@ impl TransportSender for ShmSender {
     }
 }
 
-/// Length in bytes of the body of a CREDIT record.
 const CREDIT_BYTES: u64 = size_of::<CreditBody>() as u64;
 /// Length in bytes of the longest body of a BLOB record, which carries credit.
 const BLOB_BYTES_MAX: usize = size_of::<BlobBody>() + size_of::<BlobCredit>();

@@ -25,7 +25,7 @@ public final class ByteStream implements ByteChannel {
     private final InputStream input = new Input();
     private final OutputStream output = new Output();
     /**
-     * Bytes of a received message. Those from {@code position} to {@code limit} were not read yet.
+     * Bytes of a received message; those from {@code position} to {@code limit} are still unread.
      */
     private byte[] rest = new byte[0];
     private int position;
@@ -153,8 +153,8 @@ public final class ByteStream implements ByteChannel {
     }
 
     /**
-     * Makes the array {@code rest}, which keeps unread bytes of a message, long enough for a
-     * message. A very long array is not kept for later messages.
+     * Makes {@code rest} long enough for the unread bytes of a message. A very long array is not
+     * kept for later messages.
      */
     private void makeRoom(int length) {
         if (rest.length < length || (rest.length > REST_BYTES_MAX && length <= REST_BYTES_MAX)) {
@@ -213,6 +213,6 @@ public final class ByteStream implements ByteChannel {
     }
 
     private static final int MESSAGE_BYTES_MAX = 32 << 10;
-    /** Longest array that is kept for unread bytes of later messages. */
+    /** Maximum length in bytes of the array that is kept for unread bytes of later messages. */
     private static final int REST_BYTES_MAX = 64 << 10;
 }

@@ -82,8 +82,8 @@ final class Call implements AutoCloseable {
     }
 
     /**
-     * Calls a native function whose last argument is the place for an error, and returns its
-     * status.
+     * Calls a native function whose last argument is the address at which it stores an error
+     * object, and returns the function's status.
      */
     int status(String name, long... arguments) {
         long[] all = Arrays.copyOf(arguments, arguments.length + 1);
@@ -93,8 +93,7 @@ final class Call implements AutoCloseable {
 
     /**
      * Calls a native function that reports an error object, and returns its status. While the
-     * library answers that another call uses the same object, calls again: that other call is
-     * short.
+     * status is that another call uses the same object, calls again: that other call is short.
      */
     int statusAlone(String name, long... arguments) {
         int status = status(name, arguments);
@@ -133,8 +132,7 @@ final class Call implements AutoCloseable {
 
     /**
      * Calls a native function that reports no error object, and returns its status. While the
-     * library answers that another call uses the same object, calls again: that other call is
-     * short.
+     * status is that another call uses the same object, calls again: that other call is short.
      */
     static int invokeAlone(String name, long... arguments) {
         int status = invoke(name, arguments);
@@ -147,7 +145,8 @@ final class Call implements AutoCloseable {
 
     /**
      * Frees an object of the native library by {@code function}. Waits for short calls of other
-     * threads, such as those for the transport; no other call may use the object at the same time.
+     * threads on the object, such as those that ask for its transport; it must not be in any longer
+     * call.
      */
     static void free(String function, long handle) {
         invokeAlone(function, handle);
@@ -172,7 +171,7 @@ final class Call implements AutoCloseable {
 
     private static final Map<String, MethodHandle> FUNCTIONS = new ConcurrentHashMap<>();
 
-    /** The argument types of each native function: J for 64 bits, I for 32 bits. */
+    /** The argument types of each native function, in order: J for 64 bits, I for 32 bits. */
     private static final Map<String, String> SIGNATURES = Map.ofEntries(
             Map.entry("partywall_config_new", "JJ"),
             Map.entry("partywall_config_set", "JJJJ"),

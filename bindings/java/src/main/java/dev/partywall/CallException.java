@@ -16,8 +16,8 @@ public final class CallException extends PartywallException {
     }
 
     /**
-     * Returns the bytes that the handler at the server has sent beside its error code; if the call
-     * did not fail in its handler, the server's text.
+     * Returns the bytes that the handler at the server has sent with its error code; for any other
+     * failure, the server's text.
      */
     public byte[] detail() {
         return detail.clone();

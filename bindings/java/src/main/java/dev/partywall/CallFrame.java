@@ -63,8 +63,8 @@ record CallFrame(int kind, int word, long id, byte[] payload) {
     static final int DEADLINE = 0xffffff02;
     static final int ABORTED = 0xffffff03;
     /**
-     * The first code, as an unsigned number, that an application may not use for the failure of a
-     * call.
+     * Lowest of the codes that are reserved for the protocol, as an unsigned number. An application
+     * fails a call with a lower one.
      */
     static final int RESERVED = 0xffffff00;
     /** The code with which a side that receives a violation resets the stream (CALLS 5). */

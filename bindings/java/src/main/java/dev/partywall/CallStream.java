@@ -62,8 +62,8 @@ final class CallStream {
                 resetForViolation();
             }
         }
-        // The stream is reset before the waiting threads learn that it is over. They may close it
-        // at once, and the peer would then not get the reset.
+        // The stream is reset before the threads that wait for frames learn that it is over: they
+        // may close it at once, and the peer would then not get the reset.
         isOver = true;
         side.end(failed);
     }
@@ -80,7 +80,7 @@ final class CallStream {
             stream.stop(CallFrame.VIOLATION);
             stream.reset(CallFrame.VIOLATION);
         } catch (IOException ended) {
-            // The reset has failed, because the stream is closed or its session is over. The peer
+            // The reset has failed because the stream is closed or its session is over; the peer
             // learns of that instead.
         }
     }
@@ -102,8 +102,8 @@ final class CallStream {
         try {
             stream.send(frame.get().encode(), deadline);
         } catch (PartywallException failure) {
-            // If the peer breaks the protocol, the receiving thread resets the stream, and sending
-            // fails. The exception for the breach says more than the one for the reset.
+            // After a violation the receiving thread has reset the stream, so that sending fails.
+            // The exception of the violation says more than that of the reset.
             throw failure.code() == PartywallException.MESSAGE_TOO_LONG || cause == null
                     ? failure : copied(awaitCause());
         } finally {
@@ -138,7 +138,7 @@ final class CallStream {
         };
     }
 
-    /** Ends the sending direction of the stream, once no thread is sending. */
+    /** Ends the sending direction of the stream once no thread sends a frame. */
     void finish() throws IOException {
         sending.lock();
         try {

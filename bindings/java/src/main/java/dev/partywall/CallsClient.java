@@ -108,8 +108,9 @@ public final class CallsClient implements AutoCloseable {
             }
         }
         if (lost != null && waiting.remove(made[0].id()) != null) {
-            // The stream ended after this thread had found it open, and before the call was among
-            // the waiting ones. So the end of the stream has not failed this call.
+            // The stream has ended after this thread found it open, and before the call was among
+            // the waiting ones, which the end of the stream fails. So this thread fails the call
+            // itself.
             slots.release();
             made[0].fail(lost);
         }
@@ -194,13 +195,12 @@ public final class CallsClient implements AutoCloseable {
         try {
             stream.finish();
         } catch (IOException ended) {
-            // The stream is closed or its session is over, so the server knows that the client has
-            // finished.
+            // The stream is closed or its session is over, which tells the server that no more
+            // calls come.
         }
         stream.close();
     }
 
-    /** Handles the frames that the client receives: answers and errors. */
     private final class Answers implements CallStream.Side {
         @Override
         public void receive(CallFrame frame) throws IOException {

@@ -105,7 +105,7 @@ public final class CallsServer implements AutoCloseable {
         }
     }
 
-    /** Sends the result of a call, if the client still waits for it. */
+    /** Sends the answer or the failure of a call, if the client still waits for it. */
     void finish(CallRequest request, CallFrame result) throws IOException {
         try {
             if (!request.isOneWay() && !isGone(request)) {
@@ -115,8 +115,8 @@ public final class CallsServer implements AutoCloseable {
         } catch (IOException failure) {
             boolean isTooLong = failure instanceof PartywallException it
                     && it.code() == PartywallException.MESSAGE_TOO_LONG;
-            // The stream has ended, so nobody waits for the answer. A thread that receives calls
-            // gets the reason.
+            // The stream has ended, so the client does not wait for the answer. A thread that
+            // receives calls gets the reason.
             if (isTooLong || !stream.hasFailed()) {
                 throw failure;
             }
@@ -171,7 +171,7 @@ public final class CallsServer implements AutoCloseable {
                 stream.finish();
             }
         } catch (IOException ended) {
-            // The stream is closed or its session is over, so the client knows already that no more
+            // The stream is closed or its session is over, which tells the client that no more
             // answers come.
         } finally {
             lock.unlock();
@@ -184,7 +184,6 @@ public final class CallsServer implements AutoCloseable {
         stream.close();
     }
 
-    /** Handles the frames that the server receives: calls and cancels. */
     private final class Calls implements CallStream.Side {
         @Override
         public void receive(CallFrame frame) throws IOException {
@@ -201,7 +200,7 @@ public final class CallsServer implements AutoCloseable {
 
         /**
          * Adds a call to those that wait until the program receives them. Returns false, and adds
-         * nothing, if the greatest permitted number of calls already waits.
+         * nothing, if the maximum number of calls waits already.
          */
         private boolean arrive(CallFrame frame) throws IOException {
             lock.lock();

@@ -19,9 +19,9 @@ public final class Channel extends MessageChannel {
     private final Connection connection;
     private final boolean beginsOnSocket;
     /**
-     * Most bytes that one native call sends straight from an array; the garbage collector waits for
-     * such a call. It is 0 over a socket: the system call that writes to a socket takes much longer
-     * than a copy to shared memory.
+     * Maximum length in bytes of a message that one native call sends straight from an array; the
+     * garbage collector waits for such a call. It is 0 over a socket: the system call that writes
+     * to a socket takes much longer than a copy to shared memory.
      */
     private final int arrayBytesMax;
     private final boolean failsWhenFull;
@@ -104,10 +104,10 @@ public final class Channel extends MessageChannel {
     }
 
     /**
-     * Writes the rest of a message of which a socket has taken only a part. The sending thread
-     * waits for this, because the application may make no later call that would write the rest. The
-     * message counts as sent already, also if the deadline passes or the thread is interrupted. The
-     * interrupt status of the thread stays set.
+     * Writes the rest of a message of which the channel's socket has taken only a part. The sending
+     * thread waits for this, because the application may make no later call that would write the
+     * rest. The message counts as sent already, also if the deadline passes or the thread is
+     * interrupted. The interrupt status of the thread stays set.
      */
     @Override
     void settle(long deadline) throws IOException {
@@ -123,7 +123,7 @@ public final class Channel extends MessageChannel {
 
     /**
      * Writes the bytes of sent messages that the kernel has not accepted yet. Returns false if the
-     * deadline came first.
+     * deadline has passed before all are written.
      */
     private boolean write(long deadline) throws IOException {
         while (true) {
@@ -180,8 +180,8 @@ public final class Channel extends MessageChannel {
     }
 
     /**
-     * How long a platform thread that waits first does so in the native library, which polls as the
-     * setting {@code wait} says. Most answers come in that time. A virtual thread does not wait
+     * Returns how long a waiting platform thread first waits in the native library, which polls as
+     * the setting {@code wait} says. Most answers come in that time. A virtual thread does not wait
      * there, because it would hold its carrier thread.
      */
     @Override
@@ -257,8 +257,8 @@ public final class Channel extends MessageChannel {
     }
 
     /**
-     * How long a platform thread waits in the library, in nanoseconds: four times the default spin
-     * budget. An interrupt or a close is noticed only after this time.
+     * Time in nanoseconds for which a platform thread waits in the native library: four times the
+     * default spin budget. An interrupt or a close is noticed only after this time.
      */
     private static final long BRIEF_WAIT_NS = 200_000;
 }

@@ -5,9 +5,9 @@ import java.io.IOException;
 import java.nio.channels.Selector;
 
 /**
- * A thread's wait in the library for a message of a channel over shared memory. It takes one system
- * call. A poll of the channel's descriptor takes two, because a poll does not consume the
- * notification that it reports.
+ * One thread's waits in the native library for a message of a channel over shared memory. A wait
+ * takes one system call. A poll of the channel's descriptor takes two, because a poll does not
+ * consume the notification that it reports.
  */
 final class ChannelWakeup extends Wakeup {
     private final long channel;
@@ -15,8 +15,8 @@ final class ChannelWakeup extends Wakeup {
     private boolean isPossible = true;
 
     /**
-     * {@code error} is the address at which the library writes an error of the channel's receiving
-     * direction.
+     * {@code error} is the address at which the native library writes an error of the channel's
+     * receiving direction.
      */
     ChannelWakeup(long channel, long error) {
         this.channel = channel;
@@ -24,7 +24,7 @@ final class ChannelWakeup extends Wakeup {
     }
 
     /**
-     * Returns whether the library can wait for this channel. It cannot if the channel began on a
+     * Returns whether the native library can wait for this channel: not if the channel began on a
      * socket, which the first wait finds out.
      */
     boolean isPossible() {
@@ -49,8 +49,8 @@ final class ChannelWakeup extends Wakeup {
     }
 
     /**
-     * Ends the wait of the thread, or its next wait. If the channel was freed already, the library
-     * finds that its handle names no object, and does nothing.
+     * Ends the present wait of the thread, or its next one. If the channel was freed already, its
+     * handle names no object, and the native library does nothing.
      */
     @Override
     public Selector wakeup() {

@@ -38,7 +38,7 @@ public final class Config {
 
     /** What happens to a message for which the ring or the memory has no room. */
     public enum BackPressure {
-        /** The sender waits. */
+        /** The sender waits for room. */
         BLOCK,
         /** Sending fails with {@link PartywallException#FULL}. */
         ERROR,
@@ -65,16 +65,15 @@ public final class Config {
     public enum Wait {
         /** The thread polls for the spin budget while that pays, then it parks. */
         ADAPTIVE,
-        /** It polls. */
+        /** The thread polls, and never parks. */
         SPIN,
-        /** It parks at once. */
+        /** The thread parks at once. */
         PARK
     }
 
     /** Makes a configuration with the default settings. */
     public Config() {}
 
-    /** Returns a copy of the configuration, which later changes of this object do not change. */
     Config copy() {
         Config copy = new Config();
         copy.settings.putAll(settings);
@@ -139,19 +138,19 @@ public final class Config {
         return set("ring_bytes", bytes);
     }
 
-    /** Sets the most memory for messages that this side sends; the default is 64 MiB. */
+    /** Sets the maximum of the memory for messages that this side sends; the default is 64 MiB. */
     public Config memoryMax(long bytes) {
         return set("memory_max", bytes);
     }
 
-    /** Sets the length of the longest message; the default is the value of {@link #memoryMax}. */
+    /** Sets the maximum length of a message; the default is the value of {@link #memoryMax}. */
     public Config messageMax(long bytes) {
         return set("message_max", bytes);
     }
 
     /**
-     * Sets the longest message that is copied into the ring; the default is 1024 bytes. Longer
-     * messages lie in other shared memory.
+     * Sets the maximum length of a message that is copied into the ring; the default is 1024 bytes.
+     * Longer messages lie in other shared memory.
      */
     public Config inlineMax(int bytes) {
         return set("inline_max", bytes);

@@ -26,7 +26,6 @@ final class Deadline {
         return Math.max(System.nanoTime() + timeout.toNanos(), NOW + 1);
     }
 
-    /** Returns the nanoseconds until the deadline, or 0 if the deadline has passed. */
     static long left(long deadline) {
         if (deadline == NEVER) {
             return Long.MAX_VALUE;

@@ -35,11 +35,11 @@ import java.lang.invoke.VarHandle;
  */
 final class DirectionLock {
     private volatile State state = FREE;
-    /** The thread that released the lock last, while the lock favoured no thread. */
+    /** The thread that released the lock last, while the lock favoured none. */
     private long lastThread;
-    /** How often the thread that released the lock last has released it in a row. */
+    /** Number of releases in a row by {@code lastThread}. */
     private int releases;
-    /** After how many releases in a row the lock favours a thread. */
+    /** Number of releases in a row after which the lock favours their thread. */
     private int needed = NEEDED_MIN;
 
     /**
@@ -77,7 +77,7 @@ final class DirectionLock {
         }
     }
 
-    /** Takes the lock, and returns true; returns false if a thread has it. */
+    /** Takes the lock, and returns true; returns false if another thread has it. */
     boolean take() {
         State found = state;
         if (found.thread != Thread.currentThread()) {
@@ -128,15 +128,15 @@ final class DirectionLock {
                 }
             } else if (!isForever && (boolean) INSIDE.getAcquire(found)) {
                 // The favoured thread has the lock, so the barrier would only disturb it. A thread
-                // that takes the lock for ever needs the barrier all the same, because the lock may
-                // have been released by now.
+                // that takes the lock for ever needs the barrier all the same: the lock may have
+                // been released since.
                 return false;
             } else {
                 boolean isRevoked = false;
                 boolean isTaken = false;
                 try {
                     // The exchange is inside the try block: the call after it may overflow the
-                    // stack, and the state has to be restored then too.
+                    // stack, and the lock's state has to be restored then too.
                     isRevoked = STATE.compareAndSet(this, found, REVOKED);
                     isTaken = isRevoked && isOutside(found);
                 } finally {
@@ -156,7 +156,8 @@ final class DirectionLock {
      * the comment of the class), does not have the lock.
      */
     private boolean isOutside(State favoured) {
-        // Without the barrier, which the system may refuse, only an ended thread can lose the lock.
+        // Without the barrier, which the kernel may refuse, only a thread that has ended can lose
+        // its favour.
         boolean isOrdered = ThreadBarrier.inAllThreads() || !favoured.thread.isAlive();
         if (!isOrdered || (boolean) INSIDE.getAcquire(favoured)) {
             return false;
@@ -168,8 +169,8 @@ final class DirectionLock {
     private void releaseSlowly() {
         State found = state;
         while (found == REVOKED) {
-            // The thread that has revoked the favour will find this thread inside the lock, and
-            // make the lock favour it again.
+            // Another thread has revoked the favour of this thread. It will find this thread inside
+            // the lock, and restore the favour.
             Thread.yield();
             found = state;
         }
@@ -184,10 +185,10 @@ final class DirectionLock {
     }
 
     /**
-     * Keeps the compiler from exchanging accesses before and after the call. The processor may
-     * still exchange a store with a later load, against which the barrier in all threads helps. The
-     * compilers of HotSpot exchange no accesses across a fence of any kind, and these two make no
-     * instruction on x86-64.
+     * Keeps the compiler from moving a memory access across the call. The processor may still
+     * exchange a store with a later load, which the barrier in all threads prevents. The compilers
+     * of HotSpot exchange no accesses across a fence of any kind, and these two make no instruction
+     * on x86-64.
      */
     private static void lightBarrier() {
         VarHandle.releaseFence();
@@ -198,10 +199,7 @@ final class DirectionLock {
     private static final State TAKEN = new State(null);
     private static final State REVOKED = new State(null);
     private static final int NEEDED_MIN = 16;
-    /**
-     * The most releases in a row that a lock needs before it favours a thread. The needed number
-     * doubles each time that a favour is taken away.
-     */
+    /** Maximum of {@code needed}, which doubles each time that another thread revokes a favour. */
     private static final int NEEDED_MAX = 1 << 16;
     private static final VarHandle STATE;
     private static final VarHandle INSIDE;

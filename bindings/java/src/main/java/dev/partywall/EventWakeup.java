@@ -5,7 +5,7 @@ import java.io.IOException;
 import java.nio.channels.Selector;
 
 /**
- * A thread's wait for a descriptor. Another thread ends the wait by an eventfd, which is polled
+ * One thread's waits for a descriptor. Another thread ends a wait by an eventfd, which is polled
  * together with the descriptor.
  */
 final class EventWakeup extends Wakeup {
@@ -47,7 +47,7 @@ final class EventWakeup extends Wakeup {
         return isReadable;
     }
 
-    /** Ends the wait of the thread, or its next wait. */
+    /** Ends the present wait of the thread, or its next one. */
     @Override
     public synchronized Selector wakeup() {
         if (!isFreed) {
@@ -56,7 +56,7 @@ final class EventWakeup extends Wakeup {
         return this;
     }
 
-    /** Closes the eventfd. The caller makes sure that no thread polls it any more. */
+    /** Closes the eventfd, which no thread may poll any more. */
     @Override
     protected synchronized void implCloseSelector() {
         isFreed = true;

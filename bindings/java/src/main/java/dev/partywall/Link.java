@@ -24,8 +24,8 @@ public final class Link implements AutoCloseable {
     private final WaitList waiters = new WaitList(BRIEF_WAIT_NS);
     private final AtomicBoolean isClosed = new AtomicBoolean();
     /**
-     * The lock of the native link. Native calls share it, except for the call that closes the link:
-     * no other call may use the link then.
+     * The lock of the native link. Native calls share it, except for the call that closes the link,
+     * which runs alone.
      */
     private final ReadWriteLock calls = new ReentrantReadWriteLock();
 
@@ -267,7 +267,8 @@ public final class Link implements AutoCloseable {
 
     private static final String NEXT_EVENT = "partywall_link_next_event";
     /**
-     * How long a platform thread that waits drives its link itself before it parks, in nanoseconds.
+     * Time in nanoseconds for which a waiting platform thread drives its link itself before it
+     * parks.
      */
     static final long BRIEF_WAIT_NS = 200_000;
 }

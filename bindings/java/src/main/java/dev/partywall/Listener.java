@@ -97,7 +97,7 @@ public final class Listener implements AutoCloseable {
     }
 
     /**
-     * Waits until the threads that began to accept before this thread are done, at most until the
+     * Waits until the threads that began to accept before this thread have left, at most until the
      * deadline.
      */
     private void lock(long deadline) throws IOException {

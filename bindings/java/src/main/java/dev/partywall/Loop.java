@@ -116,6 +116,6 @@ public final class Loop implements AutoCloseable {
         }
     }
 
-    /** Longest time of one wait while sessions are ending, in nanoseconds. */
+    /** Maximum time in nanoseconds of one wait while sessions are ending. */
     private static final long DRAIN_SLICE_NS = 50_000_000;
 }

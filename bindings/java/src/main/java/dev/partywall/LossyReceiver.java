@@ -70,7 +70,7 @@ public final class LossyReceiver {
     }
 
     /**
-     * Returns the number that says whether a message is a record or a report of lost records.
+     * Returns whether a message is a record or a report of lost records, as the number of its kind.
      * Throws if it is neither.
      */
     private static int kind(View message) throws PartywallException {
@@ -84,10 +84,7 @@ public final class LossyReceiver {
         return kind;
     }
 
-    /**
-     * Adds two unsigned counts. If the sum exceeds the greatest unsigned number, returns that
-     * number.
-     */
+    /** Adds two unsigned counts; the sum is at most the greatest unsigned number. */
     private static long sum(long one, long other) {
         long sum = one + other;
         return Long.compareUnsigned(sum, one) < 0 ? -1 : sum;

@@ -19,7 +19,7 @@ public final class LossySender implements AutoCloseable {
 
     /** What became of a record that was logged. */
     public enum Outcome {
-        /** It is sent. */
+        /** The record is sent. */
         SENT,
         /** The record waits in the queue of the sender. */
         QUEUED,

@@ -43,8 +43,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
      */
     private ByteBuffer sendBuffer;
     /**
-     * The receiving direction's buffer for short messages. It is apart from the sending
-     * direction's, because both may be in use at the same time.
+     * The receiving direction's buffer for short messages. The sending direction has another,
+     * because both may be in use at the same time.
      */
     private MemorySegment recvMemory;
     private ByteBuffer recvBuffer;
@@ -316,7 +316,7 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     abstract int attempt(int operation, long first, long second, long timeout);
 
     /**
-     * Attempts to send the first {@code length} bytes of an array, which the library copies.
+     * Attempts to send the first {@code length} bytes of an array, which the native library copies.
      * Returns {@link Native#FULL} if there is no room, and also if the channel does not send that
      * many bytes in this way.
      */
@@ -332,8 +332,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     abstract boolean failsWhenFull();
 
     /**
-     * Parks the thread after an attempt that found no message or no room. Returns false at the
-     * deadline.
+     * Parks the thread after an attempt that found no message or no room. Returns false if the
+     * deadline has passed.
      */
     abstract boolean await(boolean isSending, long deadline) throws IOException;
 
@@ -440,9 +440,9 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Sends a segment by a copy of the JDK; the library never gets the segment's address. If the
-     * segment's arena is closed before or during the copy, the copy throws. A copy by the library
-     * would read memory that is gone.
+     * Sends a segment, which the JDK copies; the native library never gets the segment's address.
+     * If the segment's arena is closed before or during the copy, the copy throws. A copy by the
+     * native library would read memory that is gone.
      */
     private boolean send(MemorySegment payload, long deadline) throws IOException {
         long length = payload.byteSize();
@@ -488,8 +488,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Sends a short direct buffer: copies it into the buffer for short messages, because a segment
-     * of the direct buffer would have to be allocated.
+     * Sends a short direct buffer through the buffer for short messages, because a segment of the
+     * direct buffer would have to be allocated.
      */
     private boolean sendStaged(ByteBuffer payload, long deadline) throws IOException {
         beginSending();
@@ -509,8 +509,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         long reservation = Native.getLong(lengthPlace(RESERVE));
         int status = perform(COMMIT, reservation, 0, deadline);
         if (status != Native.OK) {
-            // After most failures the library has freed the reservation already; this call then
-            // does nothing.
+            // After most failures the native library has freed the reservation already; this call
+            // then does nothing.
             Call.invoke("partywall_reservation_abort", reservation);
         }
         return sent(status, deadline);
@@ -565,8 +565,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
         if (status != Native.FULL || deadline == Deadline.NOW || failsWhenFull()) {
             return status;
         }
-        // A commit does not wait in the library: if it timed out there, its reservation would be
-        // used up.
+        // A commit does not wait in the native library: if it timed out there, its reservation
+        // would be used up.
         long brief = operation == COMMIT ? 0 : Math.min(briefWait(), Deadline.left(deadline));
         if (brief > 0) {
             status = attemptAlone(operation, first, second, brief);
@@ -583,9 +583,9 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     }
 
     /**
-     * Attempts an operation again while the library reports that another call uses the direction.
-     * That can only be a call which never waits, such as one for counters, because this class lets
-     * one thread at a time into a direction.
+     * Attempts an operation again while the native library reports that another call uses the
+     * direction. That can only be a call which never waits, such as one for counters, because this
+     * class lets one thread at a time into a direction.
      */
     private int attemptAlone(int operation, long first, long second, long timeout) {
         int status = attempt(operation, first, second, timeout);
@@ -786,8 +786,8 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     private static final long POLL_PLACES = 48;
     private static final long PLACES_BYTES = POLL_PLACES + 4 * Native.POLL_BYTES;
     /**
-     * Longest message that is copied through the buffer for short messages, in bytes. For a longer
-     * message, shared memory is reserved.
+     * Maximum length in bytes of a message that is copied through the buffer for short messages.
+     * For a longer message, shared memory is reserved.
      */
     private static final int STAGING_BYTES = 4096;
 }

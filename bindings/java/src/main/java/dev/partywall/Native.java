@@ -49,17 +49,17 @@ final class Native {
     /** Size in bytes of the C structure {@code partywall_event}. */
     static final int EVENT_BYTES = 16;
     /**
-     * Longest message in bytes that is copied by a critical native call, one during which the
-     * thread keeps its Java state. For a message in a Java array the limit is {@code
+     * Maximum length in bytes of a message that is copied by a critical native call, one during
+     * which the thread keeps its Java state. For a message in a Java array the maximum is {@code
      * ARRAY_BYTES_MAX}.
      */
     static final long CRITICAL_BYTES_MAX = 4096;
     /**
-     * Longest part of an array, in bytes, that is copied to shared memory by a critical native
-     * call, one during which the thread keeps its Java state. The garbage collector waits until the
-     * call returns. As a rule that is the time of the copy, and the JDK itself copies up to sixteen
-     * times as much without a pause for the collector. If the call finds no memory, the collector
-     * also waits until the system has allocated a segment.
+     * Maximum length in bytes of the part of an array that is copied to shared memory by a critical
+     * native call, one during which the thread keeps its Java state. The garbage collector waits
+     * until the call returns. As a rule the call lasts only for the copy, and the JDK itself copies
+     * up to sixteen times as much without a pause for the collector. If the call finds no memory,
+     * the collector also waits until the kernel has allocated a segment.
      */
     static final int ARRAY_BYTES_MAX = 65_536;
 
@@ -67,7 +67,7 @@ final class Native {
     private static final SymbolLookup LIBRARY = compatible(NativeLibrary.load());
     /**
      * A segment of all memory of the process. The package reads and writes it only at addresses
-     * that the library returned.
+     * that the native library returned.
      */
     static final MemorySegment MEMORY = MemorySegment.NULL.reinterpret(Long.MAX_VALUE);
 
@@ -155,10 +155,10 @@ final class Native {
     }
 
     /**
-     * Sends the first {@code length} bytes of an array if there is room now. The library copies
-     * from the array itself, which the JVM does not move until the call ends. The call passes a
-     * segment of the whole array, for which the compiler makes no object; a segment of a part of
-     * the array would be allocated.
+     * Sends the first {@code length} bytes of an array if there is room now. The native library
+     * copies from the array itself, which the JVM does not move until the call ends. The call
+     * passes a segment of the whole array, for which the compiler makes no object; a segment of a
+     * part of the array would be allocated.
      */
     static int channelTrySend(long channel, byte[] data, int length, long error) {
         try {
@@ -258,7 +258,10 @@ final class Native {
         }
     }
 
-    /** Collects events of a loop without waiting, for a thread that polls again before it waits. */
+    /**
+     * Collects the events of a session loop without waiting, for a thread that polls again before
+     * it waits.
+     */
     static int loopPollAwake(long loop, long events, long capacity, long count, long error) {
         try {
             return (int) LOOP_POLL_AWAKE.invokeExact(loop, events, capacity, count, error);
@@ -288,7 +291,10 @@ final class Native {
         }
     }
 
-    /** Arms a direction of a channel, and writes the descriptor to wait for to {@code fd}. */
+    /**
+     * Arms a direction of a channel, and writes to {@code fd} the descriptor for which the thread
+     * then waits.
+     */
     static int channelArm(long channel, boolean isSending, long fd, long error) {
         try {
             if (isSending) {
@@ -313,10 +319,7 @@ final class Native {
         }
     }
 
-    /**
-     * Ends a wait of another thread in {@link #channelWaitRecv}; if no thread waits, the next such
-     * wait.
-     */
+    /** Ends the present wait of another thread in {@link #channelWaitRecv}, or the next one. */
     static void channelWake(long channel) {
         try {
             int ignored = (int) CHANNEL_WAKE.invokeExact(channel, 0L);
@@ -422,8 +425,8 @@ final class Native {
     }
 
     /**
-     * Calls membarrier(2), for which the C library has no function. Returns 0, or -1 if the system
-     * refuses or the number of the system call is not known for this processor.
+     * Calls membarrier(2), for which the C library has no function. Returns 0, or -1 if the kernel
+     * refuses the call or its number is not known for this processor.
      */
     static long membarrier(int command) {
         if (MEMBARRIER < 0) {
@@ -444,12 +447,12 @@ final class Native {
         return MEMORY.get(JAVA_INT_UNALIGNED, address);
     }
 
-    /** Returns the text at an address of the library's memory. The text ends with a zero byte. */
+    /** Returns the text at an address of the native library's memory, up to its zero byte. */
     static String string(long address) {
         return MEMORY.asSlice(address).getString(0);
     }
 
-    /** Returns a copy of bytes that the library owns. */
+    /** Returns a copy of bytes that the native library owns. */
     static byte[] bytes(long address, long length) {
         if (length > Integer.MAX_VALUE) {
             throw new IllegalStateException("an array has no room for " + length + " bytes");
@@ -469,8 +472,8 @@ final class Native {
     }
 
     /**
-     * Returns the library if its binary interface has the number that this class is written for;
-     * throws if not.
+     * Returns the native library; throws if its binary interface has another number than {@link
+     * #ABI}.
      */
     private static SymbolLookup compatible(SymbolLookup library) {
         MemorySegment symbol = library.find("partywall_abi").orElseThrow(() -> new UnsatisfiedLinkError(
@@ -489,8 +492,8 @@ final class Native {
     }
 
     /**
-     * Returns a function of the library. {@code result} and {@code arguments} have a letter for
-     * each type: J for 64 bits, I for 32 bits, A for the address of a segment.
+     * Returns a function of the native library. {@code result} and {@code arguments} have a letter
+     * for each type: J for 64 bits, I for 32 bits, A for the address of a segment.
      */
     static MethodHandle value(String name, String result, String arguments, Linker.Option... options) {
         MemorySegment symbol = LIBRARY.find(name).orElseThrow(() -> new UnsatisfiedLinkError(
@@ -532,8 +535,8 @@ final class Native {
     }
 
     /**
-     * Native functions throw nothing. If a call throws all the same, it is an error of the virtual
-     * machine.
+     * Returns the error for a native call that throws: native functions throw nothing, so it is a
+     * fault of the virtual machine.
      */
     static Error unexpected(Throwable failure) {
         if (failure instanceof Error error) {

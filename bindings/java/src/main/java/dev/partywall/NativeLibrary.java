@@ -11,13 +11,13 @@ import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
 
 /**
- * Loads the shared library: the file that the property {@code partywall.library} names, or the one
+ * Loads the native library: the file that the property {@code partywall.library} names, or the one
  * in the jar. The latter is copied to a directory of this user alone, loaded, and deleted again.
  */
 final class NativeLibrary {
     private NativeLibrary() {}
 
-    /** Loads the library for the whole life of the process. */
+    /** Loads the native library for the whole life of the process. */
     static SymbolLookup load() {
         String path = System.getProperty(PROPERTY);
         if (path != null) {
@@ -45,7 +45,7 @@ final class NativeLibrary {
             return opened(file, ": if its file system forbids to execute files, set -Djava.io.tmpdir, or -D"
                     + PROPERTY);
         } finally {
-            // The library stays mapped after its file is deleted.
+            // The native library stays mapped after its file is deleted.
             Files.deleteIfExists(file);
             Files.deleteIfExists(directory);
         }

@@ -63,7 +63,7 @@ public final class Reservation implements AutoCloseable {
     private void commit(long deadline) throws IOException {
         check();
         // Closing the arena of the reserved memory throws in any thread but the one that reserved
-        // it. It comes first, so that nothing has changed by then.
+        // it. So the arena is closed first, before this method changes anything.
         arena.close();
         isDone = true;
         boolean isSent = false;
@@ -72,8 +72,8 @@ public final class Reservation implements AutoCloseable {
             isSent = true;
         } finally {
             if (!isSent) {
-                // After most failures the library has freed the reservation already; this call then
-                // does nothing.
+                // After most failures the native library has freed the reservation already; this
+                // call then does nothing.
                 Call.invoke("partywall_reservation_abort", handle);
             }
         }

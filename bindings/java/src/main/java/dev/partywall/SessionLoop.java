@@ -60,7 +60,7 @@ final class SessionLoop {
         return handle;
     }
 
-    /** Returns an unused tag for a listener, session or stream that is about to be made. */
+    /** Returns an unused tag for a new listener, session or stream. */
     long nextTag() {
         return lastTag.incrementAndGet();
     }

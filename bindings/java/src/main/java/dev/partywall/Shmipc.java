@@ -21,9 +21,9 @@ public final class Shmipc implements AutoCloseable {
 
     /** The state of a hot restart. */
     public enum HotRestart {
-        /** There was none. */
+        /** There was no hot restart. */
         NEVER,
-        /** It is under way. */
+        /** A hot restart is under way. */
         PENDING,
         /** Every client goes on with the new process. */
         DONE,

@@ -69,8 +69,8 @@ public final class Stream extends MessageChannel {
     }
 
     /**
-     * Ends a direction by a native call, which is repeated while another thread uses the direction;
-     * the attempts of that thread never wait.
+     * Ends a direction by a native call, which is repeated while another thread attempts to use the
+     * direction; such an attempt never waits.
      */
     private void end(String function, int code) throws IOException {
         try (Call call = new Call()) {

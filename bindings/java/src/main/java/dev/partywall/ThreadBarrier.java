@@ -7,7 +7,7 @@ final class ThreadBarrier {
 
     /**
      * Returns whether the process can make all its threads execute a barrier. The first call
-     * registers the process with the system, as membarrier(2) demands.
+     * registers the process with the kernel, as membarrier(2) demands.
      */
     static boolean isAvailable() {
         return Registration.IS_DONE;
@@ -15,7 +15,7 @@ final class ThreadBarrier {
 
     /**
      * Makes every thread of the process execute a full memory barrier before the call returns.
-     * Returns false if the system refuses.
+     * Returns false if the kernel refuses.
      */
     static boolean inAllThreads() {
         return Native.membarrier(PRIVATE_EXPEDITED) == 0;

@@ -125,7 +125,7 @@ public final class View implements AutoCloseable {
         }
     }
 
-    /** Throws an exception if this thread has not closed the view. */
+    /** Throws an exception if this thread has not closed its view of the last message. */
     void checkClosed() {
         if (owner == Thread.currentThread()) {
             throw new IllegalStateException("close the view of the last message first");

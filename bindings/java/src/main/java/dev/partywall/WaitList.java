@@ -17,14 +17,13 @@ final class WaitList {
     private final long briefWait;
     private volatile boolean isClosed;
 
-    /** Makes a list of waiting threads that park at once. */
     WaitList() {
         this(0);
     }
 
     /**
-     * Makes a list of waiting threads. Before a platform thread parks, it waits in the library for
-     * {@code briefWait} nanoseconds.
+     * Makes a list of waiting threads. Before a platform thread parks, it waits in the native
+     * library for {@code briefWait} nanoseconds.
      */
     WaitList(long briefWait) {
         this.briefWait = briefWait;
@@ -65,9 +64,9 @@ final class WaitList {
                     throw new AsynchronousCloseException();
                 }
                 if (status == Native.BUSY) {
-                    // Another thread is making its attempt. This thread makes its own attempt
-                    // afterwards: there may be two events, of which the loop has reported the first
-                    // alone, and the other thread takes only one.
+                    // Another thread attempts its call at this moment. This thread attempts its own
+                    // afterwards: there may be two events, of which the loop has reported only the
+                    // first, and the other thread takes only one.
                     Thread.yield();
                 } else if (status != nothing) {
                     throw call.failure(status);
@@ -84,7 +83,6 @@ final class WaitList {
         waiters.forEach(Waiter::signal);
     }
 
-    /** Ends every wait. */
     void close() {
         isClosed = true;
         signal();

@@ -19,11 +19,11 @@ import java.util.concurrent.locks.LockSupport;
 final class Waiter {
     private volatile Thread thread;
     private volatile boolean isSignalled;
-    /** The wait in native code that the thread is in; null while it is in none. */
+    /** The thread's present wait in native code; null while it is in none. */
     private volatile Wakeup polling;
     private EventWakeup wakeup;
 
-    /** Prepares the thread for waiting: a signal from now on ends its next wait. */
+    /** Prepares the thread for waiting: a signal from now on ends its next wait at once. */
     void begin() {
         isSignalled = false;
         thread = Thread.currentThread();
@@ -31,7 +31,7 @@ final class Waiter {
 
     /**
      * Pauses the processor for a moment, for a thread that polls instead of waiting. Returns false
-     * if the deadline has come.
+     * if the deadline has passed.
      */
     boolean spin(long deadline) throws InterruptedIOException {
         checkInterrupt();
@@ -39,7 +39,7 @@ final class Waiter {
         return Deadline.left(deadline) > 0;
     }
 
-    /** Parks the thread until a signal. Returns false if the deadline came first. */
+    /** Parks the thread until a signal. Returns false if the deadline passed first. */
     boolean await(long deadline) throws InterruptedIOException {
         while (!isSignalled) {
             checkInterrupt();
@@ -63,7 +63,7 @@ final class Waiter {
     }
 
     /**
-     * Waits until a descriptor is readable, or until a signal. Returns false if the deadline came
+     * Waits until a descriptor is readable, or until a signal. Returns false if the deadline passed
      * first. {@code places} is the address of memory for two {@code struct pollfd}.
      */
     boolean poll(int fd, long places, long deadline) throws IOException {
@@ -75,7 +75,7 @@ final class Waiter {
 
     /**
      * Waits in native code until the event of {@code wait} has come, or until a signal. Returns
-     * false if the deadline came first.
+     * false if the deadline passed first.
      */
     boolean poll(Wakeup wait, long deadline) throws IOException {
         polling = wait;
@@ -96,7 +96,7 @@ final class Waiter {
         }
     }
 
-    /** Ends the wait of the thread; if the thread only prepares for waiting, its next wait. */
+    /** Ends the present wait of the thread, or the next one for which it prepares. */
     void signal() {
         isSignalled = true;
         Wakeup ends = polling;

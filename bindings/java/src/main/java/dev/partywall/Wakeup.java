@@ -37,7 +37,10 @@ abstract sealed class Wakeup extends AbstractSelector permits ChannelWakeup, Eve
         }
     }
 
-    /** Waits in native code, until another thread calls {@link #wakeup} at the latest. */
+    /**
+     * Waits in native code for at most {@code left} nanoseconds, or until another thread calls
+     * {@link #wakeup}.
+     */
     abstract boolean block(long left) throws IOException;
 
     @Override

@@ -25,7 +25,8 @@ final class Yields {
     }
 
     /**
-     * Notes how long a yield took, and whether the attempt to receive after it has found a message.
+     * Notes how long a yield of the processor took, and whether the attempt to receive after it has
+     * found a message.
      */
     void count(boolean isFound, long elapsedNanos) {
         if (elapsedNanos > YIELD_NS_MAX) {
@@ -33,13 +34,13 @@ final class Yields {
         } else if (isFound) {
             skipped = 0;
         } else {
-            // A suspension by a long yield stays longer than one by a yield in vain.
+            // A yield in vain does not shorten the suspension that a long yield has begun.
             skipped = Math.max(skipped, Math.clamp(2L * skipped, SKIP_MIN, SKIP_MAX));
         }
         skip = skipped;
     }
 
-    /** Longest time of a yield that pays off. */
+    /** Maximum time in nanoseconds of a yield of the processor that pays off. */
     private static final long YIELD_NS_MAX = 200_000;
     private static final int SKIP_MIN = 4;
     private static final int SKIP_MAX = 256;

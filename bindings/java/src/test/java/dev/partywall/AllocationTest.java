@@ -15,7 +15,6 @@ final class AllocationTest {
     private static final int WARM_UP = 20_000;
     private static final int MESSAGES = 10_000;
 
-    /** Sends one message and receives its answer. */
     private interface Exchange {
         void run() throws Exception;
     }
@@ -143,8 +142,8 @@ final class AllocationTest {
         for (int count = 0; count < WARM_UP; count++) {
             exchange.run();
         }
-        // Reading the counter allocates, and the compiler may allocate in a round. So the round
-        // with the fewest allocated bytes counts.
+        // Reading the counter of allocated bytes allocates, and the compiler may allocate in a
+        // round. So the round with the fewest allocated bytes counts.
         long allocated = Long.MAX_VALUE;
         for (int round = 0; round < 5 && allocated >= MESSAGES; round++) {
             long before = threads.getCurrentThreadAllocatedBytes();

@@ -130,8 +130,8 @@ final class CallsTest {
             });
             CallRequest interrupted;
             do {
-                // The server may receive the call that timed out before, whose payload is empty; it
-                // skips that call.
+                // The server may first receive the earlier call, which timed out and whose payload
+                // is empty; it skips that call.
                 interrupted = server.recv(Pair.SOON);
             } while (interrupted.bytes().length == 0);
             caller.interrupt();
@@ -189,8 +189,8 @@ final class CallsTest {
     }
 
     /**
-     * Sends the messages of a test vector to a server of calls. Returns the number of the
-     * violation that the server finds, or 0.
+     * Sends the messages of a test vector to a server of calls. Returns the number of the violation
+     * that the server finds, or 0 if it finds none.
      */
     private static int serve(Stream stream, Stream peer, List<byte[]> messages) throws Exception {
         sendAll(peer, messages);
@@ -206,7 +206,7 @@ final class CallsTest {
 
     /**
      * Makes {@code made} calls by a client, and sends that client the messages of a test vector.
-     * Returns the number of the violation that the client finds, or 0.
+     * Returns the number of the violation that the client finds, or 0 if it finds none.
      */
     private static int call(Stream stream, Stream peer, List<byte[]> messages, int made) throws Exception {
         CallsClient client = new CallsClient(stream);
@@ -215,8 +215,8 @@ final class CallsTest {
             peer.recv(new byte[16], Pair.SOON);
         }
         sendAll(peer, messages);
-        // The next call is made once the client knows that the stream has ended. An earlier call
-        // would get an id that the messages of the test vector name.
+        // The test makes the next call once the client knows that the stream has ended. An earlier
+        // call would get an id that the messages of the test vector name.
         while (client.lost() == null) {
             Thread.yield();
         }
@@ -243,7 +243,7 @@ final class CallsTest {
         byte[] target = new byte[1000];
         try {
             while (peer.recv(target, Pair.SOON) >= 0) {
-                // Frames of the reader.
+                // The loop discards the frames.
             }
             Check.equal(outcome, 0);
         } catch (PartywallException reset) {

@@ -168,7 +168,7 @@ final class ChannelTest {
                     Pair.start(() -> Channel.connect(pair.listener().address()));
             try (Channel server = pair.listener().accept(Pair.SOON); Channel client = connecting.get()) {
                 while (server.trySend(new byte[1000])) {
-                    // Sends messages until the ring has no room.
+                    // The loop sends messages until the ring has no room.
                 }
                 Check.thrown(TimedOutException.class, () -> server.send(new byte[1000], Duration.ofMillis(5)));
                 Check.equal(client.recv(new byte[1000], Pair.SOON), 1000);

@@ -8,7 +8,6 @@ import java.util.Objects;
 final class Check {
     private Check() {}
 
-    /** A call that may throw an exception. */
     interface Body {
         void run() throws Throwable;
     }
@@ -28,7 +27,7 @@ final class Check {
                 "found " + found.length + " bytes that are not the " + expected.length + " expected");
     }
 
-    /** Returns the exception that {@code body} throws; it must be of the type. */
+    /** Returns the exception that {@code body} throws, which must be of the type {@code type}. */
     static <E extends Throwable> E thrown(Class<E> type, Body body) {
         try {
             body.run();

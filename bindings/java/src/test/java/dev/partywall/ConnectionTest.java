@@ -58,8 +58,8 @@ final class ConnectionTest {
                 try (Call call = new Call()) {
                     long place = call.buffer(SenderStats.BYTES);
                     while (pair.server().receiverStats().messages() < 2000) {
-                        // A call for a property, such as the transport, uses a direction of the
-                        // connection for a moment. The threads that send and receive meanwhile
+                        // A call that returns a property, such as the transport, uses a direction
+                        // of the connection for a moment. Threads that send and receive meanwhile
                         // must not fail because of that.
                         for (int count = 0; count < 1000; count++) {
                             Call.invoke("partywall_channel_receiver_stats", pair.server().handle, place,

@@ -12,7 +12,10 @@ import java.util.concurrent.atomic.AtomicLongArray;
 
 /** Tests that the lock of a direction lets one thread in, also while it favours a thread. */
 final class DirectionLockTest {
-    /** More releases in a row than a lock needs to favour a thread for the first time. */
+    /**
+     * Number of releases in a row: more than a lock needs before it favours a thread for the first
+     * time.
+     */
     private static final int ENOUGH = 40;
     private static final int LOCKS = 20_000;
     private static final int CHANNELS = 50;
@@ -23,7 +26,6 @@ final class DirectionLockTest {
      * for all calls that take a lock.
      */
     private static final int LEVELS = 60;
-    /** Argument of the last call of {@link #descend}, which one thread uses. */
     private static int level;
 
     void favouredThreadHasTheLockOnce() throws Exception {
@@ -116,8 +118,8 @@ final class DirectionLockTest {
     }
 
     /**
-     * Adds one to a sum if the lock can be taken, and returns how much was added. {@code pauses} is
-     * the length of the pause between reading and writing.
+     * Adds one to a sum if this thread can take the lock; returns how much it has added. {@code
+     * pauses} is the length of the pause between reading and writing the sum.
      */
     private static int add(DirectionLock lock, AtomicLongArray sums, int index, int pauses) {
         if (!lock.take()) {
@@ -164,16 +166,13 @@ final class DirectionLockTest {
         }
     }
 
-    /**
-     * A lock that is used until it is closed, in the way in which {@link MessageChannel} uses it.
-     */
+    /** A lock that is used until it is closed, as {@link MessageChannel} uses its locks. */
     private static final class Closed {
         final DirectionLock lock = new DirectionLock();
         final AtomicInteger freed = new AtomicInteger();
         volatile boolean isClosed;
         volatile boolean isUsed;
 
-        /** Returns false once the lock is closed. */
         boolean use() {
             if (!lock.take()) {
                 return !isClosed;
@@ -206,8 +205,8 @@ final class DirectionLockTest {
         FutureTask<Integer> other = new FutureTask<>(() -> {
             int overflows = 0;
             int index = 0;
-            // The virtual machine compiles the methods of the lock meanwhile. Compiled code is what
-            // can overflow the stack in a call after the exchange of the state.
+            // Meanwhile the virtual machine compiles the methods of the lock: compiled code can
+            // overflow the stack in a call after the exchange of the lock's state.
             while (index < LOCKS - OVERFLOWS) {
                 descend(20, locks[index++]);
             }
@@ -233,12 +232,12 @@ final class DirectionLockTest {
         }
     }
 
-    /** Returns how many levels {@link #descend} can call itself. */
+    /** Returns the number of nested calls of {@link #descend} that the stack has room for. */
     private static int levels() {
         try {
             descend(Integer.MAX_VALUE, null);
         } catch (StackOverflowError expected) {
-            // The stack is full, so its deepest level is known.
+            // The stack is full, so the number of nested calls is known.
         }
         return Integer.MAX_VALUE - level;
     }
@@ -312,7 +311,7 @@ final class DirectionLockTest {
         }
     }
 
-    /** Returns whether another thread could take the lock, which it then has released. */
+    /** Returns whether another thread can take the lock, which it then releases. */
     private static boolean elsewhere(DirectionLock lock) throws Exception {
         return Pair.start(() -> {
             boolean isTaken = lock.take();

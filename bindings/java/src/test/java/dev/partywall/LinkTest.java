@@ -106,8 +106,8 @@ final class LinkTest {
     }
 
     /**
-     * Each kind of wait for a link parks its thread, instead of waiting in the library for short
-     * times, and ends when its event comes.
+     * Each kind of wait for a link parks its thread, instead of waiting in the native library again
+     * and again, and ends when its event comes.
      */
     void everyWaitParksUntilItsEvent() throws Exception {
         for (Thread.Builder threads : THREADS) {
@@ -148,8 +148,8 @@ final class LinkTest {
     }
 
     /**
-     * The events of a link say when its peer does not answer, attaches, goes, attaches again with
-     * its file, and ends.
+     * The events of a link say when its peer does not answer, attaches, goes away, attaches again
+     * with its file, and ends.
      */
     void eventsSayWhatHappensToTheConnection() throws Exception {
         for (Thread.Builder threads : THREADS) {
@@ -317,8 +317,8 @@ final class LinkTest {
     }
 
     /**
-     * Waits until a thread is parked. A thread that waited in the library would never have the
-     * state of a waiting thread.
+     * Waits until a thread is parked. A thread that waited in the native library would count as
+     * running.
      */
     private static void untilParked(Thread thread, FutureTask<?> task) {
         while (!task.isDone() && thread.getState() != Thread.State.WAITING

@@ -16,7 +16,6 @@ final class LoopTest {
         void accept(Stream stream) throws IOException;
     }
 
-    /** A condition that a test waits for. */
     private interface Condition {
         boolean holds() throws Exception;
     }
@@ -136,8 +135,8 @@ final class LoopTest {
     }
 
     /**
-     * Waits for the descriptor of a loop, in the way of an event loop that calls {@code pollAwake}
-     * while it has work and {@code poll} before it waits.
+     * Makes one turn of an event loop, which calls {@code pollAwake} while it has work, and {@code
+     * poll} before it waits for the descriptor of {@code loop}.
      */
     private static void turn(Loop loop, long places) throws IOException {
         if (loop.pollAwake() > 0 || loop.poll() > 0) {
@@ -194,7 +193,7 @@ final class LoopTest {
         } catch (TimedOutException late) {
             throw new AssertionError("the stream has not ended", late);
         } catch (PartywallException hasEnded) {
-            // The session is over.
+            // The session has ended, and the stream with it.
         }
     }
 

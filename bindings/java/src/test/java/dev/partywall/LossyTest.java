@@ -53,7 +53,7 @@ final class LossyTest {
         try (Pair pair = Pair.open(Pair.address(), SMALL);
                 LossySender sender = new LossySender(pair.client())) {
             while (sender.log(new byte[1000]) == LossySender.Outcome.SENT) {
-                // Logs records until the ring has no room.
+                // The loop logs records until the ring has no room.
             }
             FutureTask<LossySender.Outcome> waiting =
                     Pair.start(() -> sender.logAndWait(new byte[] {7}, Pair.SOON));

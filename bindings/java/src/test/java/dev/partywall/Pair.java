@@ -7,13 +7,11 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** Both ends of a channel in this process. */
 record Pair(Listener listener, Channel client, Channel server) implements AutoCloseable {
-    /** Longest wait for an event that has to come. */
+    /** Maximum time until an event that has to come: 30 s, enough for a slow machine. */
     static final Duration SOON = Duration.ofSeconds(30);
     private static final AtomicInteger COUNT = new AtomicInteger();
 
-    /** Returns an address that no other test uses. */
     static String address() {
         return "unix:@partywall-java-" + ProcessHandle.current().pid() + "-" + COUNT.incrementAndGet();
     }
@@ -29,7 +27,6 @@ record Pair(Listener listener, Channel client, Channel server) implements AutoCl
         return new Pair(listener, connecting.get(), server);
     }
 
-    /** Starts a call in a thread of its own, and returns its future result. */
     static <T> FutureTask<T> start(Callable<T> call) {
         FutureTask<T> task = new FutureTask<>(call);
         Thread.ofPlatform().daemon().start(task);

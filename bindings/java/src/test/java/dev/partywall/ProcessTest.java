@@ -122,7 +122,7 @@ final class ProcessTest {
             }
             server.toHandle().destroy(); // unlike Process.destroy, it leaves the streams open
             while (output.readLine() != null) {
-                // Reads the lines that the server prints, up to their end.
+                // The loop discards the lines that the server prints.
             }
             Check.equal(server.waitFor(), 128 + 15);
         } finally {

@@ -124,8 +124,8 @@ final class SessionTest {
                             server.recv(new byte[100], Pair.SOON);
                         }
                     }));
-            // The test repeats this, because the receiving thread must be within an attempt at the
-            // moment at which this thread stops the stream.
+            // The test repeats this many times, so that the receiving thread is sometimes within an
+            // attempt to receive when this thread stops the stream.
             for (int count = 0; count < 1000; count++) {
                 client.send(new byte[100], Pair.SOON);
             }
@@ -256,7 +256,7 @@ final class SessionTest {
         }
     }
 
-    /** The status that this side has ended the receiving direction of a stream. */
+    /** Status of a receiving call on a stream whose receiving direction this side has ended. */
     private static final int STOPPED_HERE = 409;
     private static final int STREAMS = 10_000;
     private static final int ROUNDS = 3;

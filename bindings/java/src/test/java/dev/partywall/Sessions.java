@@ -3,7 +3,6 @@ package dev.partywall;
 
 import java.util.concurrent.FutureTask;
 
-/** Both ends of a session in this process. */
 record Sessions(SessionListener listener, Session client, Session server) implements AutoCloseable {
     static Sessions open(String address, Config config) throws Exception {
         SessionListener listener = SessionListener.bind(address, config);

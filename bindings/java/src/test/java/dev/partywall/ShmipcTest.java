@@ -71,8 +71,8 @@ final class ShmipcTest {
     }
 
     /**
-     * With the JDK's library libjsig, the JVM's handler of SIGBUS is called first, as if it had
-     * been installed after Partywall's.
+     * With the JDK's library libjsig in the process, the JVM's handler of SIGBUS is called first,
+     * as if it had been installed after Partywall's.
      */
     void faultsGoToTheHandlerThatTheyConcernWhenTheJvmInstalledItsLast() throws Exception {
         Path library = Path.of(System.getProperty("java.home"), "lib", "libjsig.so");
@@ -91,7 +91,10 @@ final class ShmipcTest {
         return command;
     }
 
-    /** Starts a server that maps files of this process, its client, and truncates the files. */
+    /**
+     * Starts a server that maps files of this process, opens a session with it, and truncates the
+     * files.
+     */
     private static void truncateTheMemoryOf(ProcessBuilder builder) throws Exception {
         Path directory = Files.createTempDirectory("partywall-sigbus-");
         String address = Pair.address();

@@ -56,8 +56,7 @@ final class StopTest {
     }
 
     /**
-     * Returns whether each thread of a process is stopped. The stop signal takes a moment to reach
-     * all of them.
+     * Returns whether every thread of a process is stopped, which takes a moment after the signal.
      */
     private static boolean isStopped(Process peer) throws IOException {
         try (var threads = Files.newDirectoryStream(Path.of("/proc/" + peer.pid() + "/task"))) {
@@ -73,7 +72,7 @@ final class StopTest {
         return true;
     }
 
-    /** A connection of the test, whose peer sends every message back. */
+    /** A connection whose peer sends every message back. */
     private interface Echoed {
         void send(int number) throws Exception;
 
@@ -114,8 +113,8 @@ final class StopTest {
     }
 
     /**
-     * The process that is stopped: it waits in a platform thread, in a virtual thread, and for a
-     * link.
+     * The process that the test stops. It waits in a platform thread, in a virtual thread, and for
+     * a link.
      */
     static final class Echo {
         private Echo() {}
@@ -128,8 +127,7 @@ final class StopTest {
             Thread.ofVirtual().start(() -> uncaught(() -> {
                 Stream stream = sessions.accept(Pair.SOON).accept(Pair.SOON);
                 while (stream.recv(message -> stream.send(message))) {
-                    // Nothing is left to do: recv has called the handler, which has sent the
-                    // message back.
+                    // recv has called the handler, which has sent the message back.
                 }
             }));
             Thread.ofPlatform().daemon().start(() -> uncaught(() -> {
@@ -142,8 +140,7 @@ final class StopTest {
             }));
             Channel channel = channels.accept(Pair.SOON);
             while (channel.recv(message -> channel.send(message))) {
-                // Nothing is left to do: recv has called the handler, which has sent the message
-                // back.
+                // recv has called the handler, which has sent the message back.
             }
         }
 

@@ -38,8 +38,8 @@ final class WaitTest {
     }
 
     /**
-     * Virtual threads with the strategy SPIN let other virtual threads run, although there are more
-     * of them than carrier threads.
+     * Virtual threads of a channel with the setting SPIN let other virtual threads run, although
+     * there are more of them than carrier threads.
      */
     void virtualThreadsWithTheStrategyOfSpinningLetOthersRun() throws Exception {
         Config config = new Config().waiting(Config.Wait.SPIN);
@@ -102,8 +102,8 @@ final class WaitTest {
                     Waiting<?> waiting = waits.get(index);
                     ExecutionException failure =
                             Check.thrown(ExecutionException.class, () -> waiting.task.get());
-                    // A thread that was not parked yet may have begun its call only after the
-                    // close, so it gets another exception.
+                    // A thread that is not parked may begin its call only after the close, and then
+                    // gets another exception.
                     Class<?> expected = areParked.get(index)
                             ? AsynchronousCloseException.class : ClosedChannelException.class;
                     Check.that(expected.isInstance(failure.getCause()), "" + failure.getCause());
@@ -168,8 +168,8 @@ final class WaitTest {
             try (Pair pair = Pair.open(Pair.address(), config)) {
                 Waiting<Void> sending = new Waiting<>(threads, () -> {
                     Thread.currentThread().interrupt();
-                    // The kernel takes a part of the message. The interrupt must not make the call
-                    // fail as if nothing were sent.
+                    // The kernel takes only a part of the message. After an interrupt the call must
+                    // not fail as if it had sent nothing.
                     pair.client().send(new byte[8 << 20]);
                     Check.that(Thread.interrupted(), "the interrupt status stays");
                     pair.client().flush(Pair.SOON);
@@ -254,7 +254,7 @@ final class WaitTest {
         }
     }
 
-    /** A call of a test that waits, in a thread of its own. */
+    /** A call that waits, in a thread of its own. */
     private static final class Waiting<T> {
         final FutureTask<T> task;
         final Thread thread;
@@ -265,8 +265,8 @@ final class WaitTest {
         }
 
         /**
-         * Waits some time until the thread is parked, and returns whether it is. A thread that
-         * polls, also in the kernel, has the state of a running thread.
+         * Waits for a short time until the thread is parked, and returns whether it is. A thread
+         * that polls, also in the kernel, counts as running.
          */
         boolean untilItWaits() {
             for (int attempt = 0; attempt < 200 && !task.isDone(); attempt++) {

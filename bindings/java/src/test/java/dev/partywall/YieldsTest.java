@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package dev.partywall;
 
-/** Tests for how many waits a yield suspends the next ones. */
+/** Tests for how many waits a yield of the processor, in vain or long, suspends others. */
 final class YieldsTest {
     private static final long SHORT = 1_000;
     private static final long LONG = 201_000;

@@ -56,21 +56,21 @@ final class EpollLoop implements EpollIoHandle {
     private final Runnable spin = this::spin;
     private boolean isSpinning;
     /**
-     * When the spin began, and when it ends if no event comes, in nanoseconds of {@link
+     * When the present spin began, and when it ends if no event comes, in nanoseconds of {@link
      * System#nanoTime}.
      */
     private long spinStart;
     private long spinUntil;
     /**
-     * Whether the last spin lasted so long that the event loop looks at its other descriptors
-     * before the next spin.
+     * Whether the last spin reached the maximum time of a spin, so that the event loop looks at its
+     * other descriptors before the next one.
      */
     private boolean isResting;
     /** Whether a channel has sent a message since the spin's last poll began. */
     private boolean hasSent;
     /**
-     * How many sends are followed by no spin because the last spins got no answer, and how many of
-     * those sends are left.
+     * Number of sends that are followed by no spin because the last spins got no answer, and how
+     * many of those sends are left.
      */
     private int skips;
     private int skipsLeft;
@@ -88,8 +88,8 @@ final class EpollLoop implements EpollIoHandle {
     }
 
     /**
-     * Returns the library's loop within an event loop of Netty, and makes it at the first call. The
-     * event loop's thread calls this.
+     * Returns the library's loop within an event loop of Netty, and makes it at the first call,
+     * which the event loop's thread makes.
      */
     static EpollLoop of(EventLoop eventLoop) throws IOException {
         IoEventLoop key = (IoEventLoop) eventLoop;
@@ -109,7 +109,6 @@ final class EpollLoop implements EpollIoHandle {
         return made;
     }
 
-    /** Returns whether an event loop of Netty uses epoll. */
     static boolean isCompatible(EventLoop eventLoop) {
         return eventLoop instanceof IoEventLoop it && it.isCompatible(EpollLoop.class);
     }
@@ -227,8 +226,9 @@ final class EpollLoop implements EpollIoHandle {
     }
 
     /**
-     * Frees the loop if the event loop has not called {@link #close}. An event loop of Netty that
-     * is shut down without a quiet period may end at once, and leaves its channels as they are.
+     * Frees the library's loop if the event loop has not called {@link #close}. An event loop of
+     * Netty that is shut down without a quiet period may end at once, and leaves its channels as
+     * they are.
      */
     private void end() {
         if (LOOPS.remove(eventLoop, this)) {
@@ -237,8 +237,8 @@ final class EpollLoop implements EpollIoHandle {
     }
 
     /**
-     * Polls the sessions of the loop. {@code isAwake} says that another poll follows before the
-     * event loop waits.
+     * Polls the sessions of the library's loop. {@code isAwake} says that another poll follows
+     * before Netty's event loop waits.
      */
     private int poll(boolean isAwake) {
         try {
@@ -252,7 +252,9 @@ final class EpollLoop implements EpollIoHandle {
         }
     }
 
-    /** Polls once, and submits itself as a further task while another poll is worth it. */
+    /**
+     * Polls the sessions once, and submits itself as a further task while another poll is worth it.
+     */
     private void spin() {
         boolean goesOn = false;
         try {
@@ -261,8 +263,8 @@ final class EpollLoop implements EpollIoHandle {
                 goesOn = true;
             }
         } finally {
-            // The field is set after an error, too. If it stayed true although no spin runs,
-            // nothing would poll the loop any more.
+            // The field is set after an exception, too. If it stayed true although no spin runs,
+            // the sessions would not be polled any more.
             isSpinning = goesOn;
             if (!goesOn) {
                 poll(false);
@@ -270,7 +272,6 @@ final class EpollLoop implements EpollIoHandle {
         }
     }
 
-    /** Polls once during a spin, and returns whether another poll is worth it. */
     private boolean pollInSpin() {
         long now = System.nanoTime();
         boolean isInTime = now - spinUntil < 0;
@@ -282,8 +283,8 @@ final class EpollLoop implements EpollIoHandle {
             skips = hasCome && isInTime ? 0 : Math.min(2 * skips + 1, SKIPS_MAX);
             skipsLeft = skips;
         }
-        // After a millisecond of messages in a row, the event loop looks at its other descriptors
-        // before it spins again.
+        // After a spin of a millisecond, in which messages kept coming, the event loop looks at its
+        // other descriptors before it spins again.
         isResting = now - spinStart >= SPIN_MAX_NS;
         return !isResting && (hasCome ? hasSent && skips == 0 : isInTime);
     }
@@ -298,18 +299,21 @@ final class EpollLoop implements EpollIoHandle {
 
     private static final int PROCESSORS = Runtime.getRuntime().availableProcessors();
     /**
-     * Longest time in nanoseconds for which the event loop spins after a channel has sent a
-     * message.
+     * Maximum time in nanoseconds for which the event loop spins after a channel has sent a message
+     * and no event comes.
      */
     private static final long SPIN_BUDGET_NS = 50_000;
-    /** Longest time of one spin in nanoseconds, however many messages come. */
+    /**
+     * Maximum time of one spin in nanoseconds, however many messages come: the event loop has other
+     * descriptors.
+     */
     private static final long SPIN_MAX_NS = 1_000_000;
     private static final int SKIPS_MAX = 63;
-    /** Most handshakes of clients at the same time; further handshakes wait. */
+    /** Maximum number of handshakes of clients at the same time; further handshakes wait. */
     private static final int HANDSHAKES_MAX = 64;
     private static final Executor HANDSHAKES = handshakes();
     /**
-     * Longest time for which an event loop that ends waits until peers have read the last bytes.
+     * Maximum time for which an event loop that ends waits until peers have read the last bytes.
      */
     private static final Duration DRAIN_MAX = Duration.ofSeconds(1);
 }

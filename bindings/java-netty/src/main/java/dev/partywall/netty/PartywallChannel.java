@@ -80,9 +80,14 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
     private Future<?> connectTimeout;
     private boolean isReadPending;
     private boolean isReadScheduled;
-    /** Whether a message may have come since the last attempt to receive, which found none. */
+    /**
+     * Whether a message may have come since the last attempt to receive; that attempt found none.
+     */
     private boolean mayHaveInput = true;
-    /** Whether the last attempt to send found no room. The loop reports when there is room. */
+    /**
+     * Whether the last attempt to send found no room. An event of the stream reports when there is
+     * room.
+     */
     private boolean isWriteBlocked;
     private int messageBytesMax = MESSAGE_BYTES_MAX;
 
@@ -204,7 +209,7 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
         try {
             stream.finish();
         } catch (IOException over) {
-            // The session is over, so the peer knows already that no more bytes come.
+            // The session is over, which tells the peer that no more bytes come.
         }
     }
 
@@ -216,8 +221,8 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
     }
 
     /**
-     * Handles kinds of events of the stream. The thread of the event loop that drives the session
-     * calls this.
+     * Handles kinds of events of the stream. The event loop that drives the session calls this
+     * method.
      */
     private void report(int kinds) {
         if (isRegistered() && eventLoop().inEventLoop()) {
@@ -229,8 +234,8 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
             try {
                 eventLoop().execute(this::takeReported);
             } catch (RejectedExecutionException isShutDown) {
-                // The channel's event loop is shut down: it has closed the channel, or leaves it as
-                // it is.
+                // The channel's event loop is shut down: it has closed the channel, or leaves it
+                // open for ever.
             }
         }
     }
@@ -447,7 +452,7 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
         }
     }
 
-    /** Sends a part of a file in one message. Returns whether there was room. */
+    /** Sends the next part of a file in one message. Returns whether there was room. */
     private boolean writeRegion(ChannelOutboundBuffer in, FileRegion region) throws IOException {
         RegionTarget target = new RegionTarget();
         if (region.transferred() < region.count()) {
@@ -597,7 +602,7 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
         unsafe().close(unsafe().voidPromise());
     }
 
-    /** Returns the type of exception that programs for Netty expect of a failed connect. */
+    /** Returns the exception of a failed connect, of the type that programs for Netty expect. */
     private static ConnectException wrapped(IOException cause) {
         ConnectException failure = new ConnectException(cause.getMessage());
         failure.initCause(cause);
@@ -654,8 +659,8 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
         }
 
         /**
-         * Writes the outbound buffer, unless the last attempt found no room. Then only the loop's
-         * report of room makes the next attempt.
+         * Writes the outbound buffer. After an attempt that found no room, waits for the event that
+         * reports room.
          */
         @Override
         protected void flush0() {
@@ -691,15 +696,15 @@ public final class PartywallChannel extends AbstractChannel implements DuplexCha
 
     private static final byte[] NO_METADATA = new byte[0];
     /**
-     * Most bytes of a message. Four messages of this size and their headers fit the default window
-     * of a stream.
+     * Maximum length in bytes of a message: four such messages and their headers fit the default
+     * window of a stream.
      */
     private static final int MESSAGE_BYTES_MAX = (64 << 10) - 64;
     /**
-     * Most bytes of a message, once a longer message was refused as too long for the session. A
-     * session with little memory carries messages of this size, too.
+     * Maximum length in bytes of a message after the session has refused a longer one: a session
+     * with little memory carries messages of this length, too.
      */
     private static final int MESSAGE_BYTES_SMALL = 4 << 10;
-    /** Most buffers of which one message is made. */
+    /** Maximum number of buffers of which one message is made. */
     private static final int PARTS_MAX = 1024;
 }

@@ -236,7 +236,7 @@ public final class PartywallServerChannel extends AbstractServerChannel {
         };
     }
 
-    /** Most attempts to accept a session before other tasks of the event loop run. */
+    /** Maximum number of attempts to accept a session before other tasks of the event loop run. */
     private static final int ATTEMPTS_MAX = 64;
     private static final int ENOMEM = 12;
     private static final int ENFILE = 23;

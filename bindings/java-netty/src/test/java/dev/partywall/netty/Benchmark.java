@@ -41,7 +41,6 @@ final class Benchmark {
     private static final int ROUNDS = Integer.getInteger("partywall.rounds", 15);
     private static final long ROUND_NS = 300_000_000;
 
-    /** The transport that is measured: streams of Partywall, or Netty's domain sockets. */
     private enum Kind { OURS, UNIX }
 
     /** A client that makes one round trip in each call of its operation. */
@@ -78,7 +77,7 @@ final class Benchmark {
         }
     }
 
-    /** Sends a message, and the next message once the echo of the last has come. */
+    /** Sends a message; when its echo has come, sends the next. */
     private static final class PingPong extends ChannelInboundHandlerAdapter {
         private final byte[] message;
         private int missing;
@@ -168,9 +167,6 @@ final class Benchmark {
         };
     }
 
-    /**
-     * Returns the microseconds that one operation of the client takes, as a mean of {@code count}.
-     */
     private static double time(Client client, int count) throws Exception {
         long start = System.nanoTime();
         client.run(count);
@@ -196,7 +192,6 @@ final class Benchmark {
         unix.close();
     }
 
-    /** Returns the median, the least and the greatest of the values, as text. */
     private static String spread(double[] values) {
         double[] sorted = values.clone();
         Arrays.sort(sorted);

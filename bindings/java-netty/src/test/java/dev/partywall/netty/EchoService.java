@@ -21,10 +21,10 @@ import java.util.concurrent.CountDownLatch;
 final class EchoService implements BindableService {
     static final MethodDescriptor<byte[], byte[]> UNARY =
             method("Unary", MethodDescriptor.MethodType.UNARY);
-    /** Method of the service: answers with each byte of the request in a message of its own. */
+    /** Method of the service that answers with each byte of the request in a message of its own. */
     static final MethodDescriptor<byte[], byte[]> SPLIT =
             method("Split", MethodDescriptor.MethodType.SERVER_STREAMING);
-    /** Method of the service: answers with the number of bytes in all requests. */
+    /** Method of the service that answers with the number of bytes in all requests. */
     static final MethodDescriptor<byte[], byte[]> COUNT =
             method("Count", MethodDescriptor.MethodType.CLIENT_STREAMING);
     static final MethodDescriptor<byte[], byte[]> ECHO =
@@ -116,7 +116,6 @@ final class EchoService implements BindableService {
         begun.countDown();
     }
 
-    /** Converts a message of gRPC to and from its bytes. */
     private static final class Bytes implements MethodDescriptor.Marshaller<byte[]> {
         @Override
         public InputStream stream(byte[] message) {

@@ -49,7 +49,6 @@ import org.junit.jupiter.params.provider.ValueSource;
 /** Tests that channels carry bytes and their end, and hold bytes back while there is no credit. */
 @Timeout(120)
 final class EchoTest {
-    /** A handler that sends back the bytes which its channel receives. */
     static final class Echo extends ChannelInboundHandlerAdapter {
         @Override
         public void channelRead(ChannelHandlerContext context, Object message) {
@@ -243,7 +242,7 @@ final class EchoTest {
 
     /**
      * A channel in shared memory takes ten descriptors at each end, so the test has fewer channels
-     * over memory than over a socket.
+     * over shared memory than over a socket.
      */
     @ParameterizedTest
     @CsvSource({"socket, 500", "memory, 100"})

@@ -49,7 +49,6 @@ final class Ends implements AutoCloseable {
         return new MultiThreadIoEventLoopGroup(threads, EpollIoHandler.newFactory());
     }
 
-    /** Returns an address that no other test uses. */
     static String address() {
         return "unix:@partywall-netty-" + ProcessHandle.current().pid() + "-" + COUNT.incrementAndGet();
     }
@@ -66,12 +65,12 @@ final class Ends implements AutoCloseable {
         };
     }
 
-    /** Returns a bootstrap of a server that has no handlers yet. */
+    /** Returns the bootstrap of a server, which has no handlers yet. */
     ServerBootstrap server() {
         return new ServerBootstrap().group(boss, workers).channel(PartywallServerChannel.class);
     }
 
-    /** Binds a bootstrap whose child channels get the handlers that a supplier makes. */
+    /** Binds a bootstrap at an address; the supplier makes the handlers of its child channels. */
     Ends bind(ServerBootstrap bootstrap, String address, Supplier<ChannelHandler[]> handlers)
             throws Exception {
         bootstrap.childHandler(new ChannelInitializer<>() {
@@ -85,7 +84,6 @@ final class Ends implements AutoCloseable {
         return this;
     }
 
-    /** Binds a server at an address that no other test uses. */
     Ends bind(Supplier<ChannelHandler[]> handlers) throws Exception {
         return bind(server(), address(), handlers);
     }

@@ -33,7 +33,6 @@ import org.junit.jupiter.api.Timeout;
  */
 @Timeout(120)
 final class GrpcTest {
-    /** A gRPC server in this process, and a gRPC channel to it. */
     private static final class Pair implements AutoCloseable {
         private final EventLoopGroup servers = Ends.group(1);
         private final EventLoopGroup clients = Ends.group(1);
@@ -56,7 +55,7 @@ final class GrpcTest {
         }
     }
 
-    /** The process with the server that the test kills. */
+    /** The server process, which the test kills. */
     static final class Peer {
         private Peer() {}
 
@@ -91,7 +90,6 @@ final class GrpcTest {
         return assertThrows(StatusRuntimeException.class, call::run).getStatus().getCode();
     }
 
-    /** An observer of a call that keeps the answers, and completes at their end. */
     private static final class Answers implements StreamObserver<byte[]> {
         private final BlockingQueue<byte[]> messages = new LinkedBlockingQueue<>();
         private final CompletableFuture<Void> end = new CompletableFuture<>();

@@ -49,7 +49,6 @@ import org.junit.jupiter.api.Timeout;
 final class HttpTest {
     private static final int BODY_BYTES_MAX = 1 << 20;
 
-    /** A server handler that answers a request with the body of the request. */
     private static final class Answer extends SimpleChannelInboundHandler<FullHttpRequest> {
         @Override
         protected void channelRead0(ChannelHandlerContext context, FullHttpRequest request) {
@@ -91,7 +90,6 @@ final class HttpTest {
         }
     }
 
-    /** A handler that sends back the frames of a stream of HTTP/2. */
     private static final class FrameEcho extends ChannelInboundHandlerAdapter {
         @Override
         public void channelRead(ChannelHandlerContext context, Object frame) {
@@ -110,7 +108,7 @@ final class HttpTest {
         }
     }
 
-    /** A handler that keeps the bytes of the answer of one stream of HTTP/2. */
+    /** A handler that keeps the bytes of an HTTP/2 stream's answer. */
     private static final class FrameReader extends ChannelInboundHandlerAdapter {
         private final ByteBuf bytes = Unpooled.buffer();
         private final BlockingQueue<byte[]> answers = new LinkedBlockingQueue<>();

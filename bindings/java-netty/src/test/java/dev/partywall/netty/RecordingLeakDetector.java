@@ -40,8 +40,8 @@ public final class RecordingLeakDetector<T> extends ResourceLeakDetector<T> {
     }
 
     /**
-     * Throws if a buffer has leaked. To know that all leaks were reported, this method leaks
-     * a buffer itself, and collects garbage until that buffer is reported.
+     * Throws if a buffer has leaked. This method leaks a buffer itself and collects garbage until
+     * that buffer is reported; then earlier leaks have been reported, too.
      */
     static void check() {
         String name = CANARY + ++canaries;

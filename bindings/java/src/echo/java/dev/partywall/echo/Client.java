@@ -80,9 +80,6 @@ final class Client {
         }
     }
 
-    /**
-     * Writes the number of a message as 16 hexadecimal digits over the first bytes of the message.
-     */
     private void number(int index) {
         int width = Math.min(payload.length, 16);
         for (int place = 0; place < width; place++) {

@@ -18,7 +18,6 @@ record Endpoint(String address, boolean isPlain) {
         return new Endpoint(isPlain ? text.substring(PLAIN.length()) : text, isPlain);
     }
 
-    /** Connects to a plain socket, on which a message is a line. */
     SocketChannel connect() throws IOException {
         SocketAddress address = socketAddress();
         SocketChannel socket = SocketChannel.open(address);
@@ -28,7 +27,6 @@ record Endpoint(String address, boolean isPlain) {
         return socket;
     }
 
-    /** Listens on a plain socket, on which a message is a line. */
     ServerSocketChannel listen() throws IOException {
         SocketAddress address = socketAddress();
         ServerSocketChannel listener = address instanceof UnixDomainSocketAddress

@@ -57,7 +57,6 @@ public final class Main {
         }
     }
 
-    /** The arguments of the command line, parsed. */
     private record Options(String command, List<Endpoint> endpoints, int count, int size) {
         static Options parse(List<String> arguments) {
             String command = arguments.isEmpty() ? "" : arguments.getFirst();

@@ -38,12 +38,11 @@ final class Server {
         }));
     }
 
-    /** What this process does when it ends, such as the removal of a socket file; it may fail. */
+    /** A step at the end of this process, such as the removal of a socket file; it may fail. */
     private interface Step {
         void run() throws IOException;
     }
 
-    /** Removes a socket file by {@code step} when the process is asked to end. */
     private static void atExit(Step step) {
         Runtime.getRuntime().addShutdownHook(Thread.ofPlatform().unstarted(() -> {
             try {
@@ -79,8 +78,7 @@ final class Server {
     private static void echo(Channel client) throws IOException {
         try (client) {
             while (client.recv(message -> client.send(message))) {
-                // Nothing is left to do: recv has called the handler, which has sent the message
-                // back.
+                // recv has called the handler, which has sent the message back.
             }
         }
     }
