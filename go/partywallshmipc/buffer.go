@@ -195,8 +195,8 @@ func (r *reader) fill(size int) error {
 	return r.note(err)
 }
 
-// take makes the next message the reader's buffer, without a copy. All bytes of the buffer before
-// were read.
+// take makes the next message the reader's buffer, without a copy. All bytes of the former buffer
+// must have been read.
 func (r *reader) take() error {
 	message, err := r.stream.ReadMessage()
 	if err != nil {

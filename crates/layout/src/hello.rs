@@ -408,7 +408,6 @@ fn beginning<T: FromBytes>(bytes: &[u8], what: &'static str) -> Result<T, Violat
     Ok(frame)
 }
 
-/// Size in bytes of the frame type `T`, as a 32-bit number, the type of a frame's length field.
 #[expect(clippy::cast_possible_truncation, reason = "frames are at most 1024 bytes")]
 const fn length_of<T>() -> U32 {
     U32::new(size_of::<T>() as u32)

@@ -41,7 +41,7 @@ enum Item {
     CloseWrite,
 }
 
-/// A frame that a side of the model writes to the socket pair, in the handshake for shared memory.
+/// A frame that a side of the model writes to the pair, in the handshake for shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Frame {
     Offer,

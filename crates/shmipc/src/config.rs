@@ -564,7 +564,6 @@ const SLICE_MULTIPLE: u32 = 4;
 /// slice alone would be of no use.
 const SLICES_MIN: u64 = 2;
 const SLICE_HEADER_BYTES: u64 = 20;
-/// Size of the header that precedes the slices of each class, in bytes.
 const LIST_HEADER_BYTES: u64 = 36;
 const REGION_HEADER_BYTES: u64 = 8;
 /// Largest value of the setting `session_num`, the number of sessions that a `SessionManager`

@@ -5,19 +5,19 @@
 //! ```text
 //!   begin ──▶ each accepted connection: settled? ── yes ─▶ HotRestart
 //!                                            └─ no ──▶ pending until its first Polling, ≤ 500 ms
-//!   joined: a new connection becomes pending, during a handover and after one that is done
-//!   acknowledged, ended, poll ──▶ Handover ──▶ wakes the callers of `over`
+//!   a new connection becomes pending, during a handover and after one that is done
+//!   HotRestartAck, end of a connection, time-out ──▶ Handover ──▶ wakes those who wait for its end
 //! ```
 //!
 //! For a moment after its handshake a client of shmipc-go has no session manager. A `HotRestart`
 //! message that arrives during that moment kills the client's process. A connection counts as
-//! settled after its first Polling message, or 500 ms after its handshake. A connection that has
-//! not settled is notified later.
+//! settled after its first Polling message (a wake-up), or 500 ms after its handshake. A connection
+//! that has not settled is notified later.
 //!
 //! # Invariants
 //!
-//! - No thread writes to a connection while it holds the lock of the table: a write may end a
-//!   connection, which takes the lock.
+//! - No thread writes to a connection while it holds the lock of the table of connections: a write
+//!   may end a connection, and its end takes that lock.
 
 use crate::hot_restart::{Handover, HandoverError, HandoverState};
 use crate::transport::metrics::{Count, SessionMetrics};

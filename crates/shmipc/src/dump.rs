@@ -88,7 +88,7 @@ pub struct SliceReport {
     /// Stream of the pending message that contains the slice. `None` if a process holds the slice,
     /// or it leaked.
     pub stream: Option<u32>,
-    /// The first data bytes of the slice.
+    /// The first data bytes of the slice, at most 32.
     pub first: Vec<u8>,
 }
 

@@ -27,7 +27,6 @@ pub struct Row {
     pub expected: String,
 }
 
-/// Returns the text of an `INDEX.md`: `preface`, and then the table with one row for each image.
 pub fn text(preface: &str, images: &[Image]) -> String {
     let mut text = format!("{preface}\n| file | kind | from | expected | what it shows |\n");
     text += "|---|---|---|---|---|\n";
@@ -38,7 +37,6 @@ pub fn text(preface: &str, images: &[Image]) -> String {
     text
 }
 
-/// Reads the rows of the table in the file `INDEX.md` of the folder `directory`.
 pub fn rows(directory: &Path) -> Vec<Row> {
     let text = fs::read_to_string(directory.join("INDEX.md")).unwrap();
     text.lines().filter(|line| line.starts_with("| `")).map(row).collect()
@@ -54,7 +52,6 @@ fn row(line: &str) -> Row {
     Row { name, kind, from: from.parse().unwrap(), expected }
 }
 
-/// Writes each image as a file, and their `INDEX.md`, into the folder `directory`.
 pub fn write(directory: &Path, preface: &str, images: &[Image]) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     for image in images {

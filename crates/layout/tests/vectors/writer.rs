@@ -22,7 +22,6 @@ pub struct RingWriter {
 }
 
 impl RingWriter {
-    /// Returns a ring of `bytes` zeros, which contains no record.
     pub fn new(bytes: u64) -> Self {
         let size = RingSize::new(bytes).unwrap();
         let image = vec![0; usize::try_from(bytes).unwrap()];

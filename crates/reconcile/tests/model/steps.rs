@@ -38,7 +38,6 @@ pub enum Step {
 }
 
 impl World {
-    /// Lists the steps of the model that can happen next in this state within `bounds`.
     pub fn steps(&self, bounds: &Bounds, steps: &mut Vec<Step>) {
         for side in [CLIENT, SERVER] {
             self.steps_of(side, bounds, steps);

@@ -195,13 +195,11 @@ pub const MAGIC: [u8; 2] = [0x77, 0x58];
 pub const HEADER_BYTES: usize = 8;
 /// [`HEADER_BYTES`] as a `u32`, the type of the length field in a message's header.
 const HEADER_LENGTH: u32 = 8;
-/// Length of a [`Kind::StreamClose`] message, in bytes.
 const STREAM_CLOSE_LENGTH: u32 = 12;
 /// Length in bytes of header, stream and status, which precede the data of [`Kind::FallbackData`].
 pub const FALLBACK_HEADER_BYTES: usize = 16;
 /// [`FALLBACK_HEADER_BYTES`] as a `u32`, the type of the length field in a message's header.
 const FALLBACK_HEADER_LENGTH: u32 = 16;
-/// Length of a [`Kind::HotRestart`] or [`Kind::HotRestartAck`] message, in bytes.
 const HOT_RESTART_LENGTH: u32 = 16;
 
 #[cfg(test)]

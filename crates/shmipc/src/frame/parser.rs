@@ -33,8 +33,8 @@ pub struct Parser {
     start: usize,
     /// Index in the parser's buffer just after the last byte that was read from the socket.
     end: usize,
-    /// A large body that has not arrived as a whole: its rest is read from the socket directly into
-    /// the payload of the message.
+    /// The body of a large message that has not arrived as a whole: its rest is read from the
+    /// socket directly into the payload of the message.
     body: Option<Body>,
     payload_bytes_max: u32,
     failed: Option<FrameError>,

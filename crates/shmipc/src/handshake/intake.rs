@@ -12,7 +12,6 @@
 use super::{NAMES_LENGTH_MAX, NAMES_LENGTH_MIN, NegotiationError};
 use crate::frame::{HEADER_BYTES, Header, Kind};
 
-/// Collects a fixed number of bytes of a handshake, which may arrive in pieces.
 #[derive(Debug)]
 pub(super) struct Intake {
     bytes: Vec<u8>,

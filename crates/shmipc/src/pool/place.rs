@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) struct Place {
     pub(super) session: Session,
     pub(super) control: Arc<Control>,
-    /// Index of this place among the pool's places, of which each holds one session.
+    /// Index among the pool's places, each of which holds one session.
     pub(super) index: usize,
     /// Epoch of the hot restart after which the session was connected; 0 before the first hot
     /// restart.

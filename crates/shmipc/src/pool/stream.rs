@@ -48,7 +48,7 @@ struct Use {
     condition: Condition,
 }
 
-/// Whether a stream may be reused.
+/// Whether a stream of the pool may be reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Condition {
     Clean,

@@ -38,7 +38,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// State that the supervisor shares with the callers of the pool.
+/// State that the pool's supervisor shares with the callers that request streams.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) address: Address,
@@ -68,7 +68,7 @@ pub(super) struct View {
     /// connects at once, and not after the delay `rebuild_interval`.
     pub(super) is_wanted: bool,
     pub(super) is_closed: bool,
-    /// Whether the supervisor, the task that connects the sessions, has ended.
+    /// Whether the pool's supervisor has ended.
     pub(super) is_over: bool,
 }
 
@@ -79,7 +79,6 @@ pub(super) struct Ledger {
     pub(super) past: SessionMetrics,
 }
 
-/// State of the supervisor, the task that keeps the pool's sessions connected.
 #[derive(Debug)]
 pub(super) struct Supervisor {
     shared: Arc<Shared>,

@@ -29,7 +29,7 @@ use partywall_sys::{Area, Piece, Pieces, SharedMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Role of this process for a region.
+/// Whether this process created a region, or mapped one that the peer created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The process created the region.

@@ -14,7 +14,6 @@ use partywall_sys::Piece;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The cached slices of one session, by list.
 #[derive(Debug)]
 pub(super) struct SliceCache {
     lists: Vec<Mutex<Vec<Piece>>>,

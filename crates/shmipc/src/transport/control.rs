@@ -64,7 +64,6 @@ pub(crate) trait Observer: fmt::Debug + Send + Sync {
     /// Called when the peer acknowledges that it has moved to the new process.
     fn restart_acknowledged(&self, _connection: &Control, _epoch: u64) {}
 
-    /// Called when the connection has ended.
     fn ended(&self, connection: &Control);
 }
 
@@ -95,7 +94,6 @@ impl Control {
         }
     }
 
-    /// The number that the observer gave this connection.
     pub(crate) const fn number(&self) -> u64 {
         self.number
     }

@@ -8,7 +8,6 @@
 
 use std::collections::BTreeSet;
 
-/// The ids of streams whose close was received but not yet reported.
 #[derive(Debug, Default)]
 pub(super) struct PendingCloses {
     streams: BTreeSet<u32>,

@@ -15,7 +15,6 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// State of the streams, which sender and receiver of a connection share.
 #[derive(Debug)]
 pub(super) struct Streams {
     table: Mutex<Table>,
@@ -49,7 +48,6 @@ pub(super) enum Owner {
 }
 
 impl Streams {
-    /// Creates the table of streams of a connection whose ring has `ring_capacity` elements.
     pub(super) fn new(is_client: bool, ring_capacity: usize) -> Self {
         let table = Table {
             is_client,

@@ -62,7 +62,6 @@ impl Server {
         Self { shmipc, sessions, answers, accepting }
     }
 
-    /// Stops accepting connections; the server's sessions continue.
     async fn stop_listening(&mut self) {
         self.accepting.abort();
         let _ = (&mut self.accepting).await;

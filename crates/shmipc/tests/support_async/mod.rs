@@ -9,7 +9,6 @@ use std::time::Duration;
 
 /// Longest time that a test waits for a future or a condition; after that the test fails.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Time between two checks of a condition that a test waits for.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Waits for a future and returns its result; panics with the text `what` if the future takes

@@ -43,7 +43,6 @@ pub fn any_word(random: &mut Random) -> u32 {
     }
 }
 
-/// The connection of a hostile peer.
 #[derive(Debug)]
 pub struct Wire {
     pub socket: Socket,
@@ -151,7 +150,6 @@ impl Foe {
         true
     }
 
-    /// Sends a message that follows the rules on `stream`.
     pub fn say(&mut self, stream: u32, bytes: &[u8]) {
         let offset = self.memory.message(bytes);
         assert!(self.put(stream, offset, 0));

@@ -18,7 +18,6 @@ use std::io::{ErrorKind, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The side that sent a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
     Client,

@@ -130,7 +130,6 @@ pub(super) fn parse_attach(body: &[u8]) -> Result<FrameBody<'_>, FrameFault> {
     Ok(FrameBody::Attach { fields, names, login: rest })
 }
 
-/// Checks that client and server have a version of the link protocol in common.
 fn check_versions(body: &[u8]) -> Result<(), FrameFault> {
     let (min, max, nonce) = (number(body, 8), number(body, 10), body.get(16..24));
     let nonce = nonce.and_then(|bytes| bytes.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b));
