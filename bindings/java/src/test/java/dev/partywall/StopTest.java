@@ -62,7 +62,7 @@ final class StopTest {
         try (var threads = Files.newDirectoryStream(Path.of("/proc/" + peer.pid() + "/task"))) {
             for (Path thread : threads) {
                 String status = Files.readString(thread.resolve("stat"));
-                // In the line of {@code /proc}, the thread's state follows its name, which is in
+                // In the thread's line of {@code /proc}, its state follows its name, which is in
                 // parentheses.
                 if (status.charAt(status.lastIndexOf(')') + 2) != 'T') {
                     return false;
