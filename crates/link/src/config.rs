@@ -317,8 +317,6 @@ impl Config {
         self
     }
 
-    /// The sizes of a new link file or memory, as this configuration sets them; an error if a
-    /// setting is impossible.
     pub(super) fn sizes(&self) -> Result<Sizes, ConfigError> {
         let wrong = |setting, found: u64, wanted| ConfigError { setting, found, wanted };
         // A link does not use the release ring, so the ring gets the smallest size.
@@ -353,7 +351,6 @@ impl Config {
         is_unix && self.transport != TransportPolicy::Socket
     }
 
-    /// The size in bytes of the largest peer memory that this end maps.
     pub(super) fn peer_bytes_max(&self) -> u64 {
         // Besides ring and slab, a link file contains other pages, and the file's size is rounded
         // up to whole pages.
@@ -417,7 +414,6 @@ pub enum LoginAnswer {
     Reject(String),
 }
 
-/// The callback of [`Config::on_login`] that decides whether a client may attach.
 #[derive(Clone)]
 pub(super) struct OnLogin(pub(super) Arc<dyn Fn(&LoginRequest) -> LoginAnswer + Send + Sync>);
 

@@ -167,7 +167,6 @@ impl Reactor {
         self.registry().sources.insert(token, source);
     }
 
-    /// Unregisters `token`, so that its events reach no source.
     pub(crate) fn forget(&self, token: u64) {
         if self.guard.is_child() {
             return;
@@ -304,7 +303,6 @@ impl Reactor {
         lead.turn(Some(Instant::now()), before, || {})
     }
 
-    /// Wakes an external event loop that sleeps until the reactor's descriptor is ready.
     fn notify_external_loop(&self) {
         match self.external.get() {
             // Notifying the reactor's own eventfd does not fail, so the result is ignored.

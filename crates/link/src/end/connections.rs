@@ -31,7 +31,6 @@ use crate::link_state::Event;
 use crate::link_state::{Answer, End, Received};
 use crate::protocol::frame::Attach;
 
-/// All connections of one end of a link, and the dialer that makes a client's next connection.
 pub(super) struct Connections {
     pub(super) wires: Vec<Wire>,
     /// The dialer, which makes a client's next connection; `None` at a server.
@@ -57,7 +56,6 @@ pub(crate) struct Adopted {
     pub(crate) peer: Peer,
 }
 
-/// Reads, writes, attaches and ends the connections of one end of a link.
 #[derive(Clone, Copy)]
 pub(crate) struct ConnectionDriver<'a> {
     pub(super) end: &'a Endpoint,
@@ -297,7 +295,6 @@ impl ConnectionDriver<'_> {
         Ok(begun)
     }
 
-    /// Whether the peer at the other end of this `socket` may map this end's memory.
     pub(super) fn may_share(&self, socket: &Socket) -> bool {
         let is_near = socket.family() == Family::Unix;
         if !is_near || self.end.config.transport == TransportPolicy::Socket {

@@ -187,8 +187,6 @@ impl Dialer {
     }
 }
 
-/// Makes the connections of a client: begins attempts, continues them when their sockets are ready,
-/// and changes the server's address.
 #[derive(Clone, Copy)]
 pub(crate) struct DialDriver<'a> {
     pub(super) end: &'a Endpoint,

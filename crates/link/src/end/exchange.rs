@@ -137,7 +137,6 @@ impl Exchange<'_> {
         state.core.iter_mut().for_each(|core| core.prepare_ahead());
     }
 
-    /// Takes the next record from the peer's memory if it is shared, else reads the socket.
     #[inline(always)]
     pub(super) fn poll_records(&self, state: &mut Locked<'_>) {
         if state.is_shared() {

@@ -103,7 +103,6 @@ pub(super) trait Home: Send + Sync {
     fn closed(&self, link: &Endpoint);
 }
 
-/// The state of one end of a link, which the lock of the endpoint's monitor protects.
 pub(super) struct State {
     /// The state of the link; `None` once the link is closed.
     core: Option<Box<LinkState>>,
@@ -234,7 +233,6 @@ impl Endpoint {
         }
     }
 
-    /// Sends a message of `len` bytes that `fill` writes, but only if ring or slab has room now.
     #[inline]
     pub(super) fn try_send_with(
         &self,
@@ -440,7 +438,6 @@ impl Endpoint {
         &self.config
     }
 
-    /// Locks the state of this end; an error if this process is a forked child.
     #[inline(always)]
     fn lock(&self) -> Result<Locked<'_>, Stopped> {
         if self.guard.is_child() {
@@ -656,13 +653,11 @@ impl State {
         self.wakeups.set_unpolled(FastPath::close(core));
     }
 
-    /// Index of the connection on which records can flow, if there is one.
     #[inline]
     fn active(&self) -> Option<usize> {
         self.connections.active()
     }
 
-    /// Whether the link has no connection on which records can flow.
     #[inline]
     fn is_detached(&self) -> bool {
         !self.core.as_deref().is_some_and(LinkState::is_active)
@@ -681,8 +676,6 @@ impl State {
         self.is_shared() && !self.wakeups.is_armed_for_records()
     }
 
-    /// Whether the peer has acknowledged all sent messages, so that no acknowledgement can free
-    /// more room.
     fn is_all_acked(&self) -> bool {
         self.core.as_ref().is_some_and(|core| core.acked() >= core.tail())
     }

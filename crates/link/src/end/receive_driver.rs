@@ -63,9 +63,9 @@ impl ReceiveDriver<'_> {
             return Err(stopped.into());
         }
         if state.core()?.take_finished() {
-            // The state of the link reports only once (`take_finished`) that the peer has finished
-            // its stream. So this check comes before the poll of the group's sockets, which may
-            // fail: its error would hide that report.
+            // The link reports only once that the peer has finished its stream. So this check comes
+            // before the poll of the group's sockets: if the poll failed, its error would hide that
+            // report.
             return Ok(None);
         }
         // If no thread blocks on the link's group, only this call can connect, or notice that the
@@ -115,8 +115,6 @@ impl ReceiveDriver<'_> {
         }
     }
 
-    /// Waits for the next message until `deadline`, and passes it to `sink`, which reads or copies
-    /// it.
     #[inline(never)]
     fn recv_next<T: Sink>(
         &self,
@@ -248,7 +246,6 @@ impl ReceiveDriver<'_> {
         Some(taken)
     }
 
-    /// Counts a message of `len` bytes as delivered to the application.
     #[inline(always)]
     fn count_received(&self, state: &mut Locked<'_>, len: u64) {
         self.end.wakeups().arm_later(state);
@@ -265,7 +262,6 @@ impl ReceiveDriver<'_> {
         Ok(())
     }
 
-    /// Reports to the peer that the application acknowledged a message.
     #[inline(always)]
     fn report_ack(&self, state: &mut Locked<'_>) {
         self.end.exchange().acknowledge_later(state);
@@ -323,7 +319,6 @@ impl ReceiveDriver<'_> {
         waited.map_err(SendError::from)?.unwrap_or(Err(SendError::TimedOut.into()))
     }
 
-    /// Makes the link deliver again every message that was delivered and not acknowledged.
     pub(crate) fn rewind(&self) -> Result<(), Stopped> {
         let mut state = self.end.lock()?;
         state.core()?.rewind();

@@ -29,8 +29,6 @@ use super::{Endpoint, Locked, State};
 use crate::error::{Stopped, WaitError};
 use crate::link_state::{End, LinkState};
 
-/// Closes one end of a link: sends the remaining messages, ends the connections, and releases the
-/// link file.
 #[derive(Clone, Copy)]
 pub(crate) struct Shutdown<'a> {
     pub(super) end: &'a Endpoint,

@@ -41,7 +41,6 @@ pub(super) struct Pacing {
     pub(super) spinner: Option<Spinner>,
 }
 
-/// Blocks threads that wait for an event of one end of a link, such as a message or room.
 #[derive(Clone, Copy)]
 pub(crate) struct Waiter<'a> {
     pub(super) end: &'a Endpoint,
@@ -199,7 +198,6 @@ impl Waiter<'_> {
         }
     }
 
-    /// Waits until the link is attached to its peer.
     pub(crate) fn wait_attached(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let found = self.wait_for(deadline, Waits::ForRecords, |state| {
             if let Some(stopped) = state.stopped() {

@@ -39,14 +39,12 @@ use partywall::Peer;
 /// One connection of a link, with its socket and the bytes that were read in part.
 pub(super) struct Wire {
     pub(super) socket: Socket,
-    /// Token of the connection's socket in the reactor.
     pub(super) token: u64,
     pub(super) conn: Conn,
     pub(super) input: BytesMut,
     pub(super) peer: Peer,
     /// Time at which this end closes the connection if it is not attached by that time.
     pub(super) deadline: Instant,
-    /// The time at which the connection was attached; `None` while it is not attached yet.
     pub(super) active_since: Option<Instant>,
     /// At a client: the number of address changes (`aim` of the dialer) when the connection was
     /// begun. A lower number than the present one marks a former address.
@@ -218,7 +216,6 @@ impl Wire {
         Ok(true)
     }
 
-    /// The transport of this connection, as [`Status`](crate::Status) reports it.
     pub(super) fn transport(&self) -> Transport {
         match self.socket.family() {
             _ if self.conn.is_shared() => Transport::SharedMemory,

@@ -131,7 +131,6 @@ impl Greeting {
         Adopted { socket, token, input, descriptors, peer }
     }
 
-    /// Whether the client has sent no bytes on this connection.
     pub(crate) const fn is_silent(&self) -> bool {
         !self.has_received
     }

@@ -31,7 +31,6 @@ pub(crate) struct Snapshot {
     pub(crate) epoch: u64,
     /// Position up to which the peer has acknowledged the sent messages.
     pub(crate) acked: u64,
-    /// Whether the link is attached: it has a connection on which messages can flow.
     pub(crate) is_attached: bool,
     pub(crate) connections: u64,
     is_fenced: bool,
@@ -42,7 +41,6 @@ pub(crate) struct Snapshot {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observation {
     pub(crate) snapshot: Snapshot,
-    /// Position in the sent stream after the last sent message.
     pub(crate) tail: u64,
     /// Whether a message has arrived that was not delivered to the application.
     pub(crate) has_next: bool,

@@ -76,7 +76,6 @@ pub(super) struct Attachment {
     pub(super) finished_at: Option<(Option<StreamId>, Position)>,
     /// Number of connections that this process has begun so far; it gives each connection its id.
     connections: u64,
-    /// The login data that the peer's application sent.
     pub(super) login: Vec<u8>,
 }
 

@@ -26,8 +26,6 @@ use crate::retained::{Retained, SendCursor, Stuck};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnId(pub u64);
 
-/// One connection of a link, without its socket: the state of its handshake, and the frames and
-/// records to be written.
 #[derive(Debug)]
 pub(crate) struct Conn {
     id: ConnId,
@@ -80,7 +78,6 @@ pub(super) enum Stage {
     Asked(ReceiverView),
     /// This end is a server, and has answered ATTACH with ATTACHED.
     Answered(Box<Answered>),
-    /// The handshake is complete, and records can flow.
     Active,
     /// The connection has ended: this end still writes the rest of the queued control frames, but
     /// reads nothing any more.
@@ -148,7 +145,6 @@ impl Conn {
         self.is_shared
     }
 
-    /// Whether control frames still have to be written to the connection's socket.
     #[inline]
     pub(crate) fn has_control(&self) -> bool {
         self.control_sent < self.control.len()
@@ -214,7 +210,6 @@ impl Conn {
         self.cursor = cursor;
     }
 
-    /// Whether a control frame or a record still has to be written to the socket.
     #[inline]
     pub(super) fn has_outgoing(&self, retained: &Retained) -> bool {
         let writes_records = !self.is_leaving || self.is_within_record();

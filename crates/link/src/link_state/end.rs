@@ -8,7 +8,6 @@ use partywall_layout::link::record::RecordFault;
 use crate::protocol::codec::FrameFault;
 use crate::protocol::frame::Refusal;
 
-/// Reason why a connection has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// One end refused to attach: this end if `by_us`, else the peer.

@@ -114,7 +114,6 @@ pub(crate) enum Payload<'a> {
     Own(&'a Bytes),
 }
 
-/// The next message to be delivered to the application.
 #[derive(Debug)]
 pub(super) struct Next<'a> {
     pub(super) start: Position,
@@ -774,7 +773,6 @@ impl<T: Blank> Queue<T> {
         self.items[..self.end].get(self.gone + index)
     }
 
-    /// The first `count` items of the inbox's queue, or all items if there are fewer.
     fn first(&self, count: usize) -> &[T] {
         &self.items[self.gone..self.end.min(self.gone + count)]
     }

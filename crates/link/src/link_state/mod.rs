@@ -516,12 +516,10 @@ impl LinkState {
         !self.inbox.is_drained()
     }
 
-    /// Makes the link deliver again every message that was delivered and not acknowledged.
     pub(crate) fn rewind(&mut self) {
         self.inbox.rewind();
     }
 
-    /// Makes the link deliver the last delivered message again, as the next one.
     pub(crate) fn undeliver(&mut self) {
         self.inbox.undeliver();
     }
@@ -538,7 +536,6 @@ impl LinkState {
         Ok(())
     }
 
-    /// Acknowledges the last delivered message, and all messages before it.
     pub(crate) fn ack_last_delivered(&mut self) {
         if let Some(acked_offset) = self.inbox.last_delivered() {
             self.store_acked(acked_offset);
@@ -717,8 +714,6 @@ impl LinkState {
         }
     }
 
-    /// Whether the present connection is over shared memory, so that its records are read from the
-    /// peer's memory.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         let active = self.attachment.active;
@@ -1020,7 +1015,6 @@ impl LinkState {
         self.store.durable.epoch.0
     }
 
-    /// Whether the link has a connection on which records can flow.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         self.attachment.active.is_some()
@@ -1040,7 +1034,6 @@ impl LinkState {
         self.store.provenance()
     }
 
-    /// The login data that the peer's application sent on the last connection.
     pub(crate) fn login(&self) -> &[u8] {
         &self.attachment.login
     }

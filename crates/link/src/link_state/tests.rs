@@ -6,7 +6,6 @@ use bytes::BytesMut;
 
 use super::{Conn, Delivered, DeliveryId, End, LinkState, Received};
 
-/// A delivered message, with the token that acknowledges it.
 #[derive(Clone, Debug)]
 pub(in crate::link_state) struct Delivery {
     pub(in crate::link_state) bytes: bytes::Bytes,

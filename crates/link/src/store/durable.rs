@@ -133,9 +133,8 @@ impl DurableState {
     pub fn write(&self) -> StateImage {
         let (out, acked_offset) = (self.outgoing.as_ref(), self.acked_offset.as_ref());
         let base = out.map_or(Position::START, Outgoing::base);
-        // No record ends at the start of a stream. So if the base (where the first kept record
-        // begins) is there, it has no record digest, and the check of a state image refuses an
-        // image with one.
+        // No record ends at the start of a stream. So if the base is there, it has no record
+        // digest, and the check of a state image refuses an image with one.
         let base_digest =
             if base == Position::START { RecordDigest::START } else { self.base_digest };
         let delivered = if acked_offset.is_some() { self.delivered.as_slice() } else { &[] };

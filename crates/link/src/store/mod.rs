@@ -63,8 +63,7 @@ pub use reboot::AfterReboot;
 pub use repair::{Adopted, RepairError, Reset, adopt, reset};
 pub use slots::{ConsumedSlots, StateSlots};
 
-/// The identity of a store (an end's file or memory), and the number of this process among its
-/// owners.
+/// The identity of a store, and the number of this process among its owners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Provenance {
     /// A random number that was drawn when the store was created.
@@ -73,7 +72,7 @@ pub(crate) struct Provenance {
     pub incarnation: Incarnation,
 }
 
-/// The parts of a store (an end's file or memory), from which the state of a link is opened.
+/// The parts of a store, from which the state of a link is opened.
 #[derive(Debug)]
 pub(crate) struct StoreParts {
     pub provenance: Provenance,
@@ -212,8 +211,8 @@ pub(crate) struct Store {
     /// a whole, a later owner finds this state.
     pub(crate) durable: DurableState,
     state: StateSlots,
-    /// The acked offset: the position up to which this end has acknowledged the received stream. A
-    /// later owner finds a change of this offset at once, without an update of the state image.
+    /// The acked offset. A later owner finds a change of it at once, without an update of the state
+    /// image.
     pub(crate) consumed: ConsumedSlots,
     exported: Option<ExportedWords>,
 }
@@ -314,7 +313,6 @@ impl Store {
         }
     }
 
-    /// The sequence number of the state that was stored last.
     pub(crate) fn state_sequence(&self) -> u64 {
         self.state.state().sequence.get()
     }
@@ -333,8 +331,7 @@ impl Store {
         delivered.filter(|position| position % SLOT_BYTES == 0).map(Position)
     }
 
-    /// Stores the position up to which this end has acknowledged the received stream. The peer and
-    /// a later owner then find it.
+    /// Stores this end's acked offset. The peer and a later owner then find it.
     #[inline]
     pub(crate) fn consume(&mut self, acked_offset: AckedOffset) {
         let AckedOffset { stream, position, digest } = acked_offset;

@@ -75,7 +75,6 @@ struct Leaving {
 }
 
 impl Ownership {
-    /// The number of owners of the link file so far, this process included.
     pub(super) fn incarnation(&self) -> u64 {
         self.record.incarnation.get()
     }

@@ -81,8 +81,8 @@ pub struct Reset {
     /// Reason why the link was in quarantine before the reset; `None` if the link was not in
     /// quarantine.
     pub quarantine: Option<QuarantineSnapshot>,
-    /// The acked offset (position of the last acknowledgement) of the received stream, if it was
-    /// forgotten because that stream was in quarantine; `None` if it was kept.
+    /// The acked offset of the received stream, if it was forgotten because that stream was in
+    /// quarantine; `None` if it was kept.
     pub forgotten: Option<u64>,
 }
 
@@ -102,9 +102,8 @@ pub struct Adopted {
     /// The acked offset of the received stream that was forgotten, so that the peer sends again
     /// what it still has of the stream. `None` if the offset was kept.
     pub forgotten: Option<u64>,
-    /// Whether the acked offset (position of the last acknowledgement) could not be forgotten,
-    /// because a kept record of this end contains it. If so, the operator has to reset the peer's
-    /// end.
+    /// Whether the acked offset could not be forgotten, because a kept record of this end contains
+    /// it. If so, the operator has to reset the peer's end.
     pub needs_reset: bool,
 }
 
@@ -313,9 +312,8 @@ impl Taken {
         self.state.commit(&self.durable.write());
     }
 
-    /// Forgets the position up to which this end has acknowledged the received stream (the acked
-    /// offset), so that the peer sends again what it still has. The caller's next update of the
-    /// file stores the change.
+    /// Forgets the acked offset of the received stream, so that the peer sends again what it still
+    /// has. The caller's next update of the file stores the change.
     fn unlearn(&mut self) {
         // The first update of the file stores in the state the highest of the acked offsets that
         // the file may have: in its state, in its control page, and in the record of a reply. So a

@@ -32,8 +32,8 @@ use partywall_ring::{OwnMem, PeerMem};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The page of the link file that holds the two slots of the state image (the link's epoch, streams
-/// and reports). Only the owner of the file writes the page.
+/// The page of the link file that holds the two slots of the state image. Only the owner of the
+/// file writes the page.
 #[derive(Debug)]
 pub struct StateSlots {
     page: OwnMem,
@@ -51,8 +51,7 @@ impl StateSlots {
     }
 
     /// Stores the whole `state`: writes it, with the next sequence number, into the slot with the
-    /// older state, and then the slot's seal (its checksum). From then on a later owner finds this
-    /// state.
+    /// older state, and then the slot's seal. From then on a later owner finds this state.
     ///
     /// # Panics
     ///
@@ -125,16 +124,16 @@ impl<W: Words> ConsumedSlots<W> {
     }
 
     /// Stores a new record of the acked offset: writes it into the slot with the older record, and
-    /// then the slot's seal (its checksum), from which on readers use it. The slot's word, which
-    /// counts bytes acknowledged later, is 0.
+    /// then the slot's seal, from which on readers use it. The slot's word, which counts bytes
+    /// acknowledged later, is 0.
     #[inline(never)]
     fn begin(&mut self, stream: u64, position: u64, digest: u32) {
         self.sequence += 1;
         (self.stream, self.start) = (stream, position);
         self.since = since_index(self.sequence);
-        // The slot's word, which counts later acknowledged bytes, is zeroed before the seal (the
-        // checksum), from which on readers use the record: the word's old value counts from the
-        // slot's previous record.
+        // The slot's word, which counts later acknowledged bytes, is zeroed before the seal, from
+        // which on readers use the record: the word's old value counts from the slot's previous
+        // record.
         let is_late = seeded_fault("link_since_later");
         if !is_late {
             self.line.publish(self.since, 0);

@@ -12,7 +12,6 @@ use partywall_sys::persistent_file::sync_file_system;
 /// The changed pages that one sync writes to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SyncScope {
-    /// The changed pages of one file.
     File,
     /// The pages of all changed files in the file's file system, which is cheaper if many files
     /// have changed.

@@ -64,7 +64,6 @@ pub(super) fn start(shared: Arc<GroupShared>) -> io::Result<()> {
     Ok(())
 }
 
-/// The driver task of a group, with the descriptors for which the task waits.
 struct Drive {
     shared: Arc<GroupShared>,
     descriptor: AsyncFd<OwnedFd>,

@@ -526,14 +526,13 @@ impl Handle {
     }
 
     /// Returns `Ok` if a receiving call can return a message, or the end of the peer's stream,
-    /// without a turn of the group, which would handle the events of all its links.
+    /// without a turn of the group.
     fn check_for_next(&self) -> Result<(), TryRecvError> {
         let seen = self.notices.observer.observe()?;
         let (is_attached, stopped) = (seen.snapshot.is_attached, seen.snapshot.stopped());
         if !is_attached && !seen.has_next && !seen.has_finished && stopped.is_none() {
             // If no message is there, this function returns. Otherwise the receiving call would
-            // handle the events of all links of the group (make a turn), which is the driver task's
-            // job.
+            // make a turn of the group, which is the driver task's job.
             return Err(TryRecvError::Empty);
         }
         Ok(())

@@ -73,8 +73,8 @@ impl Notices {
         let was_attached = before.is_none_or(|seen| seen.snapshot.is_attached);
         let is_attached = after.is_none_or(|seen| seen.snapshot.is_attached);
         if !was_attached || !is_attached || change == Change::Connection {
-            // The operation may have made a turn of the whole group (handled the events of all its
-            // links), and found new links of a server. The nudged driver task checks for them.
+            // The operation may have made a turn of the whole group, and found new links of a
+            // server. The nudged driver task checks for them.
             self.shared.nudge.notify_one();
         }
     }

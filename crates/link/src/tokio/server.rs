@@ -120,9 +120,9 @@ impl Server {
     /// # Errors
     /// [`AcceptError`] lists the reasons; [`AcceptError::TimedOut`] if no link is ready.
     pub fn try_accept(&self) -> Result<Link, AcceptError> {
-        // The blocking server's own `try_accept` would make a turn of the group (handle the events
-        // of all its links), which is the driver task's job. So this function calls
-        // `accept_deadline` with a deadline that has passed.
+        // The blocking server's own `try_accept` would make a turn of the group, which is the
+        // driver task's job. So this function calls `accept_deadline` with a deadline that has
+        // passed.
         let link = self.server.accept_deadline(Instant::now())?;
         Ok(Link::new(link, self.hold.clone()))
     }

@@ -14,7 +14,6 @@ mod hostile_memory;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The number of open descriptors of this process.
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }

@@ -29,8 +29,8 @@ fn a_compact_record_never_begins_with_the_ring() {
             state.base = base;
         }
         retained.publish();
-        // The position at which the append began may be that of a PAD (a record that fills the rest
-        // of the ring). The appended record then begins after the PAD, at the start of the ring.
+        // The position at which the append began may be that of a PAD. The appended record then
+        // begins after the PAD, at the start of the ring.
         let begin = begin.0 % 1024;
         let image = memory.image();
         let kind = |at: u64| image.ring[at as usize] >> 1 & 31;

@@ -146,9 +146,8 @@ fn sizes_that_cannot_be_make_no_file() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
-/// Rule: a link file is not created if its file system lacks room. The requested slab (the file's
-/// area for long messages) is 1 TiB, more than any machine has, so the file system refuses it
-/// before it allocates a page.
+/// Rule: a link file is not created if its file system lacks room. The requested slab is 1 TiB,
+/// more than any machine has, so the file system refuses it before it allocates a page.
 #[test]
 fn a_file_for_which_there_is_no_room_is_not_made() {
     let directory = directory();

@@ -46,7 +46,7 @@ fn committer() {
     }
 }
 
-/// Input: a state image (the state that a link file stores) in which every part contains `number`.
+/// Input: a state image in which every part contains `number`.
 fn numbered(number: u64) -> StateImage {
     let report = Report {
         kind: 1.into(),

@@ -68,7 +68,7 @@ struct World {
     memory: Memory,
     state: State,
     inline_max: usize,
-    /// The messages that the sender has published and not yet freed (trimmed).
+    /// The messages that the sender has published and not yet freed.
     kept: VecDeque<Sent>,
     batch: Vec<Sent>,
     cursor: SendCursor,

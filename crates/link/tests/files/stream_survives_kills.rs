@@ -83,8 +83,8 @@ struct World {
     retained: Option<Retained>,
     memory: Memory,
     state: State,
-    /// The messages that the sender has published and not yet freed (trimmed), each with the
-    /// position where its record ends.
+    /// The messages that the sender has published and not yet freed, each with the position where
+    /// its record ends.
     kept: VecDeque<(Position, Vec<u8>)>,
     batch: Vec<(Position, Vec<u8>)>,
     random: Random,
@@ -189,9 +189,9 @@ impl World {
         let after = self.memory.image();
         let (expected, state) = (self.published(), self.state);
         // A reader of the ring finds no record of the batch until the batch's first word is stored:
-        // the word at `begin`, of the first record or of the PAD (filler at the end of the ring)
-        // before that record. So the sender stores this word last. Before that it stores the first
-        // words of the further records, and a zero behind the last record.
+        // the word at `begin`, of the first record or of the PAD before that record. So the sender
+        // stores this word last. Before that it stores the first words of the further records, and
+        // a zero behind the last record.
         let (commit, tail) = ((true, (begin.0 % 1024) as usize), self.retained().tail());
         let mut words = differences(&self.image, &after);
         let word = |image: &Image, at: u64| {
@@ -259,9 +259,8 @@ impl World {
         let more = tail.since(acked) * self.random.below(257) as u64 / 256;
         self.retained().acknowledged(Position((acked.0 + more) & !63)).unwrap();
         let Some(base) = self.retained().trim_to() else { return };
-        // The sender stores the new base (the position of the first kept record) by one store,
-        // before it reuses the room below the new base. So a kill leaves the old or the new base,
-        // and both are checked.
+        // The sender stores the new base by one store, before it reuses the room below the new
+        // base. So a kill leaves the old or the new base, and both are checked.
         Self::expect(&self.memory.image(), self.state, &self.published());
         self.state.base = base;
         let before = self.kept.len();
@@ -406,9 +405,9 @@ fn appended(retained: &mut Retained, number: usize, len: usize) -> Result<Positi
     }
 }
 
-/// An input: a stream with every kind of record, such as a PAD (filler at the ring's end) and BLOBs
-/// (long messages) around the end of the slab. `base_at_start` says whether the first kept record
-/// is still the first of the stream.
+/// An input: a stream with every kind of record, such as a PAD, and BLOBs (long messages) around
+/// the end of the slab. `base_at_start` says whether the first kept record is still the first of
+/// the stream.
 fn full(base_at_start: bool) -> (Image, State, usize) {
     let image = Image::zeroed(1024, 1024);
     let (ring, slab, memory) = image.memory();

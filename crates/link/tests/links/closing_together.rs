@@ -141,8 +141,8 @@ fn detached_link_is_believed_and_its_peer_does_not_take_it_for_the_end() {
     reboot(&ground.path("client"));
     let link = client.connect(server.local_address(), "bob", "orders").unwrap();
     link.send(b"the rest").unwrap();
-    // A detached client must not send LEAVE, the frame that ends its stream of messages. If the
-    // server had received LEAVE, `recv` would return `None` before this message.
+    // A detached client must not send LEAVE. If the server had received it, `recv` would return
+    // `None` before this message.
     let rest = served.recv_deadline(soon()).unwrap().expect("no end between the parts");
     assert_eq!(*rest, *b"the rest");
     rest.ack().unwrap();

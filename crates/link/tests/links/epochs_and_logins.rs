@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tests of epochs (fresh starts of a link that drop its unacknowledged messages), which either end
-//! begins, and of the rules by which a server admits or refuses a client.
+//! Tests of epochs, which either end begins, and of the rules by which a server admits or refuses a
+//! client.
 
 use crate::support_ends;
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of many links that one thread serves, of idle links, which use no processor time, and of
-//! connections that never send ATTACH, the first frame of a client. Such connections disturb no
-//! link.
+//! connections that never send ATTACH. Such connections disturb no link.
 
 use crate::support_ends;
 
@@ -92,7 +91,7 @@ fn idle_links_wake_no_thread() {
             (0..LINKS).map(|_| server.accept_deadline(soon()).unwrap()).collect();
         assert_eq!(group.next_timer(), None);
         // The test takes the events of attaching first, until the group reports no further event.
-        // Otherwise these events would add polls of the group (turns) to the count.
+        // Otherwise these events would add turns to the count.
         while group.poll(Some(Instant::now() + Duration::from_millis(100))).unwrap() > 0 {
             let _ = group.ready();
         }
@@ -100,8 +99,7 @@ fn idle_links_wake_no_thread() {
         assert_eq!(group.poll(Some(Instant::now() + Duration::from_secs(1))).unwrap(), 0);
         served[0].recv_deadline(Instant::now() + Duration::from_millis(10)).unwrap_err();
         // Each of the two threads that wait on the group polls once before it sleeps, and wakes at
-        // its deadline. If each idle link woke them once, there would be a hundred polls of the
-        // group (turns).
+        // its deadline. If each idle link woke them once, there would be a hundred turns.
         assert!(group.turns() - before < 20, "{}", group.turns() - before);
         assert!(links.iter().all(|link| link.stats().connections == 1));
     }
@@ -152,8 +150,8 @@ fn connections_without_attach_disturb_no_link() {
     link.wait_attached(soon()).unwrap();
     let served = server.accept_deadline(soon()).unwrap();
     let mut strangers: Vec<UnixStream> = Vec::new();
-    // The server admits at most 4 connections (`handshakes_max`) that have not sent ATTACH, the
-    // first frame of a client. The test opens 20 connections that send nothing.
+    // The server admits at most 4 connections (`handshakes_max`) that have not sent ATTACH. The
+    // test opens 20 connections that send nothing.
     for _ in 0..20 {
         strangers.push(UnixStream::connect(path(&server)).unwrap());
     }

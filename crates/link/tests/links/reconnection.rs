@@ -115,7 +115,7 @@ fn peer_that_left_with_unsent_messages_has_not_finished() {
         };
         // The server has now received everything that the system had buffered, so the system has
         // room again, and no thread uses the client. If closing or dropping the client's end
-        // wrongly sends LEAVE, the frame that ends its stream, the server receives the frame.
+        // wrongly sends LEAVE, the server receives it.
         assert!(matches!(drain(), Err(RecvError::TimedOut)), "{via:?}: the client is there");
         if is_closed {
             let late = link.close(Instant::now());
@@ -326,8 +326,8 @@ fn ack_is_sent_although_its_thread_does_not_come_back() {
         let served = scope.spawn(|| server.accept_deadline(soon()).unwrap());
         link.wait_attached(soon()).unwrap();
         let served = served.join().unwrap();
-        // This thread waits in `accept_deadline` for another link, and meanwhile polls for all
-        // links of the server's group (as its leader).
+        // This thread waits in `accept_deadline` for another link, and meanwhile is the leader of
+        // the server's group.
         scope.spawn(|| server.accept_deadline(soon()).unwrap());
         for n in 0..100 {
             link.send_deadline(&message(n, 8), soon()).unwrap();

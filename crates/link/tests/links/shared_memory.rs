@@ -152,8 +152,8 @@ fn external_event_loop_learns_of_messages_and_room() {
 }
 
 /// Rule: if one thread sleeps for a link that receives nothing, a message for another link of the
-/// group wakes it. The sleeping thread polls for the whole group (its leader). Another thread polls
-/// the group and reads the link with messages.
+/// group wakes it. The sleeping thread is the leader. Another thread polls the group and reads the
+/// link with messages.
 #[test]
 fn leader_asleep_for_another_link_notifies_the_group() {
     let ground = Ground::new(Via::SharedMemory, false);
@@ -182,8 +182,8 @@ fn leader_asleep_for_another_link_notifies_the_group() {
         });
         let mut next = 0;
         while next < 3_000 {
-            // The polling thread either polls for the whole group (as its leader), or sleeps while
-            // another thread polls for the group. In either case only an event of a link wakes it.
+            // The polling thread either is the leader, or sleeps while another thread leads. In
+            // either case only an event of a link wakes it.
             assert!(group.poll(Some(soon())).unwrap() > 0);
             let _ = group.ready();
             while let Ok(Some(found)) = busy.try_recv() {

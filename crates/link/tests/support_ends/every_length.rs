@@ -17,7 +17,6 @@ pub fn config() -> Config {
     Config::default().ring_bytes(64 << 10).slab_bytes(slab).peer_max(64 << 10, slab)
 }
 
-/// A message whose bytes depend on its number and on the offset of the byte.
 pub fn message(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (number * 31 + at * 7 + at / 251) as u8).collect()
 }

@@ -7,7 +7,6 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// Forwards TCP connections to a server, until the forwarder is dropped.
 pub struct Forwarder {
     pub address: SocketAddr,
     shared: Arc<Mutex<Shared>>,
@@ -49,7 +48,6 @@ impl Forwarder {
         Self { address, shared }
     }
 
-    /// The number of connections that were forwarded so far.
     pub fn connections(&self) -> u64 {
         self.shared.lock().unwrap().connections
     }

@@ -13,7 +13,6 @@ use partywall_link::{Client, Config, Link, Server, Storage};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The transport that the links of a test use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
     /// Shared memory, which both client and server allow.
@@ -36,7 +35,6 @@ impl Ground {
         Self { directory: directory::with(&["client", "server"]), via, is_kept }
     }
 
-    /// Whether the links of the test are kept in files.
     pub fn is_kept(&self) -> bool {
         self.is_kept
     }

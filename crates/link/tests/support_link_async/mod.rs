@@ -80,7 +80,6 @@ pub fn ends(ground: &Ground, config: &Config) -> Ends {
     Ends { server, client, served, link }
 }
 
-/// Sends each received message back as a reply, `count` times.
 pub async fn echo(link: &Link, count: usize) {
     for _ in 0..count {
         let message = link.recv().await.unwrap().unwrap();

@@ -5,7 +5,6 @@
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::fs;
 
-/// Resources that a process uses: descriptors and memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Holdings {
     pub descriptors: u64,

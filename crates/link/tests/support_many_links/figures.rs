@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The measured cost of a run of the tests with many links: resources, polls of the group (turns),
-//! and processor time.
+//! The measured cost of a run of the tests with many links: resources, turns of the group, and
+//! processor time.
 
 use super::cost::Holdings;
 use super::many::Kind;

@@ -24,7 +24,6 @@ pub struct Ground {
 /// The kind of all links of one run: how they are stored, and which transport they use.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// Whether the links are kept in files.
     pub is_kept: bool,
     /// Whether all links use shared memory; otherwise all use their sockets.
     pub is_shared: bool,
@@ -62,8 +61,8 @@ pub fn config(group: &Group, kind: Kind) -> Config {
 /// Number of active links, over which a run of the test sends messages; all other links stay idle.
 pub const ACTIVE: usize = 10;
 
-/// Polls the group for `time`. Returns how often the group polled the sockets of its links (turns),
-/// how often the thread slept, and how many links with events the group reported.
+/// Polls the group for `time`. Returns how many turns the group made, how often the thread slept,
+/// and how many links with events the group reported.
 pub fn idle(group: &Group, time: Duration) -> Idle {
     let (turns, sleeps, until) = (group.turns(), cost::sleeps(), Instant::now() + time);
     let mut events = 0;
@@ -132,9 +131,8 @@ impl ManyLinks {
         Holdings::now().since(self.before)
     }
 
-    /// Leaves all links idle for `time`. Returns for both processes how often the group polled the
-    /// sockets of its links (turns), how often the thread slept, and how many links with events the
-    /// group reported.
+    /// Leaves all links idle for `time`. Returns for both processes how many turns the group made,
+    /// how often the thread slept, and how many links with events the group reported.
     fn rest(&mut self, time: Duration) -> [Idle; 2] {
         // Both processes take the events of attaching in a first period (`SETTLING`), whose counts
         // are discarded.

@@ -8,8 +8,8 @@
 //!          ── one control socket: "rest", "send", "hear", "cost" ─▶
 //! ```
 //!
-//! Each process reports its own counts: polls of its group (turns), voluntary context switches of
-//! its thread, memory, descriptors.
+//! Each process reports its own counts: turns of its group, voluntary context switches of its
+//! thread, memory, descriptors.
 #![allow(dead_code, reason = "the two processes use different parts")]
 
 pub mod client;

@@ -46,8 +46,8 @@ impl Image {
         RingSize::new(self.ring.len() as u64).unwrap()
     }
 
-    /// Makes new memory that contains the bytes of this image of a stream: ring and slab for the
-    /// owner of the stream, and a second mapping of both for the test.
+    /// Makes new memory that contains the bytes of this image: ring and slab for the owner of the
+    /// stream, and a second mapping of both for the test.
     pub fn memory(&self) -> (OwnMem, OwnMem, Memory) {
         let (mut ring, seen_ring) = mem::pair(self.ring.len());
         let (mut slab, seen_slab) = mem::pair(self.slab.len());
@@ -56,8 +56,8 @@ impl Image {
         (ring, slab, Memory { ring: seen_ring, slab: seen_slab })
     }
 
-    /// Recovers the stream from this image (the bytes of its ring and slab), as the next owner
-    /// does. Returns the stream and its memory, or the damage that the owner finds.
+    /// Recovers the stream from this image, as the next owner does. Returns the stream and its
+    /// memory, or the damage that the owner finds.
     pub fn found(&self, state: State) -> Result<(Retained, Memory), Damage> {
         let (ring, slab, memory) = self.memory();
         let State { stream, base } = state;
@@ -115,7 +115,6 @@ pub fn all_bytes(retained: &Retained, from: Position) -> Vec<u8> {
     }
 }
 
-/// All messages of the stream from `from` on.
 pub fn all_messages(retained: &Retained, from: Position) -> Vec<Vec<u8>> {
     let mut receiver = RingReader::new(retained.stream(), from, retained.ring_size());
     receiver.take(&all_bytes(retained, from));
@@ -196,7 +195,6 @@ impl RingReader {
     }
 }
 
-/// A message whose bytes depend on its number.
 pub fn message(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|index| (number * 31 + index * 7 + 1) as u8).collect()
 }

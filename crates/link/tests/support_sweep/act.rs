@@ -50,29 +50,26 @@ pub enum Act {
 }
 
 /// One message of the script: the messages that both ends exchange before the tested operation
-/// (act) begins. The variant says which end sends the message; the fields are its number and how
-/// far it was delivered.
+/// begins. The variant says which end sends the message; the fields are its number and how far it
+/// was delivered.
 #[derive(Clone, Copy, Debug)]
 pub enum Line {
     Worker(u64, Liveness),
     Peer(u64, Liveness),
 }
 
-/// How far a message of the script was delivered when the tested operation (act) begins. The script
-/// is the messages that both ends exchange before the act.
+/// How far a message of the script was delivered when the tested operation begins. The script is
+/// the messages that both ends exchange before that operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// The receiver has acknowledged this message of the script (the exchange before the tested
-    /// operation), and the sender has received the acknowledgement.
+    /// The receiver has acknowledged the message, and the sender has received the acknowledgement.
     Consumed,
-    /// The receiver has acknowledged this message of the script (the exchange before the tested
-    /// operation), but the sender has not received the acknowledgement.
+    /// The receiver has acknowledged the message, but the sender has not received the
+    /// acknowledgement.
     Unheard,
-    /// This message of the script (the exchange before the tested operation) was delivered to the
-    /// receiving application, which has not acknowledged it.
+    /// The message was delivered to the receiving application, which has not acknowledged it.
     Handed,
-    /// This message of the script (the exchange before the tested operation) was sent, but not
-    /// received.
+    /// The message was sent, but not received.
     Kept,
 }
 
@@ -130,7 +127,7 @@ impl Act {
     }
 
     /// Whether a process that was killed earlier owned the worker's link file. That process then
-    /// exchanged the preceding messages (the script), and the worker opens the file after it.
+    /// exchanged the preceding messages, and the worker opens the file after it.
     pub fn has_past(self) -> bool {
         matches!(self, Self::Attach | Self::Serve)
     }
@@ -231,7 +228,6 @@ impl fmt::Display for Act {
     }
 }
 
-/// The length in bytes of the message `number`.
 pub const fn length(number: u64) -> usize {
     match number {
         0 | LAST_OF_WORKER | LAST_OF_PEER => 8,

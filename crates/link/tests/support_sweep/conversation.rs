@@ -18,7 +18,6 @@ pub struct Conversation<'a> {
     has_sent: bool,
 }
 
-/// A message that this end has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Got {
     pub number: u64,

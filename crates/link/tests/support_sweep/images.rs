@@ -10,9 +10,8 @@ use std::path::PathBuf;
 /// The bytes of the worker's link file and of its peer's; empty while a file does not exist.
 pub type Image = [Vec<u8>; 2];
 
-/// The images (all bytes) of both link files at each boundary between two instructions of the
-/// worker, the process that the test single-steps. They are stored as the first image and the
-/// changes to it.
+/// The images of both link files at each boundary between two instructions of the single-stepped
+/// worker. They are stored as the first image and the changes to it.
 pub struct Images {
     paths: [PathBuf; 2],
     files: [Option<File>; 2],
@@ -90,22 +89,21 @@ impl Images {
         Ok(has_changed)
     }
 
-    /// The number of images (contents of both link files) that differ from the image before them,
-    /// the first image included.
+    /// The number of images of the link files that differ from the image before them, the first
+    /// image included.
     pub fn count(&self) -> usize {
         1 + self.changes.len()
     }
 
-    /// For each image (contents of both link files), the number of the first boundary between two
-    /// instructions at which the files had these contents.
+    /// For each image of the link files, the number of the first boundary between two instructions
+    /// at which the files had these contents.
     pub fn steps(&self) -> Vec<u64> {
         let changed = self.changes.iter().map(|change| change.step);
         std::iter::once(0).chain(changed).collect()
     }
 
-    /// Calls `judge` with the images (contents of both link files) whose indices are in `chosen`,
-    /// which must be in ascending order. Each image is rebuilt from the first image and the
-    /// recorded changes.
+    /// Calls `judge` with the images of the link files whose indices are in `chosen`, which must be
+    /// in ascending order. Each image is rebuilt from the first image and the recorded changes.
     pub fn each(
         &self,
         chosen: &[usize],

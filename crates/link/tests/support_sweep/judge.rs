@@ -24,13 +24,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The facts from all images (contents of both link files between two instructions) checked so far.
-/// Each later image is compared with these facts.
+/// The facts from all images of the link files that were checked so far. Each later image is
+/// compared with these facts.
 pub struct Judge {
     act: Act,
     peer_lives: bool,
-    /// Whether the tested operation (act) had taken effect in an earlier image (contents of both
-    /// link files). If so, the operation must have taken effect in all later images.
+    /// Whether the tested operation had taken effect in an earlier image of the link files. If so,
+    /// it must have taken effect in all later images.
     is_done: bool,
     /// The position of each message of either direction, by the message's number.
     positions: BTreeMap<u64, u64>,
@@ -49,8 +49,8 @@ struct Marks {
     rising: [u64; 4],
 }
 
-/// The findings of new owners that open one image (both link files): the messages and reports of
-/// both (the view), and every received message.
+/// The findings of new owners that open one image of the link files: the messages and reports of
+/// both, and every received message.
 pub struct Findings {
     pub view: View,
     pub got: Vec<Got>,
@@ -70,8 +70,8 @@ impl Judge {
         }
     }
 
-    /// Checks one image: the contents of both link files between two instructions of the worker.
-    /// The caller must pass the images in the order of the instructions.
+    /// Checks one image of both link files, taken between two instructions of the worker. The
+    /// caller must pass the images in the order of the instructions.
     pub fn image(&mut self, image: &Image, is_last: bool) -> Result<(), String> {
         let ground = Ground::new();
         for which in [WORKER, PEER] {
@@ -103,7 +103,7 @@ impl Judge {
     }
 
     /// Checks that the messages and reports which new owners found are allowed after a death of the
-    /// worker in its operation (act). Returns whether the act has taken effect.
+    /// worker in the tested operation. Returns whether the operation has taken effect.
     pub fn may_be(&mut self, findings: &Findings) -> Result<bool, String> {
         for got in &findings.got {
             let (least, most) = self.act.attempts(got.number);

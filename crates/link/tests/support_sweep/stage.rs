@@ -28,8 +28,8 @@ pub struct End {
     _server: Option<Server>,
 }
 
-/// The set-up of one tested operation (act): the peer of the worker process, the group that the
-/// peer belongs to, and the directory in which worker and peer keep their link files.
+/// The set-up of one tested operation: the peer of the worker process, the group that the peer
+/// belongs to, and the directory in which worker and peer keep their link files.
 pub struct Stage {
     pub ground: Ground,
     pub act: Act,
@@ -91,8 +91,8 @@ fn is_server(act: Act, which: usize) -> bool {
 }
 
 impl Stage {
-    /// Starts the worker process. Both ends exchange the messages that precede the act, the tested
-    /// operation. Returns when the worker has stopped at the beginning of the act.
+    /// Starts the worker process. Both ends exchange the messages that precede the tested
+    /// operation. Returns when the worker has stopped at the beginning of that operation.
     pub fn set(act: Act) -> Result<(Self, Stepper), String> {
         let ground = Ground::new();
         let group = Group::with_wait(Wait::Park).map_err(|error| error.to_string())?;
@@ -150,8 +150,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Sends, receives and acknowledges the peer's messages of the script, the exchange that
-    /// precedes the tested operation.
+    /// Sends, receives and acknowledges the peer's messages that precede the tested operation.
     fn play(&self) -> Result<(), String> {
         let link = &self.peer.link;
         for line in self.act.script() {

@@ -33,10 +33,10 @@ pub struct Stepper {
 /// The place where the single-stepped worker process has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The worker has stopped within the tested operation (act), after one instruction.
+    /// The worker has stopped within the tested operation, after one instruction.
     Stepped,
-    /// The worker has stopped at the end of the tested operation (act), which it marks by sending
-    /// itself SIGSTOP.
+    /// The worker has stopped at the end of the tested operation, which it marks by sending itself
+    /// SIGSTOP.
     Marked,
 }
 

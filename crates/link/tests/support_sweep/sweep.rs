@@ -15,23 +15,22 @@ use std::collections::HashSet;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Settings of a sweep: how thoroughly each act (a tested operation) is tested.
+/// Settings of a sweep: how thoroughly each operation is tested.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Whether the test single-steps every instruction of the operations that open a link.
     /// Otherwise the test single-steps only between those successive system calls between which a
     /// link file changes, and lets the worker run at full speed elsewhere.
     pub is_whole: bool,
-    /// Maximum number of images (recorded contents of both link files) that are checked. They are
-    /// evenly chosen, including the first and the last.
+    /// Maximum number of images of the link files that are checked. They are evenly chosen,
+    /// including the first and the last.
     pub images: usize,
     /// Number of workers that are really killed: up to half of them right after a file has changed,
     /// the others after evenly distributed instructions.
     pub kills: usize,
 }
 
-/// Counters of a sweep (the test of one operation by single-stepping and kills), which the test
-/// prints and compares with minimum values.
+/// Counters of the sweep of one operation, which the test prints and compares with minimum values.
 #[derive(Debug)]
 pub struct Figures {
     act: Act,
@@ -57,8 +56,7 @@ impl Settings {
     }
 }
 
-/// Runs the sweep of one act, a tested operation that a worker process makes instruction by
-/// instruction.
+/// Runs the sweep of one operation, which a worker process makes instruction by instruction.
 ///
 /// # Errors
 /// The text names the violated rule, and the instruction after which the violation was found.
@@ -107,7 +105,7 @@ pub fn run(act: Act, settings: Settings) -> Result<Figures, String> {
     Ok(figures)
 }
 
-/// The recorded course of an act (a tested operation): the contents of both link files after each
+/// The recorded course of a tested operation: the contents of both link files after each
 /// instruction, and the system calls.
 struct Path {
     images: Images,
@@ -117,9 +115,9 @@ struct Path {
     calls: Vec<u64>,
 }
 
-/// A point in an act (a tested operation), given as the number of system calls before the point and
-/// of instructions after the last of those calls. Another worker process is run to the same point
-/// and killed there.
+/// A point in a tested operation, given as the number of system calls before the point and of
+/// instructions after the last of those calls. Another worker process is run to the same point and
+/// killed there.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     calls: u64,
@@ -146,7 +144,7 @@ impl Path {
         Err(ENDLESS.to_owned())
     }
 
-    /// Makes the worker process execute the whole act, the tested operation. If `behind` is given,
+    /// Makes the worker process execute the whole tested operation. If `behind` is given,
     /// single-steps only after the system calls whose numbers `behind` contains, and lets the
     /// worker run at full speed elsewhere.
     fn step(act: Act, behind: Option<&HashSet<u64>>) -> Result<Self, String> {
@@ -188,7 +186,7 @@ impl Path {
 
 /// Kills a worker process at the instruction that `moment` names. Then a new process opens the
 /// worker's link file, and exchanges the remaining messages with the living peer. Returns whether
-/// the act (the tested operation) has taken effect.
+/// the tested operation has taken effect.
 fn kill(act: Act, moment: Moment, judge: &mut Judge) -> Result<bool, String> {
     let (stage, stepper) = Stage::set(act)?;
     lead(&stage, &stepper, moment)?;
@@ -218,8 +216,8 @@ fn kill(act: Act, moment: Moment, judge: &mut Judge) -> Result<bool, String> {
     judge.may_be(&Findings { view, got })
 }
 
-/// Runs a worker process to the instruction of its act (the tested operation) that `moment` names.
-/// Stops at the end of the act if the worker makes fewer system calls or instructions.
+/// Runs a worker process to the instruction of its tested operation that `moment` names. Stops at
+/// the end of that operation if the worker makes fewer system calls or instructions.
 fn lead(stage: &Stage, stepper: &Stepper, moment: Moment) -> Result<(), String> {
     for _ in 0..moment.calls {
         if stepper.to_call()? == Stop::Marked
@@ -269,7 +267,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Maximum number of instructions of an act (a tested operation); the test fails at a longer one,
-/// as if it never ended.
+/// Maximum number of instructions of a tested operation; the test fails at a longer one, as if it
+/// never ended.
 const STEPS_MAX: u64 = 5_000_000;
 const ENDLESS: &str = "the act does not end";

@@ -160,9 +160,8 @@ impl Worker {
         Self { act, group, end }
     }
 
-    /// Sends, receives and acknowledges the worker's messages of the script, the exchange that
-    /// precedes the tested operation. Returns the messages that were delivered to the worker and
-    /// not acknowledged.
+    /// Sends, receives and acknowledges the worker's messages that precede the tested operation.
+    /// Returns the messages that were delivered to the worker and not acknowledged.
     fn play(&self) -> Vec<Message> {
         let link = &self.end.link;
         let mut held = Vec::new();

@@ -118,9 +118,9 @@ pub fn round_trip() -> Duration {
     times[ROUND_TRIPS / 2]
 }
 
-/// Maximum time between two polls of the director (the test's main thread) on an undisturbed
-/// machine. The director polls every 200 µs; if two polls were more than ten times further apart,
-/// the machine was busy with something else.
+/// Maximum time between two polls of the test's main thread on an undisturbed machine. The thread
+/// polls every 200 µs; if two polls were more than ten times further apart, the machine was busy
+/// with something else.
 const HELD_UP_MAX: Duration = Duration::from_millis(2);
 const ROUND_TRIPS: usize = 101;
 const LATE_MICROS_MAX: u64 = 20_000;

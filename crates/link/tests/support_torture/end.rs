@@ -33,8 +33,8 @@ pub const OWNER: &str = "PARTYWALL_TORTURE_OWNER";
 /// server listens.
 pub const ADDRESS: &str = "PARTYWALL_TORTURE_ADDRESS";
 
-/// Name of the file that the director (the controlling process) creates at the end of a round. From
-/// then on client and server send no new message, and acknowledge all messages that arrive.
+/// Name of the file that the test's main process creates at the end of a round. From then on client
+/// and server send no new message, and acknowledge all messages that arrive.
 pub const SETTLE: &str = "settle";
 
 pub fn run(role: &str) {

@@ -5,7 +5,6 @@ use super::oracle::Moment;
 use std::fmt;
 use std::time::Duration;
 
-/// The counts and times of a whole torture run.
 #[derive(Debug, Default)]
 pub struct Figures {
     pub seed: u64,
@@ -55,8 +54,7 @@ pub enum Circumstances {
     /// Client or server begin epochs in this round. Beginning an epoch ends the connection, as a
     /// cut does.
     Epochs,
-    /// The machine was so busy during the recovery that the director (the test's main thread) was
-    /// kept waiting.
+    /// The machine was so busy during the recovery that the test's main thread was kept waiting.
     Busy,
 }
 

@@ -345,7 +345,6 @@ impl Ledger {
         Err(format!("{number} says attempt {}, of {least} to {most}", got.attempt))
     }
 
-    /// The index of the message that was delivered at this epoch and position.
     pub fn at(&self, epoch: u64, position: u64) -> usize {
         self.places[&(epoch, position)]
     }
@@ -377,8 +376,8 @@ impl Ledger {
         self.committed = self.committed.max(number + 1);
     }
 
-    /// Ends the ledger (the record of one direction's messages) after the last note of the round,
-    /// and decides whether a message in doubt was acknowledged.
+    /// Ends the record of one direction's messages after the last note of the round, and decides
+    /// whether a message in doubt was acknowledged.
     pub fn close(&mut self, epoch: u64) -> Judged<Vec<Effect>> {
         let mut effects = Vec::new();
         if let Some(doubt) = self.doubt.take() {

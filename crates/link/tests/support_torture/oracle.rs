@@ -191,8 +191,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Applies conclusions, which follow from messages that `sender` sent, to the record (ledger)
-    /// of the messages of the opposite direction.
+    /// Applies conclusions, which follow from messages that `sender` sent, to the record of the
+    /// messages of the opposite direction.
     fn apply(&mut self, sender: usize, effects: Vec<Effect>) -> Result<(), String> {
         let other = 1 - sender;
         for effect in effects {

@@ -23,7 +23,6 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The relay of one round, between the client and the server.
 pub struct Relay {
     shared: Arc<Shared>,
     address: String,
@@ -94,7 +93,6 @@ impl Relay {
         Self { shared, address }
     }
 
-    /// The address of the relay, to which clients connect.
     pub fn address(&self) -> &str {
         &self.address
     }

@@ -25,8 +25,8 @@ pub struct Round {
     pub(super) relay: Relay,
     ends: [Option<Second>; 2],
     pub(super) chance: Random,
-    /// The longest time between two polls of the journal by the director (the test's main thread),
-    /// since the value was last reset. A long time shows that the machine was busy.
+    /// The longest time between two polls of the journal by the test's main thread, since the value
+    /// was last reset. A long time shows that the machine was busy.
     pub(super) held_up: Duration,
 }
 
@@ -54,7 +54,7 @@ impl Round {
     }
 
     /// Kills and restarts client and server until `kills` processes were killed. Then lets both
-    /// acknowledge all messages (settle), and checks the whole journal of the round.
+    /// acknowledge all messages, and checks the whole journal of the round.
     pub fn run(&mut self, kills: u64, figures: &mut Figures) -> Outcome<()> {
         let before = figures.kills();
         self.start(SERVER);
@@ -66,8 +66,7 @@ impl Round {
         self.finish(figures)
     }
 
-    /// Lets client and server acknowledge all messages (settle), and checks the whole journal of
-    /// the round.
+    /// Lets client and server acknowledge all messages, and checks the whole journal of the round.
     pub(super) fn finish(&mut self, figures: &mut Figures) -> Outcome<()> {
         self.settle()?;
         figures.rounds += 1;
@@ -122,23 +121,17 @@ impl Round {
 
     pub(super) fn pause(&mut self) -> Outcome<()> {
         match self.chance.below(8) {
-            // The random number 0 means no pause: the next disturbance or kill follows immediately.
             0 => Ok(()),
-            // The random numbers 1 to 3 mean a pause of random length, whose order of magnitude is
-            // random too.
             1..4 => {
                 let time = Duration::from_micros(self.chance.size(20_000) as u64);
                 let until = Instant::now() + time;
                 self.watch(until, |_| Instant::now() >= until)
             }
-            // The random numbers 4 and 5 mean a pause until some messages have arrived.
             4..6 => {
                 let side = self.receiver();
                 let count = self.oracle.ends[side].got + 1 + self.chance.size(60) as u64;
                 self.wait("no message comes", |oracle| oracle.ends[side].got >= count)
             }
-            // Any other random number means a pause until the client or the server makes a certain
-            // operation.
             _ => {
                 let (side, moment) = self.act();
                 let notes = self.oracle.ends[side].notes + 1 + self.chance.size(40) as u64;

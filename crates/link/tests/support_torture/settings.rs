@@ -28,7 +28,6 @@ pub struct Plan {
     pub epochs: bool,
 }
 
-/// The transport between client and server in one round of the torture test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
     /// Shared memory, except that some connections lose their descriptors and fall back to a Unix

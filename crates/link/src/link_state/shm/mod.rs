@@ -210,7 +210,6 @@ fn message(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|index| (number * 31 + index * 7 + 1).to_le_bytes()[0]).collect()
 }
 
-/// Returns a random number below `bound`, from an xorshift64 generator.
 fn below(random: &mut u64, bound: usize) -> usize {
     *random ^= *random << 13;
     *random ^= *random >> 7;

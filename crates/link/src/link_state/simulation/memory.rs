@@ -82,7 +82,6 @@ impl TestStore {
         PeerMapping::map(descriptor.as_fd(), FILE_BYTES as u64).unwrap()
     }
 
-    /// The file of the store, for a test that damages its bytes.
     pub(in crate::link_state) fn file(&self) -> &File {
         &self.file
     }

@@ -52,7 +52,6 @@ struct Wire {
     is_cut: bool,
     /// Whether the server has read ATTACH on this connection.
     is_accepted: bool,
-    /// Whether the client offers its memory on this connection.
     shares: bool,
 }
 
