@@ -3,9 +3,9 @@
 //! bytes.
 //!
 //! The reader plays the acceptor that SPEC 10 describes. Its application has opened stream 2 and
-//! sent one message of cost 128 (bytes of credit) on that stream. The application accepts every
-//! stream of the peer, and receives no message. So the acceptor itself writes no record on which
-//! the reader's rules depend.
+//! sent one message of cost 128 on that stream. The application accepts every stream of the peer,
+//! and receives no message. So the acceptor itself writes no record on which the reader's rules
+//! depend.
 
 use super::reader::{SOCKET_PAYLOAD_MAX, bad, text_or_sum, unexpected, word};
 use partywall_layout::record_ring::footprint;

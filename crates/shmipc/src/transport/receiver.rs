@@ -10,9 +10,8 @@
 //! ```
 //!
 //! The receiver reads the socket after a sleep, for pending closes, and from time to time if the
-//! session's driver, the thread or task that calls it, never sleeps. A ring that is never empty
-//! does not delay a frame for ever: the elements that precede the frame are counted when it is
-//! read.
+//! session's driver never sleeps. A ring that is never empty does not delay a frame for ever: the
+//! elements that precede the frame are counted when it is read.
 
 use super::control::Control;
 use super::counters::{ConnectionCounters, RareCount};
