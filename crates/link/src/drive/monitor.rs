@@ -64,8 +64,8 @@ impl<T: Entered + Send + 'static> Monitor<T> {
         guard
     }
 
-    /// Returns the lock of the monitor's value. Whoever locks it directly does not cause the call
-    /// of [`Entered::entered`], by which a link closes its fast path.
+    /// Returns the lock of the monitor's value. Unlike a [`MonitorGuard`], it leaves the fast path
+    /// of a link open.
     #[inline(always)]
     pub(crate) const fn biased(&self) -> &Biased<Monitored<T>> {
         &self.inner
@@ -158,8 +158,6 @@ impl<'a, T> MonitorGuard<'a, T> {
         self.inner.is_wanted()
     }
 
-    /// Wakes all threads that wait for the value of this monitor to change. The caller has changed
-    /// the value.
     pub(crate) fn changed(&self) {
         if self.inner.followers > 0 {
             self.monitor.changed.notify_all();

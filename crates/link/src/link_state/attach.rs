@@ -205,7 +205,6 @@ impl LinkState {
         Answer::Attached(conn)
     }
 
-    /// Applies a control frame that arrived on the connection `conn`.
     pub(super) fn on_frame(&mut self, conn: &mut Conn, frame: Frame) -> Result<Handled, End> {
         match frame {
             Frame::Attached { attach, echo, decision, login } => {
