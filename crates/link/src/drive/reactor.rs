@@ -461,8 +461,8 @@ impl Leader<'_> {
         registry.is_turning = false;
         registry.is_asleep = true;
         registry.turns += 1;
-        // A source on the list `unsettled` or `unarmed` was added by another thread, after this
-        // thread emptied the lists. So this poll of the epoll set must not block.
+        // If a source is on one of the two lists, another thread has added it after this thread
+        // emptied the lists. So this poll of the epoll set must not block.
         let is_unsettled = !(registry.unsettled.is_empty() && registry.unarmed.is_empty());
         let at_once = is_unsettled.then(Instant::now);
         at_once.or_else(|| registry.timers.first().map(|(time, _)| *time))

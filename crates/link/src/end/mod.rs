@@ -299,9 +299,9 @@ impl Endpoint {
         if self.may_be_child() {
             return Err(SlowRead { state: self.lock(), read, was_polled: false });
         }
-        // If the application's code `read` panics, the guard `reading` is dropped after the lock is
-        // released, because `reading` is declared before the lock. A call from within another
-        // reader panics before it takes the lock.
+        // If the application's code panics, this guard is dropped after the lock is released,
+        // because it is declared before the lock. A read within another read panics before it takes
+        // the lock.
         let reading;
         let mut locked = self.monitor.biased().lock();
         let mut was_polled = false;

@@ -533,8 +533,7 @@ impl LinkState {
         let from = mine.resume_at().unwrap_or_default().max(self.retained.base());
         let from = if seeded_fault("link_resume_at_tail") { self.retained.tail() } else { from };
         // A record begins at the position `from`, so a cursor can be set there: `from` is either
-        // the peer's acked offset, where the digest matched, or the position of the first record
-        // that we keep.
+        // the peer's acked offset, where the digest matched, or our base.
         let Some(cursor) = self.retained.cursor(from) else { return };
         conn.begin(Some(cursor));
     }
