@@ -307,8 +307,7 @@ fn open(listener: &mut Listener, place: &Directory, config: &Config) -> Option<T
     Some(connected.transport())
 }
 
-/// Waits at most 20 ms for a connection. If the listener has no free descriptor, `accept` returns
-/// the reason, and the listener stays usable.
+/// Accepts a connection; `None` if none arrives within 20 ms, or if no descriptor is free.
 fn accept(listener: &mut Listener) -> Option<Channel> {
     match listener.accept_deadline(within(millis(20))) {
         Ok(channel) => Some(channel),
