@@ -114,8 +114,8 @@ func TestNilDialerIsAnError(t *testing.T) {
 	says(t, err, layout.ErrorSetting, "the Dialer is nil")
 }
 
-// After CloseWrite a channel still receives. Until the channel is closed, the error of sending says
-// so.
+// After CloseWrite a channel still receives. Until the channel is closed, the error of Send says
+// that it still receives.
 func TestSendAfterCloseWriteIsAnErrorOfItsOwn(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
 		dialed, accepted := pair(t, w)

@@ -348,7 +348,7 @@ func TestStoppedPeerIsNotDead(t *testing.T) {
 		if err := channel.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 			t.Fatal(err)
 		}
-		// Messages that the process had answered before it was stopped may come first.
+		// Echoes that the process had sent before it was stopped may come first.
 		received := uint64(0)
 		for {
 			message, err := channel.RecvMessage()

@@ -154,8 +154,8 @@ func (o *options) planSizes() []uint64 {
 	return sizes
 }
 
-// removeLeftovers removes the files of shared memory that shmipc-go has left. The option --prefix
-// gave all of them one prefix.
+// removeLeftovers removes the files of shared memory that shmipc-go has left. Their names have the
+// prefix that the option --prefix gave them.
 func removeLeftovers(prefix string) {
 	names, _ := filepath.Glob(prefix + "*")
 	for _, name := range names {

@@ -24,8 +24,8 @@ struct World {
     /// The present value of the peer's `consumed` word. It shows whether a violation that the
     /// producer reports is one.
     consumed: u64,
-    /// The highest value of the peer's `consumed` word so far that was valid when the producer
-    /// could load it.
+    /// Highest valid value of the peer's `consumed` word so far, of those that the producer could
+    /// load.
     believed: u64,
 }
 

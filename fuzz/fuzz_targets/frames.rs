@@ -9,8 +9,8 @@ fuzz_target!(|bytes: &[u8]| {
     let length = bytes.first_chunk::<PREAMBLE_BYTES>().map(hello::frame_length);
     if let Some(Ok(length)) = length {
         assert!((PREAMBLE_BYTES..=FRAME_BYTES_MAX).contains(&length));
-        // A frame that was read from a socket has the length that its header announces, and so does
-        // the input, if it is long enough.
+        // A frame that was read from a socket has the length that its header announces. So the
+        // input is cut to that length, if it is long enough.
         if let Some(frame) = bytes.get(..length) {
             check(frame);
         }

@@ -112,7 +112,6 @@ impl World {
         }
     }
 
-    /// The side under test receives all messages that have arrived.
     fn receive(&mut self) {
         let mut empty = 0;
         // Of the polls that find no message, only one in a few hundred checks whether the peer has

@@ -192,8 +192,8 @@ impl World {
         let Ok(memory) = OwnMap::create("by-hand", bytes as usize) else { return };
         let mut frame = ControlSegment::new(number).as_bytes().to_vec();
         if value & 0x80 != 0 {
-            // The frame that announces the segment has the type, the number of descriptors and the
-            // length that the input gives, and then at most so many bytes.
+            // The input gives the frame that announces the segment: its type, its number of
+            // descriptors, its length, and its bytes up to that length.
             frame[..4].copy_from_slice(&(value >> 8 ^ 0x0008_0102).to_le_bytes());
             frame.resize(usize::from(frame[2]).clamp(1, 80), 0xee);
         }

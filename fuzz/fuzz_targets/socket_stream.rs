@@ -98,7 +98,6 @@ impl World {
         let _ = self.hand.socket.write(&[IoSlice::new(bytes)], true);
     }
 
-    /// The side under test receives all messages that have arrived.
     fn receive(&mut self) {
         let mut empty = 0;
         while !self.is_over && empty < 3 {

@@ -101,7 +101,6 @@ fn send_offer(socket: &Socket) {
     send(socket, Offer::socket(FallbackReason::Policy.number()).as_bytes(), &[]);
 }
 
-/// Sends the frame READY that an honest peer would send.
 fn send_ready(socket: &Socket) {
     let reason = FallbackReason::Policy.number();
     send(socket, Ready::new(TRANSPORT_SOCKET, reason).as_bytes(), &[]);

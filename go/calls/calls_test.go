@@ -261,8 +261,8 @@ func TestLateAnswerIsDropped(t *testing.T) {
 	})
 }
 
-// While as many handlers run and as many calls wait as the server allows, it answers a further call
-// with the error that it is busy, and drops a further one-way call. A CANCEL still reaches it.
+// A server that runs and keeps waiting as many calls as it may answers a further call with the
+// error that it is busy, and drops a further one-way call. It still receives a CANCEL.
 func TestServerAtItsLimitsIsBusy(t *testing.T) {
 	opened, accepted := streams(t, ways()[0])
 	peer := raw{opened}
@@ -419,7 +419,7 @@ func TestServerEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// A call beyond the most that may be in flight waits, and its deadline runs meanwhile.
+// A call waits while the maximum of calls is in flight, and its deadline runs meanwhile.
 func TestCallsBeyondTheLimitWait(t *testing.T) {
 	opened, accepted := streams(t, ways()[0])
 	client, peer := NewClient(opened, &Config{InFlightMax: 2}), raw{accepted}

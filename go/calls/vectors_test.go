@@ -124,8 +124,7 @@ func (v vector) call(t *testing.T, stream *partywall.Stream, peer raw) uint32 {
 }
 
 // sendAll sends the messages of the vector, and then ends its direction of the stream. It waits
-// until the side that reads them ends its direction, which it must do with a reset after a
-// violation.
+// until the reading side has ended its own direction; after a violation that end must be a reset.
 func (v vector) sendAll(t *testing.T, peer raw) {
 	t.Helper()
 	for _, message := range v.messages {

@@ -195,8 +195,8 @@ func (r *reader) fill(size int) error {
 	return r.note(err)
 }
 
-// take makes the next message the reader's buffer, without a copy. All bytes of the buffer before
-// were read.
+// take makes the next message the reader's buffer, without a copy. All bytes of the former buffer
+// must have been read.
 func (r *reader) take() error {
 	message, err := r.stream.ReadMessage()
 	if err != nil {
@@ -302,7 +302,6 @@ func (w *writer) room(size int) ([]byte, error) {
 	return memory.Bytes(), nil
 }
 
-// WriteBytes copies b into the sending buffer.
 func (w *writer) WriteBytes(b []byte) (int, error) { return writeParts(w, b) }
 
 func (w *writer) WriteByte(b byte) error {

@@ -279,8 +279,8 @@ func TestReaderBorrowsBoundedMemory(t *testing.T) {
 	}
 }
 
-// Once a message is read whose bytes every reading call has copied to the caller, the reader gives
-// the memory of the message back to the peer.
+// Once a message is read, the reader gives its memory back to the peer if the caller has got only
+// copies of its bytes.
 func TestMessagesWithoutSlicesAreGivenBack(t *testing.T) {
 	stream, peer := pipe(t)
 	reader := &stream.in
@@ -344,7 +344,7 @@ func TestMessagesWithoutSlicesAreGivenBack(t *testing.T) {
 }
 
 // When a reader moves the unread part of a message to another buffer, it gives the memory of the
-// message back to the peer, if the read part was only copied to the caller.
+// message back to the peer if the caller has got only copies of the read part.
 func TestMessageThatIsMovedIsGivenBack(t *testing.T) {
 	stream, peer := pipe(t)
 	reader := &stream.in
@@ -488,8 +488,8 @@ func TestFlushThatFailsDropsTheBuffer(t *testing.T) {
 	}
 }
 
-// What a program leaves in the buffers of a stream that it forgets is freed, also after the end of
-// the session.
+// The memory that a program leaves in the buffers of a stream that it forgets is freed, also after
+// the end of the session.
 func TestForgottenBuffersAreFreed(t *testing.T) {
 	stream, peer := pipe(t)
 	mustSend(t, peer, counted(1, messageMin))

@@ -104,7 +104,7 @@ func mustGreet(t *testing.T, program, path, memory string, count int) {
 }
 
 // The program greeter, compiled with shmipc-go and with this package, is run as server and as
-// client in all pairs. Only a client of this package cannot use a server of shmipc-go.
+// client in all pairs. Each pair works, except a client of this package with a server of shmipc-go.
 func TestProgramMovesByItsImport(t *testing.T) {
 	theirs, ours := buildGreeter(t)
 	for _, c := range []struct{ name, server, client string }{

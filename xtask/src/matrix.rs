@@ -103,7 +103,7 @@ fn programs() -> Programs {
     }
 }
 
-/// The name of the seeded fault, which is the same in Rust and in Go.
+/// The seeded fault that publishes a record without a 0 in the slot after it, in Rust and in Go.
 const ZERO_RULE: &str = "no_zero_next_slot";
 const MANIFEST: &str = "--manifest-path conformance/matrix/Cargo.toml";
 /// The page of the guide that a run of the whole matrix writes.

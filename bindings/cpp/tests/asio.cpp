@@ -362,7 +362,6 @@ struct socket_pair {
         here = pa::channel(io.get_executor(), std::move(made.client));
     }
 
-    /// Sends until the socket is full. Returns the number of messages.
     std::size_t fill(const std::string &message) {
         std::error_code code;
         for (std::size_t sent = 0;; sent++) {

@@ -169,8 +169,8 @@ pub struct Request {
     over: Arc<OnceLock<()>>,
 }
 
-/// The part of a running call that notes its end: its drop sets the flag that the call's request
-/// reads, when the call is answered or its caller has given it up.
+/// The part of a running call that is dropped when the call is answered or its caller gives it up;
+/// the drop sets the flag that the call's request reads.
 struct Over(Arc<OnceLock<()>>);
 
 impl Drop for Over {

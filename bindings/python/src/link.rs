@@ -149,7 +149,6 @@ impl Accepted {
 }
 
 impl Serving {
-    /// Accepts a link; `None` once the server is closed.
     async fn accept(&self) -> Option<Result<Accepted, AcceptError>> {
         let place = self.inner.read().await;
         let server = place.as_ref()?;

@@ -445,7 +445,6 @@ final class Peer {
     private static final long ANSWER = 1L << 63;
     /** The difference of two successive words of a pattern: a message's bytes are such words. */
     private static final long STEP = 0x9e3779b97f4a7c15L;
-    /** Size in bytes of a link's memory for long messages. */
     private static final long SLAB_BYTES = 32 << 20;
     /**
      * Number of messages that the client sends before it waits for the first answer, in the test

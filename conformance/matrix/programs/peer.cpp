@@ -23,7 +23,6 @@ using bytes = std::vector<unsigned char>;
 // The bit of a seed that distinguishes an answer from the message that it answers.
 constexpr std::uint64_t answer_bit = std::uint64_t(1) << 63;
 constexpr std::uint64_t step = 0x9e3779b97f4a7c15u;
-// Size in bytes of a link's memory for long messages.
 constexpr std::uint64_t slab_bytes = 32 << 20;
 // Number of messages that the client sends before it waits for the first answer, in the test that
 // kills an end of the link. After that it sends one more for each answer.

@@ -359,7 +359,6 @@ fn cause<T, E: ErrorCode>(name: &str, result: &Result<T, E>) {
 
 /// The bit of a seed that distinguishes an answer from the message that it answers.
 const ANSWER: u64 = 1 << 63;
-/// Size in bytes of a link's memory for long messages.
 const SLAB_BYTES: u64 = 32 << 20;
 /// Maximum number of messages that the client has sent and whose answers it has not received, in
 /// the test that kills an end of the link.

@@ -165,7 +165,6 @@ fn lock(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
     child.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The number of the signal SIGKILL, with which the harness kills programs.
 const SIGKILL: i32 = 9;
 /// Maximum time that the harness waits for the next line of a program.
 const LIMIT: Duration = Duration::from_secs(120);

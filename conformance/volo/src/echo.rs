@@ -16,7 +16,6 @@ use volo::client::MkClient;
 use volo_thrift::context::{ClientContext, ServerContext};
 use volo_thrift::{ClientError, EntryMessage, ServerError};
 
-/// The name of the only method of the thrift service Echo.
 const METHOD: &str = "echo";
 
 /// A thrift struct with one field of bytes, whose number is `FIELD`: the arguments or the result of

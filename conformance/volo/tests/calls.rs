@@ -71,7 +71,6 @@ fn shmipc_address(path: &str) -> shmipc::Address {
     shmipc::Address::Unix(SocketAddr::from_pathname(path).unwrap())
 }
 
-/// Returns a client of `Echo` whose connections `connector` makes.
 fn client_over(connector: Connector) -> EchoClient {
     // Volo's pool requires an address, which the connector ignores.
     let unused = Address::from(SocketAddr::from_pathname("unused").unwrap());

@@ -21,8 +21,6 @@ use partywall_extras::calls::{CODES_RESERVED, CallError};
 use std::ffi::c_void;
 use std::time::Instant;
 
-/// Marker type: `Handle<CallsClientObject>` is the handle with which a C program names a client of
-/// calls.
 pub(crate) struct CallsClientObject;
 
 static CLIENTS: Table<CallsClientObject> = Table::new();
@@ -41,8 +39,6 @@ impl Object for CallsClientObject {
     }
 }
 
-/// Marker type: `Handle<CallObject>` is the handle with which a C program names a call that was
-/// sent.
 pub(crate) struct CallObject;
 
 static CALLS: Table<CallObject> = Table::new();
@@ -59,8 +55,6 @@ impl Object for CallObject {
     }
 }
 
-/// Marker type: `Handle<CallsServerObject>` is the handle with which a C program names a server of
-/// calls.
 pub(crate) struct CallsServerObject;
 
 static SERVERS: Table<CallsServerObject> = Table::new();
@@ -79,8 +73,6 @@ impl Object for CallsServerObject {
     }
 }
 
-/// Marker type: `Handle<RequestObject>` is the handle with which a C program names a request of
-/// calls.
 pub(crate) struct RequestObject;
 
 static REQUESTS: Table<RequestObject> = Table::new();

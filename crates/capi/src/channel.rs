@@ -25,7 +25,6 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Instant;
 
-/// Marker type: `Handle<ChannelObject>` is the handle with which a C program names a channel.
 pub(crate) struct ChannelObject;
 
 static CHANNELS: Table<ChannelObject> = Table::new();
@@ -86,8 +85,8 @@ pub(crate) fn watch(
     Ok(())
 }
 
-/// Takes the sending direction out of a channel. Sends through the channel's handle then fail as
-/// after the end of the direction.
+/// Takes the sending direction out of a channel. A later call that sends through the channel's
+/// handle fails as if the direction had ended.
 pub(crate) fn take_sender(channel: Handle<ChannelObject>) -> Result<partywall::Sender, Failure> {
     let mut sending = channel.first()?;
     match mem::replace(&mut *sending, Sending::Closed) {
@@ -99,8 +98,8 @@ pub(crate) fn take_sender(channel: Handle<ChannelObject>) -> Result<partywall::S
     }
 }
 
-/// Takes the receiving direction out of a channel. Receives through the channel's handle then fail
-/// as after the end of the direction.
+/// Takes the receiving direction out of a channel. A later call that receives through the channel's
+/// handle fails as if the direction had ended.
 pub(crate) fn take_receiver(
     channel: Handle<ChannelObject>,
 ) -> Result<partywall::Receiver, Failure> {

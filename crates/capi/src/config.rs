@@ -13,7 +13,6 @@ use partywall_extras::calls::CallsConfig;
 use partywall_extras::lossy::LossyConfig;
 use std::time::Duration;
 
-/// Marker type: `Handle<ConfigObject>` is the handle with which a C program names a configuration.
 pub(crate) struct ConfigObject;
 
 static CONFIGS: Table<ConfigObject> = Table::new();

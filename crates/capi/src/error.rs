@@ -10,7 +10,6 @@ use std::ffi::c_char;
 /// The place at which a C program wants an error object; null if it wants none.
 pub(crate) type Errors = Out<Handle<ErrorObject>>;
 
-/// Marker type: `Handle<ErrorObject>` is the handle with which a C program names an error object.
 pub(crate) struct ErrorObject;
 
 static ERRORS: Table<ErrorObject> = Table::new();

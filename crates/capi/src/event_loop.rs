@@ -15,7 +15,6 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-/// Marker type: `Handle<LoopObject>` is the handle with which a C program names an event loop.
 pub(crate) struct LoopObject;
 
 static LOOPS: Table<LoopObject> = Table::new();

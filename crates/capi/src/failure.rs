@@ -46,7 +46,6 @@ impl Failure {
         Self::explained(ARGUMENT, message, 0)
     }
 
-    /// The failure that the argument `name` is a null pointer.
     #[cold]
     pub(crate) fn null(name: &'static str) -> Self {
         Self::argument(&format!("{name} is NULL"))
@@ -171,13 +170,9 @@ const STATES: std::ops::RangeInclusive<i32> = 4..=9;
 const SYSTEM: i32 = 2;
 /// Error code: another thread uses the object.
 const BUSY: i32 = 8;
-/// Error code: the deadline passed.
 pub(crate) const TIMED_OUT: i32 = 4;
-/// Error code: nothing has arrived.
 pub(crate) const EMPTY: i32 = 6;
-/// Error code: there is no room for the message now.
 pub(crate) const FULL: i32 = 5;
-/// Error code: the peer has finished.
 pub(crate) const FINISHED: i32 = 9;
 /// Error code: a value of the configuration is impossible.
 const SETTING: i32 = 13;
@@ -187,13 +182,10 @@ pub(crate) const FINISHED_HERE: i32 = 408;
 pub(crate) const STOPPED_HERE: i32 = 409;
 /// Error code: a reservation was committed on a connection that has not reserved it.
 pub(crate) const FOREIGN_RESERVATION: i32 = 14;
-/// Error code: an argument of the call is null or impossible.
 pub(crate) const ARGUMENT: i32 = 901;
 /// Error code: a handle names no object of its type.
 const HANDLE: i32 = 902;
-/// Error code: the library panicked.
 const PANIC: i32 = 903;
-/// Error code: the caller's buffer is too short for the message.
 pub(crate) const BUFFER_TOO_SHORT: i32 = 904;
 /// Error code: the process has as many objects of the type as it may have.
 const EXHAUSTED: i32 = 905;

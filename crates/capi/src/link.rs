@@ -19,8 +19,6 @@ use partywall_link::{Client, Event, Link, Server, Status, Storage};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Marker type: `Handle<LinkClientObject>` is the handle with which a C program names a client of
-/// links.
 pub(crate) struct LinkClientObject;
 
 static CLIENTS: Table<LinkClientObject> = Table::new();
@@ -37,8 +35,6 @@ impl Object for LinkClientObject {
     }
 }
 
-/// Marker type: `Handle<LinkServerObject>` is the handle with which a C program names a server of
-/// links.
 pub(crate) struct LinkServerObject;
 
 static SERVERS: Table<LinkServerObject> = Table::new();
@@ -55,7 +51,6 @@ impl Object for LinkServerObject {
     }
 }
 
-/// Marker type: `Handle<LinkObject>` is the handle with which a C program names a link.
 pub(crate) struct LinkObject;
 
 static LINKS: Table<LinkObject> = Table::new();

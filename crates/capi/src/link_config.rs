@@ -11,8 +11,6 @@ use partywall::Wait;
 use partywall_link::{AfterReboot, Config, Delivery, Group};
 use std::time::Duration;
 
-/// Marker type: `Handle<LinkConfigObject>` is the handle with which a C program names a
-/// configuration of links.
 pub(crate) struct LinkConfigObject;
 
 static CONFIGS: Table<LinkConfigObject> = Table::new();

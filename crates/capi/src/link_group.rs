@@ -15,8 +15,6 @@ use partywall_link::Group;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-/// Marker type: `Handle<LinkGroupObject>` is the handle with which a C program names a group of
-/// links.
 pub(crate) struct LinkGroupObject;
 
 static GROUPS: Table<LinkGroupObject> = Table::new();

@@ -10,8 +10,6 @@ use crate::timeout::Timeout;
 use partywall_link::Message;
 use std::ffi::c_void;
 
-/// Marker type: `Handle<LinkMessageObject>` is the handle with which a C program names a received
-/// message of links.
 pub(crate) struct LinkMessageObject;
 
 static MESSAGES: Table<LinkMessageObject> = Table::new();

@@ -14,8 +14,6 @@ use partywall::{Channel, Listener};
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Marker type: `Handle<ListenerObject>` is the handle with which a C program names a listener for
-/// channels.
 pub(crate) struct ListenerObject;
 
 static LISTENERS: Table<ListenerObject> = Table::new();

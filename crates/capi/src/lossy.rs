@@ -22,8 +22,6 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Marker type: `Handle<LossySenderObject>` is the handle with which a C program names a sender of
-/// records.
 pub(crate) struct LossySenderObject;
 
 static SENDERS: Table<LossySenderObject> = Table::new();
@@ -42,8 +40,6 @@ impl Object for LossySenderObject {
     }
 }
 
-/// Marker type: `Handle<LossyReceiverObject>` is the handle with which a C program names a receiver
-/// of records.
 pub(crate) struct LossyReceiverObject;
 
 static RECEIVERS: Table<LossyReceiverObject> = Table::new();

@@ -7,8 +7,6 @@ use crate::table::{Handle, Object, Table};
 use partywall::Message;
 use std::ffi::c_void;
 
-/// Marker type: `Handle<MessageObject>` is the handle with which a C program names a received
-/// message.
 pub(crate) struct MessageObject;
 
 static MESSAGES: Table<MessageObject> = Table::new();

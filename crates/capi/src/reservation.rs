@@ -13,8 +13,6 @@ use crate::table::{Handle, Object, Table};
 use partywall::OwnedReservation;
 use std::ffi::c_void;
 
-/// Marker type: `Handle<ReservationObject>` is the handle with which a C program names a
-/// reservation.
 pub(crate) struct ReservationObject;
 
 static RESERVATIONS: Table<ReservationObject> = Table::new();

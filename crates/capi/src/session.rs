@@ -23,7 +23,6 @@ use partywall::{Config, Peer, SenderStats, SessionError, Transport, blocking, ev
 use std::mem;
 use std::sync::Arc;
 
-/// Marker type: `Handle<SessionObject>` is the handle with which a C program names a session.
 pub(crate) struct SessionObject;
 
 static SESSIONS: Table<SessionObject> = Table::new();
@@ -153,8 +152,6 @@ impl Session {
     }
 }
 
-/// Marker type: `Handle<SessionListenerObject>` is the handle with which a C program names a
-/// listener for sessions.
 pub(crate) struct SessionListenerObject;
 
 static LISTENERS: Table<SessionListenerObject> = Table::new();

@@ -17,8 +17,6 @@ use crate::table::{Handle, Object, Table};
 use partywall_shmipc::{Config, HandoverState, MemMapType, Shmipc, SizePercentPair};
 use std::sync::Arc;
 
-/// Marker type: `Handle<ShmipcConfigObject>` is the handle with which a C program names a
-/// configuration of shmipc.
 pub(crate) struct ShmipcConfigObject;
 
 static CONFIGS: Table<ShmipcConfigObject> = Table::new();
@@ -43,8 +41,7 @@ pub(crate) struct Settings {
     classes: Vec<SizePercentPair>,
 }
 
-/// Marker type: `Handle<ShmipcObject>` is the handle with which a C program names an object of the
-/// protocol shmipc, which holds its settings and shared memory.
+/// The protocol shmipc, with its settings and shared memory, as C programs have a handle to it.
 pub(crate) struct ShmipcObject;
 
 static PROTOCOLS: Table<ShmipcObject> = Table::new();

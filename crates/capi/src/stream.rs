@@ -18,7 +18,6 @@ use partywall::{Message, OwnedReservation, StreamSendError};
 use partywall::{blocking, event};
 use std::ffi::c_void;
 
-/// Marker type: `Handle<StreamObject>` is the handle with which a C program names a stream.
 pub(crate) struct StreamObject;
 
 static STREAMS: Table<StreamObject> = Table::new();

@@ -29,7 +29,8 @@ use std::ops::{Deref, DerefMut};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// A type of object to which C programs have handles.
+/// A type of object to which C programs have handles. Implemented by types without values:
+/// `Handle<ChannelObject>` is a handle that names a channel.
 pub(crate) trait Object: Sized + 'static {
     /// The part of an object that calls of its first direction lock; for most types, the whole
     /// object.

@@ -71,7 +71,6 @@ fn write_pages(command: &Command, name: &str, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The manual page of `command`, in the format roff.
 fn page(command: &Command) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     Man::new(command.clone()).render(&mut text).context("making the page failed")?;

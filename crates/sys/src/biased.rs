@@ -212,7 +212,7 @@ impl<T> Biased<T> {
         BiasedGuard { lock: self, inside: None, marker: PhantomData }
     }
 
-    /// Takes the mutex's guard that [`hold`](Self::hold) stored.
+    /// Takes the mutex's guard out of the field `held`, where [`hold`](Self::hold) stored it.
     ///
     /// # Safety
     /// The caller is a guard that `hold` made. The guard calls this function once, on the thread

@@ -130,8 +130,7 @@ impl SharedMap {
     #[inline]
     pub fn exchange(&self, offset: usize, current: u32, new: u32) -> Result<(), u32> {
         // ORDER: SeqCst, like the locked instructions by which the other process changes the same
-        // word: the process that changes it later sees everything that the other one did before its
-        // own change.
+        // word: the second process to change it sees everything that the first did before that.
         let order = Ordering::SeqCst;
         self.word(offset).compare_exchange(current, new, order, order).map(|_| ())
     }
@@ -140,8 +139,7 @@ impl SharedMap {
     #[inline]
     pub fn swap(&self, offset: usize, new: u32) -> u32 {
         // ORDER: SeqCst, like the locked instructions by which the other process changes the same
-        // word: the process that changes it later sees everything that the other one did before its
-        // own change.
+        // word: the second process to change it sees everything that the first did before that.
         self.word(offset).swap(new, Ordering::SeqCst)
     }
 
@@ -149,8 +147,7 @@ impl SharedMap {
     #[inline]
     pub fn add(&self, offset: usize, addend: u32) -> u32 {
         // ORDER: SeqCst, like the locked instructions by which the other process changes the same
-        // word: the process that changes it later sees everything that the other one did before its
-        // own change.
+        // word: the second process to change it sees everything that the first did before that.
         self.word(offset).fetch_add(addend, Ordering::SeqCst)
     }
 
@@ -174,8 +171,7 @@ impl SharedMap {
     #[inline]
     pub fn set_bits(&self, offset: usize, bits: u8) -> u8 {
         // ORDER: SeqCst, like the locked instructions by which the other process changes the same
-        // byte: the process that changes it later sees everything that the other one did before its
-        // own change.
+        // byte: the second process to change it sees everything that the first did before that.
         self.byte(offset).fetch_or(bits, Ordering::SeqCst)
     }
 

@@ -75,7 +75,7 @@ pub struct SharedFileStat {
 }
 
 impl SharedFileStat {
-    /// Reads the facts about `fd` from the kernel.
+    /// Reads the properties of the open file `fd` from the kernel.
     ///
     /// # Errors
     ///

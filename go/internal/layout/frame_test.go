@@ -83,7 +83,7 @@ func TestFramesIgnoreWhatFollowsThem(t *testing.T) {
 	}
 }
 
-// HELLO with unusual values is read, and written again as the same bytes. An unknown kind of
+// A HELLO with unusual values is decoded, and encoded again as the same bytes. An unknown kind of
 // descriptor may occur twice (SPEC 2.2). Without the feature SHM, "peer blocks max" may have any
 // value (SPEC 2.3).
 func TestHelloIsNotRefusedForUnknownThings(t *testing.T) {

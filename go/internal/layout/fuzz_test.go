@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// addImages gives the fuzz test f as seeds the test files of one kind, such as rings, in
-// spec/vectors, spec/hostile and spec/sessions.
+// addImages adds the images of one kind, such as rings, in spec/vectors, spec/hostile and
+// spec/sessions to the seeds of the fuzz test f.
 func addImages(f *testing.F, kind string) {
 	f.Helper()
 	for _, directory := range []string{"vectors", "hostile", "sessions"} {

@@ -76,8 +76,8 @@ func TestFramesOfHandshakes(t *testing.T) {
 	}
 }
 
-// checkReceived checks a frame that the side under test sends in a transcript. The frame must be
-// read without a violation, and be written again with the same bytes.
+// checkReceived decodes a frame that the side under test sends in a transcript. It fails the test
+// after a violation, or unless encoding the frame gives the same bytes.
 func checkReceived(t *testing.T, file, tag, digits string) {
 	t.Helper()
 	// The byte 0 replaces the wildcards of the transcript, except that "peer blocks max" becomes 8:
@@ -101,7 +101,7 @@ func checkReceived(t *testing.T, file, tag, digits string) {
 	}
 }
 
-// rewrite reads a frame, and returns the bytes that are written for its fields.
+// rewrite decodes a frame, and encodes its fields again.
 func rewrite(frame []byte) ([]byte, error) {
 	p, err := ParsePreamble(frame)
 	if err != nil {

@@ -85,8 +85,8 @@ func TestBodiesAreWrittenAsTheyAreRead(t *testing.T) {
 	}
 }
 
-// reread reads the bytes b as the body of a record, of the same type as the argument body, and
-// returns the bytes that are written for the fields it found.
+// reread decodes the bytes b as the body of a record, of the same type as the argument body, and
+// encodes its fields again.
 func reread(body any, b []byte) ([]byte, error) {
 	var again interface{ Append([]byte) []byte }
 	var err error

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// LayoutHash is the hash of the sixteen integers that SPEC 3.2 lists, and here is computed from the
-// constants.
+// The constant LayoutHash is the hash of the sixteen integers that SPEC 3.2 lists. The test
+// computes it again from the other constants.
 func TestLayoutHashIsThatOfTheConstants(t *testing.T) {
 	hash := fnv.New64a()
 	for _, n := range []uint64{

@@ -143,6 +143,6 @@ func toWire(value uint64) uint64 {
 	return value
 }
 
-// fromWire returns the value of a word of shared memory, whose lowest byte comes first there, as
-// this machine has loaded it.
+// fromWire returns the value of a word that this machine has loaded from shared memory, where the
+// lowest byte comes first.
 func fromWire(word uint64) uint64 { return toWire(word) }

@@ -128,9 +128,9 @@ func (s *Session) keep() {
 	_, _ = s.drive(limit{}, nil, background)
 }
 
-// awaken makes the driver check whether what it waits for has come, or its context or deadline has
-// ended the wait: at once, or after the next record. Any goroutine may call it, even after the end
-// of the session.
+// awaken ends the driver's wait for a record, so that the driver checks whether its event has come,
+// its context is done or its deadline has passed. If the driver does not wait now, its next wait
+// ends. Any goroutine may call it, even after the end of the session.
 func (s *Session) awaken() {
 	s.isWoken.Store(true)
 	s.conn.Wake()

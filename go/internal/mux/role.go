@@ -63,9 +63,9 @@ func (r *role) take(isUrgent bool) bool {
 	return true
 }
 
-// offer offers the role of the driver to the urgent follower that has waited longest, and without
-// one to such a background follower if toBackground is true. It returns false if there is no
-// follower to offer it to (rule H4 of decision 0038).
+// offer offers the role of the driver to the urgent follower that has waited longest. If there is
+// none and toBackground is true, the background follower that has waited longest gets the offer.
+// The result is false if nobody gets it (rule H4 of decision 0038).
 func (r *role) offer(toBackground bool) bool {
 	heir := r.urgent.first
 	if heir == nil && toBackground {
@@ -88,7 +88,8 @@ func (r *role) list(isUrgent bool) *followers {
 	return &r.background
 }
 
-// follow adds the calling goroutine to the followers of its urgency.
+// follow adds the calling goroutine to the followers, either the urgent ones or those in the
+// background.
 func (r *role) follow(isUrgent bool) *follower {
 	f := r.unused.last
 	if f == nil {

@@ -104,8 +104,8 @@ func TestPollFindsWhatComesLater(t *testing.T) {
 	t.Error("nothing found")
 }
 
-// The peer in this process needs the processor on which the goroutine polls, more than once and for
-// longer than a yield takes without it.
+// While a goroutine polls, its peer in the same process needs the processor, more than once and for
+// longer than an idle yield takes. The peer must run.
 func TestLocalPeerRunsMeanwhile(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for _, mode := range []Mode{Adaptive, Spin} {

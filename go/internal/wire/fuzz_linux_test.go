@@ -163,8 +163,8 @@ func FuzzSharedReceiver(f *testing.F) {
 	})
 }
 
-// readAny reads records until there is none, or an error occurs. Of the messages, it takes every
-// second one, and copies the others.
+// readAny reads records until there is none, or an error occurs. It calls Take for every second
+// message, and CopyTo for the others.
 func readAny(t *testing.T, r *sharedReceiver) error {
 	into := make([]byte, 100)
 	for count := 0; ; count++ {

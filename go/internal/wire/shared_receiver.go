@@ -180,8 +180,8 @@ func (r *sharedReceiver) addSegment(body []byte) error {
 	return nil
 }
 
-// add makes memory known in which messages of the peer may lie: a segment, or the slab of the
-// peer's region as segment 0.
+// add registers memory in which messages of the peer may lie: a segment, or the slab of the peer's
+// region as segment 0.
 func (r *sharedReceiver) add(number uint32, place *mapping, memory mem.Peer) {
 	r.maps[number] = peerSegment{place, memory, &Lender{r, place}}
 }

@@ -179,7 +179,7 @@ func (s *socketSender) Commit() error {
 }
 
 // CommitAll writes the appended records, and waits until the socket has taken all of them. If the
-// deadline passes when a part is written, a goroutine writes the rest. If no byte was written,
+// deadline passes after some bytes were written, a goroutine writes the rest. If it passes before,
 // CommitAll drops the records.
 func (s *socketSender) CommitAll() error {
 	if len(s.parts) == 0 {

@@ -483,8 +483,8 @@ const NAMES: &[Name] = &[
     named("Storage::Volatile", As::Path, "`Storage::Memory`"),
 ];
 
-/// Number of words from which a string literal is a sentence; a shorter one is a name, such as a
-/// flag, a key or a title.
+/// Minimum number of words of a string literal that counts as a sentence. A shorter one is a name,
+/// such as a flag, a key or a title.
 const SENTENCE_WORDS_MIN: usize = 3;
 
 /// The files that define the handles of links. In these files the function name `commit` is

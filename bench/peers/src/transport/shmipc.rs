@@ -53,7 +53,7 @@ pub type ShmipcV3 = Shmipc<V3>;
 /// The transport `shmipc-0.2.1-v4-eventfd`: the crate `shmipc` with version 4 of its protocol.
 pub type ShmipcV4Eventfd = Shmipc<V4Eventfd>;
 
-/// The transport over the crate `shmipc` with the protocol version `P`.
+/// The transport that measures the crate `shmipc` with version `P` of its protocol.
 pub struct Shmipc<P>(PhantomData<P>);
 
 /// The server: a bound socket, over which client and server exchange the descriptors of their

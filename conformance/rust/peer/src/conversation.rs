@@ -47,7 +47,7 @@ impl Sender for Writing {
         loop {
             match self.0.flush(false).await {
                 Ok(()) => return Ok(()),
-                // When the queue is full, the library returns the message unsent, so the loop sends
+                // When the queue is full, the library keeps the unsent message, so the loop flushes
                 // it again.
                 Err(Error::QueueFull) => tokio::time::sleep(QUEUE_FULL_PAUSE).await,
                 Err(error) => {

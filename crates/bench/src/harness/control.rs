@@ -168,8 +168,8 @@ impl Child {
         }
     }
 
-    /// Asks this further process to be the client of one connection in the measurement of `cell`.
-    /// Returns the client's measurements.
+    /// Asks this process, which was started for one connection, to be its client in the measurement
+    /// of `cell`. Returns the client's measurements.
     pub fn connect(&mut self, cell: Cell, setup: &Setup, address: &str) -> Result<Connected> {
         let transport = cell.transport.name().to_owned();
         let (setup, address) = (setup.clone(), address.to_owned());

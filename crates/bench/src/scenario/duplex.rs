@@ -78,15 +78,14 @@ fn exchange(
     endpoint.settle()
 }
 
-/// Number of messages of `size` bytes that an end sends before it receives its first message (a
-/// window).
+/// Number of messages of `size` bytes that an end sends before it receives its first message.
 fn window(size: usize) -> u64 {
     (WINDOW_BYTES / size.max(1) as u64).clamp(1, WINDOW_MAX)
 }
 
-/// Number of bytes that an end sends before it receives its first message (a window). The buffers
-/// of each plain socket hold at least one window with its headers. Longer windows would deadlock
-/// over plain sockets.
+/// Number of bytes that an end sends before it receives its first message. The buffers of each
+/// plain socket hold at least as many, with the headers. With more, both ends would block on
+/// sending.
 pub const WINDOW_BYTES: u64 = 32 << 10;
 const WINDOW_MAX: u64 = 64;
 

@@ -211,7 +211,6 @@ fn not_sent(error: &SendError) -> Broken {
     Broken { exit: error.into(), reason }
 }
 
-/// Writes all received messages to `output`, and then closes `output`.
 fn receive_all(
     mut receiver: Receiver,
     mut output: File,

@@ -55,7 +55,6 @@ impl Outcome {
         )
     }
 
-    /// Number of echoes that were received per second.
     fn rate(&self) -> f64 {
         per_second(self.received, self.time)
     }

@@ -198,7 +198,6 @@ impl Experiment {
     }
 }
 
-/// Makes an empty histogram for the times of round trips, with three significant digits.
 fn histogram() -> Result<Histogram<u64>, EchoError> {
     Histogram::new_with_max(ROUND_TRIP_MAX_NS, 3)
         .map_err(|error| EchoError::failure(&error.to_string()))

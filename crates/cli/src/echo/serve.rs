@@ -101,7 +101,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(interrupted.unwrap_or(Exit::Done.into()))
 }
 
-/// Starts a thread that ends the service when SIGINT or SIGTERM arrives.
 fn end_on_signal(caught: &Arc<Caught>, service: &Arc<Service>) -> Result<()> {
     let (caught, service) = (Arc::clone(caught), Arc::clone(service));
     let watch = move || {
@@ -180,7 +179,6 @@ fn accept_all(mut listener: EchoListener, doorbell: &Doorbell, service: &Arc<Ser
     }
 }
 
-/// Echoes the messages of one client until that client has closed its connection.
 fn serve(client: Client, service: &Service) -> Result<(), String> {
     match client {
         Client::Channel(channel) => serve_channel(*channel, service),

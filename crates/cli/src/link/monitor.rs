@@ -45,7 +45,6 @@ pub struct Monitor {
     /// Whether the link's file was adopted after a reboot, so that messages may be lost or come
     /// again.
     is_adopted: bool,
-    /// Whether the link has reported messages that are lost.
     has_lost: bool,
     /// A moment that the command sets, at which the wait for events ([`wait`](Self::wait)) ends
     /// even if nothing has happened.

@@ -280,7 +280,7 @@ impl<'a> Receiving<'a> {
         Ok(self.sender.sync()?)
     }
 
-    /// Returns the result of `--once` if no sender has attached in this run before the deadline.
+    /// The result of `--once` if no sender has attached in time in this run.
     fn without_sender(&self) -> Result<(), Ended> {
         if self.sender.state() == SenderState::Finished {
             return Ok(());
@@ -294,8 +294,7 @@ impl<'a> Receiving<'a> {
         })
     }
 
-    /// Replaces the batch by the next queued messages of the link, up to the maximum size of a
-    /// batch.
+    /// Replaces the batch by the next queued messages of the link.
     fn gather(&mut self) -> Result<(), Ended> {
         self.batch.clear();
         let mut bytes = 0;
@@ -320,7 +319,7 @@ impl<'a> Receiving<'a> {
         Ok(())
     }
 
-    /// Writes the gathered batch to the output, and then acknowledges its messages.
+    /// Writes the batch to the output, and then acknowledges its messages.
     fn deliver(&mut self) -> Result<(), Ended> {
         let Some(last) = self.batch.last().map(Message::token) else { return Ok(()) };
         let before = self.output.len();

@@ -48,7 +48,6 @@ async fn accept_all(listener: &PlainListener, session: &SharedSession, shared: &
     }
 }
 
-/// Opens a stream for one plain socket, and carries its bytes.
 async fn connect(plain: Plain, session: &SharedSession, shared: &Shared) {
     let opened = select! {
         opened = timeout(shared.connect_timeout, session.open()) => opened,

@@ -62,7 +62,6 @@ async fn accept_all(listener: &mut Listener, target: &Arc<Address>, shared: &Arc
     }
 }
 
-/// Accepts the streams of one session until the session or the proxy ends.
 async fn serve_session(session: Session, target: &Arc<Address>, shared: &Arc<Shared>) {
     loop {
         let accepted = select! {
@@ -97,7 +96,6 @@ async fn serve_session(session: Session, target: &Arc<Address>, shared: &Arc<Sha
     }
 }
 
-/// Connects a plain socket for one stream, and carries bytes between the stream and the socket.
 async fn connect(mut stream: Stream, target: &Address, shared: &Shared) {
     let reached = select! {
         reached = timeout(shared.connect_timeout, reach(target, shared)) => reached,

@@ -11,7 +11,6 @@ fn bench(arguments: &[&str]) -> Output {
     Command::new(program).arg("bench").args(arguments).output().expect("the program starts")
 }
 
-/// Runs `partywall bench` for a short time with these arguments; returns its parsed JSON lines.
 fn lines(arguments: &[&str]) -> Vec<Value> {
     let short = ["--json", "--duration", "5ms", "--rounds", "1"];
     let output = bench(&[arguments, &short].concat());
@@ -320,7 +319,6 @@ fn wrong_arguments_are_rejected_before_any_measurement() {
     }
 }
 
-/// The expected keys in the JSON lines of every scenario of `partywall bench`.
 const KEYS: [&str; 16] = [
     "scenario",
     "transport",

@@ -46,7 +46,6 @@ fn ask(addresses: &[String], options: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Whether `printed`, the output of `echo run`, names a transport that uses shared memory.
 fn uses_shared_memory(printed: &str) -> bool {
     let mut transports = printed.lines().filter(|line| line.starts_with("  transport "));
     transports.any(|line| !line.contains("socket") && line.ends_with("shared memory"))

@@ -47,7 +47,6 @@ impl<'a> Both<'a> {
             .any(|one| one.0.try_wait().unwrap().is_some())
     }
 
-    /// Waits until the output file has grown by `bytes`, or the sender or the receiver has exited.
     fn until_grown(&mut self, bytes: u64) {
         let length =
             |ground: &Ground| fs::metadata(ground.path("out")).map_or(0, |metadata| metadata.len());

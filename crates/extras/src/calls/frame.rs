@@ -68,7 +68,6 @@ const ANSWER: u8 = 4;
 const ERROR: u8 = 5;
 
 impl Frame {
-    /// Encodes the header as the first bytes of a message.
     pub(crate) fn encode(self) -> [u8; HEADER_BYTES] {
         let (kind, word, id) = match self {
             Self::Call { id, one_way: false, left_us } => (CALL, left_us, id),
@@ -80,7 +79,6 @@ impl Frame {
         zerocopy::transmute!(Header { kind, zero: [0; 3], word: U32::new(word), id: U64::new(id) })
     }
 
-    /// Decodes the header of a message.
     pub(crate) fn decode(message: &[u8]) -> Result<Self, CallViolation> {
         let Ok((header, payload)) = Header::read_from_prefix(message) else {
             return Err(CallViolation::Short { len: message.len() });

@@ -115,10 +115,10 @@ struct State {
 /// Longest wait: one year. A longer wait is cut to a year, because adding it to the present time
 /// could exceed the range of `Instant` and panic.
 const WAIT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Most queued log records that one call of `log` sends, so that the call stays short.
+/// Maximum number of queued log records that one call of `log` sends, so that the call stays short.
 const DRAIN_MAX: usize = 32;
-/// Most attempts to send one log record while a flush by another thread uses the channel. After
-/// them, the record is treated as if the channel had no room.
+/// Maximum number of attempts to send one log record while a flush by another thread uses the
+/// channel. After them, the record is treated as if the channel had no room.
 const BUSY_ATTEMPTS: u32 = 100;
 /// Largest capacity in bytes that the buffer `scratch` keeps between two log records, so that one
 /// long record does not occupy memory for ever.
@@ -401,7 +401,6 @@ impl State {
     }
 }
 
-/// Returns the time `wait` from now, but at most [`WAIT_MAX`] from now.
 fn after(wait: Duration) -> Instant {
     Instant::now() + wait.min(WAIT_MAX)
 }

@@ -71,7 +71,6 @@ fn filler(address: &str) {
     let _ = aside.recv();
 }
 
-/// Starts an agent in a second process. Returns the process and the channel to it.
 fn start_agent(place: &Directory, config: &Config) -> (Second, Channel) {
     let address = place.address("agent.sock");
     let mut listener = Listener::bind_with(&address, config).unwrap();

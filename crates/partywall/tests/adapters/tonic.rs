@@ -138,7 +138,8 @@ async fn the_death_of_a_server_fails_every_call_under_way() {
         assert_eq!(stream.message().await.unwrap(), Some(Number::new(0)));
         streams.push(tokio::spawn(async move { stream.message().await }));
     }
-    // All calls, with one response and with a stream of responses, have reached the server.
+    // The kill must come after all calls, with one response or with a stream of them, have reached
+    // the server.
     let mut asking = client.clone();
     soon("calls under way", async {
         while asking.call("/test.Echo/Hanging", Number::new(0)).await.unwrap().value < 2 * CALLS {}

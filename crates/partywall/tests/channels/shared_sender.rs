@@ -152,8 +152,8 @@ fn who_times_out_strands_nobody() {
         let (sender, _reply, mut receiver, _back) = full(kind);
         let timed_out = AtomicU64::new(0);
         std::thread::scope(|scope| {
-            // Of the seven threads, only one at a time waits on the doorbell. When it times out,
-            // another thread must wait on the doorbell in its place.
+            // Of the seven threads, only one at a time waits on the doorbell. When that thread
+            // times out, another one must wait on the doorbell in its place.
             for thread in 0..7 {
                 let (sender, timed_out) = (sender.clone(), &timed_out);
                 scope.spawn(move || {

@@ -39,7 +39,7 @@ fn a_thread_in_send_does_not_wait_for_ever() {
             };
             let _ = outcomes.send(Some(ended));
         });
-        // The ring or the socket is full, so no further message is sent.
+        // A pause of 200 ms without a sent message shows that the ring or the socket is full.
         while outcome.recv_timeout(Duration::from_millis(200)).is_ok() {}
         drop(receiver);
         let ended = outcome.recv_timeout(Duration::from_secs(5)).expect("the wait has ended");

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// Maximum time of each call of this side, which the peer's abuse must not exceed.
+/// Deadline of each call of this side, which no abuse by the peer may prolong.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn soon() -> Instant {
@@ -309,7 +309,6 @@ fn payload_that_changes_all_the_time_is_read_once() {
     });
 }
 
-/// Makes the header of a record on a socket.
 fn wire(position: u64, kind: Kind, len: u32) -> WireHeader {
     RecordHeader { position: Position(position), kind, len, stream: 0 }.to_wire()
 }

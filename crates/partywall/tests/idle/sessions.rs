@@ -149,7 +149,6 @@ impl End {
         std::fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap()
     }
 
-    /// Returns the context switches and the CPU time of all threads of the process.
     fn activity(&self) -> Activity {
         // If a thread ends while its counters are read, all threads are read again.
         std::iter::repeat_with(|| self.activity_unless_one_ends()).flatten().next().unwrap()

@@ -249,7 +249,7 @@ struct Exhausted {
     /// The lowered descriptor limit of the process: as many descriptors are open as it allows.
     limit: usize,
     limits_before: (u64, u64),
-    /// Files that are open so that no descriptor below the limit is free.
+    /// Files that the test keeps open so that no descriptor below the limit is free.
     files: Vec<File>,
 }
 
@@ -307,8 +307,7 @@ fn open(listener: &mut Listener, place: &Directory, config: &Config) -> Option<T
     Some(connected.transport())
 }
 
-/// Waits at most 20 ms for a connection. If the listener has no free descriptor, `accept` returns
-/// the reason, and the listener stays usable.
+/// Accepts a connection; `None` if none arrives within 20 ms, or if no descriptor is free.
 fn accept(listener: &mut Listener) -> Option<Channel> {
     match listener.accept_deadline(within(millis(20))) {
         Ok(channel) => Some(channel),

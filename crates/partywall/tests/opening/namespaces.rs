@@ -93,7 +93,6 @@ fn available_places() -> Vec<(&'static [&'static str], Distrust)> {
     PLACES.into_iter().filter(is_allowed).collect()
 }
 
-/// Starts a second process with the `unshare` options `place`, which connects to `address`.
 fn start(place: &[&str], address: &str, begin: Begin, policy_name: &str) -> Second {
     let begin_name = if begin == Begin::Socket { "socket" } else { "memory" };
     let arguments = [("address", address), ("begin", begin_name), ("policy", policy_name)];

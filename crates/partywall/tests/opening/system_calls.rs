@@ -24,8 +24,8 @@ use std::time::Duration;
 /// Number of connections that the traced process opens. During the first one, it also reads values
 /// that it keeps for the later ones.
 const OPENINGS: usize = 8;
-/// Maximum number of system calls with which one side opens a connection, in the cheapest one
-/// except the first.
+/// Maximum number of system calls with which one side opens a connection. It applies to the
+/// connection with the fewest calls, the first one left out.
 const CALLS_MAX: usize = 38;
 /// Maximum number of system calls with which one side opens any connection; the first one of a
 /// process needs the most.
@@ -53,7 +53,8 @@ fn examine(role: &str) {
     for (index, calls) in openings.iter().enumerate() {
         println!("{role}, opening {index}: {} calls: {calls:?}", calls.len());
     }
-    // No handshake takes so few calls: they were not counted.
+    // No handshake takes fewer than ten system calls: a smaller count means that calls are not
+    // counted.
     let counts: Vec<_> = openings.iter().map(Vec::len).collect();
     assert!(
         counts.iter().all(|count| (10..=FIRST_CALLS_MAX).contains(count)),
@@ -98,7 +99,6 @@ fn connect(address: &str) -> Channel {
     partywall::connect_with(address, &config).unwrap()
 }
 
-/// Sends one message in each direction, then closes the channel.
 fn use_once(mut channel: Channel, is_connector: bool) {
     assert_eq!(channel.transport(), Transport::SharedMemory);
     if is_connector {

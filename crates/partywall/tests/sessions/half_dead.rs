@@ -15,7 +15,6 @@ use tokio::task::JoinHandle;
 
 const KINDS: [Kind; 4] = [Kind::SharedMemory, Kind::Untrusted, Kind::Moving, Kind::Unix];
 const WINDOW: u64 = 4000;
-/// Maximum number of streams that this side may open at a time.
 const STREAMS_MAX: u32 = 40;
 /// Maximum time until this side learns of the peer's death, which it does immediately, except on a
 /// busy machine.

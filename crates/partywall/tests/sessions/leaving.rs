@@ -262,7 +262,8 @@ fn a_session_with_one_who_never_reads_ends_all_the_same() {
         session.close(0, "");
         let finished = session.finished(Some(soon()));
         assert!(finished.is_ok(), "{kind:?}: {finished:?}");
-        // Dropping the session must not wait until these pending records are sent.
+        // Dropping the session must not wait until the pending records of the dropped streams are
+        // sent.
         drop(session);
         drop(second);
     }

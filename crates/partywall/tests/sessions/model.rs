@@ -340,7 +340,6 @@ async fn open_many(world: Arc<World>, session: Session, side: u64) {
     }
 }
 
-/// Accepts streams until the session is over.
 async fn accept_all(world: Arc<World>, session: Session, side: u64) -> SessionError {
     let mut chance = Random::new(world.seed ^ (side + 20));
     let mut tasks = Vec::new();

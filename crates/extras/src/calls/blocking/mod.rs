@@ -55,8 +55,8 @@ use turn::Turn;
 /// Time for which the first attempt to send a message of calls waits for room. Between two attempts
 /// this side receives messages, because the peer may itself be waiting for room.
 const SEND_SLICE: Duration = Duration::from_millis(5);
-/// Maximum time for which one attempt to send waits for room: each attempt waits longer than the
-/// one before.
+/// Maximum time for which an attempt to send waits for room. Each attempt to send a long message
+/// waits longer than the one before, up to this time.
 const SEND_SLICE_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of messages that a side receives between two attempts to send, so that sending is
 /// soon tried again.

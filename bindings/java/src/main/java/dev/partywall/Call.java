@@ -30,8 +30,8 @@ final class Call implements AutoCloseable {
     private final MemorySegment place = arena.allocate(ValueLayout.JAVA_LONG, 3);
 
     /**
-     * Returns the address of a UTF-8 copy of a text for the library. For the library a text ends at
-     * a zero, so this method refuses a text that contains one.
+     * Returns the address of a UTF-8 copy of a text for the native library, in which a text ends at
+     * a zero byte. Refuses a text that contains one.
      */
     long text(String text) {
         if (text == null) {
@@ -145,8 +145,7 @@ final class Call implements AutoCloseable {
 
     /**
      * Frees an object of the native library by {@code function}. Waits for short calls of other
-     * threads on the object, such as those that ask for its transport; it must not be in any longer
-     * call.
+     * threads on the object, such as one that asks for its transport; no longer call may use it.
      */
     static void free(String function, long handle) {
         invokeAlone(function, handle);

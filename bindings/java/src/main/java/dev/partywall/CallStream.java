@@ -20,7 +20,6 @@ final class CallStream {
     private volatile IOException cause;
     private volatile boolean isOver;
 
-    /** The client or the server of calls that uses this stream. */
     interface Side {
         /** Handles a frame of the peer. Throws an exception if the frame is a violation. */
         void receive(CallFrame frame) throws IOException;
@@ -68,7 +67,6 @@ final class CallStream {
         side.end(failed);
     }
 
-    /** Receives the next frame of the stream; returns null once the peer has finished. */
     private CallFrame receive() throws IOException {
         try (View message = stream.recv()) {
             return message == null ? null : CallFrame.decode(message.toArray());

@@ -8,9 +8,7 @@ import java.time.Duration;
  * one of the constants NEVER and NOW. A {@code long} needs no allocation.
  */
 final class Deadline {
-    /** The deadline of a call that waits without a limit. */
     static final long NEVER = Long.MIN_VALUE;
-    /** The deadline of a call that never waits. */
     static final long NOW = Long.MIN_VALUE + 1;
 
     private Deadline() {}

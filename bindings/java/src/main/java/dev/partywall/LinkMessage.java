@@ -16,8 +16,8 @@ public final class LinkMessage implements AutoCloseable {
     LinkMessage(long handle) {
         this.handle = handle;
         try (Call call = new Call()) {
-            // The library has just made the handle of this message, so asking for its bytes cannot
-            // fail.
+            // The native library has just made the handle of this message, so asking it for the
+            // bytes cannot fail.
             Call.invoke("partywall_link_message_data", handle, call.result(), call.secondResult());
             bytes = Native.bytes(call.resultLong(), call.secondResultLong());
         }

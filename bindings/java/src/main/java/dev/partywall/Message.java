@@ -18,8 +18,8 @@ public final class Message implements AutoCloseable {
 
     Message(long handle) {
         try (Call call = new Call()) {
-            // The library has just made the handle of this message, so asking for its bytes cannot
-            // fail.
+            // The native library has just made the handle of this message, so asking it for the
+            // bytes cannot fail.
             Call.invoke("partywall_message_data", handle, call.result(), call.secondResult());
             segment = MemorySegment.ofAddress(call.resultLong())
                     .reinterpret(call.secondResultLong(), arena,

@@ -29,7 +29,6 @@ import java.util.Objects;
  * </pre>
  */
 public abstract sealed class MessageChannel implements AutoCloseable permits Channel, Stream {
-    /** The handle of the channel or stream in the native library. */
     final long handle;
     final Waiter sender = new Waiter();
     final Waiter receiver = new Waiter();
@@ -779,7 +778,7 @@ public abstract sealed class MessageChannel implements AutoCloseable permits Cha
     static final int RESERVE = 1;
     /** The operation that sends the message in a reservation. */
     static final int COMMIT = 2;
-    /** Receives a view. */
+    /** The operation that receives a view. */
     static final int RECV = 3;
 
     private static final long SEND_PLACES = 24;

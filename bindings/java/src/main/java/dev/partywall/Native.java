@@ -270,7 +270,6 @@ final class Native {
         }
     }
 
-    /** Drives the links of a group without waiting. */
     static int linkGroupPoll(long group, long count, long error) {
         try {
             return (int) LINK_GROUP_POLL.invokeExact(group, count, 0L, error);
@@ -466,7 +465,6 @@ final class Native {
         return new String(bytes(address, length), StandardCharsets.UTF_8);
     }
 
-    /** Allocates memory that is never freed. */
     static long allocateForever(long bytes) {
         return Arena.global().allocate(bytes, 16).address();
     }

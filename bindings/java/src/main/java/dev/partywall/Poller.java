@@ -63,7 +63,6 @@ final class Poller {
         }
     }
 
-    /** Removes a waiter that waits for {@code fd} no longer. */
     void unregister(int fd, Waiter waiter) {
         lock.lock();
         try {

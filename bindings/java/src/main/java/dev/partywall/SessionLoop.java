@@ -60,7 +60,6 @@ final class SessionLoop {
         return handle;
     }
 
-    /** Returns an unused tag for a new listener, session or stream. */
     long nextTag() {
         return lastTag.incrementAndGet();
     }
@@ -141,7 +140,7 @@ final class SessionLoop {
     }
 
     /**
-     * The work of the daemon thread: waits for events of the loop, and signals the objects that
+     * One turn of the daemon thread: waits for events of the loop, and signals the objects that
      * have them. An exception of an observer goes to the thread's handler of uncaught exceptions,
      * and the thread goes on.
      */

@@ -15,7 +15,6 @@ final class Yields {
     /** Number of waits for which the last yield has suspended further yields. */
     private int skipped;
 
-    /** Returns whether the next wait begins with a yield. */
     boolean isDue() {
         if (skip > 0) {
             skip--;

@@ -20,7 +20,6 @@ import java.util.concurrent.FutureTask;
 final class CallsTest {
     private static final int VECTORS = 56;
 
-    /** A client's and a server's end of one stream, in this process. */
     private record Ends(Sessions sessions, Stream client, Stream server) implements AutoCloseable {
         static Ends open() throws Exception {
             Sessions sessions = Sessions.open(Pair.address(), new Config());

@@ -40,9 +40,6 @@ final class Check {
         throw new AssertionError("no " + type.getSimpleName() + " was thrown");
     }
 
-    /**
-     * Returns {@code length} bytes that depend on {@code seed}, to tell one message from another.
-     */
     static byte[] pattern(int length, int seed) {
         byte[] bytes = new byte[length];
         for (int index = 0; index < length; index++) {

@@ -20,7 +20,6 @@ final class LoopTest {
         boolean holds() throws Exception;
     }
 
-    /** Polls a loop until a condition holds. */
     private static void pollUntil(Loop loop, Condition condition) throws Exception {
         long deadline = System.nanoTime() + Pair.SOON.toNanos();
         while (!condition.holds()) {
@@ -186,7 +185,6 @@ final class LoopTest {
         connecting.get().close();
     }
 
-    /** Waits until a stream has ended, in good order or not. */
     private static void endOf(Stream stream) throws IOException {
         try {
             Check.equal(stream.recv(Pair.SOON), null);

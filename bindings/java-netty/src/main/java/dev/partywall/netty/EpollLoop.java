@@ -309,7 +309,10 @@ final class EpollLoop implements EpollIoHandle {
      */
     private static final long SPIN_MAX_NS = 1_000_000;
     private static final int SKIPS_MAX = 63;
-    /** Maximum number of handshakes of clients at the same time; further handshakes wait. */
+    /**
+     * Maximum number of handshakes at the same time by clients of this process; further handshakes
+     * wait.
+     */
     private static final int HANDSHAKES_MAX = 64;
     private static final Executor HANDSHAKES = handshakes();
     /**

@@ -43,7 +43,6 @@ public final class PartywallServerChannel extends AbstractServerChannel {
     private SessionListener listener;
     private boolean isReadPending;
 
-    /** A session that this server channel has accepted. */
     private final class Accepted {
         private final Session session;
         private final PartywallAddress peer;
@@ -236,7 +235,9 @@ public final class PartywallServerChannel extends AbstractServerChannel {
         };
     }
 
-    /** Maximum number of attempts to accept a session before other tasks of the event loop run. */
+    /**
+     * Maximum number of attempts to accept a session before the event loop runs its other tasks.
+     */
     private static final int ATTEMPTS_MAX = 64;
     private static final int ENOMEM = 12;
     private static final int ENFILE = 23;

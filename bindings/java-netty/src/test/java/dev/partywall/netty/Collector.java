@@ -13,7 +13,6 @@ import java.util.concurrent.TimeUnit;
 final class Collector extends ChannelInboundHandlerAdapter {
     /** User events and exceptions of the channel, in their order. */
     final LinkedBlockingQueue<Object> events = new LinkedBlockingQueue<>();
-    /** A future that completes when the channel becomes inactive. */
     final CompletableFuture<Void> inactive = new CompletableFuture<>();
     private byte[] bytes = new byte[1024];
     private int length;
@@ -66,7 +65,6 @@ final class Collector extends ChannelInboundHandlerAdapter {
         return events.poll(Ends.SOON_SECONDS, TimeUnit.SECONDS);
     }
 
-    /** Returns {@code length} bytes, each of which depends on its index and on {@code seed}. */
     static byte[] pattern(int length, int seed) {
         byte[] pattern = new byte[length];
         for (int index = 0; index < length; index++) {

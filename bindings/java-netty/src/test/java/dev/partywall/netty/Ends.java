@@ -40,7 +40,6 @@ final class Ends implements AutoCloseable {
         clients = group(clientThreads);
     }
 
-    /** Makes one event loop for the server, and one for its clients. */
     Ends() {
         this(0, 1, 1);
     }
@@ -65,7 +64,6 @@ final class Ends implements AutoCloseable {
         };
     }
 
-    /** Returns the bootstrap of a server, which has no handlers yet. */
     ServerBootstrap server() {
         return new ServerBootstrap().group(boss, workers).channel(PartywallServerChannel.class);
     }

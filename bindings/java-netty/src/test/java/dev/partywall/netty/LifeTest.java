@@ -219,7 +219,6 @@ final class LifeTest {
         }
     }
 
-    /** Sends bytes, and closes the channel once everything was written. */
     private static final class SendAndClose extends io.netty.channel.ChannelInboundHandlerAdapter {
         @Override
         public void channelActive(io.netty.channel.ChannelHandlerContext context) {
