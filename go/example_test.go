@@ -14,7 +14,6 @@ import (
 	partywall "partywall.test/go"
 )
 
-// answer accepts one channel, and sends back every message of it.
 func answer(listener *partywall.ChannelListener) error {
 	channel, err := listener.Accept(context.Background())
 	if err != nil {

@@ -70,7 +70,6 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// serve accepts sessions until the listener is closed.
 func (l *Listener) serve() {
 	for {
 		session, err := l.sessions.Accept(l.ctx)
@@ -108,7 +107,6 @@ func (l *Listener) serveSession(session *Session) {
 	go closeDrained(session)
 }
 
-// closeDrained closes a session once all its streams have ended.
 func closeDrained(session *Session) {
 	// The error is ignored: it means that the session is over already.
 	_ = session.Drained(context.Background())

@@ -181,7 +181,6 @@ func middle(values []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// pipe is one end of a connection over the transport that is measured.
 type pipe interface {
 	Send([]byte) error
 	Recv([]byte) (int, error)
@@ -355,7 +354,6 @@ func measure(end pipe, size int, length time.Duration) ([]time.Duration, time.Du
 	return times, used - usedBefore, err
 }
 
-// processorTime returns the processor time that this process has used since its start.
 func processorTime() (time.Duration, error) {
 	var usage unix.Rusage
 	err := unix.Getrusage(unix.RUSAGE_SELF, &usage)

@@ -26,7 +26,6 @@ func shout(ctx context.Context, request *calls.Request) ([]byte, error) {
 	return bytes.ToUpper(request.Bytes()), nil
 }
 
-// serve accepts one session, and answers the calls on each stream of it.
 func serve(listener *partywall.SessionListener) {
 	session, err := listener.Accept(context.Background())
 	if err != nil {

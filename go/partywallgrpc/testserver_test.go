@@ -48,14 +48,12 @@ func (s testServer) UnaryCall(
 	}, nil
 }
 
-// CacheableUnaryCall answers with the bytes of the request, whoever calls.
 func (testServer) CacheableUnaryCall(
 	_ context.Context, request *pb.SimpleRequest,
 ) (*pb.SimpleResponse, error) {
 	return &pb.SimpleResponse{Payload: request.GetPayload()}, nil
 }
 
-// StreamingOutputCall sends a response of each size that the request lists.
 func (testServer) StreamingOutputCall(
 	request *pb.StreamingOutputCallRequest,
 	stream grpc.ServerStreamingServer[pb.StreamingOutputCallResponse],
@@ -68,7 +66,6 @@ func (testServer) StreamingOutputCall(
 	return nil
 }
 
-// StreamingInputCall answers with the sum of the sizes of the requests.
 func (testServer) StreamingInputCall(
 	stream grpc.ClientStreamingServer[pb.StreamingInputCallRequest, pb.StreamingInputCallResponse],
 ) error {
@@ -86,7 +83,6 @@ func (testServer) StreamingInputCall(
 	}
 }
 
-// FullDuplexCall sends back the payload of each request.
 func (s testServer) FullDuplexCall(
 	stream grpc.BidiStreamingServer[pb.StreamingOutputCallRequest, pb.StreamingOutputCallResponse],
 ) error {
@@ -106,12 +102,10 @@ func (s testServer) FullDuplexCall(
 	}
 }
 
-// outputOf returns response number i of the call StreamingOutputCall.
 func outputOf(i, size int) *pb.StreamingOutputCallResponse {
 	return &pb.StreamingOutputCallResponse{Payload: payload(i, size)}
 }
 
-// payload returns size bytes that depend on the number.
 func payload(number, size int) *pb.Payload {
 	body := make([]byte, size)
 	for i := range body {

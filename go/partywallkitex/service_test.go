@@ -18,10 +18,8 @@ import (
 // code.
 type payload struct{ data []byte }
 
-// Marshal appends the bytes of the message to out, as Kitex asks for.
 func (p *payload) Marshal(out []byte) ([]byte, error) { return append(out, p.data...), nil }
 
-// Unmarshal copies the bytes of the message from in, as Kitex asks for.
 func (p *payload) Unmarshal(in []byte) error {
 	p.data = append([]byte(nil), in...)
 	return nil

@@ -302,7 +302,6 @@ func (w *writer) room(size int) ([]byte, error) {
 	return memory.Bytes(), nil
 }
 
-// WriteBytes copies b into the sending buffer.
 func (w *writer) WriteBytes(b []byte) (int, error) { return writeParts(w, b) }
 
 func (w *writer) WriteByte(b byte) error {

@@ -218,7 +218,6 @@ type plainConnection struct {
 	line, into []byte
 }
 
-// netConn has the methods of net.Conn that a plain connection to an echo server needs.
 type netConn interface {
 	io.ReadWriteCloser
 	SetDeadline(time.Time) error

@@ -64,13 +64,11 @@ func command(ctx context.Context, arguments []string, output, errorOutput io.Wri
 
 var errUsage = errors.New("partywall-echo")
 
-// transports are the values of the command-line flag -transport, each with its policy.
 var transports = map[string]partywall.TransportPolicy{
 	"auto": partywall.TransportAuto, "shm": partywall.TransportSharedMemory,
 	"socket": partywall.TransportSocket,
 }
 
-// waits are the values of the command-line flag -wait, each with its way of waiting.
 var waits = map[string]partywall.Wait{
 	"adaptive": partywall.WaitAdaptive, "spin": partywall.WaitSpin, "park": partywall.WaitPark,
 }

@@ -4,5 +4,4 @@
 
 package mux
 
-// raceEnabled says that the race detector does not observe this build.
 const raceEnabled = false

@@ -89,7 +89,6 @@ func NewState(connection *wire.Connection, config Config) (Conn, *session.Sessio
 	}, state
 }
 
-// WriteRecord writes one record, as the interface [session.Writer] demands.
 func (c *wireConn) WriteRecord(kind layout.Kind, stream uint32, payload []byte) (bool, error) {
 	return c.commit(c.sender.TryRecord(kind, stream, payload))
 }

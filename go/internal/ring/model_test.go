@@ -18,7 +18,6 @@ import (
 // deadline is the longest time that a test of rings waits for an expected event.
 const deadline = 20 * time.Second
 
-// A record is one record in the model of a ring, which is a queue of records.
 type record struct {
 	kind    layout.Kind
 	stream  uint32

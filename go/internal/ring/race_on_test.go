@@ -4,5 +4,4 @@
 
 package ring
 
-// raceEnabled says that the race detector observes this build.
 const raceEnabled = true

@@ -4,5 +4,4 @@
 
 package session
 
-// raceEnabled says that the race detector does not observe this build.
 const raceEnabled = false

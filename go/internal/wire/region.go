@@ -72,7 +72,6 @@ var program = sync.OnceValue(func() string {
 	return path
 })
 
-// peerRegion is the region of the peer, mapped for reading.
 type peerRegion struct {
 	*mapping
 	header   layout.Region

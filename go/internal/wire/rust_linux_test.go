@@ -64,7 +64,6 @@ func startVictim(t *testing.T, transport string, peers int) *rustVictim {
 	return v
 }
 
-// mustSay fails the test unless the next line that the Rust process prints is want.
 func (v *rustVictim) mustSay(t *testing.T, name, want string) {
 	t.Helper()
 	if !v.lines.Scan() || v.lines.Text() != want {

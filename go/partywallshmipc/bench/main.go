@@ -139,7 +139,6 @@ func middle(values []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// pipe is one end of a connection of the library that is measured.
 type pipe interface {
 	Send([]byte) error
 	Recv([]byte) (int, error) // as many bytes as the buffer has

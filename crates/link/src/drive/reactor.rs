@@ -92,7 +92,6 @@ struct Registry {
     /// Whether the leader handles events at the moment. If so, it will check the timers before it
     /// sleeps, and need not be notified of a new timer.
     is_turning: bool,
-    /// Whether the leader sleeps in `epoll_wait`.
     is_asleep: bool,
     turns: u64,
     /// Whether an external event loop is making the reactor handle the events that are ready. That
@@ -280,7 +279,6 @@ impl Reactor {
         if self.guard.is_child() { Err(Forked.into()) } else { Ok(()) }
     }
 
-    /// Number of turns so far: times that a thread polled the epoll set, or blocked on it.
     pub(crate) fn turns(&self) -> u64 {
         self.registry().turns
     }
@@ -315,7 +313,6 @@ impl Reactor {
         Ok(External { set: EpollSet::new()?, doorbell: Doorbell::new()? })
     }
 
-    /// Wakes the leader if it sleeps in `epoll_wait`.
     pub(super) fn notify(&self) {
         // Notifying the reactor's own eventfd does not fail, so the result is ignored.
         let _ = self.doorbell.notify();
@@ -464,8 +461,8 @@ impl Leader<'_> {
         registry.is_turning = false;
         registry.is_asleep = true;
         registry.turns += 1;
-        // A source on the list `unsettled` or `unarmed` was added by another thread, after this
-        // thread emptied the lists. So this poll of the epoll set must not block.
+        // If a source is on one of the two lists, another thread has added it after this thread
+        // emptied the lists. So this poll of the epoll set must not block.
         let is_unsettled = !(registry.unsettled.is_empty() && registry.unarmed.is_empty());
         let at_once = is_unsettled.then(Instant::now);
         at_once.or_else(|| registry.timers.first().map(|(time, _)| *time))
