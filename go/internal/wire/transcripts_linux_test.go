@@ -124,7 +124,8 @@ func playOverSocket(t *testing.T, script transcript.Transcript) {
 	stop()
 }
 
-// settingsOf returns the settings that the side under test needs for this recorded handshake.
+// settingsOf returns what the side under test needs for this recorded handshake: its settings, and
+// its network (unix or tcp).
 func settingsOf(t *testing.T, script transcript.Transcript) (Settings, string) {
 	s := readerSettings(TrustAuto)
 	s.PeerBlocksMax, s.MessageMax, s.MapMax, s.SegmentsMax = 1024, 1<<20, 65<<20, 32
