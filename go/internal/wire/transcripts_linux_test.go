@@ -121,7 +121,8 @@ func playOverSocket(t *testing.T, script transcript.Transcript) {
 	stop()
 }
 
-// settingsOf returns the settings that the side under test needs for this recorded handshake.
+// settingsOf returns what the side under test needs for this recorded handshake: its settings, its
+// network (unix or tcp), and the time after which it gives up.
 func settingsOf(t *testing.T, script transcript.Transcript) (Settings, string, time.Duration) {
 	s := readerSettings(TrustAuto)
 	s.PeerBlocksMax, s.MessageMax, s.MapMax, s.SegmentsMax = 1024, 1<<20, 65<<20, 32
