@@ -572,9 +572,9 @@ mod tests {
 
     /// A source that counts how often it is armed.
     #[derive(Default)]
-    struct Armed(AtomicU32);
+    struct Counted(AtomicU32);
 
-    impl Source for Armed {
+    impl Source for Counted {
         fn ready(self: Arc<Self>, _: u64, _: EventFlags) {}
         fn due(self: Arc<Self>, _: u64) {}
         fn settle(self: Arc<Self>) {}
@@ -596,8 +596,8 @@ mod tests {
         assert!(!is_readable(&reactor));
         let mut leader = reactor.try_lead(Before::Polling).unwrap();
         leader.turn(Some(Instant::now()), Before::Polling, || {}).unwrap();
-        let source = Arc::new(Armed::default());
-        let weak: Weak<dyn Source> = Arc::<Armed>::downgrade(&source);
+        let source = Arc::new(Counted::default());
+        let weak: Weak<dyn Source> = Arc::<Counted>::downgrade(&source);
         assert!(!reactor.arm_later(weak));
         assert!(is_readable(&reactor), "the source has to be armed");
         reactor.try_turn(Before::SleepingExternally).unwrap();
