@@ -173,6 +173,9 @@ pub const REGISTRY: &[Fault] = &[
             shuttle("races::waiter_for_room_is_woken"),
         ],
     ),
+    // Fault: the task of a session on tokio does not clear the readiness of the descriptor that woke
+    // it. Effect: its next sleep ends at once, and each message costs a further system call.
+    fault("readiness_is_kept", &[test("partywall", "opening", "woken_session")]),
     // Fault: a process that gets the lock of a link file does not check whether another owner has
     // written a record into the file meanwhile. Effect: the link has two owners.
     fault("link_lock_is_enough", &[unit("link", "store::owner")]),
