@@ -176,6 +176,10 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: the task of a session on tokio does not clear the readiness of the descriptor that woke
     // it. Effect: its next sleep ends at once, and each message costs a further system call.
     fault("readiness_is_kept", &[test("partywall", "opening", "woken_session")]),
+    // Fault: an external event loop polls a group while another thread leads, and that thread does
+    // not wake the loop when it no longer leads. Effect: a link stays unarmed, its peer sends no
+    // notification, and the loop sleeps for ever.
+    fault("link_external_loop_forgotten", &[unit("link", "drive::reactor")]),
     // Fault: a process that gets the lock of a link file does not check whether another owner has
     // written a record into the file meanwhile. Effect: the link has two owners.
     fault("link_lock_is_enough", &[unit("link", "store::owner")]),

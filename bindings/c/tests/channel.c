@@ -264,8 +264,8 @@ static void all(const char *directory, partywall_config *config, int32_t transpo
 }
 
 /*
- * Waiting by poll: arming writes -1 while there is a message, and a descriptor otherwise, which
- * becomes readable.
+ * Arming the receiver gives -1 while there is a message, otherwise a descriptor that becomes
+ * readable once there is one.
  */
 static void waited_for(const char *address) {
     struct pair pair = make_pair(address, NULL);

@@ -267,8 +267,8 @@ static void in_loop(const char *address) {
 }
 
 /*
- * One wait of an event loop that this program makes itself: waits for the group's descriptor and
- * its timer, then polls the group.
+ * One turn of this program's own event loop: waits for the descriptor and the timer of the group of
+ * links, then polls the group.
  */
 static void turn(partywall_link_group *group, int32_t fd) {
     struct pollfd entry = {fd, POLLIN, 0};

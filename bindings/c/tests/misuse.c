@@ -86,8 +86,8 @@ static void places_of_sessions(const char *directory) {
 }
 
 /*
- * Functions of channels refuse lengths that are larger than any object in memory can be. A loop
- * that may write as many events waits as usual.
+ * Functions of channels refuse lengths that are larger than any object in memory can be. An event
+ * loop accepts such a number as the maximum of events, and waits as usual.
  */
 static void sizes(struct pair pair, partywall_loop *loop) {
     static char bytes[8];

@@ -75,7 +75,8 @@ try:
 
 SMALL = "channel(ring_bytes=4096, inline_max=512)"
 
-# Each blocking call that Ctrl-C has to interrupt, by name: the statement before it, and the call.
+# The blocking calls that Ctrl-C has to interrupt, by name: the statement that prepares a call, and
+# the call.
 WAITING = {
     "channel_recv": ("it = channel()", "it.recv()"),
     "channel_recv_bytes": ("it = channel()", "it.recv_bytes(1000.0)"),

@@ -286,7 +286,7 @@ def test_objects_that_cannot_be_made_leave_no_descriptor(address: str, tmp_path:
                 act()
 
     def settled(most: int) -> bool:
-        # A thread that failed to connect, and a group of links, end a moment after their call.
+        # The thread of a failed connect, and a group of links, end a moment after the call returns.
         until = time.monotonic() + DEADLINE
         while descriptors() > most and time.monotonic() < until:
             gc.collect()

@@ -46,7 +46,6 @@ impl Failure {
         Self::explained(ARGUMENT, message, 0)
     }
 
-    /// The failure that the argument `name` is a null pointer.
     #[cold]
     pub(crate) fn null(name: &'static str) -> Self {
         Self::argument(&format!("{name} is NULL"))

@@ -391,8 +391,8 @@ fn parse_hello(bytes: &[u8]) -> Result<Frame<'_>, Violation> {
     }
     let hello: Hello = beginning(bytes, "HELLO length")?;
     hello.descriptors.check()?;
-    // For the frame HELLO the number of an unknown service is valid: the handshake refuses that
-    // service with a REJECT. Only the number 0 is a violation.
+    // A HELLO may have the number of an unknown service: the handshake refuses that service with a
+    // REJECT. Only the number 0 is a violation.
     match hello.service.get() {
         0 => Err(Violation::Frame { what: "HELLO service", found: 0 }),
         _ => Ok(Frame::Hello(hello)),

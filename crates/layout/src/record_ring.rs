@@ -114,8 +114,8 @@ impl RingSize {
         self.0 / 2
     }
 
-    /// Number of consumed bytes after which a consumer must publish its position, so that the
-    /// producer can reuse their memory (SPEC 4.6).
+    /// Number of consumed bytes after which a consumer must store its consumed position, so that
+    /// the producer can reuse their memory (SPEC 4.6).
     #[must_use]
     pub const fn publish_every(self) -> u64 {
         self.0 / 8

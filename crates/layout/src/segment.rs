@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The layout of a region, the shared memory that one side writes and its peer reads (SPEC 3).
+//! The layout of a region (SPEC 3).
 //!
 //! ```text
 //!  0            header page    RegionHeader; written once, before the region is sealed

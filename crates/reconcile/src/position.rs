@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Positions in a stream, acked offsets, and the watermarks of one direction (SPEC 12.1, 12.5). A
-//! watermark is a position up to which a side has trimmed, acknowledged, consumed, received or
-//! appended records of a stream.
+//! Positions in a stream, acked offsets, and the watermarks of one direction (SPEC 12.1, 12.5).
 //!
 //! ```text
 //!  position  0          64         128        192

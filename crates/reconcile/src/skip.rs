@@ -56,7 +56,7 @@ impl Skip {
         } else {
             reports.add(Some(report(Cause::Lost, self.of, from, None, to)));
             // The receiver skips the beginning of the new stream only if both stores failed: the
-            // receiver had acknowledged messages of the new stream, and then lost its store, which
+            // receiver had acknowledged messages of the new stream, and then lost the store that
             // says so.
             let (start, resume) = (Position::START, self.resume);
             reports.add(Some(report(Cause::Gap, self.into, start, Some(resume), resume)));

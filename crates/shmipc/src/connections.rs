@@ -58,8 +58,8 @@ struct Live {
 type Announcements = Vec<(Arc<Control>, u64)>;
 
 impl Connections {
-    /// Begins a hot restart: sends HotRestart with `epoch` to all accepted connections that have
-    /// settled (whose clients are ready to handle it), and later to the others.
+    /// Begins a hot restart: sends HotRestart with `epoch` to the accepted connections whose
+    /// clients are ready to handle it, and to the others later.
     pub(crate) fn begin(&self, epoch: u64, now: Instant) -> Result<(), HandoverError> {
         let mut table = self.lock();
         let accepted = table.live.iter().filter_map(|(&number, live)| {
@@ -86,8 +86,8 @@ impl Connections {
         Ok(())
     }
 
-    /// Returns the state of the handover at time `now`. Also notifies those pending connections
-    /// that have settled by that time, so that their clients can handle the notification.
+    /// Returns the state of the handover at time `now`. Also notifies the pending connections whose
+    /// clients are ready to handle that by then.
     pub(crate) fn poll(&self, now: Instant) -> HandoverState {
         let mut table = self.lock();
         let was_pending = table.handover.next_deadline().is_some();

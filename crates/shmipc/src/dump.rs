@@ -204,8 +204,8 @@ fn look_at_queue(
     Ok(QueueReport { capacity, rings })
 }
 
-/// Follows the links from slice to slice of the pending message that `element`, an entry of a
-/// queue, announces, and records that these slices belong to the message.
+/// Follows the links between the slices of the pending message that `element` announces, and
+/// records these slices as parts of the message.
 fn follow(
     region: &[u8],
     geometry: &Geometry,

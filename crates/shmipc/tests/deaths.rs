@@ -335,7 +335,7 @@ fn a_client_that_is_killed_takes_nothing_from_another() {
             }
         });
         // Dropping `end` tells the calling thread to stop, even if an assertion of this test fails.
-        // If nothing told it, the scope would wait for that thread for ever.
+        // Without that, the scope would wait for that thread for ever.
         let end = End(&is_over);
         for seed in 0..10 {
             log.write_all_at(&[0; (STREAMS as usize + 1) * 8], 0).unwrap();

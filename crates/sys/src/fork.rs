@@ -153,7 +153,6 @@ fn generation() -> u64 {
     asked_pid() << 32 | micros & u64::from(u32::MAX)
 }
 
-/// Asks the kernel for the process id of this process, by a system call.
 fn asked_pid() -> u64 {
     u64::from(std::process::id())
 }

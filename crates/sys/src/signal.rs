@@ -59,7 +59,6 @@ pub fn stop(pid: i32, deadline: Instant) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether every thread of process `pid` has stopped.
 fn is_stopped(pid: i32) -> io::Result<bool> {
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         let stat = match procfs::read_text(thread?.path().join("stat")) {

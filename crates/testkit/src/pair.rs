@@ -53,8 +53,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds of transport between two ends: each test over every transport walks through this
-    /// list.
+    /// All kinds of transport, for the tests that run over each of them.
     pub const ALL: [Self; 5] =
         [Self::SharedMemory, Self::Untrusted, Self::Moving, Self::Unix, Self::Tcp];
 

@@ -105,7 +105,7 @@ fn config(options: &Options) -> Config {
     config
 }
 
-/// A listener that accepts from a bound socket; it replaces the library's own listener for TCP,
+/// A listener that accepts from a bound socket; it replaces the crate's own listener for TCP,
 /// which blocks.
 struct Bound;
 

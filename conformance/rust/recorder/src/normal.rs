@@ -23,7 +23,7 @@ use super::{From, Passed};
 /// The number that replaces the client's process id.
 pub const PID: &str = "4242";
 
-/// The client of the recorded connection: its kind decides what the text changes.
+/// The client of the recorded connection. Its kind decides which names and seals the text replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
     /// A client of shmipc-go or shmipc-rs (a published peer) with this process id.

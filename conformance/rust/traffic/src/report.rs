@@ -72,7 +72,7 @@ impl SharedReport {
         });
     }
 
-    /// Prints the report with the library's counters; returns the exit code.
+    /// Prints the report with the counters of the library under test; returns the exit code.
     pub fn print(&self, metrics: Vec<(&'static str, u64)>) -> u8 {
         self.with(|report| {
             report.metrics = metrics.into_iter().map(|(name, n)| (name.to_owned(), n)).collect();

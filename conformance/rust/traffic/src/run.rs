@@ -324,8 +324,8 @@ impl Leases {
         state.print_if_renewed();
     }
 
-    /// Notes that a concurrent user of the stream pool has ended, so that "renewed" does not wait
-    /// for it.
+    /// Notes that a concurrent user of the stream pool has ended, so that the program prints
+    /// "renewed" without it.
     fn end(&self, lane: usize) {
         self.begin(lane, u64::MAX);
     }

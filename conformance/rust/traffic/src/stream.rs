@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 
 /// The writing half of a stream, as a library's program implements it.
 pub trait Sender: Send + 'static {
-    /// Publishes one message; when the future completes, the library has taken the message.
+    /// Publishes one message; when the future completes, the shmipc library has taken it.
     fn send(&mut self, message: &[u8]) -> impl Future<Output = Result<()>> + Send;
 }
 
@@ -71,7 +71,7 @@ pub trait Client: Send + Sync + 'static {
     /// Gives a stream back to the client's pool, which may lease the stream again.
     fn put_back(&self, stream: Self::Stream) -> impl Future<Output = ()> + Send;
 
-    /// Closes all sessions of the client, and returns the library's counters.
+    /// Closes all sessions of the client, and returns the counters of its shmipc library.
     fn close(self) -> impl Future<Output = Vec<(&'static str, u64)>> + Send;
 }
 
@@ -87,6 +87,6 @@ pub trait Server: Send + 'static {
     /// supports that. Until the clients have moved, this server still accepts streams.
     fn hot_restart(&mut self, epoch: u64) -> impl Future<Output = Result<()>> + Send + 'static;
 
-    /// Closes all sessions of the server, and returns the library's counters.
+    /// Closes all sessions of the server, and returns the counters of its shmipc library.
     fn close(self) -> impl Future<Output = Vec<(&'static str, u64)>> + Send;
 }

@@ -42,7 +42,6 @@ use crate::harness::workspace::Setup;
 
 /// A client of gRPC or HTTP under measurement, which has one request in flight at a time.
 trait Requester: Sized + Send + 'static {
-    /// Sends one request, and returns the payload of its reply.
     fn call(&mut self, payload: Vec<u8>) -> impl Future<Output = Result<Vec<u8>>> + Send;
 
     /// Sends the messages `first..first + amount` in one request, and waits for its reply.

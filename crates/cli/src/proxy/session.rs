@@ -116,9 +116,10 @@ async fn ended(session: &Session) -> String {
     }
 }
 
-/// Shortest pause between two attempts to connect; it doubles after each failure.
+/// Shortest pause between two attempts to connect to the other proxy; it doubles after each
+/// failure.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
-/// Longest pause between two attempts to connect. If a session lasted longer than this, the next
-/// pause is the shortest again.
+/// Longest pause between two attempts to connect to the other proxy. After a session that lasted
+/// longer than this, the next pause is the shortest again.
 const PAUSE_MAX: Duration = Duration::from_secs(1);

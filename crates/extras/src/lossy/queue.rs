@@ -188,14 +188,14 @@ impl LossyQueue {
         Some(entry)
     }
 
-    /// Counts as sent the log record that `take_front` took out of the queue.
+    /// Counts as sent the log record that was taken out of the queue to be sent.
     pub(super) const fn count_taken_sent(&mut self) {
         self.out -= 1;
         self.sent += 1;
     }
 
-    /// Puts the log record `entry`, which `take_front` took out, back to the front of the queue. If
-    /// the queue has no room, the record is dropped.
+    /// Puts the log record `entry`, which was taken out to be sent, back to the front of the queue.
+    /// If the queue has no room, the record is dropped.
     pub(super) fn put_back(&mut self, entry: Entry) {
         self.out -= 1;
         let has_place = self.queue.len() < self.records_max
@@ -209,7 +209,7 @@ impl LossyQueue {
         }
     }
 
-    /// Counts as dropped for `reason` the log record that `take_front` took out of the queue.
+    /// Counts as dropped for `reason` the log record that was taken out of the queue to be sent.
     pub(super) fn count_taken_dropped(
         &mut self,
         entry: &Entry,
@@ -233,7 +233,7 @@ impl LossyQueue {
     }
 
     /// Counts as sent a new log record that the caller sent without the sender's lock. The record's
-    /// header reported the losses that the caller had taken by `take_lost`.
+    /// header reported the losses that the caller had taken for it.
     pub(super) const fn count_sent(&mut self) {
         self.sent += 1;
     }

@@ -50,7 +50,7 @@ pub struct ConsumedRecord {
     pub digest: U32,
     /// A reserved field of the consumed record, always 0.
     pub zero: U32,
-    /// The seal (a checksum) that ends the slot and is stored last; see [`Slot`].
+    /// The seal, which ends the slot and is stored last; see [`Slot`].
     pub seal: U64,
 }
 

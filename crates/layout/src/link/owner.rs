@@ -54,7 +54,7 @@ pub struct OwnerRecord {
     pub adopted: U32,
     /// A reserved field of the owner record, always 0.
     pub zero: U32,
-    /// The seal (a checksum) that ends the slot and is stored last; see [`Slot`].
+    /// The seal, which ends the slot and is stored last; see [`Slot`].
     pub seal: U64,
 }
 

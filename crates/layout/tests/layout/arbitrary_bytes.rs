@@ -125,8 +125,8 @@ fn arbitrary_region_headers_do_not_panic_and_accepted_ones_fit() {
     assert!(accepted > 0, "some changes keep the rules");
 }
 
-/// Asserts that the parts of a region do not overlap and lie within the region: control page,
-/// record ring, release ring and slab. `Geometry::check` has accepted the region.
+/// Asserts that the parts of a region lie within it and do not overlap: control page, record ring,
+/// release ring and slab. `Geometry::check` has accepted the region.
 fn assert_fits(geometry: &Geometry) {
     let release_end = geometry.release_offset + geometry.peer_blocks_max * 8;
     assert!(geometry.ring_offset >= CONTROL_OFFSET + PAGE_BYTES);

@@ -63,9 +63,9 @@ fn record_with_changed_byte_is_refused() {
         for at in 0..usize::try_from(whole.wire_bytes()).unwrap() {
             for other in 0..=255 {
                 let byte = std::mem::replace(&mut bytes[at], other);
-                // If the first word of a record is 0, there is no record at its position. The
-                // change of one byte makes this word 0 only in records at the first four positions
-                // of the ring. In all other records more than one byte of the word is not 0.
+                // If the first word of a record is 0, there is no record. The change of one byte
+                // makes this word 0 only in records at the first four positions of the ring; in all
+                // other records more than one byte of the word is not 0.
                 let is_nothing = bytes[..8] == [0; 8] && image.from < 256;
                 assert_eq!(check(&bytes).is_ok(), other == byte || is_nothing, "byte {at}");
                 bytes[at] = byte;

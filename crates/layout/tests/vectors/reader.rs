@@ -176,9 +176,8 @@ fn session(image: &[u8], from: u64) -> Result<String, Violation> {
 }
 
 /// Reads `stream`, the bytes that one side wrote to a socket, and returns its records as text.
-/// `moves` says that the connection may move to shared memory. A vector has neither descriptors nor
-/// the second handshake of a move. So each record MOVE counts as if the descriptor of its socket
-/// pair had arrived with it, and the handshake over that pair were complete.
+/// `moves` says that the connection may move to shared memory. A test file has neither the
+/// descriptor of a pair nor the handshake over it, so each MOVE counts as if both had arrived.
 fn socket(stream: &[u8], moves: bool) -> Result<String, Violation> {
     let mut channel = Channel::new();
     let mut has_moved = false;

@@ -3,9 +3,9 @@
 //! bytes.
 //!
 //! The reader plays the acceptor that SPEC 10 describes. Its application has opened stream 2 and
-//! sent one message of cost 128 (bytes of credit) on that stream. The application accepts every
-//! stream of the peer, and receives no message. So the acceptor itself writes no record on which
-//! the reader's rules depend.
+//! sent one message of cost 128 on that stream. The application accepts every stream of the peer,
+//! and receives no message. So the acceptor itself writes no record on which the reader's rules
+//! depend.
 
 use super::reader::{SOCKET_PAYLOAD_MAX, bad, text_or_sum, unexpected, word};
 use partywall_layout::record_ring::footprint;
@@ -26,8 +26,8 @@ const STREAMS_MAX: u32 = 4;
 /// message that the application has sent on that stream.
 const OWN: (u32, u64) = (2, 128);
 
-/// Reads the session's records from the bytes that the peer sent on a socket. Returns the line that
-/// states the content.
+/// Reads the records of a session from the bytes that the peer sent on a socket. Returns one line
+/// that states their content.
 pub fn socket(stream: &[u8]) -> Result<String, Violation> {
     let mut session = Session::new();
     let mut position = Position(0);
@@ -56,8 +56,8 @@ pub fn socket(stream: &[u8]) -> Result<String, Violation> {
     Ok(session.lines.join("; "))
 }
 
-/// Reads the session's records from a ring, up to the CLOSE_WRITE record that ends this direction
-/// (SPEC 7.1). Returns the line that states the content.
+/// Reads the records of a session from a ring, up to the CLOSE_WRITE record that ends this
+/// direction (SPEC 7.1). Returns one line that states their content.
 pub fn ring(image: &[u8], from: u64) -> Result<String, Violation> {
     let size = RingSize::new(image.len() as u64).unwrap();
     let mut session = Session::new();

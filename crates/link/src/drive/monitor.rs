@@ -15,8 +15,8 @@ use partywall_wait::has_passed;
 /// A value under a lock, with the condition variable and the reactor on which threads that wait for
 /// the value block.
 ///
-/// A caller that changes nothing for which a thread could wait may lock the value by
-/// [`biased`](Self::biased), without a [`MonitorGuard`].
+/// A caller that changes nothing for which a thread could wait may lock the value
+/// [directly](Self::biased), without a [`MonitorGuard`].
 pub(crate) struct Monitor<T> {
     reactor: Arc<Reactor>,
     inner: Biased<Monitored<T>>,
@@ -32,8 +32,8 @@ pub(crate) struct Monitored<T> {
     is_leader_asleep: bool,
 }
 
-/// A value that a monitor can protect. The monitor calls [`entered`](Self::entered) whenever it
-/// locks the value, except through [`Monitor::biased`]. The state of a link then closes its fast
+/// A value that a monitor can protect. The monitor calls [`entered`](Self::entered) at each lock,
+/// unless a thread locks it [directly](Monitor::biased). The state of a link then closes its fast
 /// path.
 pub(crate) trait Entered {
     #[inline]
@@ -64,8 +64,8 @@ impl<T: Entered + Send + 'static> Monitor<T> {
         guard
     }
 
-    /// Returns the lock of the monitor's value. Whoever locks it directly does not cause the call
-    /// of [`Entered::entered`], by which a link closes its fast path.
+    /// Returns the lock of the monitor's value. Unlike a [`MonitorGuard`], it leaves the fast path
+    /// of a link open.
     #[inline(always)]
     pub(crate) const fn biased(&self) -> &Biased<Monitored<T>> {
         &self.inner
@@ -158,8 +158,6 @@ impl<'a, T> MonitorGuard<'a, T> {
         self.inner.is_wanted()
     }
 
-    /// Wakes all threads that wait for the value of this monitor to change. The caller has changed
-    /// the value.
     pub(crate) fn changed(&self) {
         if self.inner.followers > 0 {
             self.monitor.changed.notify_all();

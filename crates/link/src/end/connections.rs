@@ -99,10 +99,9 @@ impl ConnectionDriver<'_> {
         }
     }
 
-    /// Ends a connection whose transport or window (the size of the peer's ring and slab) this end
-    /// does not accept. A server has checked the client's window before the connection was
-    /// attached; a client learns the server's window only by attaching. Neither end knows before
-    /// attaching whether memory is shared.
+    /// Ends a connection whose transport or window this end does not accept. A server has checked
+    /// the client's window before the connection was attached; a client learns the server's window
+    /// only by attaching. Neither end knows before attaching whether memory is shared.
     fn judge_conn(&self, state: &mut Locked<'_>, token: u64) {
         let Some(index) = state.connections.index(token) else { return };
         let conn = &state.connections.wires[index].conn;

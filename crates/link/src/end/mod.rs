@@ -85,7 +85,6 @@ pub(super) struct Endpoint {
     fork_word: &'static AtomicU64,
     /// The value that `fork_word` has in this process; a forked child finds 0 instead.
     fork_value: u64,
-    /// Token by which the reactor knows the timer of this end.
     timer_token: u64,
     monitor: Arc<Monitor<State>>,
     /// The server that made this end; it is notified when a client has attached. `None` at a
@@ -99,7 +98,6 @@ pub(super) trait Home: Send + Sync {
     /// The end `link` calls this method when a client has attached to the link and the application
     /// has no handle of it.
     fn attached(&self, link: Arc<Endpoint>);
-    /// The end `link` calls this method when the application has closed its link.
     fn closed(&self, link: &Endpoint);
 }
 
@@ -301,9 +299,9 @@ impl Endpoint {
         if self.may_be_child() {
             return Err(SlowRead { state: self.lock(), read, was_polled: false });
         }
-        // If the application's code `read` panics, the guard `reading` is dropped after the lock is
-        // released, because `reading` is declared before the lock. A call from within another
-        // reader panics before it takes the lock.
+        // If the application's code panics, this guard is dropped after the lock is released,
+        // because it is declared before the lock. A read within another read panics before it takes
+        // the lock.
         let reading;
         let mut locked = self.monitor.biased().lock();
         let mut was_polled = false;

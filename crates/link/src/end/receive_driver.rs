@@ -354,7 +354,6 @@ pub(crate) trait Sink {
     fn take(&mut self, payload: Payload<'_>, info: MessageInfo) -> Self::Output;
 }
 
-/// A sink that copies a delivered message into memory of its own.
 pub(crate) struct OwnedSink;
 
 impl Sink for OwnedSink {

@@ -139,7 +139,6 @@ impl SendDriver<'_> {
         }
     }
 
-    /// Waits until the peer has acknowledged all messages that were sent before this call.
     pub(crate) fn wait_acked(&self, deadline: Option<Instant>) -> Result<(), WaitError> {
         let (epoch, tail) = self.end.with_core(|core| (core.epoch(), core.tail()))?;
         let found = self.end.waiter().wait_for(deadline, Waits::ForRoom, |state| {

@@ -161,8 +161,6 @@ impl Waiter<'_> {
         };
         let mut turned = Ok(());
         while turned.is_ok() && !poll_for(SPIN_CHECK_EVERY, &mut check) && !has_passed(deadline) {
-            // A turn of the reactor handles the ready sockets of all links of the group, and due
-            // timers.
             turned = self.end.group.reactor.try_turn(Before::Polling);
         }
         turned?;

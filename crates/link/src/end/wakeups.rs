@@ -69,7 +69,6 @@ struct PollClock {
     skips: u32,
 }
 
-/// Arms one end of a link, and handles the peer's notifications.
 #[derive(Clone, Copy)]
 pub(crate) struct WakeupDriver<'a> {
     pub(super) end: &'a Endpoint,

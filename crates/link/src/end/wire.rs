@@ -36,7 +36,6 @@ use crate::protocol::frame::{Frame, Refusal};
 use crate::status::Transport;
 use partywall::Peer;
 
-/// One connection of a link, with its socket and the bytes that were read in part.
 pub(super) struct Wire {
     pub(super) socket: Socket,
     pub(super) token: u64,

@@ -29,7 +29,6 @@ pub(crate) struct Greeting {
     pub(crate) socket: Socket,
     /// Whether the listener that accepted the connection has an abstract address.
     pub(crate) is_abstract: bool,
-    /// Bytes of the client that were read and not decoded yet.
     pub(crate) input: BytesMut,
     /// Time at which the connection is closed if ATTACH has not arrived by then.
     pub(crate) deadline: Instant,

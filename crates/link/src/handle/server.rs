@@ -60,7 +60,6 @@ pub(super) struct ServerShared {
     pub(super) config: Config,
     pub(super) address: Address,
     pub(super) guard: ForkGuard,
-    /// Token of the server's timer in the reactor of the server's group.
     pub(super) timer_token: u64,
     /// Locked while a thread looks up a link and opens it, so that two threads do not open the same
     /// link.

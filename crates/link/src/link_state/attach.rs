@@ -205,7 +205,6 @@ impl LinkState {
         Answer::Attached(conn)
     }
 
-    /// Applies a control frame that arrived on the connection `conn`.
     pub(super) fn on_frame(&mut self, conn: &mut Conn, frame: Frame) -> Result<Handled, End> {
         match frame {
             Frame::Attached { attach, echo, decision, login } => {
@@ -534,8 +533,7 @@ impl LinkState {
         let from = mine.resume_at().unwrap_or_default().max(self.retained.base());
         let from = if seeded_fault("link_resume_at_tail") { self.retained.tail() } else { from };
         // A record begins at the position `from`, so a cursor can be set there: `from` is either
-        // the peer's acked offset, where the digest matched, or the position of the first record
-        // that we keep.
+        // the peer's acked offset, where the digest matched, or our base.
         let Some(cursor) = self.retained.cursor(from) else { return };
         conn.begin(Some(cursor));
     }

@@ -154,9 +154,8 @@ impl FastPath {
                 link.inbox.passed(position);
                 link.store.durable.acked_offset = Some(AckedOffset { stream, position, digest });
             }
-            // If the caller leaves the fast path open, it polls for the next record afterwards,
-            // because the receiver has caught up with its sender. So `is_behind` (more records
-            // probably follow in the peer's ring) becomes false.
+            // A caller that leaves the fast path open polls for the next record, because the
+            // receiver has caught up with its sender. So no more records are expected to follow.
             reader.is_behind = false;
         }
         std::mem::take(&mut path.traffic)

@@ -56,7 +56,6 @@ pub(super) struct Arrived {
     pub(super) in_slab: bool,
 }
 
-/// Place of the bytes of a received message.
 #[derive(Debug)]
 pub(super) enum Stored {
     /// The bytes are in the inbox's log.
@@ -748,7 +747,6 @@ impl<T: Blank> Queue<T> {
         self.end == self.gone
     }
 
-    /// Appends a blank item to the inbox's queue, and returns it for the caller to fill.
     #[inline(always)]
     fn push_back(&mut self) -> &mut T {
         if self.end == self.items.len() {

@@ -334,7 +334,6 @@ impl LinkState {
         self.retained.prepare_ahead();
     }
 
-    /// Discards all messages of the open batch, which is not published yet.
     pub(crate) fn abort(&mut self) {
         self.attachment.acked_by_batch = None;
         self.retained.abort();
@@ -1028,8 +1027,7 @@ impl LinkState {
         self.store.durable.quarantine.is_some()
     }
 
-    /// The id of this end's store (its file or memory), and the number of processes that have owned
-    /// it.
+    /// The id of this end's store, and the number of processes that have owned it.
     pub(crate) fn provenance(&self) -> Provenance {
         self.store.provenance()
     }
@@ -1078,7 +1076,6 @@ impl LinkState {
         self.events.push(event);
     }
 
-    /// The reports of skipped or dropped messages that the application has not acknowledged.
     pub(crate) fn reports(&self) -> &[Report] {
         self.store.durable.reports()
     }
@@ -1125,7 +1122,7 @@ fn attempt(durable: &DurableState, start: Position) -> u32 {
     u32::try_from(1 + before).unwrap_or(u32::MAX)
 }
 
-/// Place of this end's acknowledgement when it sends a message.
+/// The place into which this end writes its acknowledgement when it sends a message.
 #[derive(Clone, Copy, Debug)]
 enum AckCarrier {
     /// The record of the message that is sent carries this end's acknowledgement. A later owner of
@@ -1158,7 +1155,6 @@ pub(crate) struct DeliveryId {
 /// The effect of the bytes that arrived on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Received {
-    /// Whether the bytes that arrived made their connection the present one.
     pub(crate) activated: bool,
     /// Whether the bytes brought new messages, or a control frame that was handled.
     pub(crate) has_progress: bool,
@@ -1186,7 +1182,6 @@ pub(crate) enum NotifyDue {
 pub(crate) enum SendFault {
     /// The ring or slab is full of unacknowledged messages.
     Full,
-    /// The message is too long for the ring and the slab.
     TooLarge {
         /// The length in bytes of the longest message that ring and slab can hold.
         max: usize,

@@ -206,7 +206,6 @@ pub(super) struct ShortCompact {
     pub(super) end: Position,
     pub(super) footprint: u64,
     pub(super) digest: RecordDigest,
-    /// The place of the record's message in the inbox's log.
     pub(super) entry: Entry,
 }
 
@@ -570,7 +569,6 @@ struct Checked {
     place: Place,
 }
 
-/// The place of the message of a checked record.
 #[derive(Clone, Copy)]
 enum Place {
     /// The message is in the record, after the given number of bytes.

@@ -41,8 +41,6 @@ struct PlacedBlob {
 }
 
 impl Blobs {
-    /// Makes the list of places for an empty slab of `size` bytes, in which no BLOB (message in the
-    /// slab) lies.
     pub(super) const fn new(size: u64) -> Self {
         Self { size, kept: VecDeque::new() }
     }

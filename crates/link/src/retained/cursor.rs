@@ -33,7 +33,6 @@ pub struct SendCursor {
 }
 
 impl SendCursor {
-    /// A cursor at the first byte of the record at position `next`.
     pub(super) const fn new(next: Position) -> Self {
         Self { next, sent: 0 }
     }

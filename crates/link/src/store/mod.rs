@@ -191,7 +191,6 @@ impl StoreParts {
     }
 }
 
-/// Reason why a store in memory was not created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MemoryStoreError {
     /// No ring or slab can have these sizes, or a name is too long.
@@ -284,8 +283,6 @@ impl Store {
         }
     }
 
-    /// Announces to the peer that this end is about to sleep, and so needs a notification of
-    /// records or room.
     pub(crate) fn arm(&mut self, for_records: bool, for_room: bool) {
         if let Some(exported) = &mut self.exported {
             if for_records {
@@ -297,7 +294,6 @@ impl Store {
         }
     }
 
-    /// Announces to the peer that this end is awake, so that the peer sends no notification.
     pub(crate) fn disarm(&mut self) {
         if let Some(exported) = &mut self.exported {
             exported.records.disarm();

@@ -313,7 +313,6 @@ pub(super) fn moment(since_ns: u64) -> SystemTime {
 mod tests {
     use super::*;
 
-    /// Tries to take the file at `path` over from the owner that `seen` names.
     fn follow_at(path: &Path, seen: &OwnerRecord) -> Attempt {
         let file = File::options().read(true).write(true).open(path).unwrap();
         follow(file, seen, &Instance::of_self().unwrap(), path, |_| Ok(false)).unwrap()

@@ -46,7 +46,6 @@ pub(crate) mod observed {
         static SYNCED: RefCell<(bool, Vec<Synced>)> = const { RefCell::new((false, Vec::new())) };
     }
 
-    /// Begins to record the contents of each file that this thread syncs.
     pub(crate) fn begin() {
         SYNCED.set((true, Vec::new()));
     }
@@ -56,7 +55,6 @@ pub(crate) mod observed {
         SYNCED.with_borrow_mut(|(is_noting, _)| *is_noting = !is_paused);
     }
 
-    /// Returns the synced files that were recorded since the last call.
     pub(crate) fn take() -> Vec<Synced> {
         SYNCED.with_borrow_mut(|(_, synced)| std::mem::take(synced))
     }

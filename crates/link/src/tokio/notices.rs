@@ -82,8 +82,8 @@ impl Notices {
     /// Calls `act`, an operation on the link, and then notifies the futures that wait for the
     /// changes that it made.
     pub(super) fn act<R>(&self, act: impl FnOnce() -> R) -> R {
-        // The guard `_acting`, when dropped, notifies the link's futures, even if the application's
-        // code panics in `act`.
+        // This guard, when dropped, notifies the link's futures, even if the application's code
+        // panics.
         let _acting = Acting { notices: self, before: self.observer.observe().ok() };
         act()
     }

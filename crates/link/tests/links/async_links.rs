@@ -169,8 +169,6 @@ fn link_resumes_with_a_peer_that_died_and_came_back() {
                 assert_eq!(number(&message), n);
                 message.ack().unwrap();
                 if n % 400 == 399 {
-                    // The test drops the link's handle and the server, and then makes a server
-                    // again on the same files.
                     drop((served.take(), server.take()));
                     let place = ground.place("server");
                     let next = Server::bind(address.clone(), place, "bob", config()).unwrap();

@@ -37,8 +37,6 @@ fn messages_of_every_length_are_borrowed_in_order() {
                 last = Some(message_ref.position());
                 let kept = message_ref.to_bytes();
                 assert_eq!(kept, &message_ref[..]);
-                // The receiver acknowledges two of three messages directly. The third is
-                // acknowledged together with a later message.
                 if number % 3 != 1 {
                     message_ref.ack().unwrap();
                 }

@@ -111,7 +111,6 @@ fn login_reply_reaches_the_client() {
     }
 }
 
-/// Returns the reason with which a server refuses a client of the given configuration.
 fn refusal(server: &Server, config: Config, called: &str) -> String {
     let client = Client::new(Storage::Memory, "alice", config).unwrap();
     let link = client.connect(server.local_address(), called, "orders").unwrap();

@@ -31,7 +31,6 @@ pub fn directory() -> tempfile::TempDir {
     parent::with(&[])
 }
 
-/// The path of the link file of [`key`] in `directory`.
 pub fn file(directory: &Path) -> PathBuf {
     directory.join(key().file_name())
 }

@@ -155,7 +155,6 @@ impl Act {
         lines
     }
 
-    /// The numbers of the messages that the worker process sends in this operation.
     pub fn sends(self) -> &'static [u64] {
         match self {
             Self::Send | Self::Reply | Self::Attach | Self::Serve => &[2],

@@ -30,7 +30,6 @@ pub const THREAD: &str = "thread";
 pub const READY: &str = "ready";
 const GOT: &str = "got";
 
-/// Starts a worker process that plays `part`: `past`, `act` or `next`.
 pub fn start(stage: &Stage, part: &str) -> Second {
     let ground = stage.ground.path().to_str().unwrap();
     let act = stage.act.to_string();

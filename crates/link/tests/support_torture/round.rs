@@ -75,8 +75,6 @@ impl Round {
         Ok(())
     }
 
-    /// Whether client and server begin epochs in this round. Beginning an epoch ends the
-    /// connection.
     pub(super) fn has_epochs(&self) -> bool {
         self.plan.epochs
     }

@@ -162,8 +162,8 @@ fn crowded_accept(address: &str) -> String {
     text
 }
 
-/// Runs the second process in a shell that sets its user or limits. Returns the error text that
-/// this process wrote.
+/// Runs the second process in a shell that sets its user or limits. Returns the error text that the
+/// second process wrote.
 fn answer(shell: &str, role: &str, address: &str) -> Option<String> {
     let answers = tempfile::tempdir().unwrap();
     std::fs::set_permissions(answers.path(), PermissionsExt::from_mode(0o777)).unwrap();

@@ -142,8 +142,8 @@ fn try_until_sent(sender: &mut Sender, bytes: &[u8]) {
     }
 }
 
-/// Sends the next few messages as a batch, and returns their number. Sometimes aborts another batch
-/// before.
+/// Sends the next few messages as a batch, and returns their number. Before that, sometimes aborts
+/// another batch.
 fn send_batch(
     sender: &mut Sender,
     chance: &mut Random,

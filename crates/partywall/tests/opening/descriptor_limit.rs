@@ -249,7 +249,7 @@ struct Exhausted {
     /// The lowered descriptor limit of the process: as many descriptors are open as it allows.
     limit: usize,
     limits_before: (u64, u64),
-    /// Files that are open so that no descriptor below the limit is free.
+    /// Files that the test keeps open so that no descriptor below the limit is free.
     files: Vec<File>,
 }
 

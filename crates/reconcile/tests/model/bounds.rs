@@ -72,8 +72,8 @@ impl Bounds {
     }
 }
 
-/// A fault that an exploration of the model makes on purpose: one safeguard (rule of SPEC 12) is
-/// left out. The model must find the invariant that then breaks.
+/// A fault that an exploration of the model makes on purpose: it leaves out one safeguard, a rule
+/// of SPEC 12. The model must find the invariant that then breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Seeded fault: a sender resumes at the position that its peer names without comparing the

@@ -122,9 +122,8 @@ pub struct Life {
     /// A skip that this side decided as a sender, and that the peer may not have applied.
     pub decided: Option<Skip>,
     pub replying: bool,
-    /// Reports that this process has not yet stored in its file. There are some only if the
-    /// exploration has the fault `ReportLater`: reports are stored later than the changes that they
-    /// report.
+    /// Reports that this process has not yet stored in its file. There are some only with the fault
+    /// `ReportLater`: reports are stored later than the changes that they report.
     pub unstored: Vec<partywall_reconcile::Report>,
 }
 

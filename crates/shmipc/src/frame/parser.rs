@@ -260,11 +260,11 @@ pub const PAYLOAD_BYTES_MAX: u32 = (32 << 20) - FALLBACK_HEADER_LENGTH;
 /// implementations do not compare a message's version with the agreed one, either.
 const VERSIONS: std::ops::RangeInclusive<u8> = 1..=3;
 const BUFFER_BYTES: usize = 64 << 10;
-/// If fewer bytes than this number are free behind the content of the parser's buffer, the content
+/// Smallest number of free bytes behind the content of the parser's buffer: with fewer, the content
 /// moves to the buffer's front. A message that must lie in the buffer as a whole is shorter than
 /// this number, so it then fits.
 const ROOM_BYTES_MIN: usize = 32 << 10;
-/// If the data of a FallbackData message has at least this many bytes, it is read from the socket
+/// From this length on, in bytes, the data of a FallbackData message is read from the socket
 /// directly into the payload that is returned, which saves a second copy.
 const DIRECT_BYTES_MIN: usize = 16 << 10;
 const _: () = assert!(FALLBACK_HEADER_BYTES + DIRECT_BYTES_MIN <= ROOM_BYTES_MIN);

@@ -344,7 +344,7 @@ pub struct Consumer {
     head: u64,
     /// The value of this consumer's head that was last stored in the ring, where the peer reads it.
     published: u64,
-    /// The low word of the peer's counter, the tail, as last loaded.
+    /// The low 32 bits of the ring's tail, the peer's counter of added elements, as last loaded.
     tail: u32,
 }
 

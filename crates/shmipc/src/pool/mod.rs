@@ -82,8 +82,8 @@ pub struct SessionManager {
 
 struct Inner {
     shared: Arc<Shared>,
-    /// Number of streams requested from the pool so far. Sessions serve the requests in turn, and
-    /// this number determines which session serves the next request.
+    /// Number of streams requested from the pool so far. It determines which session serves the
+    /// next request.
     asked: AtomicUsize,
     /// The task that connects and replaces the pool's sessions. It ends when the last clone of the
     /// manager is dropped.

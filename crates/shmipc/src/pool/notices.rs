@@ -43,8 +43,7 @@ impl Notices {
     }
 
     /// Puts the notices `early` of connection `number` back into the table. The pool's supervisor
-    /// calls this function if it does not know that connection yet, and takes the notices again
-    /// later.
+    /// does so if it does not know that connection yet, and takes them again later.
     pub(super) fn put_back(&self, number: u64, early: Notice) {
         let mut table = self.lock();
         let notice = table.entry(number).or_default();
@@ -52,8 +51,8 @@ impl Notices {
         notice.is_ended |= early.is_ended;
     }
 
-    /// Wakes the pool's supervisor, the task that replaces broken sessions. The supervisor then
-    /// takes the notices of all connections out of the table.
+    /// Wakes the pool's supervisor, which then takes the notices of all connections out of the
+    /// table.
     pub(super) fn call(&self) {
         self.came.notify_one();
     }

@@ -73,10 +73,10 @@ impl Place {
         self.session.open(&[]).await
     }
 
-    /// Keeps `stream` as idle if the stream is quiet and the place has room for one more idle
-    /// stream; returns whether the stream was kept. `fallbacks` is the session's number of messages
-    /// on the socket when the stream was handed out: a stream with a message on the socket uses the
-    /// socket until its end.
+    /// Keeps `stream` as idle if it is quiet, the place has room for one more idle stream, and no
+    /// message of the session has used the socket since the stream was handed out; returns whether
+    /// the stream was kept. `fallbacks` is the session's number of such messages at that time: a
+    /// stream with a message on the socket uses the socket until its end.
     pub(super) fn keep(&self, mut stream: Stream, fallbacks: u64) -> bool {
         if self.control.fallbacks() != fallbacks || !self.is_open() || !is_quiet(&mut stream) {
             return false;

@@ -65,7 +65,7 @@ pub(super) struct View {
     /// Number and error of the last failed attempt to connect; `None` after a successful attempt.
     pub(super) failure: Option<(u64, Arc<ConnectError>)>,
     /// Whether a caller waits for a session because there is none. In that case the supervisor
-    /// connects at once, and not after the delay `rebuild_interval`.
+    /// connects at once, not after `rebuild_interval`.
     pub(super) is_wanted: bool,
     pub(super) is_closed: bool,
     /// Whether the pool's supervisor has ended.

@@ -111,9 +111,8 @@ impl Chain {
         Ok(words.next)
     }
 
-    /// Drops the chain without freeing its slices, and only marks them as no longer used by this
-    /// process. It serves for slices that may never have been part of a message, and that another
-    /// process may own.
+    /// Drops the chain without freeing its slices, which this process only marks as no longer used:
+    /// they may never have been part of a message, and another process may own them.
     fn abandon(mut self) {
         for part in self.first.take().into_iter().chain(self.rest.drain(..)) {
             self.region.list(part.list).pieces().release(part.piece);

@@ -139,8 +139,8 @@ impl List {
                 continue;
             }
             // Between the load of `next` and the compare-and-swap of the list's head, this thread
-            // does nothing but check the loaded word. The shorter this time, the seldomer another
-            // process changes the list within it.
+            // only checks the loaded word. The shorter this time, the less often another process
+            // changes the list within it.
             let next = self.map.load(slice + SLICE_NEXT);
             if self.geometry.index(next).is_none() {
                 // The loaded word `next` does not lead to another slice of this free list. Another
@@ -308,6 +308,6 @@ const MINUS_ONE: u32 = u32::MAX;
 /// After the last attempt the allocation fails as if no slice were free.
 const TAKE_ATTEMPTS_MAX: u32 = 200;
 
-/// If one allocation reads this many invalid `next` words at the list's head, the list counts as
-/// broken. A race with another process causes fewer.
+/// If one allocation reads this many invalid `next` words at the head of a list of free slices, the
+/// list counts as broken. A race with another process causes fewer.
 const STRANGE_MAX: u32 = 16;

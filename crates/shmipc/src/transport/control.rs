@@ -41,8 +41,8 @@ pub(crate) struct Control {
     rings: (FillWatch, FillWatch),
     driver_waker: DriverWaker,
     observer: Arc<dyn Observer>,
-    /// Whether the peer has sent its first Polling message. By then the peer has finished its setup
-    /// after the handshake, so the peer can be notified of a hot restart.
+    /// Whether the peer has sent its first Polling message. By then it has finished its setup after
+    /// the handshake, and can handle the notification of a hot restart.
     has_polled: AtomicBool,
     is_ended: AtomicBool,
 }

@@ -69,11 +69,11 @@ impl Inlet {
         }
     }
 
-    /// Whether data of the peer may still be in flight or lost, although everything that has
-    /// arrived on the socket was read. That is certain if a message was read in part: the peer may
-    /// have buffered data of any stream behind that message. TCP may still have data in the
-    /// sender's buffers, and that data is lost if the connection is reset. On a Unix socket,
-    /// everything that was written has arrived.
+    /// Whether data of the peer may still arrive or be lost, although everything that has arrived
+    /// on the socket was read. That is so after a part of a message, because the peer may have
+    /// buffered data of any stream behind it. It is also so over TCP, where the sender's buffers
+    /// may hold data, which a reset of the connection loses. On a Unix socket, everything that was
+    /// written has arrived.
     pub(super) fn is_behind(&self) -> bool {
         let is_lost = self.socket.family() == Family::Tcp && self.end == Some(End::Cut);
         is_lost || self.parser.is_within_message()

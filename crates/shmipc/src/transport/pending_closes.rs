@@ -35,9 +35,8 @@ impl PendingCloses {
     }
 }
 
-/// When the set holds more than twice the number of open streams plus this number, it is searched
-/// for streams that this side has closed, and they are removed. The margin keeps these searches
-/// rare.
+/// Streams that this side has closed are removed from the set when it holds more than twice the
+/// number of open streams plus this number. The margin keeps the searches for them rare.
 const SPARE: usize = 64;
 
 #[cfg(test)]

@@ -10,9 +10,8 @@
 //! ```
 //!
 //! The receiver reads the socket after a sleep, for pending closes, and from time to time if the
-//! session's driver, the thread or task that calls it, never sleeps. A ring that is never empty
-//! does not delay a frame for ever: the elements that precede the frame are counted when it is
-//! read.
+//! session's driver never sleeps. A ring that is never empty does not delay a frame for ever: the
+//! elements that precede the frame are counted when it is read.
 
 use super::control::Control;
 use super::counters::{ConnectionCounters, RareCount};
@@ -302,8 +301,8 @@ impl ConnectionReceiver for Receiver {
             return Ok(true);
         }
         if quiet {
-            // If `quiet` is true, the caller polls again by itself, and needs no wake-up by the
-            // ring or the socket. The caller's next poll reads the ring and the socket.
+            // If `quiet` is true, the receiver's caller polls again by itself and needs no wake-up.
+            // Its next poll reads the ring and the socket.
             self.must_read = true;
             return self.consumer.is_empty().map(|is_empty| !is_empty).map_err(damaged);
         }
@@ -327,9 +326,9 @@ impl ConnectionReceiver for Receiver {
 
     fn notice_end(&mut self) -> Result<bool, ProtocolError> {
         self.polls = self.polls.wrapping_add(1);
-        // After every 64th call (`POLLS_PER_READ`) the receiver's next poll reads the socket.
-        // Whether the socket has data is unknown now. So this function reports no data: if it
-        // reported some, the caller might spin longer for nothing.
+        // After every 64th call (`POLLS_PER_READ`) the receiver's next poll reads the socket. This
+        // function then reports no data: whether the socket has data is unknown, and the caller
+        // might spin longer for nothing.
         self.must_read |= self.polls % POLLS_PER_READ == 0;
         Ok(false)
     }
@@ -369,6 +368,6 @@ const STATUS_BITS: u32 = 0xff;
 /// Number of elements after which the receiver reads the socket, so that a ring that is never empty
 /// does not delay the socket's data.
 const TURN: u32 = 256;
-/// Number of polls of the receiver by a session's driver that never sleeps, after which the socket
-/// is read once. A read costs a system call, so not every poll reads.
+/// Number of polls after which the receiver reads the socket once, if the session's driver never
+/// sleeps. A read costs a system call, so not every poll reads.
 const POLLS_PER_READ: u32 = 64;

@@ -74,8 +74,8 @@ impl Sender {
         )
     }
 
-    /// Returns the error for a message for which there is no room: `Closed` if the peer has hung up
-    /// or shut down its write direction, so that there will never be room again; otherwise `Full`.
+    /// Returns the error for a message without room: `Closed` if the peer has hung up or shut down
+    /// its write direction, so that there will never be room again; otherwise `Full`.
     fn full(&self) -> TrySendError {
         match self.room.has_hung_up() {
             true => TrySendError::Closed(Closed::Disconnected),
@@ -233,8 +233,8 @@ impl ConnectionSender for Sender {
 
     fn is_taken(&self) -> bool {
         let is_taken = self.producer.is_drained() && self.outlet.with(|outlet| outlet.is_taken());
-        // A peer that has hung up takes no more messages, so this side does not wait for it. That
-        // holds even if this side has not yet read the end of the connection from the socket.
+        // A peer that has hung up takes no more messages, so this side does not wait for it, even
+        // if this side has not yet read the end of the connection from the socket.
         is_taken || self.room.has_hung_up()
     }
 
@@ -268,9 +268,9 @@ fn damaged(damage: Damage) -> TrySendError {
     TrySendError::Broken(ProtocolError::Violation { what: damage.to_string() })
 }
 
-/// Time for which a reservation waits for a free slice; after that, the message is written to
-/// private memory and copied. Copying one of the largest messages takes about as long. A sender
-/// that sleeps meanwhile looks for a free slice twice in that time.
+/// Time for which a reservation waits for a free slice: about as long as copying one of the largest
+/// messages takes. After that, the message is written to private memory and copied. A sender that
+/// sleeps meanwhile looks for a free slice twice in that time.
 const SCARCE_MAX: Duration = Duration::from_millis(2);
 
 /// Statuses of the elements in a ring: the element announces data, or the close of its stream.

@@ -223,8 +223,8 @@ fn a_region_of_which_nothing_is_missing_is_used_again() {
     session.close(0, "");
     session.finished(Some(soon())).unwrap();
     drop((session, foe));
-    // The session's driver, the thread that runs the session, frees its memory a moment after the
-    // session has finished. So the test connects again until the region is reused.
+    // The session's driver frees its memory a moment after the session has finished. So the test
+    // connects again until the region is reused.
     support_foe::until("it is used again", || {
         let (session, foe) = den.pair();
         let now = foe.memory.identity();

@@ -196,7 +196,7 @@ fn connected(home: &Home, protocol: &Arc<Shmipc>) -> Session {
 }
 
 /// Paths of those files of the client's shared memory whose names contain `part`. The client has
-/// the settings that the function `own` returns.
+/// the settings that `own` returns.
 fn files(home: &Home, part: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(home.directory.path()).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());

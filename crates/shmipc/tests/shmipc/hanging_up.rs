@@ -219,8 +219,8 @@ fn peer_that_shut_down_writing_is_not_waited_for() {
     };
     std::thread::scope(|scope| {
         // The peer shuts down its write direction while a sender on the first stream waits for
-        // room. A sender on the second stream begins after the shutdown. Both sends must fail
-        // because of it, before their deadlines.
+        // room. A sender on the second stream begins after the shutdown. The shutdown must make
+        // both sends fail before their deadlines.
         let later = soon() + A_WHILE;
         let waiting = scope.spawn(move || first.send_deadline(&[2; 60_000], later));
         std::thread::sleep(A_WHILE);

@@ -133,7 +133,6 @@ impl Named {
         Found::Over
     }
 
-    /// The directory that holds the file, and the file's name within it.
     fn parent(&self) -> Option<(OwnedFd, &OsStr)> {
         let names = names_beneath(&self.directory, &self.path).ok()?;
         let (name, above) = names.split_last()?;

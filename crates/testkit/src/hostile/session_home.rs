@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 /// The length of the longest message that the attacked end accepts, in bytes.
 pub const MESSAGE_MAX: u64 = 1 << 20;
 const WINDOW: u64 = 1000;
-/// The number of streams that the attacked end accepts.
+/// Maximum number of streams that the hostile peer may have open at a time.
 pub const STREAMS_MAX: u32 = 4;
 /// The longest time that a test waits: an operation that takes longer has failed.
 pub const LIMIT: Duration = Duration::from_secs(60);

@@ -11,7 +11,6 @@ fn messages_of_every_size_are_echoed_through_files() {
     let mut pair = Pair::of_link(directory.path());
     pair.attach(true);
     echo_all_sizes(&mut pair);
-    // The owners of both ends are dropped, and new owners open the same files.
     drop(pair);
     let mut pair = Pair::of_link(directory.path());
     pair.attach(true);

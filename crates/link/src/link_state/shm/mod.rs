@@ -66,7 +66,6 @@ impl Pair {
         (pair, kept)
     }
 
-    /// Makes a pair of ends whose memory is in the two files of a link in `directory`.
     fn of_link(directory: &Path) -> Self {
         let directory = Directory::open(directory).unwrap();
         let parts = [("a", "b"), ("b", "a")].map(|(local, remote)| {
@@ -147,7 +146,6 @@ impl Pair {
         shared[CLIENT]
     }
 
-    /// Transfers bytes over the socket in both directions, until neither end has more to write.
     fn pump(&mut self) {
         loop {
             let moved = self.carry(CLIENT) + self.carry(SERVER);
@@ -205,7 +203,6 @@ fn outgoing(core: &LinkState, conn: &mut Conn) -> Vec<u8> {
     all
 }
 
-/// Returns a message of `len` bytes that depend on its `number`.
 fn message(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|index| (number * 31 + index * 7 + 1).to_le_bytes()[0]).collect()
 }

@@ -25,14 +25,11 @@ use world::{CLIENT, SERVER, World};
 /// A test checks that every path was used.
 #[derive(Clone, Copy, Debug, Default)]
 struct Messages {
-    /// Number of messages that were received from shared memory.
     pulled: u64,
     /// Number of messages received from shared memory that were delivered at once, without the
     /// queue of the inbox.
     at_once: u64,
-    /// Number of messages that were sent on the fast path.
     sent_fast: u64,
-    /// Number of messages that were received on the fast path.
     received_fast: u64,
 }
 

@@ -50,7 +50,6 @@ struct Wire {
     under_way: [Vec<u8>; 2],
     input: [BytesMut; 2],
     is_cut: bool,
-    /// Whether the server has read ATTACH on this connection.
     is_accepted: bool,
     shares: bool,
 }
@@ -347,7 +346,6 @@ impl World {
         });
     }
 
-    /// Makes the end `side` close the connection with the index `wire`.
     fn close(&mut self, wire: usize, side: usize) {
         let Some(mut conn) = self.wires[wire].conns[side].take() else { return };
         if let Some(core) = &mut self.sides[side].core {

@@ -13,7 +13,7 @@ import java.util.Set;
  *
  * <pre>
  *   EventWakeup    waits for a descriptor, and has an eventfd that is polled with it
- *   ChannelWakeup  waits in the library for a message of a channel
+ *   ChannelWakeup  waits in the native library for a message of a channel
  * </pre>
  *
  * <p>The JDK notifies only its own channels and selectors of an interrupt of their thread. So this

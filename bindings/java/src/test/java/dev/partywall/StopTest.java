@@ -3,6 +3,7 @@ package dev.partywall;
 
 import java.io.BufferedReader;
 import java.io.IOException;
+import java.nio.file.DirectoryIteratorException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -58,16 +59,18 @@ final class StopTest {
     /**
      * Returns whether every thread of a process is stopped, which takes a moment after the signal.
      */
-    private static boolean isStopped(Process peer) throws IOException {
+    private static boolean isStopped(Process peer) {
         try (var threads = Files.newDirectoryStream(Path.of("/proc/" + peer.pid() + "/task"))) {
             for (Path thread : threads) {
                 String status = Files.readString(thread.resolve("stat"));
-                // In the line of {@code /proc}, the thread's state follows its name, which is in
+                // In the thread's line of {@code /proc}, its state follows its name, which is in
                 // parentheses.
                 if (status.charAt(status.lastIndexOf(')') + 2) != 'T') {
                     return false;
                 }
             }
+        } catch (IOException | DirectoryIteratorException ended) {
+            return false; // a thread has ended since the list was read, so it was not yet stopped
         }
         return true;
     }
