@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   second process: PTRACE_TRACEME ─▶ SIGSTOP ── receives ── sleeps ── receives ── sleeps …
-//!   this thread:    sends, while the traced thread sleeps ── counts its calls until it sleeps again
+//!   this thread:    sends, while the traced thread sleeps ── counts its calls until it sleeps
 //! ```
 //!
 //! The traced thread goes on only when this thread lets it. So each message is complete before its
