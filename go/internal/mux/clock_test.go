@@ -65,8 +65,8 @@ func TestTicksAreCalledInOrder(t *testing.T) {
 	}
 }
 
-// mustNotBeTakenEarly looks for a timer that is due right after one was started, which is too early.
-// On a busy machine the look may come when the timer is due, and is then made again.
+// mustNotBeTakenEarly looks for a due timer right after one was started, which is too early. On a
+// busy machine the look may come when the timer is due, and is then made again.
 func mustNotBeTakenEarly(t *testing.T, c *clock) {
 	t.Helper()
 	end := time.Now().Add(testDeadline)
