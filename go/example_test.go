@@ -155,7 +155,7 @@ func ExampleConfig() {
 			}
 			return nil
 		},
-		HandshakeTimeout: time.Second,
+		HandshakeTimeout: 10 * time.Second,
 	}
 	address, remove := place()
 	defer remove()

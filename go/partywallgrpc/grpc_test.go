@@ -8,7 +8,9 @@ import (
 	"io"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -164,14 +166,31 @@ func TestDeadlineEndsACall(t *testing.T) {
 	eachTransport(t, func(t *testing.T, s *serverProcess) {
 		client := s.client(t)
 		mustCall(t, testContext(t), client, payload(1, 100))
-		ctx, cancel := context.WithTimeout(testContext(t), 500*time.Millisecond)
-		defer cancel()
-		_, err := client.UnaryCall(ctx, &pb.SimpleRequest{ResponseSize: waitSize})
-		if status.Code(err) != codes.DeadlineExceeded {
+		// A server that is late begins no handler of a call whose deadline has passed, so the call
+		// is made again with more time until a handler has begun.
+		var hasBegun atomic.Bool
+		ended := make(chan error, 1)
+		go func() {
+			var err error
+			for left := 500 * time.Millisecond; left < testTime; left *= 2 {
+				ctx, cancel := context.WithTimeout(context.Background(), left)
+				_, err = client.UnaryCall(ctx, &pb.SimpleRequest{ResponseSize: waitSize})
+				cancel()
+				if status.Code(err) != codes.DeadlineExceeded || hasBegun.Load() {
+					break
+				}
+			}
+			ended <- err
+		}()
+		s.mustReport(t, "waits")
+		hasBegun.Store(true)
+		if err := <-ended; status.Code(err) != codes.DeadlineExceeded {
 			t.Errorf("a call ends after its deadline with %v", err)
 		}
-		s.mustReport(t, "waits")
-		if !s.events.Scan() { // the server's own deadline, or the client's cancel, comes first
+		for s.events.Scan() && s.events.Text() == "waits" { // of a call that was made again
+		}
+		// The server's own deadline, or the client's cancel, comes first.
+		if !strings.HasPrefix(s.events.Text(), "ended ") {
 			t.Error("the call does not end at the server")
 		}
 		mustCall(t, testContext(t), client, payload(2, 100)) // the connection goes on

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/app/client"
@@ -40,7 +41,8 @@ func Example() {
 
 	var dialer partywall.Dialer
 	defer dialer.Close()
-	c, err := client.NewClient(client.WithDialer(partywallhertz.NewDialer(&dialer, address)))
+	c, err := client.NewClient(client.WithDialer(partywallhertz.NewDialer(&dialer, address)),
+		client.WithDialTimeout(10*time.Second))
 	if err != nil {
 		fmt.Println(err)
 		return

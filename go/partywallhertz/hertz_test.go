@@ -168,7 +168,8 @@ func newClient(
 ) *client.Client {
 	t.Helper()
 	dialer := &partywall.Dialer{Config: *c}
-	made, err := client.NewClient(append(options, client.WithDialer(NewDialer(dialer, address)))...)
+	made, err := client.NewClient(append(options, client.WithDialTimeout(testTime),
+		client.WithDialer(NewDialer(dialer, address)))...)
 	if err != nil {
 		t.Fatal(err)
 	}

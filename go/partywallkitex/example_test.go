@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
+	"github.com/cloudwego/kitex/client"
 	"github.com/cloudwego/kitex/client/genericclient"
 	"github.com/cloudwego/kitex/pkg/generic"
 	"github.com/cloudwego/kitex/server/genericserver"
@@ -40,13 +42,16 @@ func Example() {
 
 	var dialer partywall.Dialer
 	defer dialer.Close()
-	client, err := genericclient.NewClient("orders", generic.BinaryPbGeneric("Orders", "shop"),
-		partywallkitex.ClientOptions(&dialer, address)...)
+	// The time-out of Kitex, 50 ms, may pass on a busy machine before the session is there.
+	options := append(partywallkitex.ClientOptions(&dialer, address),
+		client.WithConnectTimeout(10*time.Second))
+	orders, err := genericclient.NewClient("orders", generic.BinaryPbGeneric("Orders", "shop"),
+		options...)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	answer, err := client.GenericCall(context.Background(), "Order", []byte("two apples"))
+	answer, err := orders.GenericCall(context.Background(), "Order", []byte("two apples"))
 	if err != nil {
 		fmt.Println(err)
 		return

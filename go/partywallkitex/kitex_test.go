@@ -189,13 +189,27 @@ func TestStreamsFromTheServerAndToIt(t *testing.T) {
 
 func TestDeadlineEndsACall(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, s *serverProcess, c testClient) {
-		soon := client.NewCtxWithCallOptions(t.Context(),
-			[]callopt.Option{callopt.WithRPCTimeout(100 * time.Millisecond)})
-		_, err := c.call(soon, "wait", nil)
-		if !errors.Is(err, kerrors.ErrRPCTimeout) {
+		// A client that is late sends no request of a call whose deadline has passed, so the call
+		// is made again with more time until a handler has begun.
+		var hasBegun atomic.Bool
+		ended := make(chan error, 1)
+		go func() {
+			var err error
+			for left := 100 * time.Millisecond; left < testTime; left *= 2 {
+				soon := client.NewCtxWithCallOptions(context.Background(),
+					[]callopt.Option{callopt.WithRPCTimeout(left)})
+				_, err = c.call(soon, "wait", nil)
+				if !errors.Is(err, kerrors.ErrRPCTimeout) || hasBegun.Load() {
+					break
+				}
+			}
+			ended <- err
+		}()
+		s.mustReport(t, "waits")
+		hasBegun.Store(true)
+		if err := <-ended; !errors.Is(err, kerrors.ErrRPCTimeout) {
 			t.Errorf("a call ends after its deadline with %v", err)
 		}
-		s.mustReport(t, "waits")
 		mustEcho(t, c, counted(1, 100)) // the client and the server go on
 	})
 }

@@ -163,7 +163,8 @@ func newClient(
 	t.Helper()
 	dialer := &partywall.Dialer{Config: *config}
 	options = append(ClientOptions(dialer, address), options...)
-	options = append(options, client.WithDestService("test"), client.WithRPCTimeout(testTime))
+	options = append(options, client.WithDestService("test"), client.WithRPCTimeout(testTime),
+		client.WithConnectTimeout(testTime))
 	c, err := client.NewClient(&service, options...)
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +185,7 @@ func newClient(
 func plainClient(t testing.TB, path string, isNetpoll bool, options ...client.Option) testClient {
 	t.Helper()
 	options = append(options, client.WithDestService("test"), client.WithRPCTimeout(testTime),
-		client.WithHostPorts(path))
+		client.WithConnectTimeout(testTime), client.WithHostPorts(path))
 	if !isNetpoll {
 		options = append(options, client.WithDialer(gonet.NewDialer()),
 			client.WithTransHandlerFactory(gonet.NewCliTransHandlerFactory()))

@@ -57,11 +57,19 @@ func (e *echoStream) OnRemoteClose() { e.events <- "remote close" }
 
 // startEcho starts a listener that sends back the bytes of each stream.
 func startEcho(t *testing.T, own partywall.Config) (path string, events chan string) {
+	return startEchoWithin(t, testTime, own)
+}
+
+// startEchoWithin starts a listener like startEcho, which refuses a client that has not begun a
+// session within the given time.
+func startEchoWithin(t *testing.T, within time.Duration, own partywall.Config) (
+	path string, events chan string,
+) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "s")
 	events = make(chan string, 1000)
 	config := NewDefaultListenerConfig(path, "unix")
-	config.Partywall = own
+	config.InitializeTimeout, config.Partywall = within, own
 	listener, err := NewListener(echoCallback{events}, config)
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +132,7 @@ func theirManager(t *testing.T, path string) *shmipc.SessionManager {
 	config := shmipc.DefaultSessionManagerConfig()
 	config.Network, config.Address = "unix", path
 	config.MemMapType = shmipc.MemMapTypeMemFd
-	config.LogOutput = os.Stderr
+	config.InitializeTimeout, config.LogOutput = testTime, os.Stderr
 	manager, err := shmipc.NewSessionManager(config)
 	if err != nil {
 		t.Fatal(err)
@@ -286,7 +294,7 @@ func TestAdmitIsAskedForBothClients(t *testing.T) {
 // A connection that begins with another protocol is closed, and so is one on which nothing is sent.
 // Other connections are served meanwhile.
 func TestForeignConnectionsEnd(t *testing.T) {
-	path, _ := startEcho(t, partywall.Config{})
+	path, _ := startEchoWithin(t, 500*time.Millisecond, partywall.Config{})
 	for _, sent := range []string{"GET / HTTP/1.1\r\n\r\n", "PARTY", "PARTYWALxxxxxxxxxxxxxxxxxxxxxx",
 		"\x00\x00\x00\x08\x77\x58\x07\x04", ""} {
 		conn, err := net.Dial("unix", path)
@@ -307,7 +315,18 @@ func TestForeignConnectionsEnd(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
-	stream, err := ourManager(t, path, partywall.Config{}).GetStream()
+	config := DefaultSessionManagerConfig()
+	config.UnixPath = path
+	manager, err := NewSessionManager(config)
+	// The listener also refuses a client that is late, which then connects again.
+	for end := time.Now().Add(testTime); err != nil && time.Now().Before(end); {
+		manager, err = NewSessionManager(config)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manager.Close()
+	stream, err := manager.GetStream()
 	if err != nil {
 		t.Fatal(err)
 	}

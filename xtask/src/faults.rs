@@ -173,6 +173,10 @@ pub const REGISTRY: &[Fault] = &[
             shuttle("races::waiter_for_room_is_woken"),
         ],
     ),
+    // Fault: an external event loop polls a group while another thread leads, and that thread does
+    // not wake the loop when it no longer leads. Effect: a link stays unarmed, its peer sends no
+    // notification, and the loop sleeps for ever.
+    fault("link_external_loop_forgotten", &[unit("link", "drive::reactor")]),
     // Fault: a process that gets the lock of a link file does not check whether another owner has
     // written a record into the file meanwhile. Effect: the link has two owners.
     fault("link_lock_is_enough", &[unit("link", "store::owner")]),

@@ -136,7 +136,7 @@ static void gone(const char *directory, partywall_config *config) {
 static void full(struct pair pair) {
     static char block[900];
     const void *data = NULL;
-    size_t len = 0, sent = 0;
+    size_t len = 0, sent = 0, received = 0;
     int32_t status;
     partywall_error *error = NULL;
     while ((status = partywall_channel_send(pair.client, block, sizeof block, 0, &error)) == 0) {
@@ -152,11 +152,14 @@ static void full(struct pair pair) {
      */
     while (partywall_channel_recv_view(pair.server, &data, &len, 0, NULL) == PARTYWALL_OK) {
         CHECK(len == sizeof block);
+        received++;
     }
     OK(partywall_channel_flush(pair.client, TIMEOUT_NS, NULL));
-    while (partywall_channel_recv_view(pair.server, &data, &len, 1000000, NULL) == PARTYWALL_OK) {
+    for (; received < sent; received++) {
+        OK(partywall_channel_recv_view(pair.server, &data, &len, TIMEOUT_NS, NULL));
         CHECK(len == sizeof block);
     }
+    STATUS(partywall_channel_recv_view(pair.server, &data, &len, 0, NULL), PARTYWALL_EMPTY);
     OK(partywall_channel_send(pair.client, "on", 2, TIMEOUT_NS, NULL));
     OK(partywall_channel_recv_view(pair.server, &data, &len, TIMEOUT_NS, NULL));
     CHECK(len == 2);

@@ -352,8 +352,18 @@ def test_spin_budget_that_would_hold_a_thread_is_an_error(address: str) -> None:
 
 @pytest.mark.parametrize("act", ["drop", "close"])
 def test_end_of_a_channel_does_not_hold_the_gil(address: str, act: str) -> None:
-    """The end lingers until the peer reads, which a thread of this process does."""
-    client, server = make_pair(address, "socket", linger=DEADLINE)
+    """The end waits until the peer reads, which a thread of this process does. The end waits a
+    second at most, so the test is repeated if that thread was slower."""
+    until = time.monotonic() + DEADLINE
+    begun = time.monotonic()
+    while not reads_during_the_end(address, act):
+        assert time.monotonic() - begun > 1.0 and time.monotonic() < until
+        begun = time.monotonic()
+
+
+def reads_during_the_end(address: str, act: str) -> bool:
+    """Ends a channel whose socket is full. Returns whether its peer gets all messages."""
+    client, server = make_pair(address, "socket")
     sent = 0
     with pytest.raises(partywall.WouldBlock):
         while True:
@@ -364,7 +374,10 @@ def test_end_of_a_channel_does_not_hold_the_gil(address: str, act: str) -> None:
 
     def read() -> None:
         assert begins.wait(DEADLINE)
-        received.extend(len(message) for message in server)
+        try:
+            received.extend(len(message) for message in server)
+        except partywall.Disconnected:
+            pass  # the end has given up the rest
 
     reading = threading.Thread(target=read)
     reading.start()
@@ -374,7 +387,8 @@ def test_end_of_a_channel_does_not_hold_the_gil(address: str, act: str) -> None:
     else:
         del client
     reading.join(DEADLINE)
-    assert received == [100_000] * sent
+    assert not reading.is_alive()
+    return received == [100_000] * sent
 
 
 def test_views_dropped_at_random_neither_grow_nor_fault(address: str) -> None:

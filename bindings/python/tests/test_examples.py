@@ -21,10 +21,13 @@ def start(name: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def wait_for_socket(address: str) -> None:
+    """Waits until a process listens at the address, which is a moment after its file exists."""
+    listens, path = "00010000", address.removeprefix("unix:")
     quiet = threading.Event()
     for _ in range(int(DEADLINE / 0.01)):
-        if Path(address.removeprefix("unix:")).exists():
-            return
+        for line in Path("/proc/net/unix").read_text().splitlines():
+            if line.endswith(f" {path}") and line.split()[3] == listens:
+                return
         quiet.wait(0.01)
     raise AssertionError("the example has not listened")
 

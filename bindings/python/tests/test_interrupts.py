@@ -12,7 +12,7 @@ from typing import Any
 
 import partywall
 import pytest
-from conftest import DEADLINE, interrupts_reach, state_of, wait_until_asleep
+from conftest import DEADLINE, interrupts_reach, wait_until_asleep
 from partywall import links, sessions
 
 PRELUDE = """
@@ -179,7 +179,8 @@ def keep_all(accept: Callable[[], Any]) -> threading.Thread:
 
 @pytest.fixture(scope="module")
 def waiters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Waiters]:
-    """Starts all waiters, and looks how often each has woken within a second of idleness."""
+    """Starts all waiters, and looks how often each has woken within a second. What a waiter's call
+    does at first, such as attaching its link, may take longer than a second on a busy machine."""
     folder = tmp_path_factory.mktemp("waiters")
     config = partywall.Config(memory_max=1 << 20, streams_max=100)
     listeners: list[Any] = [
@@ -199,9 +200,7 @@ def waiters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Waiters]:
                 assert process.stdout is not None
                 if process.stdout.readline() != "ready\n":
                     raise AssertionError(f"{name}: {process.communicate(timeout=DEADLINE)[1]}")
-            before = wait_until_asleep([process.pid for process in processes.values()])
-            threading.Event().wait(1.0)
-            after = [state_of(process.pid) for process in processes.values()]
+            before, after = wait_until_asleep([process.pid for process in processes.values()])
             yield {
                 name: (process, one, other)
                 for (name, process), one, other in zip(
@@ -230,7 +229,7 @@ def start(code: str, folder: Path, name: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize("name", WAITING)
 def test_interrupt_ends_a_waiting_call_that_never_woke(waiters: Waiters, name: str) -> None:
     process, before, after = waiters[name]
-    assert after == before, "an idle wait has woken"
+    assert after == before and after.startswith("S"), "an idle wait has woken"
     assert interrupts_reach(process.pid)
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=DEADLINE)

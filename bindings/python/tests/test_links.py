@@ -247,11 +247,13 @@ with links.Server(address, "bob", directory) as server:
                 assert error.code == 505, error  # the sender died just now: it comes again
 """
 
-# The program of a producer: goes on after the last message that its link has kept.
+# The program of a producer: goes on after the last message that its link has kept. It ends once it
+# has sent enough messages and the file `over` exists.
 PRODUCER = """
+import os
 import sys
 from partywall import links
-address, directory, path, total = sys.argv[1:]
+address, directory, path, enough, over = sys.argv[1:]
 link = links.Client("alice", directory).connect(address, "bob", "orders")
 with open(path, "a+b", buffering=0) as file:
     file.seek(0)
@@ -262,7 +264,7 @@ with open(path, "a+b", buffering=0) as file:
         at = link.sent_position
         number += at.stream == stream and at.position > position
     print(link.incarnation, flush=True)
-    while number < int(total):
+    while number < int(enough) or not os.path.exists(over):
         at = link.sent_position
         file.write(b"%d %d %d\\n" % (number, at.stream, at.position))
         link.send(b"%d\\n" % number)
@@ -278,12 +280,12 @@ def spawn(code: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def test_link_survives_kills_of_either_side(address: str, tmp_path: Path) -> None:
-    total = 20_000
-    output, journal = tmp_path / "output", tmp_path / "journal"
+    enough = 20_000
+    output, journal, over = tmp_path / "output", tmp_path / "journal", tmp_path / "over"
     for name in ("a", "b"):
         (tmp_path / name).mkdir(mode=0o700)
     consumer_of = (address, str(tmp_path / "b"), str(output))
-    producer_of = (address, str(tmp_path / "a"), str(journal), str(total))
+    producer_of = (address, str(tmp_path / "a"), str(journal), str(enough), str(over))
     consumer, producer = spawn(CONSUMER, *consumer_of), spawn(PRODUCER, *producer_of)
     try:
         for kill in range(8):
@@ -298,6 +300,7 @@ def test_link_survives_kills_of_either_side(address: str, tmp_path: Path) -> Non
                 consumer = spawn(CONSUMER, *consumer_of)
             else:
                 producer = spawn(PRODUCER, *producer_of)
+        over.touch()
         assert producer.wait(4 * DEADLINE) == 0
         assert consumer.wait(DEADLINE) == 0
     finally:
@@ -309,6 +312,8 @@ def test_link_survives_kills_of_either_side(address: str, tmp_path: Path) -> Non
     # message again.
     repeats = [now for before, now in zip(numbers, numbers[1:], strict=False) if now == before]
     assert len(repeats) <= 4
+    total = int(journal.read_bytes().splitlines()[-1].split()[0]) + 1
+    assert total >= enough
     assert sorted(set(numbers)) == list(range(total))
     assert all(now in (before, before + 1) for before, now in zip(numbers, numbers[1:], strict=False))
 

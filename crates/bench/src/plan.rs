@@ -354,7 +354,8 @@ pub const LARGE: usize = 1 << 20;
 /// The message size of the transport `baseline-eventfd`: the size of an eventfd's counter, in
 /// bytes.
 pub const EVENTFD_SIZE: usize = 8;
-/// The number of channels that `idle` opens: one idle receiver is observed in each process.
+/// The number of channels that the scenario `idle` opens, which counts the wake-ups of waiting
+/// receivers: on each of two channels another of the two processes waits.
 pub const IDLE_CHANNELS: usize = 2;
 
 /// Numbers of calls in flight with which `grpc` and `http` are measured by default and for their

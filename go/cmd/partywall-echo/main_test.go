@@ -151,9 +151,9 @@ func TestRustClientWithGoServer(t *testing.T) {
 
 // When a server sends other bytes back, or none, the subcommand run fails.
 func TestOtherServersAreNoticed(t *testing.T) {
-	for name, c := range map[string]struct{ answer, want string }{
-		"other bytes": {"other bytes than those\n", "is this an echo server?"},
-		"no answer":   {"", "no echo for"},
+	for name, c := range map[string]struct{ answer, timeout, want string }{
+		"other bytes": {"other bytes than those\n", testTime.String(), "is this an echo server?"},
+		"no answer":   {"", "20ms", "no echo for"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -171,7 +171,7 @@ func TestOtherServersAreNoticed(t *testing.T) {
 			}()
 			var errorOutput bytes.Buffer
 			code := command(context.Background(), []string{
-				"run", "-sizes", "8", "-timeout", "20ms", "plain:tcp:" + listener.Addr().String(),
+				"run", "-sizes", "8", "-timeout", c.timeout, "plain:tcp:" + listener.Addr().String(),
 			}, io.Discard, &errorOutput)
 			if code != 1 || !strings.Contains(errorOutput.String(), c.want) {
 				t.Errorf("code %d, %s", code, errorOutput.String())

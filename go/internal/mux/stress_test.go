@@ -82,6 +82,9 @@ func misuse(ctx context.Context, stream *Stream, random *rand.Rand) {
 			if ctx.Err() != nil {
 				return
 			}
+			// After a deadline each Read fails at once. Without this call, on one processor the
+			// readers would run for a whole time slice each before the deadline is moved.
+			runtime.Gosched()
 		}
 	})
 	for range rounds {

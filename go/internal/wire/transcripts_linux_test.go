@@ -75,13 +75,13 @@ func (e ended) String() string {
 // a dialer.
 func playOverSocket(t *testing.T, script transcript.Transcript) {
 	p := &socketPlayer{t: t, isConnector: script.IsAcceptor(), entries: 8}
-	s, network, timeout := settingsOf(t, script)
+	s, network := settingsOf(t, script)
 	results := make(chan ended, 1)
-	stop := func() {}
+	expire, stop := func() {}, func() {}
 	if p.isConnector {
-		p.conn, stop = beginAcceptor(t, s, network, timeout, results)
+		p.conn, expire, stop = beginAcceptor(t, s, network, results)
 	} else {
-		p.conn = beginConnector(t, s, network, timeout, results)
+		p.conn, expire = beginConnector(t, s, network, results)
 	}
 	isClosed := false
 	for _, line := range script.Lines[1 : len(script.Lines)-1] {
@@ -94,6 +94,9 @@ func playOverSocket(t *testing.T, script transcript.Transcript) {
 			p.flush()
 			isClosed = true
 			_ = p.conn.Close()
+		case "silence":
+			p.flush()
+			expire()
 		}
 	}
 	p.flush()
@@ -121,11 +124,12 @@ func playOverSocket(t *testing.T, script transcript.Transcript) {
 	stop()
 }
 
-// settingsOf returns the settings that the side under test needs for this recorded handshake.
-func settingsOf(t *testing.T, script transcript.Transcript) (Settings, string, time.Duration) {
+// settingsOf returns what the side under test needs for this recorded handshake: its settings, and
+// its network (unix or tcp).
+func settingsOf(t *testing.T, script transcript.Transcript) (Settings, string) {
 	s := readerSettings(TrustAuto)
 	s.PeerBlocksMax, s.MessageMax, s.MapMax, s.SegmentsMax = 1024, 1<<20, 65<<20, 32
-	network, timeout := "unix", testTime
+	network := "unix"
 	for _, line := range script.Lines {
 		switch strings.Join(line[:min(len(line), 3)], " ") {
 		case "set transport socket":
@@ -138,8 +142,6 @@ func settingsOf(t *testing.T, script transcript.Transcript) (Settings, string, t
 			s.Admit = func(Peer) error { return errors.New("nobody is admitted") }
 		case "set address tcp":
 			network = "tcp"
-		case "silence":
-			timeout = 30 * time.Millisecond
 		default:
 			if line[0] == "set" {
 				if _, err := fmt.Sscan(line[2], &s.MapMax); err != nil {
@@ -148,20 +150,26 @@ func settingsOf(t *testing.T, script transcript.Transcript) (Settings, string, t
 			}
 		}
 	}
-	return s, network, timeout
+	return s, network
 }
 
+// silenceTime is the time from the last frame of the peer until the deadline of the side under test
+// passes, in a transcript with a silence. It only lets that side read the frame first, as a rule:
+// the handshake ends in the same way if it does not.
+const silenceTime = 30 * time.Millisecond
+
 // beginAcceptor starts a listener, which is the side under test, and connects the test to it, which
-// acts as the peer in the transcript.
-func beginAcceptor(t *testing.T, s Settings, network string, timeout time.Duration,
-	results chan ended,
-) (net.Conn, func()) {
+// acts as the peer in the transcript. The function expire lets the deadline of the handshake pass,
+// and stop closes the listener.
+func beginAcceptor(t *testing.T, s Settings, network string, results chan ended) (
+	conn net.Conn, expire, stop func(),
+) {
 	address := Address{network, "127.0.0.1:0"}
 	if network == "unix" {
 		address.Name = filepath.Join(t.TempDir(), "s")
 	}
 	listener, err := Listen(address, s, ListenOptions{
-		HandshakeTimeout: timeout, HandshakesMax: 4, SocketMode: 0o600,
+		HandshakeTimeout: testTime, HandshakesMax: 4, SocketMode: 0o600,
 		OnRefused: func(err error) { results <- ended{err: err} },
 	})
 	if err != nil {
@@ -172,18 +180,53 @@ func beginAcceptor(t *testing.T, s Settings, network string, timeout time.Durati
 			results <- ended{connection: c}
 		}
 	}()
-	conn, err := net.Dial(network, listener.Address().Name)
+	conn, err = net.Dial(network, listener.Address().Name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return conn, func() { _ = listener.Close() }
+	return conn, func() { listener.expire(t) }, func() { _ = listener.Close() }
+}
+
+// expire waits until a handshake is under way, and sets its deadline to a time that is near.
+func (l *Listener) expire(t *testing.T) {
+	for end := time.Now().Add(testTime); time.Now().Before(end); runtime.Gosched() {
+		l.mutex.Lock()
+		count := len(l.pending)
+		for peer := range l.pending {
+			if err := peer.conn.SetDeadline(time.Now().Add(silenceTime)); err != nil {
+				t.Error(err)
+			}
+		}
+		l.mutex.Unlock()
+		if count > 0 {
+			return
+		}
+	}
+	t.Error("no handshake is under way")
+}
+
+// A lateContext is a context whose deadline passes when the test closes the channel.
+type lateContext struct {
+	context.Context
+	passed chan struct{}
+}
+
+func (c lateContext) Done() <-chan struct{} { return c.passed }
+
+func (c lateContext) Err() error {
+	select {
+	case <-c.passed:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
 }
 
 // beginConnector starts a dialer, which is the side under test. The test accepts its socket, and
-// acts as the peer in the transcript.
-func beginConnector(t *testing.T, s Settings, network string, timeout time.Duration,
-	results chan ended,
-) net.Conn {
+// acts as the peer in the transcript. The function expire lets the deadline of the handshake pass.
+func beginConnector(t *testing.T, s Settings, network string, results chan ended) (
+	conn net.Conn, expire func(),
+) {
 	name := "127.0.0.1:0"
 	if network == "unix" {
 		name = filepath.Join(t.TempDir(), "s")
@@ -194,16 +237,17 @@ func beginConnector(t *testing.T, s Settings, network string, timeout time.Durat
 	}
 	defer listener.Close()
 	s.Role = layout.RoleConnector
+	ctx := lateContext{context.Background(), make(chan struct{})}
 	go func() {
 		address := Address{network, listener.Addr().String()}
-		c, err := Dial(context.Background(), address, &s, timeout)
+		c, err := Dial(ctx, address, &s, testTime)
 		results <- ended{c, err}
 	}()
-	conn, err := listener.Accept()
+	conn, err = listener.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return conn
+	return conn, func() { time.AfterFunc(silenceTime, func() { close(ctx.passed) }) }
 }
 
 // socketPlayer acts as the peer of the side under test in a recorded handshake, over a socket.

@@ -1207,7 +1207,7 @@ private:
     session_listener listener_;
     std::map<std::uint64_t, partywall::session> sessions_;
     std::deque<std::shared_ptr<endpoint<partywall::stream>>> opened_;
-    /// Why the session is over, for an object that has one session and no listener.
+    /// Why the only session of a client is over; without meaning in a server, which has many.
     std::error_code failure_;
     bool is_closed_ = false;
 };

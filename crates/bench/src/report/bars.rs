@@ -35,7 +35,8 @@ pub enum Limit {
 }
 
 impl Bar {
-    /// The targets that `program` prints, in the order of the table.
+    /// The rows of the table of targets that concern `program`, one of the programs that print
+    /// measured ratios beside their bars.
     pub fn of_program(program: &str) -> Vec<Self> {
         rows().filter_map(Self::parse).filter(|bar| bar.program == program).collect()
     }

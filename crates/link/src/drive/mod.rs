@@ -45,6 +45,10 @@
 //! reactor's list: a leader arms every source on the list before it sleeps. A thread that adds a
 //! source while a leader sleeps arms the source itself, without delay.
 //!
+//! An external event loop polls only if no thread leads. Otherwise it drains its doorbell and
+//! sleeps, although the leader may have made its last turn and armed nothing since. So a leader
+//! that leaves notifies the doorbell of a loop that wanted to poll meanwhile.
+//!
 //! A leader sleeps in `epoll_wait`. A thread that changes the value of the *leader's* monitor
 //! notifies the doorbell: the leader marked its monitor under the same lock as its false check. A
 //! thread that sets a timer earlier than all others notifies the doorbell, too.

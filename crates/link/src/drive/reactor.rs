@@ -26,6 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
 use partywall::event::Forked;
+use partywall_layout::seeded_fault;
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::{Doorbell, EpollSet, ForkGuard, Ready};
 
@@ -102,6 +103,9 @@ struct Registry {
 #[derive(Default)]
 struct Leadership {
     is_taken: bool,
+    /// Whether an external event loop wanted to poll while a thread led. That thread may have done
+    /// its last work already, so it wakes the loop when it no longer leads.
+    is_wanted_externally: bool,
     next_ticket: u64,
     waiting: BTreeMap<u64, Arc<dyn Wake>>,
     /// The buffers for the sources and timers that are ready in one poll of the reactor. While a
@@ -297,7 +301,7 @@ impl Reactor {
             // now, finds the event for which the doorbell was notified.
             external.doorbell.drain()?;
         }
-        let Some(mut lead) = self.try_lead() else { return Ok(()) };
+        let Some(mut lead) = self.try_lead(before) else { return Ok(()) };
         lead.turn(Some(Instant::now()), before, || {})
     }
 
@@ -347,9 +351,15 @@ impl Reactor {
         }
     }
 
-    fn try_lead(&self) -> Option<Leader<'_>> {
+    fn try_lead(&self, before: Before) -> Option<Leader<'_>> {
         let mut lead = self.leadership();
-        (!lead.is_taken).then(|| self.taken(&mut lead))
+        if lead.is_taken {
+            let is_external = before == Before::SleepingExternally;
+            lead.is_wanted_externally |=
+                is_external && !seeded_fault("link_external_loop_forgotten");
+            return None;
+        }
+        Some(self.taken(&mut lead))
     }
 
     fn taken(&self, lead: &mut Leadership) -> Leader<'_> {
@@ -508,14 +518,17 @@ impl Leader<'_> {
 
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
-        let next = {
+        let (next, is_wanted_externally) = {
             let mut lead = self.reactor.leadership();
             lead.is_taken = false;
             lead.lists = std::mem::take(&mut self.lists);
-            lead.next()
+            (lead.next(), std::mem::take(&mut lead.is_wanted_externally))
         };
         if let Some(monitor) = next {
             monitor.wake();
+        }
+        if is_wanted_externally {
+            self.reactor.notify_external_loop();
         }
     }
 }
@@ -548,3 +561,51 @@ impl Hasher for TokenHasher {
 const SETTLED_MAX: u32 = 16;
 /// Token of the reactor's own doorbell in its epoll set.
 const DOORBELL: u64 = 0;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use partywall_sys::poll::{self, PollFd, PollFlags};
+
+    use super::*;
+
+    /// A source that counts how often it is armed.
+    #[derive(Default)]
+    struct Counted(AtomicU32);
+
+    impl Source for Counted {
+        fn ready(self: Arc<Self>, _: u64, _: EventFlags) {}
+        fn due(self: Arc<Self>, _: u64) {}
+        fn settle(self: Arc<Self>) {}
+        fn arm(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn is_readable(reactor: &Reactor) -> bool {
+        let mut descriptors = [PollFd::from_borrowed_fd(reactor.as_fd(), PollFlags::IN)];
+        poll::wait(&mut descriptors, Some(Instant::now())).unwrap() > 0
+    }
+
+    /// Rule: an external event loop that polls while another thread leads is woken when that thread
+    /// no longer leads. The other thread has ended its turn, and arms nothing more.
+    #[test]
+    fn external_loop_is_woken_when_the_leader_leaves() {
+        let reactor = Reactor::new().unwrap();
+        assert!(!is_readable(&reactor));
+        let mut leader = reactor.try_lead(Before::Polling).unwrap();
+        leader.turn(Some(Instant::now()), Before::Polling, || {}).unwrap();
+        let source = Arc::new(Counted::default());
+        let weak: Weak<dyn Source> = Arc::<Counted>::downgrade(&source);
+        assert!(!reactor.arm_later(weak));
+        assert!(is_readable(&reactor), "the source has to be armed");
+        reactor.try_turn(Before::SleepingExternally).unwrap();
+        assert_eq!(source.0.load(Ordering::Relaxed), 0, "the other thread leads");
+        drop(leader);
+        assert!(is_readable(&reactor), "the loop would sleep, and the source stay unarmed");
+        reactor.try_turn(Before::SleepingExternally).unwrap();
+        assert_eq!(source.0.load(Ordering::Relaxed), 1);
+        assert!(!is_readable(&reactor), "nothing is left to do");
+    }
+}

@@ -260,7 +260,8 @@ impl World {
         self.retained().acknowledged(Position((acked.0 + more) & !63)).unwrap();
         let Some(base) = self.retained().trim_to() else { return };
         // The sender stores the new base by one store, before it reuses the room below the new
-        // base. So a kill leaves the old or the new base, and both are checked.
+        // base. So a kill leaves the old or the new base. The old one is checked here, the new one
+        // after the store.
         Self::expect(&self.memory.image(), self.state, &self.published());
         self.state.base = base;
         let before = self.kept.len();

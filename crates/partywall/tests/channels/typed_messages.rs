@@ -112,8 +112,14 @@ fn structs_and_slices_arrive_aligned() {
             // Moving the received value does not change the address of its bytes.
             let moved = Box::new(received);
             assert_eq!(**moved, sent[..], "{}: {count}", kind.name());
-            let is_view = kind == Kind::SharedMemory && count * 16 > 1024;
-            assert_eq!(moved.is_zero_copy(), is_view, "{}: {count}", kind.name());
+            let has_block = count * 16 > 1024;
+            match kind {
+                Kind::SharedMemory => assert_eq!(moved.is_zero_copy(), has_block, "{count}"),
+                // The channel moves to shared memory after some messages, or after a while: on a
+                // slow machine already here.
+                Kind::Moving => assert!(has_block || !moved.is_zero_copy(), "{count}"),
+                _ => assert!(!moved.is_zero_copy(), "{}: {count}", kind.name()),
+            }
         }
         here.send_plain(&samples(1)[0]).unwrap();
         assert_eq!(*there.recv_plain::<Sample>().unwrap().unwrap(), samples(1)[0]);

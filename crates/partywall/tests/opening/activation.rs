@@ -53,7 +53,7 @@ fn talk(address: &str) {
 }
 
 /// Code of the second process, the service: accepts two channels from the socket that was passed to
-/// it, and compares each peer's id with the kernel's.
+/// it. The process id that each peer sends must be the one that the channel reports for it.
 #[test]
 fn service() {
     let Some("service") = role().as_deref() else { return };

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"partywall.test/go/internal/fault"
 )
@@ -58,10 +59,14 @@ func Check(t *testing.T, faults []Fault, isRace bool) {
 	}
 }
 
+// timeMax is the longest time of one test. Some tests compute for several seconds, and much longer
+// where other programs want the processor, too.
+const timeMax = 5 * time.Minute
+
 // run runs the named test of a compiled test program with one rule disabled, and returns the test's
 // output.
 func run(program, name, test string) (string, error) {
-	command := exec.Command(program, "-test.run", "^"+test+"$", "-test.timeout", "60s")
+	command := exec.Command(program, "-test.run", "^"+test+"$", "-test.timeout", timeMax.String())
 	command.Env = append(os.Environ(), fault.Variable+"="+name,
 		"GORACE=halt_on_error=1 atexit_sleep_ms=0")
 	output, err := command.CombinedOutput()

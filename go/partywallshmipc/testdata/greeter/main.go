@@ -14,6 +14,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cloudwego/shmipc-go"
 )
@@ -21,6 +22,8 @@ import (
 const (
 	greeting = "client says hello, number %07d"
 	answer   = "server says hello, number %07d"
+	// beginTime is the longest time that both sides of a session take to begin it.
+	beginTime = 20 * time.Second
 )
 
 func main() {
@@ -76,8 +79,9 @@ func (c *streamCallbacks) OnRemoteClose() {
 
 // serve serves greetings at the path of a socket until the standard input ends.
 func serve(path string) error {
-	listener, err := shmipc.NewListener(listenCallback{},
-		shmipc.NewDefaultListenerConfig(path, "unix"))
+	config := shmipc.NewDefaultListenerConfig(path, "unix")
+	config.InitializeTimeout = beginTime
+	listener, err := shmipc.NewListener(listenCallback{}, config)
 	if err != nil {
 		return err
 	}
@@ -97,7 +101,7 @@ func greet(path string, isMemfd bool, text string) error {
 		return err
 	}
 	config := shmipc.DefaultSessionManagerConfig()
-	config.Network, config.Address = "unix", path
+	config.Network, config.Address, config.InitializeTimeout = "unix", path, beginTime
 	config.ShareMemoryPathPrefix = "/dev/shm/partywall_test_" + strings.ReplaceAll(path, "/", "_")
 	if isMemfd {
 		config.MemMapType = shmipc.MemMapTypeMemFd

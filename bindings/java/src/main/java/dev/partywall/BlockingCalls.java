@@ -16,7 +16,8 @@ final class BlockingCalls {
     private BlockingCalls() {}
 
     /**
-     * Makes a blocking call, and returns its result. An interrupt is noticed once the call is done.
+     * Makes a blocking call, and returns its result. An interrupt does not end the call: the
+     * thread is interrupted again after it.
      */
     static <T> T run(Callable<T> call) throws IOException {
         try {

@@ -13,7 +13,6 @@ import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
 
 /** Tests that links keep messages when the process of either end ends. */
@@ -214,7 +213,9 @@ final class LinkTest {
             String address = Pair.address();
             try (LinkServer server = new LinkServer(address, null, "bob", new LinkConfig());
                     LinkClient client = new LinkClient(null, "alice", new LinkConfig());
-                    Link link = client.connect(address, "bob", "calls")) {
+                    Link link = client.connect(address, "bob", "calls");
+                    Link there = server.accept(Pair.SOON)) {
+                there.awaitAttached(Pair.SOON);
                 CountDownLatch isInterrupted = new CountDownLatch(1);
                 FutureTask<Void> receiving = new FutureTask<>(() -> {
                     Check.thrown(InterruptedIOException.class, link::recv);
@@ -233,18 +234,10 @@ final class LinkTest {
                 link.close();
                 receiving.get();
                 Check.equal(link.status(), Link.Status.CLOSED);
-                FutureTask<Void> accepting = parked(threads, () -> {
-                    server.accept(); // the link that was connected
-                    Check.thrown(AsynchronousCloseException.class, server::accept);
-                    return null;
-                });
+                FutureTask<AsynchronousCloseException> accepting = parked(threads,
+                        () -> Check.thrown(AsynchronousCloseException.class, server::accept));
                 server.close();
-                try {
-                    accepting.get();
-                } catch (ExecutionException closedBefore) {
-                    Check.that(closedBefore.getCause() instanceof ClosedChannelException,
-                            "" + closedBefore.getCause());
-                }
+                accepting.get();
             }
         }
     }

@@ -79,6 +79,9 @@ final class SessionTest {
             Check.equal(stopped.applicationCode(), 72);
             sessions.client().shutdown(73, "that is all");
             sessions.client().awaitFinished(Pair.SOON);
+            // The server may not have read the close yet. A call before that could fail without the
+            // code of the peer.
+            sessions.server().awaitFinished(Pair.SOON);
             PartywallException closed =
                     Check.thrown(PartywallException.class, () -> sessions.server().open());
             Check.equal(closed.code(), 411);

@@ -3,6 +3,7 @@ package dev.partywall;
 
 import java.io.BufferedReader;
 import java.io.IOException;
+import java.nio.file.DirectoryIteratorException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -58,7 +59,7 @@ final class StopTest {
     /**
      * Returns whether every thread of a process is stopped, which takes a moment after the signal.
      */
-    private static boolean isStopped(Process peer) throws IOException {
+    private static boolean isStopped(Process peer) {
         try (var threads = Files.newDirectoryStream(Path.of("/proc/" + peer.pid() + "/task"))) {
             for (Path thread : threads) {
                 String status = Files.readString(thread.resolve("stat"));
@@ -68,6 +69,8 @@ final class StopTest {
                     return false;
                 }
             }
+        } catch (IOException | DirectoryIteratorException ended) {
+            return false; // a thread has ended since the list was read, so it was not yet stopped
         }
         return true;
     }

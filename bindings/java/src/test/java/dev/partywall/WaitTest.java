@@ -134,7 +134,9 @@ final class WaitTest {
         for (Thread.Builder threads : THREADS) {
             try (Listener listener = Listener.bind(Pair.address())) {
                 Waiting<Channel> first = new Waiting<>(threads, listener::accept);
-                first.untilItWaits();
+                while (!first.untilItWaits()) {
+                    // A thread that accepts parks, so this loop ends.
+                }
                 Check.thrown(TimedOutException.class, () -> listener.accept(Duration.ofMillis(5)));
                 Waiting<Channel> second = new Waiting<>(threads, () -> {
                     Check.thrown(InterruptedIOException.class, listener::accept);
@@ -218,15 +220,32 @@ final class WaitTest {
 
     void secondThreadInADirectionIsRefused() throws Exception {
         try (Pair pair = Pair.open()) {
-            Waiting<Integer> waiting =
-                    new Waiting<>(Thread.ofPlatform().daemon(), () -> pair.server().recv(new byte[8]));
-            waiting.untilItWaits();
+            Waiting<Integer> waiting = new Waiting<>(
+                    Thread.ofPlatform().daemon(), () -> recvUnlessBusy(pair.server()));
+            // While the other thread has not begun, this thread's attempts find no message. The
+            // first attempt that is refused shows that the other thread waits for one.
+            Check.thrown(PartywallException.class, () -> {
+                while (true) {
+                    Check.equal(pair.server().tryRecv(), null);
+                }
+            });
             PartywallException failure =
                     Check.thrown(PartywallException.class, () -> pair.server().recv(Pair.SOON));
             Check.equal(failure.code(), PartywallException.BUSY);
             pair.server().send(new byte[1]);
             pair.client().send(new byte[2]);
             Check.equal(waiting.task.get(), 2);
+        }
+    }
+
+    /** Receives a message, again if another thread has been in the direction at that moment. */
+    private static int recvUnlessBusy(Channel channel) throws Exception {
+        while (true) {
+            try {
+                return channel.recv(new byte[8]);
+            } catch (PartywallException busy) {
+                Check.equal(busy.code(), PartywallException.BUSY);
+            }
         }
     }
 
