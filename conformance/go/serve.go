@@ -215,7 +215,7 @@ func (s *server) tell(stream *shmipc.Stream) error {
 const (
 	pieceBytes  = 64 << 10
 	closingTime = 300 * time.Millisecond
-	endsTimeout = 2 * time.Second
+	endsTimeout = 15 * time.Second
 	endsPause   = 10 * time.Millisecond
 	restartPoll = 50 * time.Millisecond
 )

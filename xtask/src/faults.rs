@@ -173,6 +173,9 @@ pub const REGISTRY: &[Fault] = &[
             shuttle("races::waiter_for_room_is_woken"),
         ],
     ),
+    // Fault: the task of a session on tokio does not clear the readiness of the descriptor that
+    // woke it. Effect: its next sleep ends at once; each message costs a further system call.
+    fault("readiness_is_kept", &[test("partywall", "opening", "woken_session")]),
     // Fault: an external event loop polls a group while another thread leads, and that thread does
     // not wake the loop when it no longer leads. Effect: a link stays unarmed, its peer sends no
     // notification, and the loop sleeps for ever.

@@ -205,5 +205,5 @@ pub(crate) async fn receive_request(
 }
 
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
-const ENDS_TIMEOUT: Duration = Duration::from_secs(2);
+const ENDS_TIMEOUT: Duration = Duration::from_secs(15);
 const ENDS_PAUSE: Duration = Duration::from_millis(10);

@@ -9,13 +9,20 @@
 //!                                        └─ neither ──▶ wait for records and, if a sender
 //!                                                waits, for room; once the session is over,
 //!                                                until the linger time has passed
+//!   woken ─▶ clear the readiness of the records' descriptor ─▶ turn
 //! ```
+//!
+//! The runtime reports an event of a descriptor once, and remembers it as readiness until the task
+//! clears it. The event that woke the task is cleared before the turn that handles its records. If
+//! it were left for the next sleep, it would end that sleep at once. Records that arrive after the
+//! readiness was cleared cause another event, so none is missed.
 
 use super::runtime::watch_readable;
 use crate::config::Config;
 use crate::error::Fault;
 use crate::handshake::Established;
 use crate::session::{Driver, Handle, Sleep, Turn};
+use partywall_layout::seeded_fault;
 use partywall_sys::Timer as Clock;
 use partywall_wait::{IdlePolicy, IdleStep};
 use std::future::Future;
@@ -34,6 +41,7 @@ pub(super) fn start(established: Established, config: &Config) -> io::Result<Han
         records: watch_readable(driver.records_descriptor())?,
         room: watch_readable(driver.room_descriptor())?,
         idle: IdlePolicy::new(config.wait, config.spin_budget),
+        is_asleep: false,
         timer: None,
         leaving: None,
         driver,
@@ -60,6 +68,8 @@ struct DriverTask {
     records: AsyncFd<OwnedFd>,
     room: AsyncFd<OwnedFd>,
     idle: IdlePolicy,
+    /// Whether the task went to sleep in its last poll, so that this poll may be a wake-up.
+    is_asleep: bool,
     timer: Option<Pin<Box<Timer>>>,
     /// A timer's descriptor, readable once the driver of an ended session has lingered for the
     /// configured time. The runtime's own timers are not used, because the runtime may have them
@@ -75,6 +85,10 @@ impl Future for DriverTask {
         // The driver's waker is registered before the driver's turn. A user of the session that
         // calls the waker during the turn then causes another poll of the task.
         task.driver.register(context.waker());
+        if let Err(fault) = task.wake_up(context) {
+            task.driver.fail(fault);
+            return Poll::Ready(());
+        }
         loop {
             match task.driver.turn() {
                 Turn::Over => return Poll::Ready(()),
@@ -89,7 +103,10 @@ impl Future for DriverTask {
                 return again(context);
             }
             match task.poll_sleep(context, next) {
-                Ok(Poll::Pending) => return Poll::Pending,
+                Ok(Poll::Pending) => {
+                    task.is_asleep = true;
+                    return Poll::Pending;
+                }
                 Ok(Poll::Ready(())) => {}
                 Err(fault) => {
                     task.driver.fail(fault);
@@ -100,6 +117,10 @@ impl Future for DriverTask {
     }
 }
 
+fn failed(error: io::Error) -> Fault {
+    Fault::system("waiting", error)
+}
+
 /// Returns `Pending`, so that the runtime lets other tasks run and then polls this task again.
 fn again(context: &Context<'_>) -> Poll<()> {
     context.waker().wake_by_ref();
@@ -107,10 +128,21 @@ fn again(context: &Context<'_>) -> Poll<()> {
 }
 
 impl DriverTask {
+    /// Ends the sleep of the task, if it slept: clears the readiness of the records' descriptor.
+    /// The caller then handles the records that caused the readiness.
+    fn wake_up(&mut self, context: &mut Context<'_>) -> Result<(), Fault> {
+        if !std::mem::take(&mut self.is_asleep) || seeded_fault("readiness_is_kept") {
+            return Ok(());
+        }
+        if let Poll::Ready(guard) = self.records.poll_read_ready(context) {
+            guard.map_err(failed)?.clear_ready();
+        }
+        Ok(())
+    }
+
     /// Completes when the driver may have records to handle or to send. With
     /// `IdleStep::BlockFor(period)`, completes at the latest after `period`.
     fn poll_sleep(&mut self, context: &mut Context<'_>, next: IdleStep) -> Result<Poll<()>, Fault> {
-        let failed = |error| Fault::system("waiting", error);
         let is_quiet = matches!(next, IdleStep::BlockFor(_));
         if let IdleStep::BlockFor(period) = next {
             let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(period)));

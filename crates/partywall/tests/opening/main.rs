@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tests of opening a connection: system calls, descriptor limits, namespaces, users, and the
-//! process that the kernel names as the peer. The tests start and trace further processes.
+//! process that the kernel names as the peer; and of the system calls of a session that is woken.
+//! The tests start and trace further processes.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod activation;
@@ -9,3 +10,4 @@ mod identity;
 mod namespaces;
 mod system_calls;
 mod users;
+mod woken_session;

@@ -149,7 +149,7 @@ fn other_side(address: &str, mut listener: Option<Listener>) {
 
 /// Returns the traced thread, once it has stopped at its first mark; `None` if the second process
 /// cannot be traced.
-fn traced_thread(second: &mut Second, thread_file: &Path) -> Option<Pid> {
+pub(super) fn traced_thread(second: &mut Second, thread_file: &Path) -> Option<Pid> {
     let mut stopped = None;
     until("the second process stops", || {
         let number = fs::read_to_string(thread_file).ok().and_then(|text| text.parse().ok());
@@ -184,7 +184,9 @@ fn count(thread: Pid) -> Vec<u64> {
     }
 }
 
-fn next_stop(thread: Pid) -> Signal {
+/// Waits for the next stop of the traced thread. Returns the signal that it reports: SIGSTOP at a
+/// mark, and SIGTRAP before or after a system call.
+pub(super) fn next_stop(thread: Pid) -> Signal {
     match waitpid(thread, Some(WaitPidFlag::__WALL)).unwrap() {
         WaitStatus::Stopped(_, signal @ (Signal::SIGSTOP | Signal::SIGTRAP)) => signal,
         other => panic!("{other:?}"),
