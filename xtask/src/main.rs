@@ -87,9 +87,9 @@ fn main() -> ExitCode {
 /// cargo.
 fn package(arguments: &[String]) -> Result<(), String> {
     if arguments == ["java"] {
-        jdk::package()?;
+        let java = jdk::package()?.path("java");
         println!("the jars are in target/java; the echo example runs by");
-        println!("    java -jar target/java/partywall-echo.jar serve --listen unix:/tmp/e.sock");
+        println!("    {java} -jar target/java/partywall-echo.jar serve --listen unix:/tmp/e.sock");
         return Ok(());
     }
     if arguments != ["python"] {
