@@ -163,7 +163,7 @@ func (s *Stream) WriteBuffers(buffers [][]byte) (int64, error) {
 	unsent := parts{buffers: buffers}
 	var written int
 	for size := unsent.size(); written < size; {
-		n := min(size-written, writeBytesMax)
+		n := s.cut(size - written)
 		if err := s.sendParts(l, &unsent, n); err != nil {
 			return int64(written), err
 		}

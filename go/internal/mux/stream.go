@@ -269,9 +269,9 @@ func (s *Stream) release() {
 	s.rest = session.Message{}
 }
 
-// Write sends bytes as messages of up to 64 KiB (SPEC 11.8). The errors are those of [Stream.Send],
-// [os.ErrDeadlineExceeded], or [net.ErrClosed] after [Stream.Close]. With an error it returns how
-// many bytes were sent.
+// Write sends bytes as messages of up to 64 KiB, or slightly more (SPEC 11.8). The errors are those
+// of [Stream.Send], [os.ErrDeadlineExceeded], or [net.ErrClosed] after [Stream.Close]. With an
+// error it returns how many bytes were sent.
 func (s *Stream) Write(b []byte) (int, error) {
 	l := limit{deadline: &s.writeDeadline}
 	if err := s.sending.take(l); err != nil {
@@ -280,7 +280,7 @@ func (s *Stream) Write(b []byte) (int, error) {
 	defer s.sending.give()
 	written := 0
 	for len(b) > 0 {
-		part := b[:min(len(b), writeBytesMax)]
+		part := b[:s.cut(len(b))]
 		if err := s.send(l, part); err != nil {
 			return written, err
 		}
@@ -288,6 +288,25 @@ func (s *Stream) Write(b []byte) (int, error) {
 		b = b[len(part):]
 	}
 	return written, s.checkWrite(written)
+}
+
+// cut returns how many of n unsent bytes the next message takes.
+func (s *Stream) cut(n int) int {
+	return cutBytes(n, s.state.MessageMax(), s.session.conn.HasBlock)
+}
+
+// cutBytes returns how many of n unsent bytes the next message takes: up to writeBytesMax, and no
+// more than longest, which the peer receives. Where messages go in blocks, a rest that is too short
+// for a block of its own goes along. As another message it would wake the reader again, and be one
+// more message that the reader returns credit for.
+func cutBytes(n int, longest uint64, hasBlock func(int) bool) int {
+	switch {
+	case uint64(n) > longest:
+		return int(max(min(writeBytesMax, longest), 1))
+	case n > writeBytesMax && !(hasBlock(n) && !hasBlock(n-writeBytesMax)):
+		return writeBytesMax
+	}
+	return n
 }
 
 // checkWrite returns an error after a Write of no bytes if this side can send no more on the
@@ -391,7 +410,8 @@ func (s *Stream) setDeadlines(t time.Time, deadlines ...*deadline) error {
 	return nil
 }
 
-// writeBytesMax is the longest message that [Stream.Write] sends, in bytes (SPEC 11.8).
+// writeBytesMax is the number of bytes after which [Stream.Write] begins another message (SPEC
+// 11.8), unless only a short rest would follow: see [cutBytes].
 //
 // A message of this length costs 64 KiB of credit, so that the default window holds four such
 // messages. If it were a byte longer, the window would hold only three.

@@ -297,10 +297,10 @@ const smallestClassBits = 6
 
 // pooledBytesMax is the size in bytes of the longest messages whose memory comes from a pool of
 // free memory, and goes back to it.
-const pooledBytesMax = 64 << 10
+const pooledBytesMax = 128 << 10
 
-// pools has free memory for messages of up to 64 bytes, up to 128 bytes, and so on to 64 KiB.
-var pools [11]sync.Pool
+// pools has free memory for messages of up to 64 bytes, up to 128 bytes, and so on to 128 KiB.
+var pools [12]sync.Pool
 
 // Wire returns the message as a message of package wire. The caller releases that one instead of m.
 func (m Message) Wire() *wire.Message {

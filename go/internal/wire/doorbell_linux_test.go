@@ -21,7 +21,7 @@ func TestDoorbellWhoseCountIsFullWakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.close()
-	if err := d.setDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := d.setLimit(time.Now().Add(30 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	var looks atomic.Int64

@@ -23,9 +23,7 @@ func (p *sharedSender) Room() func() error {
 		if p.waker.CheckBeforeWait() == ring.WakeNotify {
 			p.memory.notifyRecords()
 		}
-		err := p.memory.room.wait(look)
-		p.sleeper.Disarm()
-		return waitError(err)
+		return p.sleep(look)
 	}
 }
 

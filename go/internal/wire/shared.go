@@ -3,8 +3,8 @@
 package wire
 
 import (
-	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"partywall.test/go/internal/layout"
@@ -23,6 +23,7 @@ type sharedMemory struct {
 	peer      *peerRegion
 	isTrusted bool
 	isLocal   bool // the peer is in this process
+	localEnd  atomic.Pointer[localEnd]
 
 	// records and room are the doorbells on which this side sleeps, for records and for room. The
 	// peer's doorbells are nil if the doorbells are bytes on the control socket.
@@ -39,7 +40,7 @@ type sharedMemory struct {
 // sleeps, which is limit at most.
 func (m *sharedMemory) newBudget(limit time.Duration) wait.Budget {
 	if m.isLocal {
-		return wait.NewLocalBudget(limit)
+		return wait.NewLocalBudget()
 	}
 	return wait.NewBudget(limit)
 }
@@ -48,6 +49,7 @@ func (m *sharedMemory) newBudget(limit time.Duration) wait.Budget {
 // until the peer's process has ended, if its pidfd is known.
 func (m *sharedMemory) start(process *sys.Pidfd) {
 	m.own.setState(layout.IdentityStateOpen, m.isTrusted)
+	m.register()
 	if m.peersRecords == nil { // else a byte is no doorbell
 		m.socket.notified = m.wakeAll
 	}
@@ -92,9 +94,23 @@ func (m *sharedMemory) fail(err error) error {
 	return first
 }
 
-func (m *sharedMemory) notifyRecords() { m.notify(m.peersRecords) }
+// notifyRecords wakes the peer's goroutine that sleeps because there are no records.
+func (m *sharedMemory) notifyRecords() {
+	if end := m.local(); end != nil {
+		end.records.interrupt()
+		return
+	}
+	m.notify(m.peersRecords)
+}
 
-func (m *sharedMemory) notifyRoom() { m.notify(m.peersRoom) }
+// notifyRoom wakes the peer's goroutine that sleeps because there is no room.
+func (m *sharedMemory) notifyRoom() {
+	if end := m.local(); end != nil {
+		end.room.interrupt()
+		return
+	}
+	m.notify(m.peersRoom)
+}
 
 func (m *sharedMemory) notify(eventfd *sys.Eventfd) {
 	if eventfd == nil {
@@ -122,6 +138,7 @@ func (m *sharedMemory) close() {
 	}
 	m.watchers.Wait()
 	m.own.setState(layout.IdentityStateClosed, false)
+	m.unregister()
 	m.records.close()
 	m.room.close()
 	if m.peersRecords != nil {
@@ -130,14 +147,4 @@ func (m *sharedMemory) close() {
 	}
 	m.own.release()
 	m.peer.release()
-}
-
-// setDeadline sets the time at which a wait on the doorbell fails, even a wait that is under way.
-// It also stores the time in limit.
-func setDeadline(d *doorbell, limit *instant, t time.Time) error {
-	limit.set(t)
-	if err := d.setDeadline(t); err != nil {
-		return fmt.Errorf("setting a deadline: %w", ErrClosed)
-	}
-	return nil
 }

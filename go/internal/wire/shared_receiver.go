@@ -3,9 +3,7 @@
 package wire
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,14 +40,13 @@ type sharedReceiver struct {
 	releaser     *ring.Releaser
 	isOver       bool // nothing is released any more
 
-	sleeper  *ring.Sleeper
-	mode     wait.Mode
-	budget   wait.Budget
-	poll     func() bool
-	look     func(uintptr) bool
-	isWoken  atomic.Bool // Wake was called, and no Wait has returned since
-	deadline instant
-	counts   receiveCounts
+	sleeper *ring.Sleeper
+	mode    wait.Mode
+	budget  wait.Budget
+	poll    func() bool
+	look    func(uintptr) bool
+	isWoken atomic.Bool // Wake was called, and no Wait has returned since
+	counts  receiveCounts
 }
 
 // receiveCounts are the counters of a receiver. They are published in this side's region, where
@@ -300,7 +297,7 @@ func (r *sharedReceiver) Wait(polls bool) error {
 			r.takeWake()
 			return nil
 		}
-		if r.deadline.hasPassed() {
+		if r.memory.records.limit.hasPassed() {
 			return ErrTimedOut
 		}
 		if !polls || r.mode != wait.Spin {
@@ -310,33 +307,24 @@ func (r *sharedReceiver) Wait(polls bool) error {
 	r.counts.sleeps++
 	r.storeCounts()
 	err := r.sleep()
-	for err == errInterrupted && !r.isWoken.Load() {
-		// The deadline that ended the sleep was set by a call of Wake that concerned an earlier
-		// Wait, so this Wait sleeps again.
-		err = r.sleep()
-	}
-	if err == errInterrupted {
-		err = nil
-	}
 	r.takeWake()
 	return waitError(err)
 }
 
-// sleep waits for notifications of the doorbell until look returns true. The error is
-// errInterrupted if Wake has interrupted the sleep by setting a deadline in the past.
+// sleep waits for notifications of the doorbell until there is something to do.
 func (r *sharedReceiver) sleep() error {
-	err := r.memory.records.wait(r.look)
-	r.sleeper.Disarm()
-	if err != nil && r.deadline.isNever() && errors.Is(err, os.ErrDeadlineExceeded) &&
-		!fault.Is("interrupt_kept") {
-		if err = r.memory.records.setDeadline(time.Time{}); err == nil {
-			return errInterrupted
+	defer r.sleeper.Disarm()
+	for {
+		err := r.memory.records.wait(r.look)
+		if err != errInterrupted {
+			return err
+		}
+		// A peer in this process has notified, or Wake was called, perhaps during an earlier Wait.
+		if r.poll() {
+			return nil
 		}
 	}
-	return err
 }
-
-var errInterrupted = errors.New("interrupted")
 
 // takeWake ends the effect of earlier calls of Wake. Whatever their callers have changed was
 // changed before, so the waiting goroutine now sees it.
@@ -364,10 +352,10 @@ func (r *sharedReceiver) storeCounts() {
 }
 
 func (r *sharedReceiver) SetDeadline(t time.Time) error {
-	return setDeadline(r.memory.records, &r.deadline, t)
+	return r.memory.records.setLimit(t)
 }
 
-func (r *sharedReceiver) IsLate() bool { return r.deadline.hasPassed() }
+func (r *sharedReceiver) IsLate() bool { return r.memory.records.limit.hasPassed() }
 
 // Leave tells the peer that this side reads no more records (SPEC 6.5).
 func (r *sharedReceiver) Leave() {

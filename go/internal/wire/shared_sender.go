@@ -31,7 +31,6 @@ type sharedSender struct {
 	released uint64
 	poll     func() bool
 	look     func(uintptr) bool
-	deadline instant
 
 	isClosed  bool // CLOSE_WRITE was sent
 	announced int  // announcements in the open batch
@@ -338,7 +337,7 @@ func (p *sharedSender) WaitRoom() error {
 		if p.budget.Poll(p.mode, p.poll) {
 			return nil
 		}
-		if p.deadline.hasPassed() {
+		if p.memory.room.limit.hasPassed() {
 			return ErrTimedOut
 		}
 		if p.mode != wait.Spin {
@@ -347,16 +346,25 @@ func (p *sharedSender) WaitRoom() error {
 	}
 	p.counts.sleeps++
 	p.storeCounts()
-	err := p.memory.room.wait(p.look)
-	p.sleeper.Disarm()
-	return waitError(err)
+	return p.sleep(p.look)
+}
+
+// sleep waits for notifications of the doorbell until look returns true. After an interrupt, by
+// which a peer in this process notifies, it calls look again.
+func (p *sharedSender) sleep(look func(uintptr) bool) error {
+	defer p.sleeper.Disarm()
+	for {
+		if err := p.memory.room.wait(look); err != errInterrupted {
+			return waitError(err)
+		}
+	}
 }
 
 func (p *sharedSender) SetDeadline(t time.Time) error {
-	return setDeadline(p.memory.room, &p.deadline, t)
+	return p.memory.room.setLimit(t)
 }
 
-func (p *sharedSender) IsLate() bool { return p.deadline.hasPassed() }
+func (p *sharedSender) IsLate() bool { return p.memory.room.limit.hasPassed() }
 
 // failure converts an error of package ring, from the ring or the slab, to an error of this
 // package. A violation of the peer also ends the connection.
