@@ -21,7 +21,8 @@ pub struct Refusals(Mutex<VecDeque<Printed>>);
 
 #[derive(Debug)]
 struct Printed {
-    text: String,
+    /// The peer and the reason, without bytes of the peer that differ between two attempts.
+    key: String,
     at: Instant,
     /// Number of equal refusals since the text was printed.
     repeated: u64,
@@ -29,17 +30,22 @@ struct Printed {
 
 impl Refusals {
     /// Returns the line to print about a connection that was refused at the time `now`; `None` if
-    /// an equal line was printed less than `INTERVAL` ago. The text of the error names the peer.
+    /// a line about the same peer and reason was printed less than `INTERVAL` ago.
     pub fn line(&self, error: &HandshakeError, now: Instant) -> Option<String> {
-        self.line_of(refusal_in_flags(error), now)
+        let text = refusal_in_flags(error);
+        let key = match error {
+            HandshakeError::NotPartywall { peer, advice, .. } => format!("{peer}: {advice}"),
+            _ => text.clone(),
+        };
+        self.line_of(key, &text, now)
     }
 
-    fn line_of(&self, text: String, now: Instant) -> Option<String> {
+    fn line_of(&self, key: String, text: &str, now: Instant) -> Option<String> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(printed) = all.iter_mut().find(|printed| printed.text == text) else {
+        let Some(printed) = all.iter_mut().find(|printed| printed.key == key) else {
             let line = format!("partywall: refused: {text}");
-            all.push_front(Printed { text, at: now, repeated: 0 });
-            all.truncate(TEXTS_MAX);
+            all.push_front(Printed { key, at: now, repeated: 0 });
+            all.truncate(PRINTED_MAX);
             return Some(line);
         };
         printed.repeated += 1;
@@ -52,11 +58,11 @@ impl Refusals {
     }
 }
 
-/// The least time between two lines with an equal text.
+/// The least time between two lines about the same peer and reason.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Number of texts that are remembered; beyond it the oldest is forgotten, and printed again.
-const TEXTS_MAX: usize = 64;
+/// Number of lines that are remembered; beyond it the oldest is forgotten, and printed again.
+const PRINTED_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -65,24 +71,27 @@ mod tests {
     #[test]
     fn refusals_of_one_peer_are_printed_once_and_then_counted() {
         let (refusals, start) = (Refusals::default(), Instant::now());
-        let line = |text: &str, seconds| {
-            refusals.line_of(text.to_owned(), start + Duration::from_secs(seconds))
+        let line = |peer: &str, seconds: u64| {
+            let (peer, found) = (peer.to_owned(), format!("{seconds} of each attempt"));
+            let error = HandshakeError::NotPartywall { peer, found, advice: "a link" };
+            refusals.line(&error, start + Duration::from_secs(seconds))
         };
-        assert_eq!(line("one", 0).unwrap(), "partywall: refused: one");
+        assert!(line("one", 0).unwrap().starts_with("partywall: refused: one does not"));
         assert!((1..60).all(|second| line("one", second).is_none()));
-        assert_eq!(line("another", 59).unwrap(), "partywall: refused: another");
-        assert!(line("one", 60).unwrap().ends_with("one (60 more since the last line)"));
+        assert!(line("another", 59).unwrap().ends_with("a link"));
+        assert!(line("one", 60).unwrap().ends_with("a link (60 more since the last line)"));
         assert_eq!(line("one", 119), None);
-        assert!(line("one", 121).unwrap().ends_with("one (2 more since the last line)"));
+        assert!(line("one", 121).unwrap().ends_with("a link (2 more since the last line)"));
     }
 
     #[test]
-    fn texts_beyond_the_maximum_are_forgotten() {
+    fn lines_beyond_the_maximum_are_forgotten() {
         let (refusals, now) = (Refusals::default(), Instant::now());
-        for number in 0..=TEXTS_MAX {
-            assert!(refusals.line_of(number.to_string(), now).is_some());
-        }
-        assert_eq!(refusals.line_of("1".to_owned(), now), None);
-        assert!(refusals.line_of("0".to_owned(), now).is_some());
+        let line = |peer: usize| {
+            refusals.line(&HandshakeError::HungUp { peer: peer.to_string(), hint: "" }, now)
+        };
+        assert!((0..=PRINTED_MAX).all(|peer| line(peer).is_some()));
+        assert_eq!(line(1), None);
+        assert!(line(0).is_some());
     }
 }
