@@ -4,6 +4,7 @@ package partywall
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net"
 	"slices"
@@ -269,5 +270,25 @@ func (d *Dialer) opError(err error) error {
 	if err == context.Canceled || err == context.DeadlineExceeded {
 		return err
 	}
+	var dialing *Error
+	if errors.As(err, &dialing) && dialing.Op == "dial" {
+		err = dialReason{whole: dialing}
+	}
 	return &net.OpError{Op: "dial", Net: networkName, Err: err}
 }
+
+// A dialReason is the error of a dial within a [net.OpError], whose text names the operation
+// already.
+type dialReason struct{ whole *Error }
+
+// Error returns the reason without the operation.
+func (r dialReason) Error() string { return r.whole.err.Error() }
+
+// Unwrap returns the whole error.
+func (r dialReason) Unwrap() error { return r.whole }
+
+// Timeout reports whether a deadline ended the dial.
+func (r dialReason) Timeout() bool { return r.whole.Timeout() }
+
+// Temporary reports what the whole error reports.
+func (r dialReason) Temporary() bool { return r.whole.Temporary() }

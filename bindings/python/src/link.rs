@@ -21,7 +21,7 @@ use crate::wait::Deadline;
 use partywall::ErrorCode;
 use partywall_link::tokio::{Client, Group, Link as EndOfLink, Sender, Server};
 use partywall_link::{
-    AcceptError, RecvError, Storage, Token, TryRecvError, TrySendError, WaitError,
+    AcceptError, Awaited, RecvError, Storage, Token, TryRecvError, TrySendError, WaitError,
 };
 use pyo3::PyTraverseError;
 use pyo3::exceptions::PyValueError;
@@ -490,7 +490,11 @@ impl Link {
     fn next_event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<LinkEvent> {
         let end = self.end()?;
         let event = wait(py, &Deadline::after(timeout)?, end.next_event())?;
-        let event = event.ok_or(WaitError::TimedOut { last: String::new() });
+        let event = event.ok_or(WaitError::TimedOut {
+            awaited: Awaited::Event,
+            link: end.key().to_string(),
+            last: String::new(),
+        });
         Ok(LinkEvent::from(&raise(py, raise(py, event)?)?))
     }
 

@@ -85,7 +85,7 @@ impl<P: TypedValueParser> TypedValueParser for FormerNames<P> {
         };
         let argument = argument.map(|argument| format!(" of {argument}")).unwrap_or_default();
         let former = value.display();
-        let text = format!("the value '{former}'{argument} is now called '{present}'\n");
+        let text = format!("the value '{former}'{argument} is now called '{present}'");
         Err(command.clone().error(ErrorKind::InvalidValue, text))
     }
 

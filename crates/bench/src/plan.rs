@@ -105,11 +105,11 @@ impl Plan {
         for cell in sockets_and_shm(Scenario::Parallel, TINY, &[WaitName::Adaptive]) {
             plan.add(cell.with_streams(STREAMS), ms(60));
         }
-        for cell in sockets_and_shm(Scenario::Connect, TINY, &[WaitName::Adaptive]) {
+        for cell in sockets_and_sessions(Scenario::Connect) {
             plan.add(cell, ms(60));
         }
-        for cell in sockets_and_shm(Scenario::Idle, TINY, &[WaitName::Adaptive]) {
-            plan.add(cell.with_streams(IDLE_CHANNELS), ms(1500));
+        for cell in sockets_and_sessions(Scenario::Idle) {
+            plan.add(cell.with_streams(IDLE_CHANNELS), ms(1100));
         }
         plan
     }
@@ -303,6 +303,15 @@ fn all_channels(scenario: Scenario, size: usize, waits: &[WaitName]) -> Vec<Cell
 fn sockets_and_shm(scenario: Scenario, size: usize, waits: &[WaitName]) -> Vec<Cell> {
     let mut cells = all_channels(scenario, size, waits);
     cells.retain(|cell| cell.transport != TransportName::PIPE);
+    cells
+}
+
+/// The cells of `scenario` over sockets, over shared memory, and over connections that begin on the
+/// socket, as sessions do by default.
+fn sockets_and_sessions(scenario: Scenario) -> Vec<Cell> {
+    let mut cells = sockets_and_shm(scenario, TINY, &[WaitName::Adaptive]);
+    let moving = Cell::new(scenario, TransportName::SHM_MOVE, TINY);
+    cells.push(moving.waiting(WaitName::Adaptive));
     cells
 }
 

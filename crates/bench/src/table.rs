@@ -190,8 +190,10 @@ const LINK_SCENARIOS: [Scenario; 4] =
     [Scenario::Ping, Scenario::Throughput, Scenario::Duplex, Scenario::Rate];
 
 /// The scenarios for connections that begin on the socket. In `connect` that beginning matters;
-/// `ping` and `throughput` show that it does not matter once the connection has moved.
-const MOVING_SCENARIOS: [Scenario; 3] = [Scenario::Ping, Scenario::Throughput, Scenario::Connect];
+/// `ping` and `throughput` show that it does not matter once the connection has moved, and `idle`
+/// what a connection costs before that.
+const MOVING_SCENARIOS: [Scenario; 4] =
+    [Scenario::Ping, Scenario::Throughput, Scenario::Connect, Scenario::Idle];
 
 /// The scenarios that run on pipes. A pair of pipes is one connection that cannot be opened anew,
 /// so scenarios that open several sessions do not run on pipes.

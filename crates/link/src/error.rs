@@ -153,8 +153,15 @@ pub enum ReplyError {
 #[non_exhaustive]
 pub enum WaitError {
     /// The deadline passed before the awaited event happened.
-    #[error("not before the deadline{}{last}", if last.is_empty() { "" } else { "; the last attempt to attach: " })]
+    #[error(
+        "{link}: {awaited}{}{last}",
+        if last.is_empty() { "" } else { "; the last attempt to attach: " }
+    )]
     TimedOut {
+        /// The event that was awaited; its text says what to do.
+        awaited: Awaited,
+        /// A description of the link: its name, and the names of both ends.
+        link: String,
         /// Error text of the link's last attempt to attach. It is empty if there was no attempt, or
         /// if the last attempt succeeded.
         last: String,
@@ -163,6 +170,36 @@ pub enum WaitError {
     /// field.
     #[error(transparent)]
     Stopped(#[from] Stopped),
+}
+
+/// The event of a link for which a call waited until its deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Awaited {
+    /// The peer has acknowledged all messages.
+    #[error(
+        "the peer did not acknowledge all messages before the deadline: wait longer, and see by next_event \
+         whether it is attached"
+    )]
+    Acked,
+    /// All messages were given to the system, or to memory that the peer reads.
+    #[error(
+        "not all messages left this process before the deadline: wait longer, and see by next_event \
+         whether the peer is attached"
+    )]
+    Sent,
+    /// The link has a connection.
+    #[error("the peer was not attached before the deadline: is it running, at the same address?")]
+    Attached,
+    /// An event of the link.
+    #[error("the link had no event before the deadline")]
+    Event,
+    /// The link has sent all messages and is closed.
+    #[error(
+        "not all messages left this process before the deadline, and the link is closed: a link in \
+         files keeps them until it is opened again"
+    )]
+    Closed,
 }
 
 /// Reason why a link does not switch to another address.

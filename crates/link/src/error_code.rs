@@ -224,6 +224,7 @@ mod tests {
 
     use super::*;
     use crate::FileFault;
+    use crate::error::Awaited;
     use partywall::AddressError;
     use partywall_testkit::error_numbers::NumberTable;
     use partywall_testkit::walk_variants;
@@ -281,7 +282,7 @@ mod tests {
             Send = ReplyError::Send(SendError::TimedOut) => "timed out",
         });
         walk_variants!(table, ErrorCode::code, WaitError {
-            TimedOut = WaitError::TimedOut { last: String::new() } => "timed out",
+            TimedOut = WaitError::TimedOut { awaited: Awaited::Acked, link: String::new(), last: String::new() } => "timed out",
             Stopped = WaitError::Stopped(stopped()) => "link closed",
         });
         walk_variants!(table, ErrorCode::code, EpochError {

@@ -109,8 +109,8 @@ pub mod tokio;
 pub use self::link_state::{Event, StaleEpoch};
 pub use config::{Config, Delivery, LoginAnswer, LoginRequest};
 pub use error::{
-    AcceptError, AckError, BindError, ConfigError, OpenError, RecvError, ReplyError, SendError,
-    Stopped, SwitchError, TryRecvError, TrySendError, WaitError,
+    AcceptError, AckError, Awaited, BindError, ConfigError, OpenError, RecvError, ReplyError,
+    SendError, Stopped, SwitchError, TryRecvError, TrySendError, WaitError,
 };
 pub use group::{Group, MemberId};
 pub use handle::batch::Batch;

@@ -308,7 +308,7 @@ pub enum ConnectError {
         to: String,
     },
     /// The path of the address does not exist in the file system.
-    #[error("{to} does not exist: is the server running, and is the path the same on both sides?")]
+    #[error("{to} does not exist: is the server running? Both sides need the same path")]
     NotFound {
         /// The address to which the attempt to connect was made, in readable form.
         to: String,

@@ -15,8 +15,8 @@ use crate::plan::{BLOCK, IDLE_CHANNELS, LARGE, PAGE, TINY, default_pairs};
 /// One row of the summary: a scenario, and the format of its number.
 struct Row {
     name: String,
-    /// The scenario, size and options that the row shows; each column puts its own transport and
-    /// wait strategy into a copy.
+    /// The scenario, size, options and transport of Partywall that the row shows. Each column puts
+    /// its wait strategy into a copy, and a column of another transport that transport too.
     like: Cell,
     metric: Metric,
     show: fn(f64, usize) -> String,
@@ -30,8 +30,8 @@ pub fn table(outcomes: &[Outcome]) -> TextTable {
     for row in rows() {
         table.push(line(&row, outcomes));
     }
-    for (name, show) in SESSION_ROWS {
-        table.push(session_line(name, show, outcomes));
+    for (name, show, transport) in SESSION_ROWS {
+        table.push(session_line(name, show, transport, outcomes));
     }
     table
 }
@@ -40,7 +40,8 @@ pub fn table(outcomes: &[Outcome]) -> TextTable {
 pub const LEGEND: &str = "\
 spin, adaptive (the default), park: Partywall with this wait strategy. baseline: plain shared memory with one
 flag. ÷ base and ÷ socket: time of adaptive over that of the baseline or the Unix socket; below 1 is faster.
-(One way: time per message over the round trip of the baseline.) Each ratio is the median of the ratios of the
+(One way: time per message over the round trip of the baseline.) A session begins on the socket and shares
+memory once that pays, unless a row says otherwise. Each ratio is the median of the ratios of the
 rounds. CPU: time of both processes per operation. Medians over the rounds; all payload bytes are written and
 verified.";
 
@@ -62,6 +63,13 @@ fn rows() -> Vec<Row> {
     let rate = |rate: u64, name: &str| Row {
         name: format!("one way, at {name} messages per second"),
         like: Cell::new(Scenario::Rate, TransportName::SHM, TINY).at_rate(rate),
+        metric: Metric::P50,
+        show: |ns, _| ns_name(ns),
+        has_baseline: false,
+    };
+    let opening = |name: &str, transport| Row {
+        name: name.to_owned(),
+        like: Cell::new(Scenario::Connect, transport, TINY),
         metric: Metric::P50,
         show: |ns, _| ns_name(ns),
         has_baseline: false,
@@ -91,13 +99,8 @@ fn rows() -> Vec<Row> {
             show: |ns, _| ns_name(ns),
             has_baseline: false,
         },
-        Row {
-            name: "a session opened, used once, closed".to_owned(),
-            like: Cell::new(Scenario::Connect, TransportName::SHM, TINY),
-            metric: Metric::P50,
-            show: |ns, _| ns_name(ns),
-            has_baseline: false,
-        },
+        opening("a session opened, used once, closed", TransportName::SHM_MOVE),
+        opening("… that shares memory at once", TransportName::SHM),
     ]
 }
 
@@ -108,7 +111,7 @@ fn line(row: &Row, outcomes: &[Outcome]) -> Vec<String> {
     let text = |outcome| {
         value(outcome, row.metric).map_or_else(dash, |median| (row.show)(median, row.like.size))
     };
-    let by_wait = |wait| lookup(TransportName::SHM, Some(wait));
+    let by_wait = |wait| lookup(row.like.transport, Some(wait));
     let shm = by_wait(WaitName::Adaptive);
     let uds = lookup(TransportName::UDS, None);
     // The baseline is always the round trip of `ping` over `baseline-spin`; rows of other scenarios
@@ -140,15 +143,30 @@ fn line(row: &Row, outcomes: &[Outcome]) -> Vec<String> {
 /// `None` if the number was not measured.
 type ShowSession = fn(connect: &Outcome, idle: &Outcome) -> Option<String>;
 
-const SESSION_ROWS: [(&str, ShowSession); 2] = [
-    ("memory of an idle session, per side", |connect, _| {
-        let cost = connect.pooled()?.session?;
-        Some(bytes_name(cost.resident_bytes.max(cost.own_shared_bytes)))
-    }),
-    ("wake-ups of an idle session", |_, idle| Some(idle.pooled()?.session?.wakeups?.to_string())),
+fn show_memory(connect: &Outcome, _: &Outcome) -> Option<String> {
+    let cost = connect.pooled()?.session?;
+    Some(bytes_name(cost.resident_bytes.max(cost.own_shared_bytes)))
+}
+
+fn show_wakeups(_: &Outcome, idle: &Outcome) -> Option<String> {
+    Some(idle.pooled()?.session?.wakeups?.to_string())
+}
+
+/// The rows that show the cost of an idle session, each with the transport of Partywall that it
+/// shows: a session begins on the socket, unless it is configured to share memory at once.
+const SESSION_ROWS: [(&str, ShowSession, TransportName); 4] = [
+    ("memory of an idle session, per side", show_memory, TransportName::SHM_MOVE),
+    ("… that shares memory at once", show_memory, TransportName::SHM),
+    ("wake-ups of an idle session", show_wakeups, TransportName::SHM_MOVE),
+    ("… that shares memory at once", show_wakeups, TransportName::SHM),
 ];
 
-fn session_line(name: &str, show: ShowSession, outcomes: &[Outcome]) -> Vec<String> {
+fn session_line(
+    name: &str,
+    show: ShowSession,
+    transport: TransportName,
+    outcomes: &[Outcome],
+) -> Vec<String> {
     let show = |idle: Cell| {
         let connect = Cell { scenario: Scenario::Connect, streams: 1, ..idle };
         let both = find(outcomes, connect).zip(find(outcomes, idle.with_streams(IDLE_CHANNELS)));
@@ -157,7 +175,7 @@ fn session_line(name: &str, show: ShowSession, outcomes: &[Outcome]) -> Vec<Stri
     let mut line = vec![
         name.to_owned(),
         dash(),
-        show(Cell::shm(Scenario::Idle, TINY, WaitName::Adaptive)),
+        show(Cell::new(Scenario::Idle, transport, TINY).waiting(WaitName::Adaptive)),
         dash(),
         show(Cell::new(Scenario::Idle, TransportName::UDS, TINY)),
         show(Cell::new(Scenario::Idle, TransportName::TCP, TINY)),
@@ -218,6 +236,23 @@ mod tests {
         let expected = "one small message there and back (64 B)     290 ns    300 ns  700 ns       \
                         750 ns  900 ns    250 ns   1.20×     0.40×   600 ns     1.50 µs";
         assert_eq!(text.lines().nth(2), Some(expected));
+    }
+
+    #[test]
+    fn row_of_a_session_shows_the_default_and_the_next_one_memory_at_once() {
+        let connect =
+            |transport| Cell::new(Scenario::Connect, transport, TINY).waiting(WaitName::Adaptive);
+        let socket = Cell::new(Scenario::Connect, TransportName::UDS, TINY);
+        let outcomes = [
+            outcome(connect(TransportName::SHM_MOVE), 200),
+            outcome(connect(TransportName::SHM), 1000),
+            outcome(socket, 100),
+        ];
+        let table = table(&outcomes);
+        let begins = |row: &&Vec<String>| row[0].starts_with("a session opened");
+        let index = table.rows().iter().position(|row| begins(&row)).unwrap();
+        let ratios = [index, index + 1].map(|index| table.rows()[index][8].clone());
+        assert_eq!(ratios, ["2.00×", "10.00×"]);
     }
 
     #[test]

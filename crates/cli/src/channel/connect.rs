@@ -10,7 +10,7 @@ use partywall::{Address, Channel, Config, ConnectError};
 
 use super::pipe::{self, PipeOptions};
 use crate::command::advice::InFlags;
-use crate::command::channel_options::ChannelOptions;
+use crate::command::channel_options::{ChannelOptions, parse_channel_address};
 use crate::command::exit::{EXIT_CODES, Exit};
 use partywall_bench::figure::quantity::parse_time;
 
@@ -19,7 +19,7 @@ use partywall_bench::figure::quantity::parse_time;
 #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct Arguments {
     /// Address of the listener: unix:/path, unix:@name, or tcp:host:port
-    #[arg(value_name = "ADDRESS")]
+    #[arg(value_name = "ADDRESS", value_parser = parse_channel_address)]
     address: Address,
     #[command(flatten)]
     channel: ChannelOptions,

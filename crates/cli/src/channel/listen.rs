@@ -10,7 +10,7 @@ use partywall_sys::poll::{self, PollFd, PollFlags};
 
 use super::pipe::{self, PipeOptions};
 use crate::command::advice::InFlags;
-use crate::command::channel_options::{ChannelOptions, ListenOptions};
+use crate::command::channel_options::{ChannelOptions, ListenOptions, parse_channel_address};
 use crate::command::exit::{EXIT_CODES, Exit};
 use crate::command::signals::Caught;
 use partywall_bench::figure::quantity::parse_time;
@@ -20,7 +20,7 @@ use partywall_bench::figure::quantity::parse_time;
 #[command(after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub struct Arguments {
     /// Address to listen on: unix:/path, unix:@name, or tcp:host:port (port 0: any)
-    #[arg(value_name = "ADDRESS")]
+    #[arg(value_name = "ADDRESS", value_parser = parse_channel_address)]
     address: Address,
     #[command(flatten)]
     channel: ChannelOptions,

@@ -49,6 +49,19 @@ impl InFlags for HandshakeError {
     }
 }
 
+/// Returns the text about a connection that a listener has refused: the peer connects, and is not
+/// itself the listener that [`InFlags`] names.
+pub fn refusal_in_flags(error: &HandshakeError) -> String {
+    match error {
+        HandshakeError::TimedOut { peer, .. } => format!(
+            "{peer} did not finish the handshake in time: it may not speak Partywall, or it may be \
+             stopped; --handshake-timeout sets the time"
+        ),
+        HandshakeError::NotPartywall { .. } => error.to_string(),
+        other => other.in_flags(),
+    }
+}
+
 impl InFlags for ConnectError {
     fn in_flags(&self) -> String {
         match self {
@@ -84,12 +97,12 @@ impl InFlags for TooLarge {
         let advice = match self.limit {
             Limit::OwnMemory => "raise --memory on this side, and at the peer",
             Limit::PeerMap | Limit::PeerMessage => {
-                "raise --memory at the peer, and on this side if it is not greater"
+                "raise --memory at the peer, and on this side if it is no greater"
             }
             _ => return self.to_string(),
         };
-        let Self { len, max, .. } = self;
-        format!("a message of {len} bytes exceeds the limit of {max} bytes: {advice}")
+        let Self { len, max, limit } = self;
+        format!("a message of {len} bytes exceeds {max}, {}: {advice}", limit.of())
     }
 }
 
@@ -97,6 +110,19 @@ impl InFlags for TooLarge {
 mod tests {
     use super::*;
     use partywall::FallbackReason;
+
+    #[test]
+    fn refused_peer_is_called_no_listener() {
+        let peer = || "unix:/a".to_owned();
+        for error in [
+            HandshakeError::TimedOut { peer: peer(), hint: "" },
+            HandshakeError::NotPartywall { peer: peer(), found: String::new(), advice: "a link" },
+        ] {
+            let (refused, connecting) = (refusal_in_flags(&error), error.in_flags());
+            assert!(!refused.contains("Partywall listener"), "{refused}");
+            assert!(connecting.contains("Partywall listener"), "{connecting}");
+        }
+    }
 
     #[test]
     fn error_in_flags_names_no_setting_of_the_library() {

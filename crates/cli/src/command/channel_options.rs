@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The flags of a channel, shared by `listen`, `connect` and `echo`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::builder::{EnumValueParser, TypedValueParser};
-use partywall::{Begin, Config, TransportPolicy, Wait};
+use partywall::{Address, AddressError, Begin, Config, TransportPolicy, Wait};
 use partywall_bench::former_names::{FormerNames, Place, present_name};
 
-use crate::command::advice::InFlags;
+use super::refusals::Refusals;
 use partywall_bench::figure::quantity::{parse_size, parse_time};
 
 /// The flags that configure a channel.
@@ -85,13 +85,15 @@ impl ChannelOptions {
 }
 
 impl ListenOptions {
-    /// Returns `config` with the settings of these flags, and with a callback that prints each
-    /// refused connection on stderr.
+    /// Returns `config` with the settings of these flags, and with a callback that prints refused
+    /// connections on stderr.
     pub fn apply(&self, config: Config) -> Config {
-        config
-            .socket_mode(self.mode)
-            .allow_remote(self.allow_remote)
-            .on_refused(|error| eprintln!("partywall: refused: {}", error.in_flags()))
+        let refusals = Refusals::default();
+        config.socket_mode(self.mode).allow_remote(self.allow_remote).on_refused(move |error| {
+            if let Some(line) = refusals.line(error, Instant::now()) {
+                eprintln!("{line}");
+            }
+        })
     }
 }
 
@@ -116,6 +118,17 @@ fn parse_wait(text: &str) -> Result<Wait, String> {
         ("poll", Some(period)) => Ok(Wait::Poll(parse_time(period)?)),
         _ => Err("write spin, adaptive, park or poll:1ms".to_owned()),
     }
+}
+
+/// Parses the address of a channel. The prefix of plain sockets, which other commands take, is an
+/// error that names these commands.
+pub fn parse_channel_address(text: &str) -> Result<Address, String> {
+    if text.starts_with("plain:") {
+        return Err(
+            "this command makes a channel; only echo and proxy take plain: addresses".to_owned()
+        );
+    }
+    text.parse().map_err(|error: AddressError| error.to_string())
 }
 
 /// Parses permission bits in octal, such as 0600.

@@ -6,5 +6,6 @@ pub mod access;
 pub mod advice;
 pub mod channel_options;
 pub mod exit;
+pub mod refusals;
 pub mod report;
 pub mod signals;

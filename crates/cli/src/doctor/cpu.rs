@@ -55,7 +55,14 @@ fn spinning(allowed: usize, quota: Option<f64>) -> Finding {
         ),
         (cores, None) => Finding::ok(
             subject,
-            format!("pays for up to {} pairs at once; adaptive spins for 50 µs at most", cores / 2),
+            match cores / 2 {
+                1 => "pays for one pair; adaptive spins for 50 µs at most".to_owned(),
+                pairs => {
+                    format!(
+                        "pays for up to {pairs} pairs at once; adaptive spins for 50 µs at most"
+                    )
+                }
+            },
         ),
     }
 }

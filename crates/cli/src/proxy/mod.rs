@@ -29,7 +29,7 @@ mod to_stream;
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use partywall::tokio::Listener;
@@ -43,7 +43,8 @@ use tokio::time::{interval, sleep};
 use crate::command::advice::InFlags;
 use crate::command::channel_options::{ChannelOptions, ListenOptions};
 use crate::command::exit::{Exit, usage};
-use partywall_bench::figure::quantity::{parse_size, parse_time};
+use crate::command::refusals::Refusals;
+use partywall_bench::figure::quantity::{counted, parse_size, parse_time};
 
 use log::Log;
 use plain::PlainListener;
@@ -140,7 +141,15 @@ async fn proxy(arguments: &Arguments, route: Route) -> Result<ExitCode> {
     let reporting =
         arguments.stats_every.map(|every| tokio::spawn(report(every, Arc::clone(&shared))));
     let _first = signals.next().await;
-    shared.print(&format!("stopping: waiting up to {:?} for open connections", arguments.drain));
+    // The first sender of `alive` is this function's; each open connection has one more.
+    match alive.strong_count() - 1 {
+        0 => shared.print("stopping"),
+        open => shared.print(&format!(
+            "stopping: waiting up to {:?} for {}",
+            arguments.drain,
+            counted(open as u64, "open connection")
+        )),
+    }
     stage.send_replace(Stage::Draining);
     // Before the proxy goes on, the task that accepts connections has to end, because it removes
     // the socket file when it ends. The result of that task is ignored.
@@ -194,9 +203,11 @@ fn start(
             Ok(tokio::spawn(entry::serve(listener, session, Arc::clone(shared))))
         }
         Route::Out { shm, plain } => {
-            let log = shared.log.clone();
+            let (log, refusals) = (shared.log.clone(), Refusals::default());
             let config = at.apply(config).on_refused(move |error| {
-                log.print(&format!("partywall: refused: {}", error.in_flags()));
+                if let Some(line) = refusals.line(error, Instant::now()) {
+                    log.print(&line);
+                }
             });
             let listener = bind(&shm, &config)?;
             announce(listener.local_address(), false);

@@ -78,6 +78,9 @@ fn wrong_usage_is_2_in_every_command() {
     ends(&receive, USAGE, "--token-file");
     let proxy = ["proxy", "--listen", "tcp:127.0.0.1:0", "--to", "unix:/x", "--window", "2g"];
     ends(&proxy, USAGE, "exceeds --memory");
+    for command in ["connect", "listen"] {
+        ends(&[command, "plain:unix:/x"], USAGE, "only echo and proxy take plain:");
+    }
 }
 
 #[test]

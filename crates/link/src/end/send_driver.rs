@@ -16,7 +16,7 @@ use super::connections::Connections;
 use super::waiter::Waits;
 use super::{Endpoint, Locked, SlowSend, State};
 use crate::drive::Before;
-use crate::error::{Refused, SendError, Stopped, TrySendError, WaitError};
+use crate::error::{Awaited, Refused, SendError, Stopped, TrySendError, WaitError};
 use crate::link_state::{LinkState, SendFault};
 use crate::retained::len_of;
 
@@ -154,7 +154,7 @@ impl SendDriver<'_> {
             }
             state.stopped().map(Err)
         })?;
-        self.end.waiter().waited(found)
+        self.end.waiter().waited(found, Awaited::Acked)
     }
 
     /// Waits until all messages that were sent before this call are in the system's buffers, or in
@@ -181,7 +181,7 @@ impl SendDriver<'_> {
             state.stopped().map(Err)
         });
         self.end.monitor.lock().wakeups.awaiting_writes -= 1;
-        self.end.waiter().waited(found?)
+        self.end.waiter().waited(found?, Awaited::Sent)
     }
 
     /// Number of bytes of the stream that were sent and, as far as this end knows, not acknowledged

@@ -26,7 +26,7 @@ use super::connections::Connections;
 use super::dialer::Phase;
 use super::waiter::Waits;
 use super::{Endpoint, Locked, State};
-use crate::error::{Stopped, WaitError};
+use crate::error::{Awaited, Stopped, WaitError};
 use crate::link_state::{End, LinkState};
 
 #[derive(Clone, Copy)]
@@ -124,7 +124,9 @@ impl Shutdown<'_> {
             left => Ok(left.map(|left| left.map(drop))),
         });
         let core = self.take(Farewell::Said);
-        let result = gone.map_err(WaitError::from).and_then(|gone| self.end.waiter().waited(gone));
+        let waiter = self.end.waiter();
+        let result = gone.map_err(WaitError::from);
+        let result = result.and_then(|gone| waiter.waited(gone, Awaited::Closed));
         (result, core)
     }
 

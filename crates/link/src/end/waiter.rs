@@ -21,7 +21,7 @@ use partywall_wait::{Pacer, Pause, SPIN_CHECK_EVERY, Spinner, Wait, has_passed, 
 
 use super::{Endpoint, Locked, State};
 use crate::drive::Before;
-use crate::error::{Stopped, WaitError};
+use crate::error::{Awaited, Stopped, WaitError};
 use crate::link_state::Event;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,7 +203,7 @@ impl Waiter<'_> {
             }
             state.active().map(|_| Ok(()))
         })?;
-        self.waited(found)
+        self.waited(found, Awaited::Attached)
     }
 
     /// Waits for an event of the link, and takes it. The events from before the link stopped come
@@ -217,13 +217,19 @@ impl Waiter<'_> {
             let event = state.core.as_mut().and_then(|core| core.take_event());
             event.map(Ok).or_else(|| stopped.map(Err))
         })?;
-        self.waited(found)
+        self.waited(found, Awaited::Event)
     }
 
-    pub(super) fn waited<R>(&self, found: Option<Result<R, Stopped>>) -> Result<R, WaitError> {
+    pub(super) fn waited<R>(
+        &self,
+        found: Option<Result<R, Stopped>>,
+        awaited: Awaited,
+    ) -> Result<R, WaitError> {
         match found {
             Some(found) => Ok(found?),
             None => Err(WaitError::TimedOut {
+                awaited,
+                link: self.end.key().to_string(),
                 last: self.end.monitor.lock().connections.last_attempt.clone(),
             }),
         }

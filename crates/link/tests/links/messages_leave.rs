@@ -77,6 +77,11 @@ fn wait_sent_on_a_closed_link_is_an_error() {
     sender.send(b"never").unwrap();
     let late = sender.wait_sent(Instant::now());
     assert!(matches!(late, Err(WaitError::TimedOut { .. })), "no connection yet: {late:?}");
+    let text = late.unwrap_err().to_string();
+    assert!(
+        text.contains(&sender.link().key().to_string()) && text.contains("wait longer"),
+        "{text}"
+    );
     receiver.link().close(Instant::now()).unwrap_err();
     let closed = sender.wait_sent(soon());
     assert!(matches!(closed, Err(WaitError::Stopped(Stopped::Closed))), "{closed:?}");

@@ -143,7 +143,7 @@ pub enum TrySendError {
 
 /// A message is longer than the channel can carry; `limit` names the setting that bounds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a message of {len} bytes exceeds the limit of {max} bytes: {limit}")]
+#[error("a message of {len} bytes exceeds {max}, {}: {limit}", limit.of())]
 pub struct TooLarge {
     /// Length of the message in bytes.
     pub len: u64,
@@ -181,6 +181,20 @@ pub enum Limit {
          connecting side)"
     )]
     Protocol,
+}
+
+impl Limit {
+    /// Says which side or setting sets the limit, in words that follow its value.
+    #[must_use]
+    pub const fn of(self) -> &'static str {
+        match self {
+            Self::OwnMemory => "the most that this side has memory for",
+            Self::PeerMap => "the most that the peer maps",
+            Self::PeerMessage => "the most that the peer receives",
+            Self::Batch => "the most that a batch may take",
+            Self::Protocol => "the most that the protocol carries",
+        }
+    }
 }
 
 /// The reason why a receiver returned no message.
@@ -317,7 +331,9 @@ pub enum HandshakeError {
         hint: &'static str,
     },
     /// The peer's first bytes belong to another protocol.
-    #[error("{peer} does not speak Partywall (it began with {found}): {advice}")]
+    #[error(
+        "{peer} does not speak the protocol of channels and sessions (it began with {found}): {advice}"
+    )]
     NotPartywall {
         /// A description of the peer for error texts: process, user and address.
         peer: String,

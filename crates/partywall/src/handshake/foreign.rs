@@ -22,6 +22,7 @@ use crate::protocol::{DriverWaker, Handshake, Protocol, ProtocolError, Recogniti
 use crate::transport::protocol::{ProtocolParts, WINDOW, assemble};
 use crate::transport::{LiveTransport, Transport};
 use partywall_layout::hello::SERVICE_SESSION;
+use partywall_layout::link::frame::{FRAME_HEADER_BYTES, FRAME_MAGIC};
 use partywall_sys::socket::Family;
 use partywall_sys::{Credentials, PidFd};
 use std::sync::Arc;
@@ -151,7 +152,10 @@ impl Pending {
     /// Makes the error for a peer whose first bytes belong to no protocol that this side serves.
     #[cold]
     pub(super) fn not_partywall(&self, found: &[u8]) -> HandshakeError {
+        let serves_sessions = self.own_hello.service.get() == SERVICE_SESSION;
         let advice = match (is_shmipc(found), self.is_acceptor) {
+            (false, true) if is_link(found) && serves_sessions => LINK_CAME_TO_SESSIONS,
+            (false, true) if is_link(found) => LINK_CAME_TO_CHANNELS,
             // The connecting peer sent the first bytes of shmipc, and this listener serves only
             // Partywall's own protocol.
             (true, true) if self.protocols.is_empty() => SHMIPC_CAME,
@@ -179,6 +183,12 @@ fn is_shmipc(found: &[u8]) -> bool {
     found.starts_with(&[0, 0]) && found.get(4..6) == Some(SHMIPC_MAGIC)
 }
 
+/// Whether `found` are the first bytes of ATTACH, with which the client of a link begins: a header,
+/// then the magic number.
+fn is_link(found: &[u8]) -> bool {
+    found.get(FRAME_HEADER_BYTES..).is_some_and(|body| body.starts_with(&FRAME_MAGIC))
+}
+
 /// Returns the first 16 bytes that an unknown peer sent, as printable text.
 fn printable(bytes: &[u8]) -> String {
     let text: String =
@@ -188,6 +198,8 @@ fn printable(bytes: &[u8]) -> String {
 
 /// The magic number that follows the length in each shmipc message.
 const SHMIPC_MAGIC: &[u8] = &[0x77, 0x58];
+const LINK_CAME_TO_CHANNELS: &str = "it asks for a link; this listener serves channels";
+const LINK_CAME_TO_SESSIONS: &str = "it asks for a link; this listener serves sessions";
 const SHMIPC_CAME: &str =
     "it uses shmipc: give the listener of sessions that protocol (with_protocol)";
 const SHMIPC_ANSWERED: &str = "it uses shmipc: use connect_with_protocol";

@@ -5,10 +5,11 @@
 #![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
 
 use partywall::{
-    Address, AddressError, Admission, BindError, Config, ConfigError, ConnectError, FallbackReason,
-    HandshakeError, Listener, Refusal, TransportPolicy,
+    AcceptError, Address, AddressError, Admission, BindError, Config, ConfigError, ConnectError,
+    FallbackReason, HandshakeError, Listener, Refusal, TransportPolicy,
 };
 use partywall_layout::hello::{Hello, REJECT_TAG};
+use partywall_layout::link::frame::{FRAME_HEADER_BYTES, FRAME_MAGIC};
 use partywall_testkit::hostile::channel::{BOTH, hello};
 use partywall_testkit::hostile::home::Home;
 use partywall_testkit::{Directory, Watchdog, millis, within};
@@ -350,6 +351,30 @@ fn peer_of_another_protocol_is_named() {
     // The foreign protocol shmipc has only sessions, so the error of a channel must not recommend
     // the feature `shmipc`.
     assert!(!error.to_string().contains("shmipc"), "{error}");
+}
+
+#[test]
+fn client_of_a_link_is_named_by_a_listener_of_channels() {
+    let place = Directory::new();
+    let (refused, texts) = std::sync::mpsc::channel();
+    let config = Config::default().on_refused(move |error| {
+        refused.send(error.to_string()).unwrap();
+    });
+    let mut listener = Listener::bind_with(place.address("app"), &config).unwrap();
+    let mut stream = UnixStream::connect(place.path("app")).unwrap();
+    let header = [0; FRAME_HEADER_BYTES];
+    let attach = [&header[..], &FRAME_MAGIC, &[0; 64]].concat();
+    stream.write_all(&attach).unwrap();
+    let until = within(millis(60_000));
+    let text = loop {
+        let accepted = listener.accept_deadline(within(millis(20)));
+        assert!(matches!(accepted, Err(AcceptError::TimedOut)), "{accepted:?}");
+        if let Ok(text) = texts.try_recv() {
+            break text;
+        }
+        assert!(Instant::now() < until, "the listener refuses nobody");
+    };
+    assert!(text.contains("it asks for a link; this listener serves channels"), "{text}");
 }
 
 #[test]
