@@ -77,7 +77,8 @@ func playOverSocket(t *testing.T, script transcript.Transcript) {
 	p := &socketPlayer{t: t, isConnector: script.IsAcceptor(), entries: 8}
 	s, network := settingsOf(t, script)
 	results := make(chan ended, 1)
-	expire, stop := func() {}, func() {}
+	var expire func()
+	stop := func() {}
 	if p.isConnector {
 		p.conn, expire, stop = beginAcceptor(t, s, network, results)
 	} else {
