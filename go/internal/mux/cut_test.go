@@ -69,6 +69,27 @@ func TestWriteCutsMessagesForPeer(t *testing.T) {
 	}
 }
 
+// A rest goes along only if it is short, even where long messages need no block.
+func TestWriteCutsLongRest(t *testing.T) {
+	hasBlock := func(n int) bool { return n > 15<<20 }
+	for n, want := range map[int]int{
+		writeBytesMax + restBytesMax:     writeBytesMax,
+		15<<20 + 100:                     writeBytesMax,
+		15<<20 + writeBytesMax:           writeBytesMax,
+		writeBytesMax + restBytesMax + 1: writeBytesMax,
+	} {
+		if got := cutBytes(n, 1<<30, hasBlock); got != want {
+			t.Errorf("a message of %d bytes is cut at %d", n, got)
+		}
+	}
+	isLong := func(n int) bool { return n > 32<<10 }
+	for rest, want := range map[int]int{restBytesMax: restBytesMax, restBytesMax + 1: 0} {
+		if got := cutBytes(writeBytesMax+rest, 1<<30, isLong); got != writeBytesMax+want {
+			t.Errorf("%d bytes with a rest of %d", got, rest)
+		}
+	}
+}
+
 // received receives messages of total bytes, and returns their sizes.
 func received(t *testing.T, stream *Stream, total int) (sizes []int) {
 	t.Helper()

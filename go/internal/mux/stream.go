@@ -297,13 +297,14 @@ func (s *Stream) cut(n int) int {
 
 // cutBytes returns how many of n unsent bytes the next message takes: up to writeBytesMax, and no
 // more than longest, which the peer receives. Where messages go in blocks, a rest that is too short
-// for a block of its own goes along. As another message it would wake the reader again, and be one
-// more message that the reader returns credit for.
+// for a block of its own, and at most restBytesMax, goes along. As another message it would wake
+// the reader again, and be one more message that the reader returns credit for.
 func cutBytes(n int, longest uint64, hasBlock func(int) bool) int {
+	rest := n - writeBytesMax
 	switch {
 	case uint64(n) > longest:
 		return int(max(min(writeBytesMax, longest), 1))
-	case n > writeBytesMax && !(hasBlock(n) && !hasBlock(n-writeBytesMax)):
+	case rest > restBytesMax, rest > 0 && (hasBlock(rest) || !hasBlock(n)):
 		return writeBytesMax
 	}
 	return n
@@ -416,5 +417,9 @@ func (s *Stream) setDeadlines(t time.Time, deadlines ...*deadline) error {
 // A message of this length costs 64 KiB of credit, so that the default window holds four such
 // messages. If it were a byte longer, the window would hold only three.
 const writeBytesMax = 64<<10 - layout.RecordHeaderBytes
+
+// restBytesMax is the number of bytes that may go along with a message of writeBytesMax. It holds
+// also where InlineMax lets longer messages go without a block.
+const restBytesMax = 4 << 10
 
 var _ io.ReadWriteCloser = (*Stream)(nil)

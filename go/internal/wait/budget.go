@@ -119,15 +119,18 @@ func (b *Budget) Poll(mode Mode, poll func() bool) bool {
 // pollLocally calls poll, and lets other goroutines run after a few calls, until that has taken
 // about limit.
 func pollLocally(limit time.Duration, poll func() bool) bool {
-	for started := time.Now(); time.Since(started) < limit; {
+	started := time.Now()
+	for {
 		for range pollsPerYield {
 			if poll() {
 				return true
 			}
 		}
+		if time.Since(started) >= limit {
+			return false
+		}
 		runtime.Gosched()
 	}
-	return poll()
 }
 
 // pollRemotely calls poll until it returns true, for about the time limit. It stops early if other

@@ -30,8 +30,9 @@ type doorbell struct {
 	isWaiting  atomic.Bool
 	limit      instant // at which a wait fails
 
-	mutex         sync.Mutex // guards isInterrupted and the deadline of file
-	isInterrupted bool       // the deadline of file is in the past, rather than limit
+	mutex         sync.Mutex // guards the fields below, and the deadline of file
+	isInterrupted bool       // the deadline of file is in the past, rather than deadline
+	deadline      time.Time  // limit, with the monotonic clock if the caller gave it
 }
 
 func newDoorbell() (*doorbell, error) {
@@ -69,7 +70,7 @@ func (d *doorbell) endInterrupt() bool {
 	if wasInterrupted {
 		d.isInterrupted = false
 		// The error is ignored: on a closed doorbell, the next wait returns an error.
-		_ = d.file.SetReadDeadline(d.limit.time())
+		_ = d.file.SetReadDeadline(d.deadline)
 	}
 	return wasInterrupted
 }
@@ -107,6 +108,7 @@ func (d *doorbell) setLimit(t time.Time) error {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	d.limit.set(t)
+	d.deadline = t
 	if d.isInterrupted {
 		return nil // the waiter has yet to notice that, and then sets this deadline
 	}
