@@ -37,25 +37,36 @@ impl Refusals {
             HandshakeError::NotPartywall { peer, advice, .. } => format!("{peer}: {advice}"),
             _ => text.clone(),
         };
-        self.line_of(key, &text, now)
+        self.line_of(without_ports(&key), &text, now)
     }
 
     fn line_of(&self, key: String, text: &str, now: Instant) -> Option<String> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(printed) = all.iter_mut().find(|printed| printed.key == key) else {
-            let line = format!("partywall: refused: {text}");
-            all.push_front(Printed { key, at: now, repeated: 0 });
-            all.truncate(PRINTED_MAX);
-            return Some(line);
-        };
-        printed.repeated += 1;
-        if now.duration_since(printed.at) < INTERVAL {
-            return None;
+        let known = all.iter().position(|printed| printed.key == key);
+        let mut line = format!("partywall: refused: {text}");
+        if let Some(printed) = known.and_then(|index| all.get_mut(index)) {
+            printed.repeated += 1;
+            if now.duration_since(printed.at) < INTERVAL {
+                return None;
+            }
+            line = format!("{line} ({} more since the last line)", printed.repeated);
         }
-        printed.at = now;
-        let repeated = std::mem::take(&mut printed.repeated);
-        Some(format!("partywall: refused: {text} ({repeated} more since the last line)"))
+        // The line that was printed last is forgotten last.
+        known.map(|index| all.remove(index));
+        all.push_front(Printed { key, at: now, repeated: 0 });
+        all.truncate(PRINTED_MAX);
+        Some(line)
     }
+}
+
+/// Returns `text` without the ports of TCP addresses: each attempt of a client has another one.
+fn without_ports(text: &str) -> String {
+    let words = text.split_whitespace().map(|word| {
+        let address = word.trim_end_matches([':', ',', ';']);
+        let host = address.rsplit_once(':').filter(|_| address.starts_with("tcp:"));
+        host.map_or(word, |(host, _)| host)
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// The least time between two lines about the same peer and reason.
@@ -82,6 +93,35 @@ mod tests {
         assert!(line("one", 60).unwrap().ends_with("a link (60 more since the last line)"));
         assert_eq!(line("one", 119), None);
         assert!(line("one", 121).unwrap().ends_with("a link (2 more since the last line)"));
+    }
+
+    #[test]
+    fn attempts_of_one_host_over_tcp_are_printed_once() {
+        let (refusals, now) = (Refusals::default(), Instant::now());
+        let line = |peer: &str| {
+            let (peer, found) = (peer.to_owned(), String::new());
+            refusals.line(&HandshakeError::NotPartywall { peer, found, advice: "a link" }, now)
+        };
+        assert!(line("tcp:127.0.0.1:40001").is_some());
+        assert!(line("tcp:127.0.0.1:40002").is_none());
+        assert!(line("tcp:[::1]:40002").is_some() && line("tcp:[::1]:40003").is_none());
+        let hung_up =
+            |port| HandshakeError::HungUp { peer: format!("tcp:10.0.0.1:{port}"), hint: "" };
+        assert!(refusals.line(&hung_up(1), now).is_some());
+        assert!(refusals.line(&hung_up(2), now).is_none());
+    }
+
+    #[test]
+    fn line_that_was_printed_last_is_forgotten_last() {
+        let (refusals, start) = (Refusals::default(), Instant::now());
+        let line = |peer: usize, seconds: u64| {
+            let error = HandshakeError::HungUp { peer: peer.to_string(), hint: "" };
+            refusals.line(&error, start + Duration::from_secs(seconds))
+        };
+        assert!((0..PRINTED_MAX).all(|peer| line(peer, 0).is_some()));
+        assert!(line(0, 60).is_some(), "printed again");
+        assert!(line(PRINTED_MAX, 60).is_some());
+        assert!(line(0, 61).is_none(), "the second was forgotten, not the first");
     }
 
     #[test]
