@@ -194,10 +194,11 @@ pub enum Awaited {
     /// An event of the link.
     #[error("the link had no event before the deadline")]
     Event,
-    /// The link has sent all messages and is closed.
+    /// The link has sent all messages, the peer's system has confirmed their bytes, and the link is
+    /// closed.
     #[error(
-        "not all messages left this process before the deadline, and the link is closed: a link in \
-         files keeps them until it is opened again"
+        "the peer's system did not confirm all messages before the deadline, and the link is closed: \
+         a link in files keeps those that are not acknowledged until it is opened again"
     )]
     Closed,
 }
