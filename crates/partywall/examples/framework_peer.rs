@@ -235,12 +235,12 @@ async fn survive(address: &str) -> Outcome {
     // While no server runs, the pool opens no stream, and a call fails after 500 ms.
     let config = PoolConfig::default().open_timeout(Duration::from_millis(500));
     let pool = Pool::new(address, config)?;
-    let deadline = Instant::now() + RECOVERY;
     // On a busy machine 500 ms may be too short for the first stream, too.
+    let first = Instant::now() + RECOVERY;
     let mut client = loop {
         match client(&pool).await {
             Ok(client) => break client,
-            Err(error) if Instant::now() > deadline => return Err(error),
+            Err(error) if Instant::now() > first => return Err(error),
             Err(_) => tokio::task::yield_now().await,
         }
     };
@@ -251,6 +251,7 @@ async fn survive(address: &str) -> Outcome {
         Err(status) if matches!(status.code(), Code::Unavailable | Code::Unknown) => {}
         other => return Err(format!("a call to a killed server ends with {other:?}").into()),
     }
+    let deadline = Instant::now() + RECOVERY;
     loop {
         match unary(&mut client, Request::new(Question::new(1))).await {
             Err(status) if status.code() == Code::Unavailable => break,
@@ -484,7 +485,7 @@ const OUTPUT: &str = "/grpc.testing.TestService/StreamingOutputCall";
 const INPUT: &str = "/grpc.testing.TestService/StreamingInputCall";
 /// The response size with which a request of UnaryCall asks for no answer.
 const UNANSWERED: i32 = -1;
-/// Longest time in which a client must reach the next server, after its first server was killed.
+/// Longest time in which a client must reach its first server, and after that was killed the next.
 const RECOVERY: Duration = Duration::from_secs(60);
 const SIZES: [usize; 7] = [0, 1, 1024, 65_535, 65_536, 1 << 20, 3 << 20];
 const STREAM_MESSAGES: usize = 200;

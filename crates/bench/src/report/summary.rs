@@ -40,8 +40,8 @@ pub fn table(outcomes: &[Outcome]) -> TextTable {
 pub const LEGEND: &str = "\
 spin, adaptive (the default), park: Partywall with this wait strategy. baseline: plain shared memory with one
 flag. ÷ base and ÷ socket: time of adaptive over that of the baseline or the Unix socket; below 1 is faster.
-(One way: time per message over the round trip of the baseline.) A session begins on the socket and shares
-memory once that pays, unless a row says otherwise. Each ratio is the median of the ratios of the
+(One way: time per message over the round trip of the baseline.) A session that is opened, or idle, begins on the
+socket and shares memory once that pays, unless its row says otherwise. Each ratio is the median of the ratios of the
 rounds. CPU: time of both processes per operation. Medians over the rounds; all payload bytes are written and
 verified.";
 
