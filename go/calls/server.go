@@ -93,11 +93,13 @@ func Serve(ctx context.Context, stream *partywall.Stream, handler Handler, confi
 	stop := context.AfterFunc(ctx, func() { _ = stream.Close() })
 	err := s.receiveAll()
 	if err != nil {
+		// The calls are given up before the stream is reset. A handler that answers after the
+		// reset would otherwise take the reset for the reason why the stream has ended.
+		s.giveUpAll()
 		if isViolation(err) {
 			stream.Stop(codeViolation)
 			stream.Reset(codeViolation)
 		}
-		s.giveUpAll()
 	}
 	s.calls.Wait()
 	stop()
