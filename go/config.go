@@ -47,7 +47,7 @@ type Wait uint8
 // The values of [Wait].
 const (
 	// WaitAdaptive polls for at most SpinBudget and then sleeps. While polling finds nothing, the
-	// time of polling shrinks to zero. For a peer in the same process it sleeps at once.
+	// time of polling shrinks to zero.
 	WaitAdaptive Wait = iota
 	// WaitSpin polls until a message or room comes: the least latency, at the price of a whole
 	// processor.

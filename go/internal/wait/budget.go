@@ -9,10 +9,6 @@
 // Before it sleeps, a goroutine lets a peer run that waits for this very processor: see the type
 // yields. Only a goroutine that waits for a message or for room polls, never a goroutine in the
 // background: on a CPU that two processes share, it would use up the CPU time of the peer.
-//
-// For a peer in this process, Adaptive is the same as Park, and no goroutine lets another thread
-// run. The scheduler of Go runs the peer once this goroutine sleeps, and on the same processor,
-// whose caches have the message (decision 0053).
 package wait
 
 import (
@@ -48,10 +44,11 @@ type Budget struct {
 // NewBudget returns a budget whose time is limit at first, and never longer.
 func NewBudget(limit time.Duration) Budget { return Budget{time: limit, max: limit} }
 
-// NewLocalBudget returns the budget of a goroutine whose peer is in this process. Only the mode
-// Spin polls with it. In this mode the goroutine yields to other goroutines, because the peer may
-// wait for its processor.
-func NewLocalBudget() Budget { return Budget{isLocal: true} }
+// NewLocalBudget returns the same as NewBudget, for a goroutine whose peer is in this process. The
+// peer runs while the goroutine yields to others, and may wait for the processor of the goroutine.
+func NewLocalBudget(limit time.Duration) Budget {
+	return Budget{time: limit, max: limit, isLocal: true}
+}
 
 // Time returns the time for which the next wait polls. The result is 0 if the next wait sleeps at
 // once.
@@ -77,7 +74,7 @@ func (b *Budget) Hit() {
 
 // Miss shortens the budget, because polling for its whole time found nothing.
 func (b *Budget) Miss() {
-	if isFutile() {
+	if !b.isLocal && isFutile() {
 		*b = Budget{}
 		return
 	}
@@ -93,44 +90,59 @@ func (b *Budget) Miss() {
 // poll. In the mode Spin it gives up after about checkEvery and returns false, so that the caller
 // can check for other reasons to stop waiting.
 func (b *Budget) Poll(mode Mode, poll func() bool) bool {
-	switch {
-	case mode == Spin && b.isLocal:
-		return pollLocally(checkEvery, poll)
-	case mode == Spin:
-		return pollRemotely(checkEvery, poll)
-	case b.isLocal:
-		return poll()
-	case mode == Park:
+	switch mode {
+	case Park:
 		return poll() || b.yields.poll(poll)
+	case Spin:
+		isFound, _ := b.pollFor(checkEvery, poll)
+		return isFound
 	}
 	limit := b.Time()
 	if limit == 0 {
 		return poll() || b.yields.poll(poll)
 	}
-	isFound := pollRemotely(limit, poll)
-	if isFound {
+	isFound, isUsedUp := b.pollFor(limit, poll)
+	switch {
+	case isFound:
 		b.Hit()
-	} else {
+	case isUsedUp:
 		b.Miss()
 	}
 	return isFound
 }
 
+// pollFor calls poll, in the way that suits where the peer runs, until poll returns true or about
+// the time limit has passed. The second result is false if goroutines that compute have ended the
+// polling earlier, so that it does not count as in vain.
+func (b *Budget) pollFor(limit time.Duration, poll func() bool) (isFound, isUsedUp bool) {
+	if b.isLocal {
+		return pollLocally(limit, poll)
+	}
+	return pollRemotely(limit, poll), true
+}
+
 // pollLocally calls poll, and lets other goroutines run after a few calls, until that has taken
-// about limit.
-func pollLocally(limit time.Duration, poll func() bool) bool {
-	started := time.Now()
-	for {
+// about limit. The time for which other goroutines run counts only up to yieldMax for each yield:
+// the peer may be among them, and a yield costs less than a sleep and a wake-up. It stops after a
+// yield of more than 1 ms (computeMin): the goroutines that ran then compute, and the caller has to
+// check its deadline. In that case the second result is false, and otherwise true.
+func pollLocally(limit time.Duration, poll func() bool) (isFound, isUsedUp bool) {
+	started, last := time.Now(), time.Duration(0)
+	for used := time.Duration(0); used < limit; {
 		for range pollsPerYield {
 			if poll() {
-				return true
+				return true, true
 			}
 		}
-		if time.Since(started) >= limit {
-			return false
-		}
 		runtime.Gosched()
+		now := time.Since(started)
+		if now-last > computeMin {
+			return poll(), false
+		}
+		used += min(now-last, yieldMax)
+		last = now
 	}
+	return poll(), true
 }
 
 // pollRemotely calls poll until it returns true, for about the time limit. It stops early if other
@@ -197,6 +209,10 @@ const (
 	pollsPerClockRead = 128
 	// pollsPerYield is the number of polls between two yields for a peer in this process.
 	pollsPerYield = 16
+	// computeMin is the longest yield after which polling for a peer in this process goes on.
+	// During a longer yield, another goroutine computes; compared with its time slice, a sleep
+	// costs little.
+	computeMin = time.Millisecond
 	// checkEvery is the time for which the mode Spin polls before it returns to the caller, so that
 	// the caller can check for other reasons to stop waiting.
 	checkEvery = 2 * time.Millisecond
@@ -204,7 +220,7 @@ const (
 	// run.
 	yieldEvery = 10 * time.Microsecond
 	// yieldMax is the longest time that runtime.Gosched takes while no other goroutine wants to
-	// run. If it takes longer, polling stops.
+	// run. If it takes longer, polling for a peer in another process stops.
 	yieldMax = 2 * time.Microsecond
 	// missesUnchecked is the number of waits in this process that may poll in vain before the
 	// system is asked for the number of CPUs and the CPU quota.

@@ -104,54 +104,77 @@ func TestPollFindsWhatComesLater(t *testing.T) {
 	t.Error("nothing found")
 }
 
-// A goroutine that spins yields its processor to a peer in the same process, more than once and for
+// While a goroutine polls, its peer in the same process needs the processor, more than once and for
 // longer than an idle yield takes. The peer must run.
 func TestLocalPeerRunsMeanwhile(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	// Spin returns after checkEvery, and other programs may stop this one for longer.
-	isFound := false
-	for end := time.Now().Add(30 * time.Second); !isFound && time.Now().Before(end); {
-		b := NewLocalBudget()
-		isFound = pollForSteps(&b, 20)
-	}
-	if !isFound {
-		t.Error("polling ends while the peer runs")
+	for _, mode := range []Mode{Adaptive, Spin} {
+		// A step takes longer if the system stops the process meanwhile, which ends a poll early.
+		isFound := false
+		for end := time.Now().Add(30 * time.Second); !isFound && time.Now().Before(end); {
+			b := NewLocalBudget(time.Hour)
+			isFound = pollForSteps(&b, mode, 20, 5*yieldMax)
+		}
+		if !isFound {
+			t.Errorf("mode %d: polling ends while the peer runs", mode)
+		}
 	}
 }
 
-// pollForSteps spins once, with the budget b, while another goroutine makes a number of short
-// steps. It returns whether polling went on until the last step.
-func pollForSteps(b *Budget, steps int32) bool {
+// Goroutines that compute for long end the polling, so that the caller checks its deadline.
+func TestGoroutinesThatComputeEndALocalPoll(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	for _, mode := range []Mode{Adaptive, Spin} {
+		b := NewLocalBudget(time.Hour)
+		if pollForSteps(&b, mode, 100, 2*computeMin) {
+			t.Errorf("mode %d: polling goes on through 100 long steps of another goroutine", mode)
+		}
+		if b.Time() != time.Hour {
+			t.Errorf("mode %d: polling that other goroutines end counts as in vain", mode)
+		}
+	}
+}
+
+// pollForSteps polls once, with the budget b, while another goroutine makes a number of steps that
+// each take the time step or longer. It returns whether polling went on until the last step.
+func pollForSteps(b *Budget, mode Mode, steps int32, step time.Duration) bool {
 	var made atomic.Int32
 	var isOver atomic.Bool
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for range steps {
-			for started := time.Now(); time.Since(started) < 5*yieldMax && !isOver.Load(); {
+			for started := time.Now(); time.Since(started) < step && !isOver.Load(); {
 			}
 			made.Add(1)
 			runtime.Gosched()
 		}
 	}()
-	isFound := b.Poll(Spin, func() bool { return made.Load() == steps })
+	isFound := b.Poll(mode, func() bool { return made.Load() == steps })
 	isOver.Store(true)
 	<-ended
 	return isFound
 }
 
-// For a peer in this process only the mode Spin polls more than once.
-func TestLocalPeerIsNotPolled(t *testing.T) {
-	for mode, isSpinning := range map[Mode]bool{Adaptive: false, Park: false, Spin: true} {
-		b := NewLocalBudget()
-		for range 10 {
-			polls := 0
-			if b.Poll(mode, func() bool { polls++; return false }) {
-				t.Errorf("mode %d found something", mode)
-			}
-			if (polls > 1) != isSpinning {
-				t.Errorf("mode %d polls %d times", mode, polls)
-			}
+func TestLocalPollEnds(t *testing.T) {
+	b := NewLocalBudget(limit)
+	// If the system stops the process meanwhile, the poll ends early and does not count as in vain.
+	for end := time.Now().Add(30 * time.Second); b.Time() == limit; {
+		if time.Now().After(end) {
+			t.Fatal("no poll in vain shortens the budget")
 		}
+		polls := 0
+		if b.Poll(Adaptive, func() bool { polls++; return false }) {
+			t.Error("found something")
+		}
+		if least := pollsPerYield + 1; polls < least {
+			t.Errorf("polled %d times, want %d or more", polls, least)
+		}
+	}
+	for range 2 {
+		b.Miss()
+	}
+	if got := sleepsUntilPoll(&b); got != skipMin {
+		t.Errorf("%d waits sleep at once after polls in vain, want %d", got, skipMin)
 	}
 }

@@ -40,7 +40,7 @@ type sharedMemory struct {
 // sleeps, which is limit at most.
 func (m *sharedMemory) newBudget(limit time.Duration) wait.Budget {
 	if m.isLocal {
-		return wait.NewLocalBudget()
+		return wait.NewLocalBudget(limit)
 	}
 	return wait.NewBudget(limit)
 }
