@@ -21,7 +21,8 @@ pub struct Refusals(Mutex<VecDeque<Printed>>);
 
 #[derive(Debug)]
 struct Printed {
-    /// The peer and the reason, without bytes of the peer that differ between two attempts.
+    /// The peer and the reason, without what differs between two attempts of one peer: its first
+    /// bytes, and its port of TCP.
     key: String,
     at: Instant,
     /// Number of equal refusals since the text was printed.
@@ -72,7 +73,8 @@ fn without_ports(text: &str) -> String {
 /// The least time between two lines about the same peer and reason.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Number of lines that are remembered; beyond it the oldest is forgotten, and printed again.
+/// Maximum number of lines that are remembered. Beyond it, the line that was printed longest ago is
+/// forgotten; an equal refusal is then printed as a new one.
 const PRINTED_MAX: usize = 64;
 
 #[cfg(test)]
