@@ -176,6 +176,16 @@ pub const REGISTRY: &[Fault] = &[
     // Fault: the task of a session on tokio does not clear the readiness of the descriptor that
     // woke it. Effect: its next sleep ends at once; each message costs a further system call.
     fault("readiness_is_kept", &[test("partywall", "opening", "woken_session")]),
+    // Fault: a user of a byte stream takes the records for which the task of its session armed the
+    // driver, and does not wake the task. Effect: the peer takes this side for awake and does not
+    // notify it, so later records are never received.
+    fault(
+        "taken_records_wake_nobody",
+        &[
+            unit("partywall", "driver::tests::user_that_takes_records_wakes_the_sleeping_task"),
+            shuttle("races::waiter_for_room_is_woken"),
+        ],
+    ),
     // Fault: an external event loop polls a group while another thread leads, and that thread does
     // not wake the loop when it no longer leads. Effect: a link stays unarmed, its peer sends no
     // notification, and the loop sleeps for ever.

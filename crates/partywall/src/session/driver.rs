@@ -35,6 +35,8 @@ pub(crate) struct Driver {
     pub(super) shared: Arc<SessionShared>,
     pub(super) wire: AnyReceiver,
     room: Arc<dyn SpaceWaiter>,
+    /// The waker that users of the session call; `None` before the first was registered.
+    waker: Option<Waker>,
     /// The driver's tables of streams, by stream index. `own` has the streams that this side
     /// opened, and `theirs` those that the peer opened.
     pub(super) own: Vec<Slot>,
@@ -109,6 +111,7 @@ impl Driver {
             shared: Arc::clone(&shared),
             wire,
             room,
+            waker: None,
             own: Vec::new(),
             theirs: Vec::new(),
             linger_until: None,
@@ -121,8 +124,16 @@ impl Driver {
         (shared, driver)
     }
 
+    /// Makes users of the session call `waker` from now on, and notes whether one has called the
+    /// waker since the last call of this method. The code that runs the driver calls it before each
+    /// turn.
+    #[inline]
     pub(crate) fn register(&mut self, waker: &Waker) {
-        self.is_service_due |= self.shared.register_driver(waker);
+        if !self.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            self.shared.register_driver(waker);
+            self.waker = Some(waker.clone());
+        }
+        self.is_service_due |= self.shared.was_driver_woken();
     }
 
     /// Handles the records that have arrived, at most `TURN_RECORDS`.
@@ -164,6 +175,35 @@ impl Driver {
             Ok(true) => Turn::Busy,
             Err(fault) => self.fail(fault),
         }
+    }
+
+    /// Handles the records that have arrived, at most `TURN_RECORDS`, for a user of the session.
+    /// Everything else that a turn does is left to the next turn. Returns whether there were any.
+    /// Does nothing on a socket, where an attempt in vain is a system call.
+    #[cfg(any(feature = "tokio", shuttle))]
+    pub(super) fn receive(&mut self) -> bool {
+        let is_shared = matches!(self.wire, AnyReceiver::SharedMemory(_));
+        if !is_shared || self.is_over || self.linger_until.is_some() {
+            return false;
+        }
+        for count in 0..TURN_RECORDS {
+            match self.step() {
+                Ok(true) => {}
+                Ok(false) => return count > 0,
+                Err(error) => {
+                    // The end of the session wakes the driver's task, whose next turn is its last.
+                    let _ = self.finish(error);
+                    return true;
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether the peer notifies this side of its next record over shared memory.
+    #[cfg(any(feature = "tokio", shuttle))]
+    pub(super) fn is_armed(&self) -> bool {
+        matches!(&self.wire, AnyReceiver::SharedMemory(end) if end.is_armed())
     }
 
     /// Handles the next record. Returns `false` if no record has arrived.
@@ -396,6 +436,8 @@ mod tests {
     use crate::error::Closed;
     use crate::handshake::Listener;
     use crate::handshake::establish;
+    #[cfg(feature = "tokio")]
+    use crate::session::SeatHold;
     use crate::session::outbox::Outbox;
     use crate::session::stream::StreamShared;
     use crate::session::{Handle, Opening, RecvHalf};
@@ -637,6 +679,117 @@ mod tests {
             assert_eq!(driver.turn(), Turn::Idle);
             assert!(flag.0.load(Ordering::SeqCst), "{policy:?}");
         }
+    }
+
+    /// Input: a user takes the record for which the task of its session armed the driver. Expected:
+    /// the user wakes the task, because the peer takes this side for awake and does not notify it.
+    #[cfg(feature = "tokio")]
+    #[test]
+    fn user_that_takes_records_wakes_the_sleeping_task() {
+        let [(shared, driver), (their_shared, mut theirs)] = pair(TransportPolicy::SharedMemory);
+        let (flag, seat) = (Arc::new(Flag::default()), SeatHold::new(driver));
+        let waker = Waker::from(Arc::clone(&flag));
+        let mut guard = seat.try_lock().unwrap();
+        let seated = guard.get().unwrap();
+        seated.driver.register(&waker);
+        assert_eq!(seated.driver.turn(), Turn::Idle);
+        assert_eq!(seated.driver.arm(false).unwrap(), Sleep::ForRecords);
+        seated.is_asleep = true;
+        assert!(!shared.receive(), "the task holds the seat");
+        drop(guard);
+        assert!(!shared.receive(), "nothing has come");
+        assert!(!flag.0.load(Ordering::SeqCst));
+        let (context, opener) = (Context::from_waker(Waker::noop()), Handle::new(their_shared));
+        let opened = opener.poll_open(&context, b"", &mut Opening::default());
+        assert!(matches!(opened, Poll::Ready(Ok(_))), "{opened:?}");
+        assert!(shared.receive());
+        assert!(flag.0.load(Ordering::SeqCst));
+        assert!(!shared.receive(), "the record was taken");
+        drop(seat);
+        while theirs.turn() != Turn::Over {}
+    }
+
+    /// Input: the peer retires memory while the task sleeps, and a user takes that record.
+    /// Expected: the user learns of no record, and wakes the task.
+    #[cfg(feature = "tokio")]
+    #[test]
+    fn user_that_takes_a_record_about_memory_wakes_the_sleeping_task() {
+        let [(shared, driver), (their_shared, _theirs)] = pair(TransportPolicy::SharedMemory);
+        let (flag, seat) = (Arc::new(Flag::default()), SeatHold::new(driver));
+        let context = Context::from_waker(Waker::noop());
+        let (ours, theirs) = (Handle::new(Arc::clone(&shared)), Handle::new(their_shared));
+        let opened = theirs.poll_open(&context, b"", &mut Opening::default());
+        let Poll::Ready(Ok((mut send, _recv))) = opened else { panic!("{opened:?}") };
+        assert!(send.poll_send(&context, &[1; 1 << 20]).is_ready());
+        while shared.receive() {}
+        let Poll::Ready(Ok(Some((_send, recv)))) = ours.poll_accept(&context) else {
+            panic!("nothing was opened")
+        };
+        let received = recv.poll_recv(&context);
+        assert!(matches!(&received, Poll::Ready(Ok(Some(_)))), "{received:?}");
+        drop(received);
+        let mut guard = seat.try_lock().unwrap();
+        let seated = guard.get().unwrap();
+        seated.driver.register(&Waker::from(Arc::clone(&flag)));
+        while seated.driver.turn() == Turn::Busy {}
+        assert_eq!(seated.driver.arm(false).unwrap(), Sleep::ForRecords);
+        seated.is_asleep = true;
+        drop(guard);
+        flag.0.store(false, Ordering::SeqCst);
+        theirs.trim();
+        assert!(!shared.receive(), "no record of a stream");
+        assert!(flag.0.load(Ordering::SeqCst));
+    }
+
+    /// Input: a user takes records, and a waker that it calls panics. Expected: the task is woken
+    /// and learns that the driver is lost, and other users take no records.
+    #[cfg(feature = "tokio")]
+    #[test]
+    fn user_that_panics_leaves_the_end_of_the_session_to_the_task() {
+        struct Panicking;
+        impl Wake for Panicking {
+            fn wake(self: Arc<Self>) {
+                panic!("this waker panics");
+            }
+        }
+        let [(shared, driver), (their_shared, _theirs)] = pair(TransportPolicy::SharedMemory);
+        let (flag, seat) = (Arc::new(Flag::default()), SeatHold::new(driver));
+        let waker = Waker::from(Arc::clone(&flag));
+        seat.try_lock().unwrap().get().unwrap().driver.register(&waker);
+        let (accepting, opener) = (Handle::new(Arc::clone(&shared)), Handle::new(their_shared));
+        let panicking = Waker::from(Arc::new(Panicking));
+        assert!(accepting.poll_accept(&Context::from_waker(&panicking)).is_pending());
+        let context = Context::from_waker(Waker::noop());
+        let opened = opener.poll_open(&context, b"", &mut Opening::default());
+        assert!(matches!(opened, Poll::Ready(Ok(_))), "{opened:?}");
+        assert!(!seat.is_lost());
+        let taking = std::panic::AssertUnwindSafe(|| shared.receive());
+        assert!(std::panic::catch_unwind(taking).is_err());
+        assert!(flag.0.load(Ordering::SeqCst) && seat.is_lost());
+        assert!(seat.try_lock().is_none() && !shared.receive());
+        drop(seat);
+        assert!(shared.check().is_err());
+    }
+
+    /// Input: a user takes the record that ends the session. Expected: the task is woken, and its
+    /// next turn is its last.
+    #[cfg(feature = "tokio")]
+    #[test]
+    fn user_that_takes_the_end_of_the_session_wakes_the_task() {
+        let [(shared, driver), (their_shared, mut theirs)] = pair(TransportPolicy::SharedMemory);
+        let (flag, seat) = (Arc::new(Flag::default()), SeatHold::new(driver));
+        let waker = Waker::from(Arc::clone(&flag));
+        seat.try_lock().unwrap().get().unwrap().driver.register(&waker);
+        their_shared.end(SessionError::closed_here());
+        while theirs.turn() != Turn::Over {}
+        drop(theirs);
+        while shared.check().is_ok() {
+            shared.receive();
+        }
+        assert!(flag.0.load(Ordering::SeqCst));
+        assert!(!shared.receive(), "the session is over");
+        let mut driver = seat.take().unwrap();
+        assert_eq!(driver.turn(), Turn::Over);
     }
 
     /// Input: the session is closed while an answer of the peer waits to be received, and the

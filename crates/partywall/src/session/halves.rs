@@ -191,6 +191,13 @@ impl SendHalf {
         self.uncharge(polled)
     }
 
+    /// Takes the records that have arrived for any stream of the session, unless another thread
+    /// does so. Returns whether the stream may have credit now.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn receive(&self) -> bool {
+        self.shared.receive()
+    }
+
     /// Whether the pending operation waits for room in the connection, and not only for credit.
     #[cfg(feature = "tokio")]
     pub(crate) const fn awaits_room(&self) -> bool {
@@ -549,6 +556,13 @@ impl RecvHalf {
     pub(crate) fn take_arrived(&self) -> Option<Message> {
         self.shared.check_process().ok()?;
         self.take(self.stream.lock())
+    }
+
+    /// Takes the records that have arrived for any stream of the session, unless another thread
+    /// does so. Returns whether the stream may have a message now.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn receive(&self) -> bool {
+        self.shared.receive()
     }
 
     /// Takes the next message from the queue of messages that have arrived on the stream, if there

@@ -9,6 +9,7 @@
 //!   halves.rs   SendHalf, RecvHalf of a stream     routing.rs   which stream a record is of
 //!   shared.rs   SessionShared, with the state      outbox.rs    Outbox: sends, pending
 //!   state.rs    (SessionState) and the outbox                   control records first
+//!                                                  seat.rs      who runs the driver, on tokio
 //!   stream.rs   StreamShared: one stream           lifecycle.rs, credit.rs, numbers.rs: rules
 //!   error.rs    errors and codes                   sync.rs      locks, or shuttle's
 //!   ──────────────────────────────────────────────────────────────────────────────────
@@ -27,6 +28,8 @@ mod lifecycle;
 mod numbers;
 mod outbox;
 mod routing;
+#[cfg(any(feature = "tokio", shuttle))]
+mod seat;
 mod shared;
 mod state;
 mod stream;
@@ -43,3 +46,5 @@ pub(crate) use driver::{Closing, Driver, Sleep, Turn};
 pub(crate) use error::assert_application_code;
 pub(crate) use halves::{RecvHalf, SendHalf, StreamEnds};
 pub(crate) use handle::{Handle, Opening};
+#[cfg(any(feature = "tokio", shuttle))]
+pub(crate) use seat::SeatHold;

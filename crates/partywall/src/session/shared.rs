@@ -16,7 +16,7 @@ use super::error::{OpenError, SessionError};
 use super::outbox::Outbox;
 use super::state::{SessionState, wake};
 use super::stream::{StreamShared, Terms};
-use super::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use super::sync::{AtomicBool, Mutex, MutexGuard, OnceLock, Ordering, PoisonError};
 use crate::channel::AnyReceiver;
 use crate::config::{BackPressure, Config};
 use crate::error::{Closed, Fault};
@@ -31,6 +31,8 @@ use partywall_sys::ForkGuard;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+#[cfg(any(feature = "tokio", shuttle))]
+use std::sync::Weak;
 use std::task::{Context, Poll, Waker};
 use zerocopy::IntoBytes;
 
@@ -38,7 +40,11 @@ use zerocopy::IntoBytes;
 pub(crate) struct SessionShared {
     outbox: CachePadded<Mutex<Outbox>>,
     state: CachePadded<Mutex<SessionState>>,
-    driver: CachePadded<Mutex<DriverWakeup>>,
+    driver: CachePadded<DriverWakeup>,
+    #[cfg(any(feature = "tokio", shuttle))]
+    /// The seat of the driver, on tokio; empty where a thread or an event loop keeps the driver to
+    /// itself.
+    pub(super) seat: OnceLock<Weak<dyn TakeRecords>>,
     end: OnceLock<SessionError>,
     /// The fork guard of the process that runs the session's driver. In a forked child no driver
     /// runs that could wake a waiting user.
@@ -63,11 +69,28 @@ pub(crate) struct SessionShared {
 #[repr(align(128))]
 struct CachePadded<T>(T);
 
-/// The driver's waker, and whether a user has called the waker since the driver registered it.
+/// The driver's waker, and whether a user has called the waker since the driver last looked.
 #[derive(Debug, Default)]
 struct DriverWakeup {
-    waker: Option<Waker>,
-    is_woken: bool,
+    waker: Mutex<Option<Waker>>,
+    is_woken: AtomicBool,
+}
+
+/// A driver of which users of the session may take the records: the seat, in `seat.rs`.
+#[cfg(any(feature = "tokio", shuttle))]
+pub(super) trait TakeRecords: fmt::Debug + Send + Sync {
+    /// Takes the records that have arrived, unless another thread does so.
+    fn take_records(&self) -> Taken;
+}
+
+/// The result of an attempt of a user to take the records of its session.
+#[cfg(any(feature = "tokio", shuttle))]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Taken {
+    /// Whether there were any records.
+    pub(super) any: bool,
+    /// Whether the user must wake the driver's task.
+    pub(super) must_wake: bool,
 }
 
 /// Prints only the session's peer and transport, because its rings would fill pages.
@@ -105,7 +128,9 @@ impl SessionShared {
         let shared = Self {
             outbox: CachePadded(Mutex::new(Outbox::new(sender))),
             state: CachePadded(Mutex::new(state)),
-            driver: CachePadded(Mutex::new(DriverWakeup::default())),
+            driver: CachePadded(DriverWakeup::default()),
+            #[cfg(any(feature = "tokio", shuttle))]
+            seat: OnceLock::new(),
             end: OnceLock::new(),
             guard: ForkGuard::current(),
             peer,
@@ -205,23 +230,28 @@ impl SessionShared {
         self.end.get().cloned().unwrap_or(SessionError::Closed(Closed::Disconnected))
     }
 
-    /// Registers the driver's waker. Returns whether the waker was called since the last
-    /// registration.
-    pub(super) fn register_driver(&self, waker: &Waker) -> bool {
-        let mut driver = self.driver.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut driver.waker {
-            Some(known) => known.clone_from(waker),
-            None => driver.waker = Some(waker.clone()),
-        }
-        std::mem::take(&mut driver.is_woken)
+    /// Registers the driver's waker, which users call from then on.
+    pub(super) fn register_driver(&self, waker: &Waker) {
+        let mut known = self.driver.0.waker.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = Some(waker.clone());
+    }
+
+    /// Whether a user has called the driver's waker since the driver last asked.
+    #[inline]
+    pub(super) fn was_driver_woken(&self) -> bool {
+        let is_woken = &self.driver.0.is_woken;
+        // ORDER: Acquire for both: what a user did before it called the waker is visible to the
+        // driver. A call that this load misses wakes the driver, which then asks again.
+        is_woken.load(Ordering::Acquire) && is_woken.swap(false, Ordering::Acquire)
     }
 
     /// Wakes the driver, and makes its next turn wake the users that wait for room.
     pub(super) fn wake_driver(&self) {
-        let mut driver = self.driver.0.lock().unwrap_or_else(PoisonError::into_inner);
-        driver.is_woken = true;
-        let waker = driver.waker.clone();
-        drop(driver);
+        // ORDER: Release: what this thread did before is visible to the driver that finds the flag.
+        // The flag is set before the waker is read. So a driver that registers another waker
+        // meanwhile either finds the flag afterwards, or this thread finds the other waker.
+        self.driver.0.is_woken.store(true, Ordering::Release);
+        let waker = self.driver.0.waker.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(waker) = waker {
             waker.wake();
         }

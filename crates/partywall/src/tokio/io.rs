@@ -7,6 +7,9 @@
 //!   shutdown ─▶ CLOSE_WRITE: the peer reads the end                ◀─ the next message
 //! ```
 //!
+//! After a long message, a read that finds nothing takes the records that have come to the session
+//! itself, and so does a write without credit. The session's task may be behind many others.
+//!
 //! When the peer has finished, a read returns the end of the stream. After a reset, or the end of
 //! the session, a read returns an error. Every write sends its bytes before it returns, so `flush`
 //! does nothing.
@@ -37,6 +40,8 @@ pub struct ReadHalf {
     recv: RecvStream,
     /// The bytes of the last received message that were not read yet.
     rest: Option<Message>,
+    /// Whether the last received message was long, so that another one probably follows at once.
+    is_long: bool,
     is_finished: bool,
 }
 
@@ -51,13 +56,17 @@ pub struct WriteHalf {
 /// Most messages that one read takes before it lets other tasks run. The limit matters for empty
 /// messages, which fill no buffer.
 const READ_MESSAGES_MAX: u32 = 64;
+/// Least length of a message after which a read looks for the next one itself. Messages of this
+/// length are parts of a long write. After shorter ones, many streams or calls are often served at
+/// once, and it takes less time to take their records together.
+const LONG_BYTES: usize = 32 << 10;
 /// Most bytes of a write when shared memory is exhausted and the policy is `Overflow`. So short a
 /// message is copied into the ring, which may still have room.
 const WRITE_BYTES_SMALL: usize = 4 << 10;
 
 impl StreamIo {
     pub(super) fn new(send: SendStream, recv: RecvStream) -> Self {
-        let read = ReadHalf { recv, rest: None, is_finished: false };
+        let read = ReadHalf { recv, rest: None, is_long: false, is_finished: false };
         Self { read, write: WriteHalf { send } }
     }
 
@@ -164,6 +173,28 @@ impl WriteHalf {
         self.send.half().give_back();
     }
 
+    /// Attempts once to send the first `len` bytes of `slices` as one message, or as many of them
+    /// as the longest message has. Returns the number of bytes that were tried.
+    #[inline]
+    fn poll_message(
+        &mut self,
+        context: &Context<'_>,
+        slices: &[IoSlice<'_>],
+        len: usize,
+    ) -> (usize, Poll<Result<(), StreamSendError>>) {
+        let half = self.send.half();
+        let polled = half.poll_send_slices(context, slices, len);
+        let Poll::Ready(Err(StreamSendError::TooLarge(TooLarge { max: max @ 1.., .. }))) = polled
+        else {
+            return (len, polled);
+        };
+        // The bytes exceed the longest message. A byte stream has no message boundaries, so a
+        // shorter message is sent instead.
+        let taken = usize::try_from(max).map_or(len, |max| max.min(len));
+        half.give_back();
+        (taken, half.poll_send_slices(context, slices, taken))
+    }
+
     /// Sends as many of the bytes in `slices` as one message can hold. Returns their number.
     fn poll_slices(
         &mut self,
@@ -175,17 +206,12 @@ impl WriteHalf {
         if len == 0 {
             return Poll::Ready(Ok(0));
         }
-        let half = self.send.half();
-        let mut taken = len;
-        let mut polled = half.poll_send_slices(context, slices, len);
-        if let Poll::Ready(Err(StreamSendError::TooLarge(TooLarge { max: max @ 1.., .. }))) = polled
-        {
-            // The bytes exceed the longest message. A byte stream has no message boundaries, so a
-            // shorter message is sent instead.
-            taken = usize::try_from(max).map_or(len, |max| max.min(len));
-            half.give_back();
-            polled = half.poll_send_slices(context, slices, taken);
+        let (mut taken, mut polled) = self.poll_message(context, slices, len);
+        if polled.is_pending() && !self.send.half().awaits_room() && self.send.half().receive() {
+            // The peer has read meanwhile, so there may be credit.
+            (taken, polled) = self.poll_message(context, slices, len);
         }
+        let half = self.send.half();
         if polled.is_pending() && taken > WRITE_BYTES_SMALL && half.awaits_room() {
             // When shared memory is exhausted, the ring may still have room for a short message.
             taken = WRITE_BYTES_SMALL;
@@ -250,19 +276,45 @@ impl ReadHalf {
                 // would wake the task for a message that the next read finds anyway. That read
                 // also reports an end or an error.
                 match self.recv.take_arrived() {
-                    Some(message) => self.rest = Some(message),
+                    Some(message) => self.keep(message),
                     None => break,
                 }
                 continue;
             }
+            if let Some(message) = self.take_following() {
+                self.keep(message);
+                continue;
+            }
             match self.recv.poll_next(context) {
-                Poll::Ready(Ok(Some(message))) => self.rest = Some(message),
+                Poll::Ready(Ok(Some(message))) => self.keep(message),
                 Poll::Ready(Ok(None)) => self.is_finished = true,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
                 Poll::Pending => return Poll::Pending,
             }
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+impl ReadHalf {
+    fn keep(&mut self, message: Message) {
+        self.is_long = message.len() >= LONG_BYTES;
+        self.rest = Some(message);
+    }
+
+    /// Returns the message that follows a long one, if it has come. The peer is probably writing
+    /// more than the window holds, and writes on as soon as this side reads. So the records are
+    /// taken here, as a read of a socket finds the bytes that have just come. The task of the
+    /// session would take them only after all tasks that are to run before it.
+    fn take_following(&mut self) -> Option<Message> {
+        if !self.is_long {
+            return None;
+        }
+        let arrived = self.recv.take_arrived();
+        if arrived.is_none() && self.recv.half().receive() {
+            return self.recv.take_arrived();
+        }
+        arrived
     }
 }
 

@@ -12,6 +12,9 @@
 //!   woken ─▶ clear the readiness of the records' descriptor ─▶ turn
 //! ```
 //!
+//! A reader or writer of a byte stream may take records in place of the task, by the seat of the
+//! driver (`session/seat.rs`). While it does, the task yields.
+//!
 //! The runtime reports an event of a descriptor once, and remembers it as readiness until the task
 //! clears it. The event that woke the task is cleared before the turn that handles its records. If
 //! it were left for the next sleep, it would end that sleep at once. Records that arrive after the
@@ -21,7 +24,7 @@ use super::runtime::watch_readable;
 use crate::config::Config;
 use crate::error::Fault;
 use crate::handshake::Established;
-use crate::session::{Driver, Handle, Sleep, Turn};
+use crate::session::{Driver, Handle, SeatHold, Sleep, Turn};
 use partywall_layout::seeded_fault;
 use partywall_sys::Timer as Clock;
 use partywall_wait::{IdlePolicy, IdleStep};
@@ -37,21 +40,21 @@ use tokio::time::{Sleep as Timer, sleep};
 pub(super) fn start(established: Established, config: &Config) -> io::Result<Handle> {
     let (shared, driver) = Driver::new(established, config);
     let handle = Handle::new(shared);
-    let mut task = DriverTask {
+    let bed = Bed {
         records: watch_readable(driver.records_descriptor())?,
         room: watch_readable(driver.room_descriptor())?,
-        idle: IdlePolicy::new(config.wait, config.spin_budget),
-        is_asleep: false,
         timer: None,
         leaving: None,
-        driver,
     };
+    let idle = IdlePolicy::new(config.wait, config.spin_budget);
+    let mut task = DriverTask { bed, idle, is_asleep: false, seat: SeatHold::new(driver) };
     tokio::spawn(async move {
         (&mut task).await;
-        let DriverTask { driver, records, room, leaving, .. } = task;
+        let DriverTask { bed, seat, .. } = task;
         // The descriptors are dropped before the driver, so that they are closed once users of the
         // session learn of the driver's end.
-        drop((records, room, leaving));
+        drop(bed);
+        let Some(driver) = seat.take() else { return };
         if driver.may_linger() {
             // Dropping the driver waits for a peer that does not read. Within the task itself, that
             // would block a worker thread of the runtime.
@@ -64,12 +67,18 @@ pub(super) fn start(established: Established, config: &Config) -> io::Result<Han
 /// The task that drives a session: the session's driver, and the descriptors for which the task
 /// waits.
 struct DriverTask {
-    driver: Driver,
-    records: AsyncFd<OwnedFd>,
-    room: AsyncFd<OwnedFd>,
+    // Declared before `seat`, so that an aborted task closes the descriptors before its driver.
+    bed: Bed,
     idle: IdlePolicy,
     /// Whether the task went to sleep in its last poll, so that this poll may be a wake-up.
     is_asleep: bool,
+    seat: SeatHold,
+}
+
+/// The descriptors and timers for which the task sleeps.
+struct Bed {
+    records: AsyncFd<OwnedFd>,
+    room: AsyncFd<OwnedFd>,
     timer: Option<Pin<Box<Timer>>>,
     /// A timer's descriptor, readable once the driver of an ended session has lingered for the
     /// configured time. The runtime's own timers are not used, because the runtime may have them
@@ -81,40 +90,43 @@ impl Future for DriverTask {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let task = &mut *self;
+        let Self { bed, idle, is_asleep, seat } = &mut *self;
+        // A user of the session holds the seat for the time of a few records, which it delivers.
+        let Some(mut seat) = seat.try_lock() else {
+            return if seat.is_lost() { Poll::Ready(()) } else { again(context) };
+        };
+        let Some(seated) = seat.get() else { return Poll::Ready(()) };
+        seated.is_asleep = false;
+        if std::mem::take(&mut seated.was_busy) {
+            idle.busy();
+        }
         // The driver's waker is registered before the driver's turn. A user of the session that
         // calls the waker during the turn then causes another poll of the task.
-        task.driver.register(context.waker());
-        if let Err(fault) = task.wake_up(context) {
-            task.driver.fail(fault);
-            return Poll::Ready(());
-        }
-        loop {
-            match task.driver.turn() {
-                Turn::Over => return Poll::Ready(()),
-                Turn::Busy => {
-                    task.idle.busy();
-                    return again(context);
-                }
-                Turn::Idle => {}
+        seated.driver.register(context.waker());
+        let polled = bed.wake_up(std::mem::take(is_asleep), context);
+        let polled = polled.and_then(|()| bed.poll(&mut seated.driver, idle, context));
+        match polled {
+            Ok(Some(next)) => {
+                *is_asleep = next == Next::Sleep;
+                seated.is_asleep = *is_asleep;
+                if next == Next::Again { again(context) } else { Poll::Pending }
             }
-            let next = task.idle.idle();
-            if next == IdleStep::Poll {
-                return again(context);
-            }
-            match task.poll_sleep(context, next) {
-                Ok(Poll::Pending) => {
-                    task.is_asleep = true;
-                    return Poll::Pending;
-                }
-                Ok(Poll::Ready(())) => {}
-                Err(fault) => {
-                    task.driver.fail(fault);
-                    return Poll::Ready(());
-                }
+            Ok(None) => Poll::Ready(()),
+            Err(fault) => {
+                seated.driver.fail(fault);
+                Poll::Ready(())
             }
         }
     }
+}
+
+/// What the task does after a poll of the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// The task lets other tasks run, and polls the driver again.
+    Again,
+    /// The task sleeps until it is woken.
+    Sleep,
 }
 
 fn failed(error: io::Error) -> Fault {
@@ -127,11 +139,11 @@ fn again(context: &Context<'_>) -> Poll<()> {
     Poll::Pending
 }
 
-impl DriverTask {
+impl Bed {
     /// Ends the sleep of the task, if it slept: clears the readiness of the records' descriptor.
     /// The caller then handles the records that caused the readiness.
-    fn wake_up(&mut self, context: &mut Context<'_>) -> Result<(), Fault> {
-        if !std::mem::take(&mut self.is_asleep) || seeded_fault("readiness_is_kept") {
+    fn wake_up(&mut self, was_asleep: bool, context: &mut Context<'_>) -> Result<(), Fault> {
+        if !was_asleep || seeded_fault("readiness_is_kept") {
             return Ok(());
         }
         if let Poll::Ready(guard) = self.records.poll_read_ready(context) {
@@ -140,9 +152,41 @@ impl DriverTask {
         Ok(())
     }
 
+    /// Runs the driver until the task has to yield or sleep; `None` once the session is over.
+    #[inline]
+    fn poll(
+        &mut self,
+        driver: &mut Driver,
+        idle: &mut IdlePolicy,
+        context: &mut Context<'_>,
+    ) -> Result<Option<Next>, Fault> {
+        loop {
+            match driver.turn() {
+                Turn::Over => return Ok(None),
+                Turn::Busy => {
+                    idle.busy();
+                    return Ok(Some(Next::Again));
+                }
+                Turn::Idle => {}
+            }
+            let next = idle.idle();
+            if next == IdleStep::Poll {
+                return Ok(Some(Next::Again));
+            }
+            if self.poll_sleep(driver, context, next)?.is_pending() {
+                return Ok(Some(Next::Sleep));
+            }
+        }
+    }
+
     /// Completes when the driver may have records to handle or to send. With
     /// `IdleStep::BlockFor(period)`, completes at the latest after `period`.
-    fn poll_sleep(&mut self, context: &mut Context<'_>, next: IdleStep) -> Result<Poll<()>, Fault> {
+    fn poll_sleep(
+        &mut self,
+        driver: &mut Driver,
+        context: &mut Context<'_>,
+        next: IdleStep,
+    ) -> Result<Poll<()>, Fault> {
         let is_quiet = matches!(next, IdleStep::BlockFor(_));
         if let IdleStep::BlockFor(period) = next {
             let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(period)));
@@ -151,7 +195,7 @@ impl DriverTask {
                 return Ok(Poll::Ready(()));
             }
         }
-        let sleeping = self.driver.arm(is_quiet)?;
+        let sleeping = driver.arm(is_quiet)?;
         if sleeping == Sleep::No {
             return Ok(Poll::Ready(()));
         }
@@ -163,17 +207,17 @@ impl DriverTask {
         if sleeping == Sleep::ForBoth {
             if let Poll::Ready(guard) = self.room.poll_read_ready(context) {
                 guard.map_err(failed)?.clear_ready();
-                self.driver.found_room();
+                driver.found_room();
                 is_ready = true;
             }
         }
-        is_ready |= self.poll_leaving(context).map_err(failed)?;
+        is_ready |= self.poll_leaving(driver, context).map_err(failed)?;
         Ok(if is_ready { Poll::Ready(()) } else { Poll::Pending })
     }
 
     /// Whether the time is over in which an ended session may write its last records.
-    fn poll_leaving(&mut self, context: &mut Context<'_>) -> io::Result<bool> {
-        let Some(deadline) = self.driver.linger_until() else { return Ok(false) };
+    fn poll_leaving(&mut self, driver: &Driver, context: &mut Context<'_>) -> io::Result<bool> {
+        let Some(deadline) = driver.linger_until() else { return Ok(false) };
         let leaving = match &mut self.leaving {
             Some(leaving) => leaving,
             place => {

@@ -6,12 +6,14 @@
 
 use partywall::tokio::{ReadHalf, Session, StreamIo, WriteHalf};
 use partywall::{BackPressure, Config};
-use partywall_testkit::{Kind, Random, TIMEOUT, run, session_pair};
+use partywall_testkit::{Kind, Random, TIMEOUT, Watchdog, run, session_pair};
 use std::future::poll_fn;
 use std::io::IoSlice;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
-use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::runtime::Builder;
+use tokio::task::unconstrained;
 
 /// Number of bytes in each direction of an exchange.
 const TOTAL: usize = 3 << 20;
@@ -153,6 +155,48 @@ fn write_without_credit_waits_whole_and_sends_nothing_if_given_up() {
             assert!(reading.await.unwrap() == expected, "{kind:?}");
         }
     });
+}
+
+/// Input: a long transfer in one task, which never lets the tasks of both sessions run. Expected:
+/// the writer finds the credit that the reader returns, and the reader the bytes, as on a socket.
+#[test]
+fn long_transfer_goes_on_while_the_tasks_of_the_sessions_cannot_run() {
+    const MESSAGE: usize = 60_000;
+    let _watchdog = Watchdog::new("a long transfer", TIMEOUT);
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (_sessions, [mut ours, mut theirs]) =
+            streams(Kind::SharedMemory, |config| config).await;
+        let bytes: Vec<u8> = (0..TOTAL).map(|at| byte(0, at)).collect();
+        let mut buffer = vec![0; MESSAGE];
+        ours.write_all(&bytes[..MESSAGE]).await.unwrap();
+        theirs.read_exact(&mut buffer).await.unwrap();
+        let (mut written, mut read) = (MESSAGE, buffer);
+        read.reserve(TOTAL);
+        let transfer = poll_fn(|_| {
+            while read.len() < TOTAL {
+                let message = &bytes[written..TOTAL.min(written + MESSAGE)];
+                if !message.is_empty() {
+                    written += try_write(&mut ours, &[IoSlice::new(message)]).unwrap_or_default();
+                }
+                try_read(&mut theirs, &mut read);
+            }
+            Poll::Ready(())
+        });
+        unconstrained(transfer).await;
+        assert!(read == bytes);
+    });
+}
+
+/// Polls a read once, and appends the bytes that have arrived to `bytes`.
+fn try_read(io: &mut StreamIo, bytes: &mut Vec<u8>) {
+    let mut place = [0; 10_000];
+    let mut buffer = ReadBuf::new(&mut place);
+    let mut context = Context::from_waker(Waker::noop());
+    if let Poll::Ready(read) = Pin::new(io).poll_read(&mut context, &mut buffer) {
+        read.unwrap();
+        bytes.extend_from_slice(buffer.filled());
+    }
 }
 
 /// Input: other streams have exhausted the shared memory. Expected: a write sends only as many

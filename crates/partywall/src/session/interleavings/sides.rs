@@ -14,7 +14,7 @@ use crate::channel::{AnyReceiver, AnySender};
 use crate::config::{BackPressure, Config};
 use crate::handshake::{Established, StreamTerms};
 use crate::peer::{Peer, Trust};
-use crate::session::{Driver, Handle, Sleep, Turn};
+use crate::session::{Driver, Handle, SeatHold, Sleep, Turn};
 use crate::transport::shm::Side;
 use crate::transport::shm::model::{Ends, Link, ModelLimits, pair};
 use crate::transport::{LiveTransport, Transport};
@@ -37,7 +37,7 @@ pub(super) struct Setup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Front {
     /// As in `partywall::tokio`: the session gets the driver's waker once in each poll of the task,
-    /// and one poll may run the driver several times.
+    /// and one poll may run the driver several times. Users may take records themselves.
     Task,
     /// As in `partywall::blocking`: the session gets the driver's waker before each run of the
     /// driver.
@@ -140,11 +140,31 @@ fn established(end: Ends, setup: Setup, is_acceptor: bool) -> Established {
 /// `front` names: `partywall::tokio` or `partywall::blocking`.
 fn drive(mut driver: Driver, side: &Arc<Side>, front: Front) {
     let waker = Waker::from(Arc::new(Called(Arc::clone(side))));
+    if front == Front::Task {
+        return drive_from_seat(&SeatHold::new(driver), side, &waker);
+    }
     loop {
         // The waker is registered before the turn, so a user that calls it during the turn wakes
         // the driver after the turn.
         driver.register(&waker);
         let Some(for_room) = poll(&mut driver, side, front) else { return };
+        side.sleep(for_room);
+    }
+}
+
+/// Runs a driver that users of its session may run, too, as `partywall::tokio` does.
+fn drive_from_seat(seat: &SeatHold, side: &Arc<Side>, waker: &Waker) {
+    loop {
+        let Some(mut guard) = seat.try_lock() else {
+            thread::yield_now();
+            continue;
+        };
+        let seated = guard.get().expect("only the task takes the driver out of the seat");
+        seated.is_asleep = false;
+        seated.driver.register(waker);
+        let Some(for_room) = poll(&mut seated.driver, side, Front::Task) else { return };
+        seated.is_asleep = true;
+        drop(guard);
         side.sleep(for_room);
     }
 }

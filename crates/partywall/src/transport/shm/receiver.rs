@@ -212,6 +212,14 @@ impl ShmReceiver {
         }
     }
 
+    /// Whether the receiver has declared itself asleep and has found no record since, so that the
+    /// peer notifies it of the next record. Any record that `find` handles ends this state, also
+    /// one of which it reports nothing.
+    #[cfg(any(feature = "tokio", shuttle))]
+    pub(crate) fn is_armed(&self) -> bool {
+        self.declared == Declared::Asleep
+    }
+
     /// Fails in a forked child, or if the peer has broken a rule of the protocol.
     #[inline]
     fn check(&self) -> Result<(), Fault> {
