@@ -21,7 +21,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
-use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
@@ -30,7 +29,6 @@ use partywall::event::Forked;
 use partywall_layout::seeded_fault;
 use partywall_sys::epoll::EventFlags;
 use partywall_sys::{Doorbell, EpollSet, ForkGuard, Ready};
-use partywall_wait::ShortSleeps;
 
 /// An object that owns descriptors and timers of the reactor, and is called when one of them has an
 /// event.
@@ -113,8 +111,6 @@ struct Leadership {
     /// The buffers for the sources and timers that are ready in one poll of the reactor. While a
     /// thread leads, it has them, and this field is empty.
     lists: Lists,
-    /// The sleeps of the leaders; empty like `lists` while a thread leads.
-    sleeps: ShortSleeps,
 }
 
 /// Empty buffers for the sources and timers that are ready in one turn of the reactor. Each leader
@@ -368,8 +364,7 @@ impl Reactor {
 
     fn taken(&self, lead: &mut Leadership) -> Leader<'_> {
         lead.is_taken = true;
-        let (lists, sleeps) = (mem::take(&mut lead.lists), mem::take(&mut lead.sleeps));
-        Leader { reactor: self, lists, sleeps }
+        Leader { reactor: self, lists: std::mem::take(&mut lead.lists) }
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
@@ -401,7 +396,6 @@ impl AsFd for Reactor {
 pub(super) struct Leader<'a> {
     reactor: &'a Reactor,
     lists: Lists,
-    sleeps: ShortSleeps,
 }
 
 impl Leader<'_> {
@@ -417,9 +411,6 @@ impl Leader<'_> {
         let reactor = self.reactor;
         let first_timer = self.prepare_sleep(before);
         let until = first_timer.into_iter().chain(deadline).min();
-        if before == Before::Sleeping {
-            self.sleeps.begin();
-        }
         let waited = reactor.set.wait(&mut self.lists.events, until);
         {
             let mut registry = reactor.registry();
@@ -530,9 +521,8 @@ impl Drop for Leader<'_> {
         let (next, is_wanted_externally) = {
             let mut lead = self.reactor.leadership();
             lead.is_taken = false;
-            lead.lists = mem::take(&mut self.lists);
-            lead.sleeps = mem::take(&mut self.sleeps);
-            (lead.next(), mem::take(&mut lead.is_wanted_externally))
+            lead.lists = std::mem::take(&mut self.lists);
+            (lead.next(), std::mem::take(&mut lead.is_wanted_externally))
         };
         if let Some(monitor) = next {
             monitor.wake();
