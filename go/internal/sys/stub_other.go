@@ -78,9 +78,6 @@ func (*Timerfd) Descriptor() int { return -1 }
 // Set does nothing.
 func (*Timerfd) Set(time.Duration) {}
 
-// Close does nothing.
-func (*Timerfd) Close() {}
-
 // Pidfd refers to a process for ever, which is impossible on this system.
 type Pidfd struct{}
 

@@ -26,11 +26,8 @@ func NewTimerfd() (*Timerfd, error) {
 	return &Timerfd{descriptor: descriptor}, nil
 }
 
-// Descriptor returns the descriptor of the timer. The caller owns the descriptor.
+// Descriptor returns the descriptor of the timer. The caller owns and closes the descriptor.
 func (t *Timerfd) Descriptor() int { return t.descriptor }
-
-// Close closes the descriptor of the timer, which must not have another owner.
-func (t *Timerfd) Close() { closeDescriptor(t.descriptor) }
 
 // Set starts the timer: its descriptor becomes readable once, after the time after. A time that was
 // set before is forgotten. The time must not be zero, which would stop the timer.

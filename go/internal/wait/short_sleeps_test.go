@@ -3,66 +3,57 @@
 package wait
 
 import (
-	"slices"
 	"testing"
 	"time"
 )
 
-// sleepsSet begins count sleeps at a regular gap from the time start on. It returns the numbers of
-// those for which the timer has to be set.
-func sleepsSet(s *ShortSleeps, start time.Time, gap time.Duration, count int) []int {
-	var set []int
+// firstFrequent begins count sleeps at a regular gap from the time start on. It returns the number
+// of the first that is frequent, or -1.
+func firstFrequent(s *ShortSleeps, start time.Time, gap time.Duration, count int) int {
+	first := -1
 	for number := range count {
-		now := start.Add(time.Duration(number) * gap)
-		if s.isDue(now) {
-			s.lastSet = now
-			set = append(set, number)
+		if s.isFrequent(start.Add(time.Duration(number)*gap)) && first < 0 {
+			first = number
 		}
 	}
-	return set
+	return first
 }
 
-func TestFrequentSleepsSetTheTimerBeforeItFires(t *testing.T) {
-	var s ShortSleeps
-	got := sleepsSet(&s, time.Now(), 100*time.Microsecond, 40)
-	if want := []int{16, 21, 26, 31, 36}; !slices.Equal(got, want) {
-		t.Errorf("the timer is set for the sleeps %v, want %v", got, want)
-	}
-}
-
-func TestRareSleepsAndShortBurstsUseNoTimer(t *testing.T) {
-	var s ShortSleeps
-	now := time.Now()
-	if got := sleepsSet(&s, now, frequentGap, 100); got != nil {
-		t.Errorf("rare sleeps %v set the timer", got)
-	}
-	for range 10 {
-		now = now.Add(time.Second)
-		if got := sleepsSet(&s, now, time.Microsecond, frequentRow); got != nil {
-			t.Errorf("sleeps %v of a short burst set the timer", got)
-		}
-	}
-}
-
-func TestPauseEndsARowOfSleeps(t *testing.T) {
+func TestSleepsInARowAreFrequent(t *testing.T) {
 	var s ShortSleeps
 	now := time.Now()
 	for range 3 {
-		got := sleepsSet(&s, now, 100*time.Microsecond, 17)
-		if want := []int{16}; !slices.Equal(got, want) {
-			t.Errorf("the timer is set for the sleeps %v, want %v", got, want)
+		if got := firstFrequent(&s, now, 100*time.Microsecond, 40); got != frequentRow {
+			t.Errorf("sleep %d is the first frequent one, want %d", got, frequentRow)
 		}
-		now = now.Add(time.Second)
+		now = now.Add(time.Second) // the pause ends the row
 	}
 }
 
-func TestShortSleepsAfterCloseOpenNoTimer(t *testing.T) {
+func TestRareSleepsAndShortBurstsAreNotFrequent(t *testing.T) {
 	var s ShortSleeps
-	s.set()
+	now := time.Now()
+	if got := firstFrequent(&s, now, frequentGap, 100); got >= 0 {
+		t.Errorf("the rare sleep %d is frequent", got)
+	}
+	for range 10 {
+		now = now.Add(time.Second)
+		if got := firstFrequent(&s, now, time.Microsecond, frequentRow); got >= 0 {
+			t.Errorf("sleep %d of a short burst is frequent", got)
+		}
+	}
+}
+
+func TestShortSleepsStartNoTimerAfterClose(t *testing.T) {
+	var s ShortSleeps
+	s.start()
+	if s.pulse == nil && !s.isOver {
+		t.Error("no timer is started")
+	}
 	s.Close()
-	s.set()
-	if s.timer != nil {
-		t.Error("the timer is open after Close")
+	s.start()
+	if s.pulse != nil {
+		t.Error("a timer is started after Close")
 	}
 	s.Close()
 }
