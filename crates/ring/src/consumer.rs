@@ -103,8 +103,7 @@ impl Consumer {
         let (len, stream) = (second as u32, (second >> 32) as u32);
         let header = RecordHeader { position, kind, len, stream };
         let bytes_max = self.size.record_max().min(self.size.until_end(position));
-        let is_data = first == word0(position, kind) && header.footprint() <= bytes_max;
-        is_data.then_some(header)
+        (first == word0(position, kind) && header.footprint() <= bytes_max).then_some(header)
     }
 
     /// Whether the ring holds a word other than 0 where the consumer's next record must begin. This

@@ -75,6 +75,20 @@ func HasCPUQuota() bool {
 	return false
 }
 
+// SharesOneCPU reports whether the calling thread and the process pid may run on one CPU only, and
+// it is the same. If the CPUs of the process cannot be found out, the result says whether the
+// calling thread has only one.
+func SharesOneCPU(pid int) bool {
+	var own, others unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &own); err != nil || own.Count() > 1 {
+		return false
+	}
+	if pid <= 0 || unix.SchedGetaffinity(pid, &others) != nil {
+		return true
+	}
+	return own == others
+}
+
 // SetNonblock makes a descriptor non-blocking, so that the Go runtime can wait for it.
 func SetNonblock(descriptor int) error { return unix.SetNonblock(descriptor, true) }
 

@@ -5,6 +5,7 @@ package sys
 import (
 	"errors"
 	"os"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -17,6 +18,34 @@ func TestNamespacesOfThisProcessAreShared(t *testing.T) {
 	for _, pid := range []int{0, -1, 1 << 30} {
 		if SharesNamespaces(pid) {
 			t.Errorf("process %d shares them", pid)
+		}
+	}
+}
+
+func TestProcessWithoutCPUsIsTakenToShare(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		t.Fatal(err)
+	}
+	for cpu := 0; one.Count() == 0; cpu++ {
+		if before.IsSet(cpu) {
+			one.Set(cpu)
+		}
+	}
+	for _, pid := range []int{0, -1, 1 << 30, unix.Gettid()} {
+		if got, want := SharesOneCPU(pid), before.Count() == 1; got != want {
+			t.Errorf("on %d CPUs, process %d shares one: %v", before.Count(), pid, got)
+		}
+	}
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.SchedSetaffinity(0, &before) }()
+	for _, pid := range []int{0, -1, 1 << 30, unix.Gettid()} {
+		if !SharesOneCPU(pid) {
+			t.Errorf("on one CPU, process %d does not share it", pid)
 		}
 	}
 }

@@ -33,6 +33,8 @@ var faults = []faulttest.Fault{
 		Test: "TestWakeEndsOneWait"},
 	{Name: "early_wake_lost", Rule: "Wake ends the next Wait",
 		Test: "TestWakeEndsOneWait"},
+	{Name: "polls_unreported", Rule: "consumed after polls in vain (4.6)",
+		Test: "TestPositionIsReportedAfterPollsInVain"},
 	{Name: "interrupt_kept", Rule: "an interrupt ends one sleep",
 		Test: "TestWakeEndsOneWait"},
 }

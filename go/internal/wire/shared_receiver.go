@@ -46,6 +46,7 @@ type sharedReceiver struct {
 	poll    func() bool
 	look    func(uintptr) bool
 	isWoken atomic.Bool // Wake was called, and no Wait has returned since
+	misses  uint32      // polls that found nothing since the last record or report
 	counts  receiveCounts
 }
 
@@ -80,7 +81,7 @@ func newSharedReceiver(m *sharedMemory, s *Settings) *sharedReceiver {
 	r.add(0, m.peer.mapping, m.peer.slab)
 	r.poll = func() bool {
 		isWoken := r.isWoken.Load() && !fault.Is("early_wake_lost")
-		return r.consumer.IsReady() || isWoken || r.memory.isOver()
+		return r.consumer.IsReady() || isWoken || r.memory.isOver() || r.miss()
 	}
 	r.look = func(uintptr) bool {
 		r.sleeper.Arm(false)
@@ -104,7 +105,7 @@ func (r *sharedReceiver) Next() (Record, bool, error) {
 		case !ok && isGone:
 			return Record{}, false, ErrDisconnected
 		case !ok:
-			r.report()
+			r.storeReceived()
 			return Record{}, false, nil
 		}
 		record, isOurs, err := r.accept(header)
@@ -245,18 +246,37 @@ func (r *sharedReceiver) Done() {
 		r.isBlob = false
 		r.release(r.blob.Block)
 	}
+	r.misses = 0
 	r.consumer.Advance(r.current)
 	if r.consumer.IsReportDue() {
 		r.report()
 	}
 }
 
-// report tells the peer the position up to which this side has read the ring, and publishes the
-// counters of this receiver.
+// miss counts a poll that has found nothing, and returns false. After missesMax of them it reports
+// the position (SPEC 4.6). Reporting each time the ring is empty would move a cache line to this
+// side and back for each message, because the peer's sender loads the word.
+func (r *sharedReceiver) miss() bool {
+	if r.misses++; r.misses >= missesMax && !fault.Is("polls_unreported") {
+		r.misses = 0
+		r.report()
+	}
+	return false
+}
+
+// missesMax is the most polls that find nothing before a position is reported.
+const missesMax = 1024
+
+// report tells the peer the position up to which this side has read the ring.
 func (r *sharedReceiver) report() {
 	if r.consumer.Report() && r.waker.Check() == ring.WakeNotify {
 		r.memory.notifyRoom()
 	}
+	r.storeReceived()
+}
+
+// storeReceived publishes the counters of this receiver that change with each message.
+func (r *sharedReceiver) storeReceived() {
 	control := r.memory.own.control
 	control.Store(layout.ControlReceivingCounters, r.counts.messages)
 	control.Store(layout.ControlReceivingCounters+8, r.counts.bytes)
@@ -281,8 +301,12 @@ func (r *sharedReceiver) count(n uint64) {
 	r.counts.bytes += n
 }
 
-// Poll does nothing, because Next finds all records in the ring that the peer has published.
-func (r *sharedReceiver) Poll() error { return nil }
+// Poll reads nothing, because Next finds all records in the ring that the peer has published. It
+// counts a call of Next that has found none.
+func (r *sharedReceiver) Poll() error {
+	r.miss()
+	return nil
+}
 
 func (r *sharedReceiver) Wait(polls bool) error {
 	for {
@@ -297,6 +321,7 @@ func (r *sharedReceiver) Wait(polls bool) error {
 			r.takeWake()
 			return nil
 		}
+		r.report()
 		if r.memory.records.limit.hasPassed() {
 			return ErrTimedOut
 		}

@@ -23,7 +23,7 @@ use crate::transport::{Assembly, Found, SpaceWaiter};
 use partywall_layout::segment::receiving;
 use partywall_layout::{RecordHeader, RingSize, Violation};
 use partywall_ring::{Consumer, OwnMem, PeerMem, Sleeper};
-use partywall_wait::Pacer;
+use partywall_wait::{Pacer, ShortSleeps};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -68,6 +68,8 @@ pub(crate) struct ShmReceiver {
     end: Option<Closed>,
     segments: Segments,
     sleeper: Sleeper,
+    /// The sleeps of threads that park, which have no spinner.
+    parked_sleeps: ShortSleeps,
     pacer: Pacer,
     /// Number of calls of `try_recv` that found no message. After every `EMPTY_POLLS_MAX` of them,
     /// the receiver checks whether the peer lives.
@@ -121,6 +123,7 @@ impl ShmReceiver {
             end: None,
             segments,
             sleeper: Sleeper::new(parts.asleep),
+            parked_sleeps: ShortSleeps::default(),
             pacer: Pacer::default(),
             empty_polls: 0,
             shm,

@@ -41,6 +41,7 @@ impl ShmReceiver {
             return Ok(true);
         }
         self.report();
+        self.parked_sleeps.begin();
         self.sleeper.arm(false);
         if self.consumer.is_ready() {
             self.declare_awake();
