@@ -62,12 +62,12 @@ func (c *Channel) Transport() Transport {
 // [Config.BackPressure] says.
 func (c *Channel) Send(message []byte) error {
 	c.sendMutex.Lock()
-	defer c.sendMutex.Unlock()
 	err := c.attempt(func() error { return c.sender.TryMessage(0, message, wire.Credit{}) }, message)
 	if err != nil {
-		return c.sendError("send", err)
+		err = c.sendError("send", err)
 	}
-	return nil
+	c.sendMutex.Unlock() // not deferred, which takes as long as the lock itself
+	return err
 }
 
 // sendError returns the error of an operation that sends. After [Channel.CloseWrite] it says that
@@ -185,6 +185,11 @@ func (c *Channel) abortIfDue() error {
 	if !c.isAbortDue {
 		return nil
 	}
+	return c.abort()
+}
+
+// abort sends FRAGMENT_ABORT, after which none is due.
+func (c *Channel) abort() error {
 	if err := c.sender.TryRecord(layout.KindFragmentAbort, 0); err != nil {
 		return err
 	}
@@ -237,13 +242,22 @@ func (c *Channel) TryRecv(into []byte) (int, error) { return c.recv(into, false)
 
 func (c *Channel) recv(into []byte, waits bool) (int, error) {
 	c.recvMutex.Lock()
-	defer c.recvMutex.Unlock()
-	if err := c.next(waits); err != nil {
+	size, err := c.receive(into, waits)
+	c.recvMutex.Unlock() // not deferred, which takes as long as the lock itself
+	if err != nil {
 		return 0, wrap("recv", err)
+	}
+	return size, nil
+}
+
+// receive receives a message into the caller's memory. The caller holds recvMutex.
+func (c *Channel) receive(into []byte, waits bool) (int, error) {
+	if err := c.next(waits); err != nil {
+		return 0, err
 	}
 	size := c.size()
 	if size > len(into) {
-		return 0, wrap("recv", shortBuffer(size, len(into)))
+		return 0, shortBuffer(size, len(into))
 	}
 	if c.assembled {
 		copy(into, c.assembly)

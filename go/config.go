@@ -47,7 +47,8 @@ type Wait uint8
 // The values of [Wait].
 const (
 	// WaitAdaptive polls for at most SpinBudget and then sleeps. While polling finds nothing, the
-	// time of polling shrinks to zero.
+	// time of polling shrinks to zero. It is zero under a CPU quota, and where both processes have
+	// one CPU, because polling would keep the peer from running there.
 	WaitAdaptive Wait = iota
 	// WaitSpin polls until a message or room comes: the least latency, at the price of a whole
 	// processor.

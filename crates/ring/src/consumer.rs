@@ -15,7 +15,7 @@
 //! The consumer never waits, never notifies, and does not interpret payloads.
 
 use crate::mem::{OwnMem, PeerMem};
-use partywall_layout::record_ring::{HEADER_BYTES, Kind, Position, RingSize, SLOT_BYTES};
+use partywall_layout::record_ring::{HEADER_BYTES, Kind, Position, RingSize, SLOT_BYTES, word0};
 use partywall_layout::{RecordHeader, Violation};
 
 /// Distance in bytes, from the consumer's position, at which [`Consumer::prefetch`] fetches ahead.
@@ -90,6 +90,20 @@ impl Consumer {
                 found => return Ok(found),
             }
         }
+    }
+
+    /// The header of the next record, if that is published and a valid DATA record. Otherwise
+    /// [`peek`](Self::peek) says what is there.
+    #[inline(always)]
+    #[must_use]
+    pub fn peek_data(&self) -> Option<RecordHeader> {
+        let (position, kind) = (self.position, Kind::Data);
+        let (first, second) = self.ring.load_two(self.offset());
+        #[expect(clippy::cast_possible_truncation, reason = "the word holds two u32")]
+        let (len, stream) = (second as u32, (second >> 32) as u32);
+        let header = RecordHeader { position, kind, len, stream };
+        let bytes_max = self.size.record_max().min(self.size.until_end(position));
+        (first == word0(position, kind) && header.footprint() <= bytes_max).then_some(header)
     }
 
     /// Whether the ring holds a word other than 0 where the consumer's next record must begin. This
@@ -183,7 +197,8 @@ impl Consumer {
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "an offset in mapped memory")]
     const fn offset(&self) -> usize {
-        self.size.offset(self.position) as usize
+        // Positions are multiples of a slot. The mask tells the compiler so.
+        (self.size.offset(self.position) & !(SLOT_BYTES - 1)) as usize
     }
 
     #[inline]

@@ -225,6 +225,15 @@ impl OwnMem {
         self.slice_mut(offset, bytes.len()).copy_from_slice(bytes);
     }
 
+    /// Lets `fill` write the `len` bytes of this memory from byte `offset` on.
+    ///
+    /// # Panics
+    /// If the range exceeds the memory.
+    #[inline(always)]
+    pub fn fill(&mut self, offset: usize, len: usize, fill: impl FnOnce(&mut [u8])) {
+        fill(self.slice_mut(offset, len));
+    }
+
     /// The `len` bytes of this memory from byte `offset` on, for writing in place.
     ///
     /// The result has the bytes that this process last wrote, never bytes of another process.

@@ -117,6 +117,14 @@ impl OwnMem {
         }
     }
 
+    /// Lets `fill` write `len` bytes, which are then copied into the modelled memory, to byte
+    /// `offset`.
+    pub fn fill(&mut self, offset: usize, len: usize, fill: impl FnOnce(&mut [u8])) {
+        let mut bytes = vec![0; len];
+        fill(&mut bytes);
+        self.write(offset, &bytes);
+    }
+
     fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset % 8 == 0 && offset < self.len);
         &self.words[(self.start + offset) / 8]

@@ -108,10 +108,8 @@ pub enum Wake {
 /// Reads one sleeper word of the peer, and remembers the epoch in which it last notified the peer.
 #[derive(Debug)]
 pub struct Waker {
-    /// The peer's control page, which contains the peer's sleeper word.
-    peer: PeerMem,
-    /// Offset in bytes of the peer's sleeper word in `peer`, the peer's control page.
-    offset: usize,
+    /// The memory of the peer's control page that begins with the peer's sleeper word.
+    word: PeerMem,
     /// The epoch in which the peer was last notified. The value is private memory, which threads of
     /// this process share.
     last_notified: AtomicU64,
@@ -119,9 +117,13 @@ pub struct Waker {
 
 impl Waker {
     /// A waker for the sleeper word at byte `offset` of the peer's control page, `peer`.
+    ///
+    /// # Panics
+    /// If no word is at `offset`.
     #[must_use]
-    pub fn new(peer: PeerMem, offset: usize) -> Self {
-        Self { peer, offset, last_notified: AtomicU64::new(0) }
+    pub fn new(peer: &PeerMem, offset: usize) -> Self {
+        let word = peer.part(offset as u64, 8).expect("a word of the control page");
+        Self { word, last_notified: AtomicU64::new(0) }
     }
 
     /// Returns whether to notify the peer, after the caller has published something for it. A
@@ -136,7 +138,7 @@ impl Waker {
         if !seeded_fault("no_waker_fence") {
             fence(Ordering::SeqCst);
         }
-        let word = self.peer.peek(self.offset);
+        let word = self.word.peek(0);
         if word == 0 { Wake::No } else { self.decide(word) }
     }
 
@@ -146,7 +148,7 @@ impl Waker {
     #[inline]
     #[must_use]
     pub fn check_early(&self) -> Wake {
-        let word = self.peer.peek(self.offset);
+        let word = self.word.peek(0);
         if word == 0 { Wake::No } else { self.decide(word) }
     }
 
@@ -156,16 +158,24 @@ impl Waker {
     #[must_use]
     pub fn check_before_wait(&self) -> Wake {
         match self.check() {
-            Wake::Quiet => self.claim(self.peer.peek(self.offset)),
+            Wake::Quiet => self.claim(self.word.peek(0)),
             other => other,
         }
+    }
+
+    /// Whether the peer has declared neither that it sleeps nor that it will never poll again. Like
+    /// [`check_early`](Self::check_early), this is for a caller that has not published yet.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_awake(&self) -> bool {
+        self.word.peek(0) == 0
     }
 
     /// Whether the peer declared that it will never poll again.
     #[inline]
     #[must_use]
     pub fn is_gone(&self) -> bool {
-        self.peer.peek(self.offset) == GONE
+        self.word.peek(0) == GONE
     }
 
     #[cold]

@@ -83,8 +83,10 @@ pub struct Producer {
 /// processor fetches at the same time.
 const AHEAD_BYTES: u64 = 16 * SLOT_BYTES;
 /// Distance in bytes, from the tail, over which the producer zeroes the slots of the next records:
-/// two small records. The cache lines of these slots were prefetched before.
-const CLEAN_BYTES: u64 = 4 * SLOT_BYTES;
+/// two small records. On x86-64 the cache lines of these slots were prefetched for writing, and
+/// [`Producer::publish`] zeroes the one slot that has to be zero. Other processors fetch the lines
+/// by these stores.
+const CLEAN_BYTES: u64 = if cfg!(target_arch = "x86_64") { 0 } else { 4 * SLOT_BYTES };
 
 impl Producer {
     /// A producer for a ring of zeroed memory. `peer` is the peer's control page.
@@ -303,6 +305,49 @@ impl Producer {
         Ok((begin, self.fits(room) || self.read_consumed(room)?))
     }
 
+    /// Whether a record of `len` payload bytes can be a batch of its own at the tail: no batch is
+    /// open, it needs no PAD, and the producer knows of room without a look at the peer's word
+    /// `consumed`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn fits_plainly(&self, len: usize) -> bool {
+        let taken = footprint(len as u64);
+        self.tail.0 == self.published.0
+            && taken <= self.size.until_end(self.tail)
+            && self.fits(taken + 2 * SLOT_BYTES)
+    }
+
+    /// Appends a record of `len` bytes for which [`fits_plainly`](Self::fits_plainly) has just
+    /// returned true, and lets `fill` write its payload in place. Only
+    /// [`publish_plainly`](Self::publish_plainly) or [`abort`](Self::abort) may follow.
+    ///
+    /// # Panics
+    /// With debug assertions, if the record does not fit.
+    #[inline(always)]
+    pub fn put_plainly(&mut self, stream: u32, len: usize, fill: impl FnOnce(&mut [u8])) {
+        debug_assert!(self.fits_plainly(len), "there is no room");
+        let offset = self.slot(self.tail);
+        self.tail = self.tail.plus(footprint(len as u64));
+        #[expect(clippy::cast_possible_truncation, reason = "less than a quarter of the ring")]
+        self.ring.store(offset + 8, record_ring::word1(len as u32, stream));
+        #[expect(clippy::cast_possible_truncation, reason = "16")]
+        self.ring.fill(offset + HEADER_BYTES as usize, len, fill);
+    }
+
+    /// Makes the record of `kind` that [`put_plainly`](Self::put_plainly) has appended visible to
+    /// the consumer.
+    ///
+    /// After this call, the caller asks its `Waker` whether to notify the consumer.
+    #[inline(always)]
+    pub fn publish_plainly(&mut self, kind: Kind) {
+        self.zero_tail();
+        // ORDER (in `OwnMem::publish`): Release, so a consumer that sees the first word of the
+        // record sees the whole record and the zero after it.
+        let begin = self.published;
+        self.ring.publish(self.slot(begin), record_ring::word0(begin, kind));
+        self.published = self.tail;
+    }
+
     /// The memory of the next record's payload, if that payload has `len` bytes. The caller may
     /// write the bytes before [`append_with`](Self::append_with), which passes the same memory to
     /// `fill`. The caller may also append no record afterwards: the bytes then have no effect.
@@ -323,7 +368,7 @@ impl Producer {
         // later slots. So only the slot at the tail still counts as zeroed.
         self.clean = self.clean.min(self.tail.plus(SLOT_BYTES));
         #[expect(clippy::cast_possible_truncation, reason = "16")]
-        let at = self.offset(self.next_position(len)) + HEADER_BYTES as usize;
+        let at = self.slot(self.next_position(len)) + HEADER_BYTES as usize;
         Ok(self.ring.slice_mut(at, len))
     }
 
@@ -335,7 +380,7 @@ impl Producer {
         if at < self.consumed || at >= self.published || at.0 % SLOT_BYTES != 0 {
             return None;
         }
-        let offset = self.offset(at);
+        let offset = self.slot(at);
         let (first, second) = (self.ring.load(offset), self.ring.load(offset + 8));
         let header = RecordHeader::check_of_link(at, self.size, first, second).ok()??;
         #[expect(clippy::cast_possible_truncation, reason = "it lies within the ring")]
@@ -363,22 +408,19 @@ impl Producer {
         if self.tail == self.published {
             return;
         }
-        if self.tail >= self.clean {
-            self.zero_slot(self.tail);
-            self.clean = self.tail.plus(SLOT_BYTES);
-        }
+        self.zero_tail();
         if !self.held_words.is_empty() {
             self.store_held_words();
         }
         // ORDER (in `OwnMem::publish`): Release, so a consumer that sees the first word of the
         // batch sees all its records and the zero after them.
-        let start = self.offset(self.published);
+        let start = self.slot(self.published);
         self.ring.publish(start, self.first_word);
         self.published = self.tail;
         self.first_word = 0;
     }
 
-    /// Prepares the slots of the next records: prefetches their cache lines for writing, and zeroes
+    /// Prepares the slots of the next records: prefetches their cache lines for writing, or zeroes
     /// the first word of each of the nearest slots.
     ///
     /// The call only saves time. Without it, copies of these cache lines in the consumer's
@@ -393,10 +435,13 @@ impl Producer {
         let mut slot = self.fetched.max(self.tail);
         let wanted = self.tail.plus(AHEAD_BYTES);
         while slot < wanted && slot < end {
-            self.ring.prefetch_for_write(self.offset(slot));
+            self.ring.prefetch_for_write(self.slot(slot));
             slot = slot.plus(SLOT_BYTES);
         }
         self.fetched = slot;
+        if CLEAN_BYTES == 0 {
+            return;
+        }
         let mut slot = self.clean.max(self.tail);
         let wanted = self.tail.plus(CLEAN_BYTES);
         while slot < wanted && slot < end {
@@ -466,7 +511,7 @@ impl Producer {
         self.put(at, kind, stream, len as u32);
         self.tail = at.plus(footprint(len as u64));
         #[expect(clippy::cast_possible_truncation, reason = "an offset in mapped memory")]
-        let payload = self.offset(at) + HEADER_BYTES as usize;
+        let payload = self.slot(at) + HEADER_BYTES as usize;
         payload
     }
 
@@ -511,7 +556,7 @@ impl Producer {
     /// held back until the batch is published.
     #[inline]
     fn put(&mut self, at: Position, kind: Kind, stream: u32, len: u32) {
-        let offset = self.offset(at);
+        let offset = self.slot(at);
         let word = record_ring::word0(at, kind);
         if self.first_word == 0 {
             self.first_word = word;
@@ -548,19 +593,29 @@ impl Producer {
         }
     }
 
+    /// Zeroes the slot at the tail, if it is not zeroed yet.
+    #[inline(always)]
+    fn zero_tail(&mut self) {
+        if self.tail >= self.clean {
+            self.zero_slot(self.tail);
+            self.clean = self.tail.plus(SLOT_BYTES);
+        }
+    }
+
     /// Zeroes the first word of the ring's slot at position `slot`: the consumer polls that word
     /// before a record is published there, and must find 0 (SPEC 4.5).
     #[inline]
     fn zero_slot(&mut self, slot: Position) {
         if !seeded_fault("no_zero_next_slot") {
-            let offset = self.offset(slot);
+            let offset = self.slot(slot);
             self.ring.store(offset, 0);
         }
     }
 
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "an offset in mapped memory")]
-    const fn offset(&self, position: Position) -> usize {
-        self.size.offset(position) as usize
+    const fn slot(&self, position: Position) -> usize {
+        // Positions are multiples of a slot. The mask tells the compiler so.
+        (self.size.offset(position) & !(SLOT_BYTES - 1)) as usize
     }
 }

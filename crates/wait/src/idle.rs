@@ -13,6 +13,7 @@
 //! reads the clock once per call of `idle`, so the driver exceeds the spin budget by at most one
 //! poll.
 
+use crate::short_sleeps::ShortSleeps;
 use crate::{SpinBudget, Wait, deadline_after};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,7 @@ pub struct IdlePolicy {
     budget: SpinBudget,
     /// The instant at which the spin budget ends; `None` while the last poll found something.
     spin_until: Option<Instant>,
+    sleeps: ShortSleeps,
 }
 
 /// The next step of a driver after a poll that found nothing.
@@ -44,7 +46,12 @@ impl IdlePolicy {
     /// most `spin_budget` before it blocks.
     #[must_use]
     pub fn new(wait: Wait, spin_budget: Duration) -> Self {
-        Self { wait, budget: SpinBudget::new(spin_budget), spin_until: None }
+        Self {
+            wait,
+            budget: SpinBudget::new(spin_budget),
+            spin_until: None,
+            sleeps: ShortSleeps::default(),
+        }
     }
 
     /// Records that the driver's last poll found something to do.
@@ -58,6 +65,14 @@ impl IdlePolicy {
     /// Records that the driver's last poll found nothing to do; returns the next step of the
     /// driver.
     pub fn idle(&mut self) -> IdleStep {
+        let step = self.step();
+        if step == IdleStep::Block {
+            self.sleeps.begin();
+        }
+        step
+    }
+
+    fn step(&mut self) -> IdleStep {
         match self.wait {
             Wait::Spin => IdleStep::Poll,
             Wait::Poll(period) => IdleStep::BlockFor(period),

@@ -2,11 +2,12 @@
 //! How a thread waits: wait strategies, spinning, deadlines, and the pacing of a fast receiver.
 //!
 //! ```text
-//!   wait.rs    Wait (what the user chooses) · Spinner and its SpinBudget (grows on hits)
-//!   yields.rs  Yields: a thread that is about to block lets a peer on its processor run
-//!   idle.rs    IdlePolicy: a driver that shares its thread polls again, or blocks
-//!   pacer.rs   Pacer: a receiver that is faster than its sender pauses before it polls
-//!   here       deadlines: deadline_after, has_passed
+//!   wait.rs          Wait (what the user chooses) · Spinner and its SpinBudget (grows on hits)
+//!   yields.rs        Yields: a thread that is about to block lets a peer on its processor run
+//!   short_sleeps.rs  ShortSleeps: while a thread sleeps often, its processor keeps its tick
+//!   idle.rs          IdlePolicy: a driver that shares its thread polls again, or blocks
+//!   pacer.rs         Pacer: a receiver that is faster than its sender pauses before it polls
+//!   here             deadlines: deadline_after, has_passed
 //! ```
 //!
 //! `partywall` and `partywall-link` are built on this crate. It reads the number of CPUs and the
@@ -17,11 +18,13 @@
 
 mod idle;
 mod pacer;
+mod short_sleeps;
 mod wait;
 mod yields;
 
 pub use idle::{IdlePolicy, IdleStep};
 pub use pacer::{Pacer, Pause};
+pub use short_sleeps::ShortSleeps;
 pub use wait::{SPIN_CHECK_EVERY, SpinBudget, SpinOutcome, Spinner, Wait, poll_for};
 
 use std::time::{Duration, Instant};

@@ -13,6 +13,7 @@
 //! arms declares to the peer that it is about to sleep, and so asks the peer to wake it. A thread
 //! that arms quietly does not ask for that.
 
+use crate::short_sleeps::ShortSleeps;
 use crate::yields::Yields;
 use std::hint::spin_loop;
 use std::sync::{Mutex, OnceLock};
@@ -59,6 +60,7 @@ pub struct Spinner {
     /// [`SPIN_CHECK_EVERY`].
     spun: Duration,
     yields: Yields,
+    sleeps: ShortSleeps,
 }
 
 /// The time for which a waiting thread polls before it blocks: longer after hits, shorter and
@@ -102,6 +104,7 @@ impl Spinner {
             budget: SpinBudget::new(budget_max),
             spun: Duration::ZERO,
             yields: Yields::default(),
+            sleeps: ShortSleeps::default(),
         }
     }
 
@@ -112,7 +115,7 @@ impl Spinner {
     /// [`SPIN_CHECK_EVERY`].
     #[inline]
     pub fn spin(&mut self, wait: Wait, poll: impl FnMut() -> bool) -> SpinOutcome {
-        match wait {
+        let outcome = match wait {
             Wait::Spin => {
                 if poll_for(SPIN_CHECK_EVERY, poll) {
                     SpinOutcome::Ready
@@ -122,8 +125,13 @@ impl Spinner {
             }
             Wait::Adaptive => self.spin_adaptively(poll),
             Wait::Park => self.yield_once(poll),
-            Wait::Poll(_) => SpinOutcome::Exhausted,
+            // A sleep until the next poll has a timer anyway.
+            Wait::Poll(_) => return SpinOutcome::Exhausted,
+        };
+        if outcome == SpinOutcome::Exhausted {
+            self.sleeps.begin();
         }
+        outcome
     }
 
     fn spin_adaptively(&mut self, poll: impl FnMut() -> bool) -> SpinOutcome {
@@ -328,7 +336,12 @@ mod tests {
     fn spinner_of(max: Duration) -> Spinner {
         let (time, time_max) = (max, max);
         let budget = SpinBudget { time, time_max, skip: 0, skipped: 0, is_unchecked: false };
-        Spinner { budget, spun: Duration::ZERO, yields: Yields::default() }
+        Spinner {
+            budget,
+            spun: Duration::ZERO,
+            yields: Yields::default(),
+            sleeps: ShortSleeps::default(),
+        }
     }
 
     #[test]

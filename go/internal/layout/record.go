@@ -60,15 +60,15 @@ func parseMove(word, position uint64) (Kind, bool) {
 	return kind, isMove && word&^KindMask == position|1
 }
 
-// ParseRing checks both words of a record's header in a ring of size bytes (SPEC 4.2 to 4.4). The
-// caller has loaded each word once, and the first one is not 0.
+// ParseRing checks both words of a record's header in a ring of size bytes, a power of two (SPEC
+// 4.2 to 4.4). The caller has loaded each word once, and the first one is not 0.
 func ParseRing(word0, word1, position, size uint64) (Header, error) {
 	kind, err := ParseWord0(word0, position)
 	if err != nil {
 		return Header{}, err
 	}
 	h := Header{Position: position, Kind: kind, Len: uint32(word1), Stream: uint32(word1 >> 32)}
-	at, footprint := position%size, Footprint(uint64(h.Len))
+	at, footprint := position&(size-1), Footprint(uint64(h.Len))
 	if kind == KindPad {
 		if at == 0 || at+footprint != size {
 			return Header{}, ViolationPad

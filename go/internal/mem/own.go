@@ -109,8 +109,8 @@ func (m Own) Write(offset uint64, p []byte) {
 // word returns the address of the word at offset in the memory of size bytes at base. It panics if
 // the word is not within that memory; the owner of base keeps the memory mapped.
 func word(base unsafe.Pointer, offset, size uint64) *uint64 {
-	if offset%WordBytes != 0 || size < WordBytes || offset > size-WordBytes {
-		outside(offset, WordBytes, size)
+	if offset%WordBytes != 0 || offset >= size&^(WordBytes-1) {
+		panic(outside{offset, WordBytes, size})
 	}
 	return (*uint64)(unsafe.Add(base, offset))
 }
@@ -118,16 +118,17 @@ func word(base unsafe.Pointer, offset, size uint64) *uint64 {
 // check panics unless the size bytes at offset lie within memory of limit bytes.
 func check(offset, size, limit uint64) {
 	if offset > limit || size > limit-offset {
-		outside(offset, size, limit)
+		panic(outside{offset, size, limit})
 	}
 }
 
-// outside panics with the text of a wrong access. Because this code is a function of its own, the
-// functions that call it are small enough for the compiler to inline them.
-//
-//go:noinline
-func outside(offset, size, limit uint64) {
-	panic(fmt.Sprintf("mem: no access to %d bytes at %d in memory of %d bytes", size, offset, limit))
+// outside is the value of a panic because of a wrong access. Its text is made only when somebody
+// reads it, so that the compiler can inline the functions that panic.
+type outside struct{ offset, size, limit uint64 }
+
+func (o outside) Error() string {
+	return fmt.Sprintf("mem: no access to %d bytes at %d in memory of %d bytes",
+		o.size, o.offset, o.limit)
 }
 
 // bigEndian says whether this machine stores the highest byte of a word first.

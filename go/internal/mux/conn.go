@@ -5,6 +5,7 @@ package mux
 import (
 	"errors"
 
+	"partywall.test/go/internal/clock"
 	"partywall.test/go/internal/layout"
 	"partywall.test/go/internal/session"
 	"partywall.test/go/internal/wire"
@@ -55,8 +56,8 @@ type Conn interface {
 	// ReadRecord that is under way, or else the next call. Wake may be called at any time.
 	Wake()
 
-	// Tick returns a timer of 1 ms, which calls the function call without the session's lock.
-	Tick(call func()) tick
+	// Tick returns a timer that calls the function call without the session's lock.
+	Tick(call func()) clock.Tick
 
 	// CloseWrite writes the record CLOSE_WRITE of the session itself, the last record that this
 	// side sends.

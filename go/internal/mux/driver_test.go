@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"partywall.test/go/internal/clock"
 	"partywall.test/go/internal/layout"
 )
 
@@ -194,7 +195,7 @@ func TestUrgentWaiterDrives(t *testing.T) {
 					return err
 				})
 			}
-			elapse(5 * tickTime)
+			elapse(5 * clock.TickTime)
 			if is, isUrgent := isDriven(sessions[0]); !is || isUrgent {
 				t.Fatalf("driven: %v, by an urgent waiter: %v", is, isUrgent)
 			}
@@ -231,7 +232,7 @@ func TestHeirThatReturnsLeaves(t *testing.T) {
 			if !isDriver {
 				t.Fatal("the role is not free")
 			}
-			elapse(5 * tickTime) // no tick is left
+			elapse(5 * clock.TickTime) // no tick is left
 			ctx, cancel := context.WithCancel(t.Context())
 			follower := begin(func() error {
 				_, err := own.Recv(ctx)

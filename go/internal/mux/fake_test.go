@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"partywall.test/go/internal/clock"
 	"partywall.test/go/internal/layout"
 	"partywall.test/go/internal/session"
 	"partywall.test/go/internal/wire"
@@ -154,7 +155,7 @@ func (w *fakeConn) waitRoom() error {
 }
 
 // Tick returns a timer of the Go runtime, whose time a bubble of package synctest decides.
-func (w *fakeConn) Tick(call func()) tick { return newRuntimeTick(call) }
+func (w *fakeConn) Tick(call func()) clock.Tick { return clock.NewRuntimeTick(call) }
 
 func (w *fakeConn) Wake() { w.in.change(func() { w.isWoken = true }) }
 

@@ -33,8 +33,6 @@ var faults = []faulttest.Fault{
 		Test: "TestUrgentWaiterDrives"},
 	{Name: "heir_leaves_nothing", Rule: "an heir leaves the role (0038 H8)",
 		Test: "TestHeirThatReturnsLeaves"},
-	{Name: "tick_early", Rule: "a tick is not called before its time (0044)",
-		Test: "TestTicksAreCalledInOrder"},
 	{Name: "timer_unmoved", Rule: "a deadline sees the new time",
 		Test: "TestDeadlineMovesEarlier"},
 }

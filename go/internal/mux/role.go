@@ -2,7 +2,10 @@
 
 package mux
 
-import "partywall.test/go/internal/fault"
+import (
+	"partywall.test/go/internal/clock"
+	"partywall.test/go/internal/fault"
+)
 
 // A role is the right to read the records of the peer in one session. The goroutine that has the
 // role is the driver of the session. Goroutines that wait while another one drives are followers,
@@ -30,7 +33,7 @@ type role struct {
 	reclaimed          int       // times in a row that the role was taken back from the background
 	takes              uint64    // how often the role was taken
 	seen               uint64    // takes when the tick was started
-	tick               tick
+	tick               clock.Tick
 	isTicking          bool
 }
 
@@ -118,7 +121,7 @@ func (r *role) startTick() {
 		return
 	}
 	r.isTicking, r.seen = true, r.takes
-	r.tick.start()
+	r.tick.Start()
 }
 
 // end ends the role of the driver for ever, because the session ends. It returns false if the role
@@ -128,7 +131,7 @@ func (r *role) end() bool {
 		return false
 	}
 	r.state, r.heir = roleOver, nil
-	r.tick.end()
+	r.tick.End()
 	return true
 }
 

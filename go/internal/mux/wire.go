@@ -9,6 +9,7 @@ import (
 	"math/bits"
 	"sync"
 
+	"partywall.test/go/internal/clock"
 	"partywall.test/go/internal/layout"
 	"partywall.test/go/internal/session"
 	"partywall.test/go/internal/wire"
@@ -225,7 +226,7 @@ func (c *wireConn) Wake() { c.receiver.Wake() }
 
 // Tick returns a timer of 1 ms from the clock that all sessions share, as the interface [Conn]
 // demands.
-func (c *wireConn) Tick(call func()) tick { return processClock.newTick(call) }
+func (c *wireConn) Tick(call func()) clock.Tick { return clock.NewTick(call) }
 
 func (c *wireConn) take(r wire.Record) (layout.Header, []byte, session.Message) {
 	header := layout.Header{Kind: r.Kind, Len: uint32(r.Len), Stream: r.Stream}

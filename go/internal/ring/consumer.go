@@ -55,7 +55,11 @@ func (c *Consumer) Peek() (layout.Header, bool, error) {
 			return layout.Header{}, false, nil
 		}
 		second := c.ring.Load(at + mem.WordBytes)
-		header, err := c.check(first, second)
+		header, err := layout.ParseRing(first, second, c.position, c.size)
+		if err == layout.ViolationWord && fault.Is("word_unchecked") {
+			word := c.position | 1 | first&layout.KindMask
+			header, err = layout.ParseRing(word, second, c.position, c.size)
+		}
 		if fault.Is("length_loaded_twice") {
 			header.Len = uint32(c.ring.Load(at + mem.WordBytes))
 		}
@@ -71,15 +75,6 @@ func (c *Consumer) Peek() (layout.Header, bool, error) {
 		c.Advance(header)
 	}
 	return layout.Header{}, false, c.broken
-}
-
-// check checks the two words of a record's header, each of which was loaded from the ring once.
-func (c *Consumer) check(first, second uint64) (layout.Header, error) {
-	header, err := layout.ParseRing(first, second, c.position, c.size)
-	if err == layout.ViolationWord && fault.Is("word_unchecked") {
-		return layout.ParseRing(c.position|1|first&layout.KindMask, second, c.position, c.size)
-	}
-	return header, err
 }
 
 // Copy copies len(into) bytes of the payload of a record that [Consumer.Peek] returned. The copy
@@ -100,7 +95,7 @@ func (c *Consumer) Payload(header layout.Header) []byte {
 // number from of the payload, and has size bytes; if the payload ends before, payload panics.
 func (c *Consumer) payload(header layout.Header, from, size uint64) uint64 {
 	if from > uint64(header.Len) || size > uint64(header.Len)-from {
-		panic(fmt.Sprintf("ring: %d bytes from %d of a payload of %d", size, from, header.Len))
+		panic("ring: bytes that are not in the payload")
 	}
 	return c.offset(header.Position) + layout.RecordHeaderBytes + from
 }

@@ -21,7 +21,7 @@ var ErrFull = errors.New("the ring is full")
 //	──────────┼────────────────────────┼──────────────────┼───────────▶ position
 //	 free     │ the peer may read      │ the open batch   │ 0 │ free
 //	                                     its first word is  └ zeroed before the batch is
-//	                                     held back            published
+//	                                     held back            published, or ahead of it
 //
 // [Producer.Reserve] appends a record to the open batch, [Producer.Commit] publishes the batch with
 // one store, and [Producer.Abort] drops the batch. A single message is a batch of one.
@@ -42,13 +42,19 @@ type Producer struct {
 	tail      uint64 // position of the next record
 	padding   uint64 // bytes of PAD in the open batch, which its limit does not count
 	firstWord uint64 // word0 of the batch's first record; 0 if the batch is empty
+	clean     uint64 // position up to which all slots from tail on begin with 0
 	isClosed  bool
 }
+
+// aheadBytes is how far behind the tail [Producer.ZeroAhead] zeroes slots: four records that take
+// one slot each.
+const aheadBytes = 4 * layout.SlotBytes
 
 // NewProducer returns a producer that writes to ring, which must be all zero. The peer's control
 // page is peer. NewProducer panics unless the size of ring is one that SPEC 3.2 allows.
 func NewProducer(ring mem.Own, peer mem.Peer) *Producer {
-	return &Producer{ring: ring, peer: peer, size: ringSize(ring.Len())}
+	size := ringSize(ring.Len())
+	return &Producer{ring: ring, peer: peer, size: size, clean: size}
 }
 
 // Size returns the size of the ring in bytes.
@@ -93,14 +99,17 @@ func (p *Producer) Reserve(kind layout.Kind, stream uint32, n uint64) ([]byte, e
 	if n > p.PayloadMax() || !p.FitsBatch(n) || p.isClosed {
 		panic(fmt.Sprintf("ring: no record of %d bytes may be reserved here", n))
 	}
-	hasRoom, err := p.HasRoom(n)
-	if err != nil {
-		return nil, err
+	padding := p.paddingFor(n)
+	if !p.fits(padding + layout.Footprint(n) + p.reserve()) {
+		hasRoom, err := p.HasRoom(n)
+		if err != nil {
+			return nil, err
+		}
+		if !hasRoom {
+			return nil, ErrFull
+		}
 	}
-	if !hasRoom {
-		return nil, ErrFull
-	}
-	if padding := p.paddingFor(n); padding > 0 {
+	if padding > 0 {
 		p.put(layout.KindPad, 0, padding-layout.RecordHeaderBytes)
 		p.padding += padding
 	}
@@ -131,8 +140,8 @@ func (p *Producer) Commit() {
 	if p.firstWord == 0 {
 		return
 	}
-	if !fault.Is("no_zero_next_slot") {
-		p.ring.Store(p.offset(p.tail), 0)
+	if p.tail >= p.clean {
+		p.zeroUntil(p.tail + layout.SlotBytes)
 	}
 	if first := p.offset(p.published); fault.Is("plain_publish") {
 		p.ring.Store(first, p.firstWord)
@@ -143,8 +152,35 @@ func (p *Producer) Commit() {
 	p.padding, p.firstWord = 0, 0
 }
 
+// ZeroAhead zeroes the first words of the next free slots, unless a batch is open. It only saves
+// time: the cache lines of these slots are in the peer's processor since the last lap, and the next
+// Commit would have to fetch them before it publishes. The caller calls it after it has notified
+// the peer.
+func (p *Producer) ZeroAhead() {
+	if until := p.tail + aheadBytes; p.firstWord == 0 && until > p.clean {
+		if !fault.Is("zero_unread") {
+			until = min(until, p.consumed+p.size)
+		}
+		p.zeroUntil(until)
+	}
+}
+
+// zeroUntil zeroes the first words of the slots that begin before the position until and are not
+// known to begin with 0. These slots must be free.
+func (p *Producer) zeroUntil(until uint64) {
+	p.clean = max(p.clean, p.tail)
+	for ; p.clean < until; p.clean += layout.SlotBytes {
+		if !fault.Is("no_zero_next_slot") {
+			p.ring.Store(p.offset(p.clean), 0)
+		}
+	}
+}
+
 // Abort drops the open batch: the peer never sees it. The batch's first slot still begins with 0.
 func (p *Producer) Abort() {
+	if p.firstWord != 0 && !fault.Is("clean_after_abort") {
+		p.clean = p.published + layout.SlotBytes // the slots behind may hold words of the batch
+	}
 	p.tail = p.published
 	p.padding, p.firstWord = 0, 0
 }

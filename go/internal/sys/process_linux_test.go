@@ -5,6 +5,7 @@ package sys
 import (
 	"errors"
 	"os"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,37 @@ func TestNamespacesOfThisProcessAreShared(t *testing.T) {
 		if SharesNamespaces(pid) {
 			t.Errorf("process %d shares them", pid)
 		}
+	}
+}
+
+func TestProcessWithoutCPUsIsTakenToShare(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		t.Fatal(err)
+	}
+	for cpu := 0; one.Count() == 0; cpu++ {
+		if before.IsSet(cpu) {
+			one.Set(cpu)
+		}
+	}
+	for _, pid := range []int{0, -1, 1 << 30, unix.Gettid()} {
+		if got, want := SharesOneCPU(pid), before.Count() == 1; got != want {
+			t.Errorf("on %d CPUs, process %d shares one: %v", before.Count(), pid, got)
+		}
+	}
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.SchedSetaffinity(0, &before) }()
+	for _, pid := range []int{0, -1, 1 << 30} {
+		if got, want := SharesOneCPU(pid), runtime.NumCPU() == 1; got != want {
+			t.Errorf("a thread on one CPU of %d shares it with process %d: %v", runtime.NumCPU(), pid, got)
+		}
+	}
+	if !SharesOneCPU(unix.Gettid()) {
+		t.Error("a thread on one CPU does not share it with itself")
 	}
 }
 

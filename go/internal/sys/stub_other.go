@@ -135,6 +135,9 @@ func SharesNamespaces(int) bool { return false }
 // HasCPUQuota returns false, because this system has no control groups.
 func HasCPUQuota() bool { return false }
 
+// SharesOneCPU returns false, because this system does not say on which CPUs a process may run.
+func SharesOneCPU(int) bool { return false }
+
 func closeDescriptor(int) {}
 
 func unsupported(what string) error {

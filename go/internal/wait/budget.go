@@ -36,13 +36,17 @@ const (
 type Budget struct {
 	time, max time.Duration
 	isLocal   bool // the peer is in this process
+	peer      int  // process of the peer, or 0 if it is unknown
 	yields    yields
 	skip      uint32 // further waits that sleep without polling first
 	skipped   uint32 // value from which skip last counted down; it doubles with each failure
 }
 
-// NewBudget returns a budget whose time is limit at first, and never longer.
-func NewBudget(limit time.Duration) Budget { return Budget{time: limit, max: limit} }
+// NewBudget returns a budget whose time is limit at first, and never longer. The argument peer is
+// the process id of the peer, or 0 if it is unknown.
+func NewBudget(limit time.Duration, peer int) Budget {
+	return Budget{time: limit, max: limit, peer: peer}
+}
 
 // NewLocalBudget returns the same as NewBudget, for a goroutine whose peer is in this process. The
 // peer runs while the goroutine yields to others, and may wait for the processor of the goroutine.
@@ -74,7 +78,7 @@ func (b *Budget) Hit() {
 
 // Miss shortens the budget, because polling for its whole time found nothing.
 func (b *Budget) Miss() {
-	if !b.isLocal && isFutile() {
+	if !b.isLocal && b.isFutile() {
 		*b = Budget{}
 		return
 	}
@@ -174,8 +178,12 @@ func pollRemotely(limit time.Duration, poll func() bool) bool {
 	}
 }
 
+// pollTimes calls poll pollsPerClockRead times, or until it returns true. An atomic operation
+// between two polls keeps the processor from starting the next polls before the first is answered.
+// It would drop all of them when the peer writes the word, which takes longer than the operation.
 func pollTimes(poll func() bool) bool {
-	for range pollsPerClockRead {
+	var polled atomic.Uint32
+	for polled.Add(1) <= pollsPerClockRead {
 		if poll() {
 			return true
 		}
@@ -183,19 +191,20 @@ func pollTimes(poll func() bool) bool {
 	return false
 }
 
-// isFutile reports whether polling keeps the peer from running, because this process has one CPU or
-// a CPU quota. The system is asked about these only after some waits have polled in vain.
-func isFutile() bool {
+// isFutile reports whether polling keeps the peer from running, because both processes may run on
+// one CPU only, and it is the same, or because this process has a CPU quota. The system is asked
+// about these only after some waits have polled in vain.
+func (b *Budget) isFutile() bool {
 	if misses.Load() < missesUnchecked {
 		misses.Add(1)
 		return false
 	}
-	return futile()
+	return hasCPUQuota() || sys.SharesOneCPU(b.peer)
 }
 
 var misses atomic.Uint32
 
-var futile = sync.OnceValue(func() bool { return runtime.NumCPU() < 2 || sys.HasCPUQuota() })
+var hasCPUQuota = sync.OnceValue(sys.HasCPUQuota)
 
 const (
 	// budgetMin is the shortest budget. A budget that would become shorter is 0, which means that
@@ -205,7 +214,7 @@ const (
 	// before a wait polls again.
 	skipMin, skipMax = 4, 256
 	// pollsPerClockRead is the number of polls between two reads of the clock. A poll of shared
-	// memory takes about 2 ns, a read of the clock 40 ns.
+	// memory takes about 8 ns, a read of the clock 40 ns.
 	pollsPerClockRead = 128
 	// pollsPerYield is the number of polls between two yields for a peer in this process.
 	pollsPerYield = 16
@@ -223,6 +232,6 @@ const (
 	// run. If it takes longer, polling for a peer in another process stops.
 	yieldMax = 2 * time.Microsecond
 	// missesUnchecked is the number of waits in this process that may poll in vain before the
-	// system is asked for the number of CPUs and the CPU quota.
+	// system is asked for the CPUs of both processes and the CPU quota.
 	missesUnchecked = 3
 )

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"partywall.test/go/internal/sys"
 )
 
 const limit = 50 * time.Microsecond
@@ -21,10 +23,10 @@ func sleepsUntilPoll(b *Budget) int {
 }
 
 func TestBudgetShrinksAndIsSuspended(t *testing.T) {
-	if futile() {
-		t.Skip("spinning is futile on this machine, which the budget would find out")
+	if hasCPUQuota() || sys.SharesOneCPU(0) {
+		t.Skip("polling is futile for this process, which the budget would find out")
 	}
-	b := NewBudget(limit)
+	b := NewBudget(limit, 0)
 	var times []time.Duration
 	for range 3 {
 		times = append(times, b.Time())
@@ -47,7 +49,7 @@ func TestBudgetShrinksAndIsSuspended(t *testing.T) {
 }
 
 func TestHitRestoresBudget(t *testing.T) {
-	b := NewBudget(limit)
+	b := NewBudget(limit, 0)
 	b.time, b.skipped = limit/4, 64
 	b.Hit()
 	b.Hit()
@@ -59,7 +61,7 @@ func TestHitRestoresBudget(t *testing.T) {
 
 func TestBudgetOfNothingNeverPolls(t *testing.T) {
 	for _, limit := range []time.Duration{0, 999 * time.Nanosecond} {
-		b := NewBudget(limit)
+		b := NewBudget(limit, 0)
 		for range 10 {
 			if b.Time() != 0 {
 				t.Fatalf("a budget of %v polls", limit)
@@ -70,7 +72,7 @@ func TestBudgetOfNothingNeverPolls(t *testing.T) {
 
 func TestPollFindsWhatIsThere(t *testing.T) {
 	for _, mode := range []Mode{Adaptive, Spin, Park} {
-		b := NewBudget(limit)
+		b := NewBudget(limit, 0)
 		polls := 0
 		if !b.Poll(mode, func() bool { polls++; return true }) || polls != 1 {
 			t.Errorf("mode %d polls %d times", mode, polls)
@@ -80,7 +82,7 @@ func TestPollFindsWhatIsThere(t *testing.T) {
 
 func TestPollEnds(t *testing.T) {
 	for _, mode := range []Mode{Adaptive, Spin, Park} {
-		b := NewBudget(limit)
+		b := NewBudget(limit, 0)
 		polls := 0
 		if b.Poll(mode, func() bool { polls++; return false }) {
 			t.Errorf("mode %d found something", mode)
@@ -96,7 +98,7 @@ func TestPollFindsWhatComesLater(t *testing.T) {
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
 		// The budget, an hour, is never used up. But other goroutines may want the processor, which
 		// ends a poll early.
-		b := NewBudget(time.Hour)
+		b := NewBudget(time.Hour, 0)
 		if b.Poll(Adaptive, func() bool { left--; return left < 0 }) {
 			return
 		}

@@ -13,6 +13,7 @@ import (
 
 	"partywall.test/go/internal/fault"
 	"partywall.test/go/internal/sys"
+	"partywall.test/go/internal/wait"
 )
 
 // doorbell is the eventfd on which a goroutine of this process sleeps. One goroutine waits at a
@@ -29,6 +30,7 @@ type doorbell struct {
 	raw        syscall.RawConn
 	isWaiting  atomic.Bool
 	limit      instant // at which a wait fails
+	sleeps     wait.ShortSleeps
 
 	mutex         sync.Mutex // guards the fields below, and the deadline of file
 	isInterrupted bool       // the deadline of file is in the past, rather than deadline
@@ -118,7 +120,10 @@ func (d *doorbell) setLimit(t time.Time) error {
 	return nil
 }
 
-func (d *doorbell) close() { _ = d.file.Close() }
+func (d *doorbell) close() {
+	_ = d.file.Close()
+	d.sleeps.Close()
+}
 
 // notifyEdge notifies the eventfd with the given descriptor. The error is ignored, because an
 // eventfd causes none.

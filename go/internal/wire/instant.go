@@ -30,7 +30,11 @@ func (i *instant) time() time.Time {
 	return time.Time{}
 }
 
-func (i *instant) hasPassed() bool {
+func (i *instant) hasPassed() bool { return !i.isNever() && i.isPast() }
+
+// isPast is hasPassed for an instant that is not never. It is a function of its own, so that the
+// compiler can inline hasPassed.
+func (i *instant) isPast() bool {
 	nanoseconds := i.nanoseconds.Load()
 	return nanoseconds != 0 && time.Now().UnixNano() >= nanoseconds
 }

@@ -19,7 +19,7 @@ func TestLocalPeersWakeEachOtherWithoutEventfd(t *testing.T) {
 	for range 100 {
 		for i, end := range ends {
 			result := begunWait(end.Receiver)
-			awaitSleep(t, end.Receiver)
+			awaitSleep(t)
 			if err := sendOne(ends[1-i].Sender); err != nil {
 				t.Fatal(err)
 			}

@@ -311,7 +311,7 @@ func (h *Handshake) establishShared(c *Connection, outcome *handshake.Outcome) e
 	}
 	memory := &sharedMemory{
 		socket: socket, own: env.own, peer: env.theirs, isTrusted: outcome.IsTrusted,
-		isLocal: env.peer.isThisProcess(),
+		isLocal: env.peer.isThisProcess(), pid: env.peer.PID,
 		records: env.records, room: env.room,
 		peersRecords: env.theirRecords, peersRoom: env.theirRoom,
 	}

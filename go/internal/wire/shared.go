@@ -23,6 +23,7 @@ type sharedMemory struct {
 	peer      *peerRegion
 	isTrusted bool
 	isLocal   bool // the peer is in this process
+	pid       int  // of the peer's process, or 0 if it is unknown
 	localEnd  atomic.Pointer[localEnd]
 
 	// records and room are the doorbells on which this side sleeps, for records and for room. The
@@ -42,7 +43,15 @@ func (m *sharedMemory) newBudget(limit time.Duration) wait.Budget {
 	if m.isLocal {
 		return wait.NewLocalBudget(limit)
 	}
-	return wait.NewBudget(limit)
+	return wait.NewBudget(limit, m.pid)
+}
+
+// beginSleep counts a sleep that begins on a doorbell of this side. A peer in this process runs on
+// the processors of this one, which do not become idle between the two.
+func (m *sharedMemory) beginSleep(d *doorbell) {
+	if !m.isLocal {
+		d.sleeps.Begin()
+	}
 }
 
 // start starts the two goroutines of a connection: one reads the control socket, and one waits

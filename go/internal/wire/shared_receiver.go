@@ -40,13 +40,15 @@ type sharedReceiver struct {
 	releaser     *ring.Releaser
 	isOver       bool // nothing is released any more
 
-	sleeper *ring.Sleeper
-	mode    wait.Mode
-	budget  wait.Budget
-	poll    func() bool
-	look    func(uintptr) bool
-	isWoken atomic.Bool // Wake was called, and no Wait has returned since
-	counts  receiveCounts
+	sleeper         *ring.Sleeper
+	mode            wait.Mode
+	budget          wait.Budget
+	poll            func() bool
+	look            func(uintptr) bool
+	isWoken         atomic.Bool // Wake was called, and no Wait has returned since
+	misses          uint32      // polls that found nothing since the last record or report
+	isReportPending bool        // a segment came or went, and its record is not reported as read
+	counts          receiveCounts
 }
 
 // receiveCounts are the counters of a receiver. They are published in this side's region, where
@@ -80,7 +82,7 @@ func newSharedReceiver(m *sharedMemory, s *Settings) *sharedReceiver {
 	r.add(0, m.peer.mapping, m.peer.slab)
 	r.poll = func() bool {
 		isWoken := r.isWoken.Load() && !fault.Is("early_wake_lost")
-		return r.consumer.IsReady() || isWoken || r.memory.isOver()
+		return r.consumer.IsReady() || isWoken || r.memory.isOver() || r.miss()
 	}
 	r.look = func(uintptr) bool {
 		r.sleeper.Arm(false)
@@ -104,7 +106,10 @@ func (r *sharedReceiver) Next() (Record, bool, error) {
 		case !ok && isGone:
 			return Record{}, false, ErrDisconnected
 		case !ok:
-			r.report()
+			if r.isReportPending {
+				r.report()
+			}
+			r.storeReceived()
 			return Record{}, false, nil
 		}
 		record, isOurs, err := r.accept(header)
@@ -135,9 +140,13 @@ func (r *sharedReceiver) accept(header layout.Header) (Record, bool, error) {
 	}
 	record := Record{Kind: header.Kind, Stream: header.Stream, Len: int(header.Len)}
 	switch header.Kind {
-	case layout.KindSegment:
-		return record, true, r.addSegment(payload)
-	case layout.KindSegmentRetire:
+	case layout.KindSegment, layout.KindSegmentRetire:
+		// The peer may wait for the position behind this record before it sends another segment
+		// (SPEC 5.4). So the position is reported as soon as the ring is empty.
+		r.isReportPending = !fault.Is("segment_unreported")
+		if header.Kind == layout.KindSegment {
+			return record, true, r.addSegment(payload)
+		}
 		return record, true, r.retireSegment(payload)
 	case layout.KindBlob:
 		blob, err := layout.ParseBlob(payload)
@@ -245,18 +254,38 @@ func (r *sharedReceiver) Done() {
 		r.isBlob = false
 		r.release(r.blob.Block)
 	}
+	r.misses = 0
 	r.consumer.Advance(r.current)
 	if r.consumer.IsReportDue() {
 		r.report()
 	}
 }
 
-// report tells the peer the position up to which this side has read the ring, and publishes the
-// counters of this receiver.
+// miss counts a poll that has found nothing, and returns false. After missesMax of them it reports
+// the position (SPEC 4.6). Reporting each time the ring is empty would move a cache line to this
+// side and back for each message, because the peer's sender loads the word.
+func (r *sharedReceiver) miss() bool {
+	if r.misses++; r.misses >= missesMax && !fault.Is("polls_unreported") {
+		r.misses = 0
+		r.report()
+	}
+	return false
+}
+
+// missesMax is the most polls that find nothing before a position is reported.
+const missesMax = 1024
+
+// report tells the peer the position up to which this side has read the ring.
 func (r *sharedReceiver) report() {
+	r.isReportPending = false
 	if r.consumer.Report() && r.waker.Check() == ring.WakeNotify {
 		r.memory.notifyRoom()
 	}
+	r.storeReceived()
+}
+
+// storeReceived publishes the counters of this receiver that change with each message.
+func (r *sharedReceiver) storeReceived() {
 	control := r.memory.own.control
 	control.Store(layout.ControlReceivingCounters, r.counts.messages)
 	control.Store(layout.ControlReceivingCounters+8, r.counts.bytes)
@@ -281,8 +310,12 @@ func (r *sharedReceiver) count(n uint64) {
 	r.counts.bytes += n
 }
 
-// Poll does nothing, because Next finds all records in the ring that the peer has published.
-func (r *sharedReceiver) Poll() error { return nil }
+// Poll reads nothing, because Next finds all records in the ring that the peer has published. It
+// counts a call of Next that has found none.
+func (r *sharedReceiver) Poll() error {
+	r.miss()
+	return nil
+}
 
 func (r *sharedReceiver) Wait(polls bool) error {
 	for {
@@ -297,6 +330,7 @@ func (r *sharedReceiver) Wait(polls bool) error {
 			r.takeWake()
 			return nil
 		}
+		r.report()
 		if r.memory.records.limit.hasPassed() {
 			return ErrTimedOut
 		}
@@ -313,6 +347,7 @@ func (r *sharedReceiver) Wait(polls bool) error {
 
 // sleep waits for notifications of the doorbell until there is something to do.
 func (r *sharedReceiver) sleep() error {
+	r.memory.beginSleep(r.memory.records)
 	defer r.sleeper.Disarm()
 	for {
 		err := r.memory.records.wait(r.look)

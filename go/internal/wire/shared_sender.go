@@ -94,9 +94,11 @@ func (p *sharedSender) TryMessage(stream uint32, payload []byte, credit Credit) 
 	}
 	n := uint64(len(payload))
 	if n <= p.inline {
-		if err := p.append(layout.KindData, stream, payload); err != nil {
+		into, err := p.reserve(layout.KindData, stream, n)
+		if err != nil {
 			return err
 		}
+		copy(into, payload)
 		p.count(n)
 		return nil
 	}
@@ -130,28 +132,38 @@ func (p *sharedSender) CarriesCredit(n int) bool { return uint64(n) > p.inline }
 
 // append appends the pending announcements of segments, and after them a record.
 func (p *sharedSender) append(kind layout.Kind, stream uint32, parts ...[]byte) error {
-	if len(p.blocks.pending) > p.announced {
-		if err := p.announce(); err != nil {
-			return err
-		}
-	}
 	var n uint64
 	for _, part := range parts {
 		n += uint64(len(part))
 	}
-	if !p.producer.FitsBatch(n) {
-		if err := p.Commit(); err != nil {
-			return err
-		}
-	}
-	payload, err := p.producer.Reserve(kind, stream, n)
+	payload, err := p.reserve(kind, stream, n)
 	if err != nil {
-		return p.failure(err)
+		return err
 	}
 	for _, part := range parts {
 		payload = payload[copy(payload, part):]
 	}
 	return nil
+}
+
+// reserve appends the pending announcements of segments, and after them a record. It returns the
+// memory of the record's payload of n bytes, which the caller fills before the batch is committed.
+func (p *sharedSender) reserve(kind layout.Kind, stream uint32, n uint64) ([]byte, error) {
+	if len(p.blocks.pending) > p.announced {
+		if err := p.announce(); err != nil {
+			return nil, err
+		}
+	}
+	if !p.producer.FitsBatch(n) {
+		if err := p.Commit(); err != nil {
+			return nil, err
+		}
+	}
+	payload, err := p.producer.Reserve(kind, stream, n)
+	if err != nil {
+		return nil, p.failure(err)
+	}
+	return payload, nil
 }
 
 // announce appends the pending records SEGMENT and SEGMENT_RETIRE to the open batch.
@@ -190,23 +202,13 @@ func (p *sharedSender) roomForBlob() error {
 // appendBlock appends the BLOB of a block, whose first n bytes are the message. After an error the
 // block still belongs to the caller.
 func (p *sharedSender) appendBlock(block ring.Block, stream uint32, n uint64, c Credit) error {
-	if len(p.blocks.pending) > p.announced {
-		if err := p.announce(); err != nil {
-			return err
-		}
-	}
-	if !p.producer.FitsBatch(layout.BlobCreditBytes) {
-		if err := p.Commit(); err != nil {
-			return err
-		}
-	}
 	size := uint64(layout.BlobBytes)
 	if c.IsThere {
 		size = layout.BlobCreditBytes
 	}
-	payload, err := p.producer.Reserve(layout.KindBlob, stream, size)
+	payload, err := p.reserve(layout.KindBlob, stream, size)
 	if err != nil {
-		return p.failure(err)
+		return err
 	}
 	blob := p.blocks.slab.Commit(block)
 	blob.Length, blob.HasCredit, blob.Credited = n, c.IsThere, c.Credited
@@ -280,6 +282,7 @@ func (p *sharedSender) Commit() error {
 		p.memory.notifyRecords()
 		p.storeCounts()
 	}
+	p.producer.ZeroAhead()
 	return nil
 }
 
@@ -352,6 +355,7 @@ func (p *sharedSender) WaitRoom() error {
 // sleep waits for notifications of the doorbell until look returns true. After an interrupt, by
 // which a peer in this process notifies, it calls look again.
 func (p *sharedSender) sleep(look func(uintptr) bool) error {
+	p.memory.beginSleep(p.memory.room)
 	defer p.sleeper.Disarm()
 	for {
 		if err := p.memory.room.wait(look); err != errInterrupted {

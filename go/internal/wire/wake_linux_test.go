@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,12 +28,12 @@ func TestWakeEndsOneWait(t *testing.T) {
 				receiver.Wake()
 				mustWait(t, begunWait(receiver))
 				result := begunWait(receiver)
-				awaitSleep(t, receiver)
+				awaitSleep(t)
 				receiver.Wake()
 				mustWait(t, result)
 			}
 			result := begunWait(receiver)
-			awaitSleep(t, receiver)
+			awaitSleep(t)
 			select {
 			case err := <-result:
 				t.Fatalf("a wait ended without a record: %v", err)
@@ -115,14 +116,20 @@ func mustWait(t *testing.T, result <-chan error) {
 	}
 }
 
-// awaitSleep waits until the goroutine that calls Wait of the receiver sleeps.
-func awaitSleep(t *testing.T, r Receiver) {
+// awaitSleep waits until the goroutine that calls Wait of a receiver sleeps in Go's poller. At that
+// time it has looked for what it waits for, in vain.
+func awaitSleep(t *testing.T) {
 	t.Helper()
+	stacks := make([]byte, 1<<20)
 	isAsleep := func() bool {
-		if shared, isShared := r.(*sharedReceiver); isShared {
-			return shared.memory.records.isWaiting.Load()
+		all := string(stacks[:runtime.Stack(stacks, true)])
+		for goroutine := range strings.SplitSeq(all, "\n\n") {
+			state, _, _ := strings.Cut(goroutine, "\n")
+			if strings.Contains(state, "[IO wait") && strings.Contains(goroutine, "Receiver).Wait(") {
+				return true
+			}
 		}
-		return r.(*socketReceiver).isWaiting.Load()
+		return false
 	}
 	for limit := time.Now().Add(testTime); !isAsleep(); runtime.Gosched() {
 		if time.Now().After(limit) {

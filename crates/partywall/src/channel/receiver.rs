@@ -79,6 +79,9 @@ impl Receiver {
     /// [`TryRecvError::Empty`] if no message has arrived, and the errors of [`recv`](Self::recv).
     #[inline]
     pub fn try_recv(&mut self) -> Result<Option<Message>, TryRecvError> {
+        if self.end.find_inline() {
+            return Ok(Some(self.end.take()));
+        }
         match self.end.find(false)? {
             Found::Message => Ok(Some(self.end.take())),
             Found::Nothing | Found::Control(_) => self.try_recv_at_end(),
@@ -119,6 +122,9 @@ impl Receiver {
     /// peer died.
     #[inline]
     pub fn try_recv_ref(&mut self) -> Result<Option<MessageRef<'_>>, TryRecvError> {
+        if self.end.find_inline() {
+            return Ok(Some(MessageRef::new(self)));
+        }
         match self.end.find(false)? {
             Found::Message => Ok(Some(MessageRef::new(self))),
             Found::Nothing | Found::Control(_) => {
@@ -260,6 +266,9 @@ impl Receiver {
 
     #[inline]
     fn recv_until(&mut self, deadline: Option<Instant>) -> Result<Option<Message>, RecvError> {
+        if self.end.find_inline() {
+            return Ok(Some(self.end.take()));
+        }
         loop {
             match self.end.find(true)? {
                 Found::Message => return Ok(Some(self.end.take())),
@@ -274,6 +283,9 @@ impl Receiver {
         &mut self,
         deadline: Option<Instant>,
     ) -> Result<Option<MessageRef<'_>>, RecvError> {
+        if self.end.find_inline() {
+            return Ok(Some(MessageRef::new(self)));
+        }
         loop {
             match self.end.find(true)? {
                 Found::Message => return Ok(Some(MessageRef::new(self))),
@@ -392,6 +404,13 @@ impl AnyReceiver {
             },
             Self::Protocol(end) => end.find(may_wait),
         }
+    }
+
+    /// Makes the next message the current message, if a short look finds it; otherwise
+    /// [`find`](Self::find) does.
+    #[inline(always)]
+    pub(crate) fn find_inline(&mut self) -> bool {
+        if let Self::SharedMemory(end) = self { end.find_inline() } else { false }
     }
 
     /// Replaces the socket's receiver by the receiver over shared memory, if the peer has moved

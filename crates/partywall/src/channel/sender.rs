@@ -100,6 +100,9 @@ impl Sender {
     /// [`TrySendError::Full`] if there is no room now, and the errors of [`send`](Self::send).
     #[inline]
     pub fn try_send(&mut self, payload: &[u8]) -> Result<(), TrySendError> {
+        if self.send_plainly(payload.len(), |room| room.copy_from_slice(payload)).is_ok() {
+            return Ok(());
+        }
         match self.end()?.try_send(payload) {
             Err(NotSent::Full) => self.try_again(|end| end.try_send(payload)),
             other => Ok(other?),
@@ -116,6 +119,7 @@ impl Sender {
     /// Fails as [`send`](Self::send) does; `fill` is then not always called.
     #[inline]
     pub fn send_with(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), SendError> {
+        let Err(fill) = self.send_plainly(len, fill) else { return Ok(()) };
         let waits = self.policy != BackPressure::Error;
         let is_inline = match self.end()?.prepare_inline(len) {
             Err(NotSent::Full) if waits => {
@@ -429,6 +433,16 @@ impl Sender {
         Ok(end)
     }
 
+    /// Sends a short message over shared memory, if nothing else is to be done before. Otherwise
+    /// returns `fill`; other calls do the rest, and find out why a message cannot be sent.
+    #[inline(always)]
+    fn send_plainly<F: FnOnce(&mut [u8])>(&mut self, len: usize, fill: F) -> Result<(), F> {
+        match &mut self.end {
+            Some(AnySender::SharedMemory(end)) if !self.batch_open => end.send_plainly(len, fill),
+            _ => Err(fill),
+        }
+    }
+
     /// Repeats an attempt to send that found no room. Takes a snapshot before the attempt, with
     /// which [`arm`](Self::arm) detects room that was freed since.
     #[cold]
@@ -442,6 +456,9 @@ impl Sender {
 
     #[inline]
     fn send_until(&mut self, payload: &[u8], deadline: Option<Instant>) -> Result<(), SendError> {
+        if self.send_plainly(payload.len(), |room| room.copy_from_slice(payload)).is_ok() {
+            return Ok(());
+        }
         let mut progress = Progress::NONE;
         // Nearly every first attempt to send succeeds. So it is made here, and not in `drive`,
         // which waits for room and makes further attempts.

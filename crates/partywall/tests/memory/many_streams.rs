@@ -5,8 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use partywall::tokio::Session;
-use partywall_sys::process::{Process, open_descriptors, resident_bytes};
-use partywall_testkit::{Kind, run, session_pair};
+use partywall_testkit::{Footprint, Kind, run, session_pair};
 use std::time::Duration;
 
 const STREAMS: u32 = 1_000_000;
@@ -22,12 +21,6 @@ const LEAST_GROWTH_MAX: u64 = 3 << 20;
 /// Maximum growth over all phases, in bytes, which the large messages of all concurrent streams in
 /// both directions may cause.
 const GROWTH_MAX: u64 = 32 << 20;
-
-#[derive(Clone, Copy, Debug)]
-struct Held {
-    descriptors: usize,
-    resident_bytes: u64,
-}
 
 /// Opens streams one after the other. On each, the opener sends a question and gets an answer; some
 /// of them are large.
@@ -67,12 +60,10 @@ fn a_million_streams_leave_nothing_behind() {
             open_some(client.clone(), count / 5).await;
             in_parallel(&client, count / 5 * 4).await;
             settle(&client, &server).await;
-            held.push(Held {
-                descriptors: open_descriptors(Process::Own).unwrap().len(),
-                resident_bytes: resident_bytes(Process::Own).unwrap(),
-            });
+            held.push(Footprint::now());
         }
-        let grown = |from: Held, to: Held| to.resident_bytes.saturating_sub(from.resident_bytes);
+        let grown =
+            |from: Footprint, to: Footprint| to.resident_bytes.saturating_sub(from.resident_bytes);
         let least = held.windows(2).map(|pair| grown(pair[0], pair[1])).min().unwrap();
         assert!(least <= LEAST_GROWTH_MAX, "{held:?}");
         let (first, last) = (held[0], held[held.len() - 1]);

@@ -82,7 +82,7 @@ struct Waking {
 fn sleeper() -> (Waiting, Waking) {
     let (word, seen) = mem::pair(64);
     let doorbell = Doorbell::new();
-    let waking = Waking { waker: Waker::new(seen, 0), doorbell: Arc::clone(&doorbell) };
+    let waking = Waking { waker: Waker::new(&seen, 0), doorbell: Arc::clone(&doorbell) };
     (Waiting { sleeper: Sleeper::new(word), doorbell }, waking)
 }
 

@@ -12,7 +12,8 @@
 //! | batch_is_visible_as_a_whole | 256 | 3 batches of 2 | 5 | 81,287 |
 //! | batch_after_pad_is_visible_as_a_whole | 512 | 5 of 1 or 2 slots in 3 batches | 5 | 4,209 |
 //! | aborted_batch_is_never_visible | 512 | 3 aborted, 2 published | 5 | 58 |
-//! | full_ring_has_room_for_closing_record | 256 | up to 4, and the closing one | 5 | 9,811 |
+//! | plain_records_over_two_laps | 256 | 6, plainly where one fits | 3 | 161,352 |
+//! | full_ring_has_room_for_closing_record | 256 | up to 4, and the closing one | 5 | 4,331 |
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
@@ -77,6 +78,44 @@ fn take_when_there(consumer: &mut Consumer, number: u32, words: usize) {
 fn single_records_over_two_laps() {
     explore("single_records_over_two_laps", 3, || {
         run(256, &[2, 2, 2], &[&[2], &[1], &[2], &[1], &[2], &[1]]);
+    });
+}
+
+/// Rule: a record that is put and published plainly is visible as a whole, with a zero after it, as
+/// a batch of one record is. Where a PAD is needed, it goes the ordinary way.
+#[test]
+fn plain_records_over_two_laps() {
+    explore("plain_records_over_two_laps", 3, || {
+        let (mut producer, mut consumer) = one_way::ring(256);
+        for number in 0..3 {
+            append(&mut producer, number, 2).unwrap();
+            producer.publish();
+            assert!(take(&mut consumer, number, 2));
+            consumer.report();
+        }
+        let sizes = [2, 1, 2, 1, 2, 1];
+        let writer = thread::spawn(move || {
+            let mut plain = 0;
+            for (number, words) in (3..).zip(sizes) {
+                let bytes = model::payload(number, words);
+                if producer.fits_plainly(bytes.len()) {
+                    producer.put_plainly(number, bytes.len(), |room| room.copy_from_slice(&bytes));
+                    producer.publish_plainly(Kind::Data);
+                    plain += 1;
+                } else {
+                    append_when_free(&mut producer, number, words);
+                    producer.publish();
+                }
+                producer.prepare_ahead();
+            }
+            // The first record looks at `consumed`, so room for the second is known.
+            assert!(plain > 0, "no record went plainly");
+        });
+        for (number, words) in (3..).zip(sizes) {
+            take_when_there(&mut consumer, number, words);
+        }
+        writer.join().unwrap();
+        assert_eq!(consumer.peek(), Ok(None), "a record that was never sent");
     });
 }
 

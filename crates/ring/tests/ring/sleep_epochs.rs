@@ -9,7 +9,7 @@ use partywall_ring::{Sleeper, Wake, Waker, mem};
 
 fn sides() -> (Sleeper, Waker) {
     let (word, seen) = mem::pair(64);
-    (Sleeper::new(word), Waker::new(seen, 0))
+    (Sleeper::new(word), Waker::new(&seen, 0))
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn left_sleeper_stays_gone() {
 #[test]
 fn any_sleeper_word_is_checked_without_panic() {
     let (mut word, seen) = mem::pair(64);
-    let waker = Waker::new(seen, 0);
+    let waker = Waker::new(&seen, 0);
     for value in [1, u64::MAX - 1, segment::QUIET, segment::QUIET - 1, segment::GONE, 0] {
         word.store(0, value);
         let first = waker.check();

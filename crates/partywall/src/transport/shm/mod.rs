@@ -210,7 +210,7 @@ pub(crate) fn assemble(parts: ShmParts, config: &Config) -> (ShmSender, ShmRecei
         space,
         control_socket: Mutex::new(ControlSocket::new(limits.segments)),
         releaser: Mutex::new(Releaser::new(own.release_ring, own.released)),
-        space_waker: Waker::new(control.clone(), word(ASLEEP_ROOM)),
+        space_waker: Waker::new(&control, word(ASLEEP_ROOM)),
         given_back: Mutex::default(),
         limits,
         identity: Mutex::new(identity),

@@ -118,7 +118,7 @@ pub(crate) fn pair(limits: ModelLimits, config: &Config) -> [Ends; 2] {
             space: WaitPoint::of_side(side, Sleeping::ForSpace),
             control_socket: Mutex::new(ControlSocket::new(0)),
             releaser: Mutex::new(Releaser::new(release_ring, released)),
-            space_waker: Waker::new(control.clone(), word(ASLEEP_ROOM)),
+            space_waker: Waker::new(&control, word(ASLEEP_ROOM)),
             given_back: Mutex::default(),
             limits: agreed(limits),
             identity: Mutex::new(identity),

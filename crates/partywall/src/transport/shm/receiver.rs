@@ -19,12 +19,11 @@ use super::segments::{Held, Segments};
 use super::{SharedMemory, word};
 use crate::error::{Closed, Fault};
 use crate::message::Message;
-use crate::transport::{Assembly, Found, SpaceWaiter, is_of_sessions};
-use partywall_layout::record_ring::Kind;
+use crate::transport::{Assembly, Found, SpaceWaiter};
 use partywall_layout::segment::receiving;
 use partywall_layout::{RecordHeader, RingSize, Violation};
 use partywall_ring::{Consumer, OwnMem, PeerMem, Sleeper};
-use partywall_wait::Pacer;
+use partywall_wait::{Pacer, ShortSleeps};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,6 +37,8 @@ pub(crate) struct ShmReceiver {
     /// Whether this is the receiver of a session, whose records belong to streams.
     has_streams: bool,
     consumer: Consumer,
+    /// Length of the longest message on which both sides agreed, in bytes.
+    message_max: u64,
     /// The header of the current message, if that message is inline.
     current: Option<RecordHeader>,
     /// The current message, if it lies outside the ring.
@@ -67,10 +68,15 @@ pub(crate) struct ShmReceiver {
     end: Option<Closed>,
     segments: Segments,
     sleeper: Sleeper,
+    /// The sleeps of threads that park, which have no spinner.
+    parked_sleeps: ShortSleeps,
     pacer: Pacer,
     /// Number of calls of `try_recv` that found no message. After every `EMPTY_POLLS_MAX` of them,
     /// the receiver checks whether the peer lives.
     empty_polls: u32,
+    /// Whether a segment came or went, and the peer does not know yet that this side has read the
+    /// record. The peer may wait for that before it sends another segment (SPEC 5.4).
+    is_report_pending: bool,
 }
 
 /// The state that the receiver has declared to the peer in its word `asleep_records`.
@@ -103,6 +109,7 @@ impl ShmReceiver {
             is_untrusted: shm.is_untrusted(),
             has_streams: false,
             consumer: Consumer::new(parts.ring, parts.ring_size, parts.consumed),
+            message_max: shm.limits.message,
             current: None,
             held: None,
             is_viewed: false,
@@ -119,14 +126,41 @@ impl ShmReceiver {
             end: None,
             segments,
             sleeper: Sleeper::new(parts.asleep),
+            parked_sleeps: ShortSleeps::default(),
             pacer: Pacer::default(),
             empty_polls: 0,
+            is_report_pending: false,
             shm,
         }
     }
 
+    /// Makes the next message the current message, if it is inline and nothing else is to be done
+    /// before it. Otherwise [`find`](Self::find) says what comes next. The result stays in
+    /// registers, unlike that of `find`, which takes longer to pass in memory than a short message
+    /// takes to read.
+    #[inline(always)]
+    pub(crate) fn find_inline(&mut self) -> bool {
+        let is_plain = self.is_owner()
+            && self.end.is_none()
+            && self.held.is_none()
+            && self.assembly.is_none()
+            && self.declared == Declared::Awake;
+        if !is_plain {
+            return false;
+        }
+        let Some(record) = self.consumer.peek_data() else { return false };
+        let is_allowed = u64::from(record.len) <= self.message_max;
+        if is_allowed {
+            self.show(record);
+        }
+        is_allowed
+    }
+
     #[inline]
     pub(crate) fn find(&mut self, _may_wait: bool) -> Result<Found, Fault> {
+        if self.find_inline() {
+            return Ok(Found::Message);
+        }
         self.check()?;
         if let Some(closed) = self.end {
             return Ok(Found::End(closed));
@@ -140,36 +174,7 @@ impl ShmReceiver {
         if self.declared == Declared::Woken {
             self.declare_awake();
         }
-        // The receiver reads `hung_up` before it polls, so the poll sees every record that the peer
-        // committed before the hang-up.
-        let hung_up = self.hung_up;
-        for _ in 0..RECORDS_MAX {
-            let found = self.consumer.peek().map_err(|violation| self.violated_by(violation))?;
-            let Some(record) = found else {
-                return Ok(if hung_up { self.find_no_more() } else { Found::Nothing });
-            };
-            if self.declared == Declared::Asleep {
-                self.declared = Declared::Woken;
-            }
-            if record.kind == Kind::Data && self.assembly.is_none() {
-                self.check_length(&record)?;
-                self.show(record);
-                return Ok(Found::Message);
-            }
-            if record.kind == Kind::Blob && self.assembly.is_none() {
-                return self.hold(&record).map(|()| Found::Message);
-            }
-            if self.has_streams && is_of_sessions(&record) {
-                self.current = None;
-                return Ok(Found::Control(record));
-            }
-            if let Some(found) = self.act_on(record)? {
-                return Ok(found);
-            }
-        }
-        // The ring may contain more records than the `RECORDS_MAX` that this call handled. A caller
-        // that waits then finds them in the ring without blocking.
-        Ok(Found::Nothing)
+        self.find_any()
     }
 
     #[inline]
@@ -195,14 +200,10 @@ impl ShmReceiver {
     #[inline]
     pub(crate) fn done(&mut self) {
         if self.held.is_some() {
-            self.held = None;
+            self.drop_held();
         }
-        // ORDER: Relaxed for both loads: neither the word of the fork guard nor
-        // `SharedMemory::owner` guards other memory. The check is needed because a forked child
-        // must not write the parent's memory.
-        if self.fork_word.load(Ordering::Relaxed) != self.shm.owner.load(Ordering::Relaxed)
-            && self.shm.is_inherited()
-        {
+        // A forked child must not write the parent's memory.
+        if !self.is_owner() && self.shm.is_inherited() {
             return;
         }
         if let Some(record) = self.current.take() {
@@ -220,36 +221,54 @@ impl ShmReceiver {
         self.declared == Declared::Asleep
     }
 
+    /// Drops the current message, which lies outside the ring.
+    #[inline(never)]
+    fn drop_held(&mut self) {
+        self.held = None;
+    }
+
     /// Fails in a forked child, or if the peer has broken a rule of the protocol.
     #[inline]
     fn check(&self) -> Result<(), Fault> {
+        if self.is_owner() { Ok(()) } else { self.shm.check() }
+    }
+
+    /// Whether this process made the connection and no peer has broken a rule. `false` may also
+    /// mean that only [`SharedMemory::check`] can tell.
+    #[inline(always)]
+    fn is_owner(&self) -> bool {
         #[cfg(shuttle)]
         super::switch_point();
         // ORDER: Relaxed for both loads: neither the word of the fork guard nor
         // `SharedMemory::owner` guards other memory.
-        let is_owner =
-            self.fork_word.load(Ordering::Relaxed) == self.shm.owner.load(Ordering::Relaxed);
-        if is_owner { Ok(()) } else { self.shm.check() }
+        self.fork_word.load(Ordering::Relaxed) == self.shm.owner.load(Ordering::Relaxed)
     }
 
     /// Makes the inline message of `record` the receiver's current message.
-    #[inline]
+    #[inline(always)]
     fn show(&mut self, record: RecordHeader) {
-        if self.is_untrusted && self.current != Some(record) {
-            // The message of an untrusted peer is copied once, before anything reads it.
-            self.copy.resize(record.len as usize, 0);
-            self.consumer.copy(&record, 0, &mut self.copy);
+        if self.is_untrusted {
+            self.copy_untrusted(&record);
         }
         self.stream = record.stream;
         self.credit = None;
         self.current = Some(record);
     }
 
+    /// Copies the inline message of an untrusted peer, once, before anything reads it.
+    #[inline(never)]
+    fn copy_untrusted(&mut self, record: &RecordHeader) {
+        if self.current != Some(*record) {
+            self.copy.resize(record.len as usize, 0);
+            self.consumer.copy(record, 0, &mut self.copy);
+        }
+    }
+
     /// Checks that a message is not longer than both sides agreed, in whatever form it is sent
     /// (SPEC 2.3).
     #[inline]
     fn check_length(&self, record: &RecordHeader) -> Result<(), Fault> {
-        let (len, max) = (u64::from(record.len), self.shm.limits.message);
+        let (len, max) = (u64::from(record.len), self.message_max);
         if len <= max {
             return Ok(());
         }

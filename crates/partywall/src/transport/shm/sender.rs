@@ -7,8 +7,9 @@
 //!   a block can be allocated ──────────▶ BLOB      the receiver sees the block (blob_memory.rs)
 //!   no block, the policy is Overflow ──▶ FRAGMENT… copied through the ring (sender/slow_path.rs)
 //!
-//!   early check: notify the receiver if it sleeps ─▶ write the record, publish it ─▶ fence
-//!                ─▶ check: notify the receiver if it sleeps now
+//!   receiver awake, room known ────────▶ write the record, publish it ─▶ fence
+//!                ─▶ check: notify the receiver if it sleeps now       (`send_plainly`)
+//!   otherwise ──▶ early check: notify the receiver if it sleeps ─▶ the same (slow_path.rs)
 //!   receiver without progress 5 ms after a wake-up, or in 256 batches ─▶ check its process
 //! ```
 //!
@@ -22,13 +23,15 @@
 //! because the receiver can consume the records before the batch. The sender must not wait for
 //! memory of which the batch holds all blocks.
 
+mod early;
 mod slow_path;
 
+use self::early::EarlyNotify;
 use super::blob_memory::BlobMemory;
 use super::{SharedMemory, word};
 use crate::config::{BackPressure, Config};
 use crate::error::Closed;
-use crate::transport::{NotSent, Progress};
+use crate::transport::NotSent;
 use partywall_layout::RingSize;
 use partywall_layout::record_ring::Kind;
 use partywall_layout::segment::{ASLEEP_RECORDS, sending};
@@ -36,8 +39,6 @@ use partywall_ring::{OwnMem, PeerMem, Producer, Sleeper, Wake, Waker};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use zerocopy::IntoBytes;
-use zerocopy::little_endian::U64;
 
 /// The sending end of a connection over shared memory: writes records to this side's ring.
 #[derive(Debug)]
@@ -100,7 +101,7 @@ impl ShmSender {
         let mut sender = Self {
             fork_word: shm.connection_state.guard.word(),
             producer: Producer::new(parts.ring, parts.ring_size, peer_region.clone()),
-            records_waker: Waker::new(peer_region, word(ASLEEP_RECORDS)),
+            records_waker: Waker::new(&peer_region, word(ASLEEP_RECORDS)),
             early: EarlyNotify::default(),
             has_pending: false,
             batch_has_memory: false,
@@ -129,50 +130,45 @@ impl ShmSender {
         sender
     }
 
-    #[inline]
-    pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), NotSent> {
-        self.check()?;
-        if payload.len() <= self.inline_max {
-            self.notify_early()?;
-        }
-        let sent = self.add(payload);
-        self.finish(sent, payload.len())
-    }
-
-    /// Sends a message: inline, in a block, or in pieces of which a call sends as many as fit.
-    /// `progress` counts the sent bytes.
-    #[inline]
-    pub(crate) fn send_on(
+    /// Sends an inline message of `len` bytes, which `fill` writes in the ring, if nothing else is
+    /// to be done before: there is room, and the receiver is awake. Otherwise returns `fill`, and
+    /// [`prepare_inline`](Self::prepare_inline) says what keeps the message.
+    ///
+    /// The result stays in registers, unlike that of other calls, which takes longer to pass in
+    /// memory than a short message takes to write.
+    #[inline(always)]
+    pub(crate) fn send_plainly<F: FnOnce(&mut [u8])>(
         &mut self,
-        payload: &[u8],
-        progress: &mut Progress,
-    ) -> Result<(), NotSent> {
-        if payload.len() <= self.inline_max {
-            return self.try_send(payload);
+        len: usize,
+        fill: F,
+    ) -> Result<(), F> {
+        let is_plain = self.is_owner()
+            && !self.is_filling
+            && self.end.is_none()
+            && !self.has_pending
+            && len <= self.inline_max
+            && self.records_waker.is_awake()
+            && self.producer.fits_plainly(len);
+        if !is_plain {
+            return Err(fill);
         }
-        self.send_long(payload, progress)
-    }
-
-    /// Publishes the open batch, and notifies the receiver if it sleeps.
-    #[inline]
-    pub(crate) fn publish(&mut self) -> Result<(), NotSent> {
-        if self.records_waker.is_gone() {
-            self.roll_back();
-            return Err(self.left());
-        }
-        let was_notified = self.early.take();
+        self.is_filling = true;
+        self.producer.put_plainly(self.stream, len, fill);
+        self.is_filling = false;
+        self.count(len);
         #[cfg(shuttle)]
         super::switch_point();
-        self.producer.publish();
-        let tail = self.producer.published();
+        self.producer.publish_plainly(Kind::Data);
+        self.finish_publishing(false);
+        Ok(())
+    }
+
+    /// Counts the records that were just published, and notifies the receiver if it sleeps.
+    /// `was_notified` says whether the receiver was notified before the publication.
+    #[inline]
+    fn finish_publishing(&mut self, was_notified: bool) {
         self.store_totals();
-        self.counters.store(TAIL, tail.0);
-        if self.batch_has_memory {
-            self.batch_has_memory = false;
-            let blobs = self.memory.published(tail);
-            self.add_to_counter(sending::BLOBS, blobs);
-            self.note_memory();
-        }
+        self.counters.store(TAIL, self.producer.published().0);
         // From this point on, the receiver may already have the message. If the receiver turns out
         // to be gone, the next call reports it.
         #[cfg(shuttle)]
@@ -190,104 +186,26 @@ impl ShmSender {
             asleep => self.wake(asleep, was_notified),
         }
         self.producer.prepare_ahead();
-        Ok(())
-    }
-
-    /// Whether a message of `len` bytes is short enough to be inline. Fails if the ring has no
-    /// room for it.
-    #[inline]
-    pub(crate) fn prepare_inline(&mut self, len: usize) -> Result<bool, NotSent> {
-        self.check()?;
-        if len > self.inline_max {
-            return Ok(false);
-        }
-        self.append_pending()?;
-        match self.producer.has_room(len) {
-            Ok(true) => Ok(true),
-            Ok(false) => Err(self.no_space()),
-            Err(violation) => Err(self.violated(violation)),
-        }
-    }
-
-    /// Sends an inline message that `fill` writes in the ring. The caller must have called
-    /// [`prepare_inline`](Self::prepare_inline) before.
-    #[inline]
-    pub(crate) fn send_inline(
-        &mut self,
-        len: usize,
-        fill: impl FnOnce(&mut [u8]),
-    ) -> Result<(), NotSent> {
-        self.notify_early()?;
-        self.is_filling = true;
-        let added = self.producer.append_with(Kind::Data, self.stream, len, fill);
-        self.is_filling = false;
-        let added = added.map_err(|error| self.not_appended(error));
-        self.finish(added, len)
     }
 
     /// Checks that this process may send, and that the receiver has not left.
     #[inline]
     pub(super) fn check(&mut self) -> Result<(), NotSent> {
-        #[cfg(shuttle)]
-        super::switch_point();
-        // ORDER: Relaxed for both loads: neither the word of the fork guard nor
-        // `SharedMemory::owner` guards other memory.
-        let is_owner =
-            self.fork_word.load(Ordering::Relaxed) == self.shm.owner.load(Ordering::Relaxed);
-        if is_owner && !self.is_filling && self.end.is_none() {
+        if self.is_owner() && !self.is_filling && self.end.is_none() {
             return Ok(());
         }
         self.check_slowly()
     }
 
-    /// Appends a message to the open batch: inline if it is short, otherwise in a block or in
-    /// fragments.
-    #[inline]
-    fn add(&mut self, payload: &[u8]) -> Result<(), NotSent> {
-        if payload.len() > self.inline_max {
-            return self.add_long(payload);
-        }
-        self.append_pending()?;
-        self.append_credit()?;
-        self.append(Kind::Data, &[payload])
-    }
-
-    /// Appends a CREDIT record, for a message that cannot carry the credit itself.
-    #[inline]
-    pub(super) fn append_credit(&mut self) -> Result<(), NotSent> {
-        match self.credit.take() {
-            None => Ok(()),
-            Some(credited) => self.append(Kind::Credit, &[U64::new(credited).as_bytes()]),
-        }
-    }
-
-    #[inline]
-    pub(super) fn append(&mut self, kind: Kind, parts: &[&[u8]]) -> Result<(), NotSent> {
-        let appended = self.producer.append_parts(kind, self.stream, parts);
-        appended.map_err(|error| self.not_appended(error))
-    }
-
-    /// Appends the pending records about segments and about an aborted message to the open batch,
-    /// before any other record.
-    #[inline]
-    pub(super) fn append_pending(&mut self) -> Result<(), NotSent> {
-        if self.has_pending { self.append_pending_now() } else { Ok(()) }
-    }
-
-    /// Publishes the appended records if `sent` is a success, and discards these records otherwise.
-    #[inline]
-    pub(super) fn finish(&mut self, sent: Result<(), NotSent>, len: usize) -> Result<(), NotSent> {
-        match sent {
-            Ok(()) => {
-                debug_assert!(self.credit.is_none(), "credit that was taken is always sent");
-                self.count(len);
-                self.publish()
-            }
-            Err(unsent) => {
-                self.roll_back();
-                Err(unsent)
-            }
-        }
+    /// Whether this process made the connection and no peer has broken a rule. `false` may also
+    /// mean that only [`SharedMemory::check`] can tell.
+    #[inline(always)]
+    fn is_owner(&self) -> bool {
+        #[cfg(shuttle)]
+        super::switch_point();
+        // ORDER: Relaxed for both loads: neither the word of the fork guard nor
+        // `SharedMemory::owner` guards other memory.
+        self.fork_word.load(Ordering::Relaxed) == self.shm.owner.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -303,87 +221,6 @@ impl ShmSender {
         self.counters.store(MESSAGES, self.messages);
         self.counters.store(BYTES, self.bytes);
     }
-
-    /// Notifies a sleeping receiver before the record is written, so that the receiver wakes up
-    /// while the sender writes. Fails if the receiver has left.
-    #[inline]
-    fn notify_early(&mut self) -> Result<(), NotSent> {
-        if !self.early.is_worth_it() {
-            return if self.records_waker.is_gone() { Err(self.left()) } else { Ok(()) };
-        }
-        match self.records_waker.check_early() {
-            Wake::Notify => {
-                self.notify();
-                self.early.notified();
-                Ok(())
-            }
-            Wake::Gone => Err(self.left()),
-            Wake::No | Wake::Notified | Wake::Quiet => Ok(()),
-        }
-    }
-}
-
-/// Decides whether to notify a sleeping receiver before the record is published.
-///
-/// ```text
-///   receiver on another CPU    the sender notifies, writes and publishes while the receiver wakes
-///                              up; then the receiver polls and finds the record
-///   receiver on the same CPU   the sender notifies; the receiver runs at once, finds no record and
-///                              sleeps; the sender writes, publishes and has to notify again
-/// ```
-///
-/// The sender cannot know on which CPU the receiver will run. An early notification that has to be
-/// repeated shows that the receiver runs on the sender's CPU. A number of later notifications then
-/// come after the publication of their record. Each further early notification that has to be
-/// repeated doubles that number.
-#[derive(Debug, Default)]
-struct EarlyNotify {
-    /// Whether the sender has notified the receiver for a record that is not published yet.
-    has_notified: bool,
-    /// Number of further notifications that the sender gives only after it has published the
-    /// record. While the number is not 0, the sender gives no early notification.
-    held_off: u32,
-    /// The number of notifications after the publication to which `held_off` was last set; 0 after
-    /// an early notification that sufficed.
-    hold_off: u32,
-}
-
-impl EarlyNotify {
-    /// Whether the sender should notify a sleeping receiver before it publishes the record. The
-    /// answer is `true` at most once for each publication.
-    #[inline]
-    const fn is_worth_it(&self) -> bool {
-        self.held_off == 0 && !self.has_notified
-    }
-
-    /// Notes that the sender notified the receiver before the record was published.
-    const fn notified(&mut self) {
-        self.has_notified = true;
-    }
-
-    /// Notes that the record was published. Returns whether the receiver was notified before the
-    /// publication.
-    #[inline]
-    const fn take(&mut self) -> bool {
-        core::mem::replace(&mut self.has_notified, false)
-    }
-
-    /// Notes that an early notification sufficed: the receiver needed no notification after the
-    /// publication of the record.
-    const fn was_enough(&mut self) {
-        self.hold_off = 0;
-    }
-
-    /// Notes that the sender notified the receiver after the publication of the record. `again` is
-    /// whether the receiver had also been notified before the publication, which did not suffice.
-    fn was_needed(&mut self, again: bool) {
-        if again {
-            self.hold_off = (self.hold_off * 2).clamp(HOLD_OFF_FIRST, HOLD_OFF_MAX);
-            self.held_off = self.hold_off;
-        } else {
-            self.held_off = self.held_off.saturating_sub(1);
-        }
-    }
 }
 
 /// After this many published batches without progress of an awake peer, the sender checks whether
@@ -391,63 +228,6 @@ impl EarlyNotify {
 const SILENT_COMMITS_MAX: u32 = 256;
 /// After this time without a reaction to a notification, the sender checks whether the peer lives.
 const SILENT_TIME_MAX: Duration = Duration::from_millis(5);
-/// Number of notifications to the receiver that the sender gives only after it has published their
-/// record, once a notification before the publication had to be repeated. Each further repetition
-/// doubles this number.
-const HOLD_OFF_FIRST: u32 = 16;
-const HOLD_OFF_MAX: u32 = 4096;
 const MESSAGES: usize = word(sending::MESSAGES * 8);
 const BYTES: usize = word(sending::BYTES * 8);
 const TAIL: usize = word(sending::TAIL * 8);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns after how many notifications `EarlyNotify` allows an early notification again. Each
-    /// counted notification comes after the publication of its record.
-    fn notifies_until_early(early: &mut EarlyNotify) -> u32 {
-        let mut count = 0;
-        while !early.is_worth_it() {
-            early.was_needed(false);
-            count += 1;
-        }
-        count
-    }
-
-    #[test]
-    fn early_notify_in_vain_again_is_held_off_twice_as_long() {
-        let mut early = EarlyNotify::default();
-        assert!(early.is_worth_it());
-        let held_off: Vec<_> = (0..10)
-            .map(|_| {
-                early.was_needed(true);
-                notifies_until_early(&mut early)
-            })
-            .collect();
-        assert_eq!(held_off, [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 4096]);
-    }
-
-    #[test]
-    fn early_notify_that_was_enough_is_tried_again() {
-        let mut early = EarlyNotify::default();
-        for _ in 0..5 {
-            early.was_needed(true);
-            notifies_until_early(&mut early);
-        }
-        early.was_enough();
-        assert!(early.is_worth_it());
-        early.was_needed(true);
-        assert_eq!(notifies_until_early(&mut early), HOLD_OFF_FIRST);
-    }
-
-    #[test]
-    fn early_notify_counts_for_one_record() {
-        let mut early = EarlyNotify::default();
-        assert!(!early.take());
-        early.notified();
-        assert!(!early.is_worth_it(), "again before anything was published");
-        assert!(early.take() && !early.take());
-        assert!(early.is_worth_it());
-    }
-}

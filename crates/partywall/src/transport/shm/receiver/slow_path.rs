@@ -4,12 +4,13 @@
 
 use super::super::segments::{Held, SegmentError};
 use super::super::{SharedMemory, Sleeping, word};
-use super::{BYTES, Declared, MESSAGES, ShmReceiver};
+use super::{BYTES, Declared, MESSAGES, RECORDS_MAX, ShmReceiver};
 use crate::error::{Closed, Fault};
 use crate::message::Message;
 use crate::stats::ReceiverStats;
 use crate::transport::{
-    Assembly, Found, SpaceWaiter, TransportReceiver, Waited, has_passed, until, waiting_failed,
+    Assembly, Found, SpaceWaiter, TransportReceiver, Waited, has_passed, is_of_sessions, until,
+    waiting_failed,
 };
 use partywall_layout::record_ring::{BlobBody, BlobCredit, FRAGMENT_PREFIX_BYTES, Kind};
 use partywall_layout::segment::receiving;
@@ -40,6 +41,7 @@ impl ShmReceiver {
             return Ok(true);
         }
         self.report();
+        self.parked_sleeps.begin();
         self.sleeper.arm(false);
         if self.consumer.is_ready() {
             self.declare_awake();
@@ -82,6 +84,41 @@ impl ShmReceiver {
         if !seeded_fault("view_is_not_consumed") {
             self.done();
         }
+    }
+
+    /// Finds the next record, of whatever kind.
+    #[inline(never)]
+    pub(super) fn find_any(&mut self) -> Result<Found, Fault> {
+        // The receiver reads `hung_up` before it polls, so the poll sees every record that the peer
+        // committed before the hang-up.
+        let hung_up = self.hung_up;
+        for _ in 0..RECORDS_MAX {
+            let found = self.consumer.peek().map_err(|violation| self.violated_by(violation))?;
+            let Some(record) = found else {
+                return Ok(if hung_up { self.find_no_more() } else { Found::Nothing });
+            };
+            if self.declared == Declared::Asleep {
+                self.declared = Declared::Woken;
+            }
+            if record.kind == Kind::Data && self.assembly.is_none() {
+                self.check_length(&record)?;
+                self.show(record);
+                return Ok(Found::Message);
+            }
+            if record.kind == Kind::Blob && self.assembly.is_none() {
+                return self.hold(&record).map(|()| Found::Message);
+            }
+            if self.has_streams && is_of_sessions(&record) {
+                self.current = None;
+                return Ok(Found::Control(record));
+            }
+            if let Some(found) = self.act_on(record)? {
+                return Ok(found);
+            }
+        }
+        // The ring may contain more records than the `RECORDS_MAX` that this call handled. A caller
+        // that waits then finds them in the ring without blocking.
+        Ok(Found::Nothing)
     }
 
     /// Handles an empty ring after a hang-up: reports the end of the direction.
@@ -128,6 +165,7 @@ impl ShmReceiver {
         }
         let found = match record.kind {
             Kind::Segment => {
+                self.is_report_pending = true;
                 let mut body = [0; BODY_MAX];
                 let body = self.small_body(&record, &mut body)?;
                 self.segments.add(&self.shm, &record, body).map_err(|error| match error {
@@ -142,6 +180,7 @@ impl ShmReceiver {
                 None
             }
             Kind::SegmentRetire => {
+                self.is_report_pending = true;
                 let mut body = [0; BODY_MAX];
                 let body = self.small_body(&record, &mut body)?;
                 let retired = self.segments.retire(&record, body);
@@ -416,6 +455,9 @@ impl TransportReceiver for ShmReceiver {
 
     fn notice_end(&mut self) -> Result<bool, Fault> {
         self.empty_polls = (self.empty_polls + 1) % EMPTY_POLLS_MAX;
+        if std::mem::take(&mut self.is_report_pending) {
+            self.report();
+        }
         if self.empty_polls == 0 {
             self.report();
             self.check_peer(Some(Instant::now()))?;

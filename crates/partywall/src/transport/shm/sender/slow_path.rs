@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sender's code beyond the path of a short message: blocks, fragments, batches, wake-ups, and
-//! the interface of the transport.
+//! The sender's code beyond the path of a short message to a receiver that is awake: blocks,
+//! fragments, batches, wake-ups, and the interface of the transport.
 //!
 //! ```text
 //!   BLOB      a block is allocated, written and published; announcements of memory go first
@@ -44,6 +44,149 @@ impl ShmSender {
             self.roll_back();
         }
         self.end.map_or(Ok(()), |closed| Err(NotSent::Closed(closed)))
+    }
+
+    #[inline]
+    pub(crate) fn try_send(&mut self, payload: &[u8]) -> Result<(), NotSent> {
+        self.check()?;
+        if payload.len() <= self.inline_max {
+            self.notify_early()?;
+        }
+        let sent = self.add(payload);
+        self.finish(sent, payload.len())
+    }
+
+    /// Sends a message: inline, in a block, or in pieces of which a call sends as many as fit.
+    /// `progress` counts the sent bytes.
+    #[inline]
+    pub(crate) fn send_on(
+        &mut self,
+        payload: &[u8],
+        progress: &mut Progress,
+    ) -> Result<(), NotSent> {
+        if payload.len() <= self.inline_max {
+            return self.try_send(payload);
+        }
+        self.send_long(payload, progress)
+    }
+
+    /// Publishes the open batch, and notifies the receiver if it sleeps.
+    #[inline]
+    pub(crate) fn publish(&mut self) -> Result<(), NotSent> {
+        if self.records_waker.is_gone() {
+            self.roll_back();
+            return Err(self.left());
+        }
+        let was_notified = self.early.take();
+        #[cfg(shuttle)]
+        super::super::switch_point();
+        self.producer.publish();
+        if self.batch_has_memory {
+            self.batch_has_memory = false;
+            let blobs = self.memory.published(self.producer.published());
+            self.add_to_counter(sending::BLOBS, blobs);
+            self.note_memory();
+        }
+        self.finish_publishing(was_notified);
+        Ok(())
+    }
+
+    /// Whether a message of `len` bytes is short enough to be inline. Fails if the ring has no
+    /// room for it.
+    pub(crate) fn prepare_inline(&mut self, len: usize) -> Result<bool, NotSent> {
+        self.check()?;
+        if len > self.inline_max {
+            return Ok(false);
+        }
+        self.append_pending()?;
+        match self.producer.has_room(len) {
+            Ok(true) => Ok(true),
+            Ok(false) => Err(self.no_space()),
+            Err(violation) => Err(self.violated(violation)),
+        }
+    }
+
+    /// Sends an inline message that `fill` writes in the ring. The caller must have called
+    /// [`prepare_inline`](Self::prepare_inline) before.
+    pub(crate) fn send_inline(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), NotSent> {
+        self.notify_early()?;
+        self.is_filling = true;
+        let added = self.producer.append_with(Kind::Data, self.stream, len, fill);
+        self.is_filling = false;
+        let added = added.map_err(|error| self.not_appended(error));
+        self.finish(added, len)
+    }
+
+    /// Notifies a sleeping receiver before the record is written, so that the receiver wakes up
+    /// while the sender writes. Fails if the receiver has left.
+    #[inline]
+    pub(super) fn notify_early(&mut self) -> Result<(), NotSent> {
+        if !self.early.is_worth_it() {
+            return if self.records_waker.is_gone() { Err(self.left()) } else { Ok(()) };
+        }
+        match self.records_waker.check_early() {
+            Wake::Notify => {
+                self.notify();
+                self.early.notified();
+                Ok(())
+            }
+            Wake::Gone => Err(self.left()),
+            Wake::No | Wake::Notified | Wake::Quiet => Ok(()),
+        }
+    }
+
+    /// Appends a message to the open batch: inline if it is short, otherwise in a block or in
+    /// fragments.
+    #[inline]
+    fn add(&mut self, payload: &[u8]) -> Result<(), NotSent> {
+        if payload.len() > self.inline_max {
+            return self.add_long(payload);
+        }
+        self.append_pending()?;
+        self.append_credit()?;
+        self.append(Kind::Data, &[payload])
+    }
+
+    /// Appends a CREDIT record, for a message that cannot carry the credit itself.
+    #[inline]
+    pub(super) fn append_credit(&mut self) -> Result<(), NotSent> {
+        match self.credit.take() {
+            None => Ok(()),
+            Some(credited) => self.append(Kind::Credit, &[U64::new(credited).as_bytes()]),
+        }
+    }
+
+    #[inline]
+    pub(super) fn append(&mut self, kind: Kind, parts: &[&[u8]]) -> Result<(), NotSent> {
+        let appended = self.producer.append_parts(kind, self.stream, parts);
+        appended.map_err(|error| self.not_appended(error))
+    }
+
+    /// Appends the pending records about segments and about an aborted message to the open batch,
+    /// before any other record.
+    #[inline]
+    pub(super) fn append_pending(&mut self) -> Result<(), NotSent> {
+        if self.has_pending { self.append_pending_now() } else { Ok(()) }
+    }
+
+    /// Publishes the appended records if `sent` is a success, and discards these records otherwise.
+    #[inline]
+    pub(super) fn finish(&mut self, sent: Result<(), NotSent>, len: usize) -> Result<(), NotSent> {
+        match sent {
+            Ok(()) => {
+                debug_assert!(self.credit.is_none(), "credit that was taken is always sent");
+                self.count(len);
+                self.publish()
+            }
+            Err(unsent) => {
+                self.roll_back();
+                Err(unsent)
+            }
+        }
     }
 
     pub(crate) const fn shared(&self) -> &Arc<SharedMemory> {

@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-package mux
+// Package clock has timers of 1 ms. All of a process share one timer of the kernel, on which one
+// goroutine waits (decision 0044).
+//
+//	first timer made ──▶ descriptor and goroutine ──▶ last timer ended: both are gone
+//	Start ──▶ first … last ──▶ called, in this order
+//
+// Timers of the Go runtime would be simpler. But with one pending, each sleep of a thread that
+// waits for the network has a timeout, and the kernel needs longer to set and cancel a timeout than
+// to carry a message.
+package clock
 
 import (
 	"os"
@@ -12,28 +21,45 @@ import (
 	"partywall.test/go/internal/sys"
 )
 
-// A tick is a timer that calls a function once, tickTime after it was started.
-type tick interface {
-	// start starts the timer, which must not run at this time: the function is called after
-	// tickTime.
-	start()
-	// end stops the timer for ever. A call of the function that has begun is not interrupted.
-	end()
+// A Tick is a timer that calls a function once, after [TickTime].
+type Tick interface {
+	// Start starts the timer, which must not run at this time.
+	Start()
+	// End stops the timer for ever. A call of the function that has begun is not interrupted.
+	End()
 }
 
-// tickTime is the time for which a session may be without a driver. After it, a waiting goroutine
-// is asked to drive the session, or a supervisor is started.
-const tickTime = time.Millisecond
+// TickTime is the time of every timer of this package.
+const TickTime = time.Millisecond
 
-// A clock has the ticks of all sessions of this process, which are timers of 1 ms. One timer of the
-// kernel serves them all (decision 0044).
-//
-//	first tick made ──▶ descriptor and goroutine ──▶ last tick ended: both are gone
-//	start ──▶ first … last ──▶ called, in this order
-//
-// Timers of the Go runtime would be simpler. But with one pending, each sleep of a thread that
-// waits for the network has a timeout, and the kernel needs longer to set and cancel a timeout than
-// to carry a message.
+// NewTick returns a timer that calls the function call. If the kernel's timer is not available, the
+// Go runtime runs the new timer.
+func NewTick(call func()) Tick {
+	if t := process.newTick(call); t != nil {
+		return t
+	}
+	return NewRuntimeTick(call)
+}
+
+// A Pulse makes sure that a timer of this process runs. Its own timer calls nothing.
+type Pulse struct{ tick *clockTick }
+
+// NewPulse returns a pulse whose timer does not run yet. The result is nil if the kernel's timer is
+// not available.
+func NewPulse() *Pulse {
+	if t := process.newTick(func() {}); t != nil {
+		return &Pulse{t}
+	}
+	return nil
+}
+
+// Start starts the timer of the pulse, unless a timer of this process runs.
+func (p *Pulse) Start() { p.tick.startAlone() }
+
+// End ends the timer of the pulse for ever.
+func (p *Pulse) End() { p.tick.End() }
+
+// A clock has the timers of a process.
 type clock struct {
 	mu          sync.Mutex
 	ticks       int // that have not ended
@@ -42,7 +68,7 @@ type clock struct {
 	first, last *clockTick // that run; each waits for the same time, so the first is due first
 }
 
-var processClock clock
+var process clock
 
 // A clockTick is one timer of 1 ms of the clock. The lock of the clock guards its fields.
 type clockTick struct {
@@ -54,13 +80,13 @@ type clockTick struct {
 	next, prev *clockTick
 }
 
-// newTick returns a timer of 1 ms, which calls the function call. If the kernel's timer is not
-// available, the Go runtime runs the new timer.
-func (c *clock) newTick(call func()) tick {
+// newTick returns a timer that calls the function call, or nil if the kernel's timer is not
+// available.
+func (c *clock) newTick(call func()) *clockTick {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.file == nil && !c.open() {
-		return newRuntimeTick(call)
+		return nil
 	}
 	c.ticks++
 	return &clockTick{clock: c, call: call}
@@ -134,24 +160,37 @@ func (c *clock) remove(t *clockTick) {
 	t.next, t.prev, t.isRunning = nil, nil, false
 }
 
+func (t *clockTick) Start() {
+	t.clock.mu.Lock()
+	defer t.clock.mu.Unlock()
+	t.start()
+}
+
+// startAlone starts the timer, unless a timer of the clock runs.
+func (t *clockTick) startAlone() {
+	t.clock.mu.Lock()
+	defer t.clock.mu.Unlock()
+	if t.clock.first == nil || fault.Is("second_pulse") {
+		t.start()
+	}
+}
+
 func (t *clockTick) start() {
 	c := t.clock
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if t.isEnded || t.isRunning {
 		return
 	}
-	t.due, t.isRunning, t.prev = time.Now().Add(tickTime), true, c.last
+	t.due, t.isRunning, t.prev = time.Now().Add(TickTime), true, c.last
 	if c.last == nil {
 		c.first = t
-		c.timer.Set(tickTime)
+		c.timer.Set(TickTime)
 	} else {
 		c.last.next = t
 	}
 	c.last = t
 }
 
-func (t *clockTick) end() {
+func (t *clockTick) End() {
 	c := t.clock
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,19 +216,19 @@ type runtimeTick struct {
 	timer *time.Timer
 }
 
-// newRuntimeTick returns a timer of 1 ms whose function the Go runtime calls, in a goroutine of its
+// NewRuntimeTick returns a timer of 1 ms whose function the Go runtime calls, in a goroutine of its
 // own.
-func newRuntimeTick(call func()) *runtimeTick { return &runtimeTick{call: call} }
+func NewRuntimeTick(call func()) Tick { return &runtimeTick{call: call} }
 
-func (t *runtimeTick) start() {
+func (t *runtimeTick) Start() {
 	if t.timer == nil {
-		t.timer = time.AfterFunc(tickTime, t.call)
+		t.timer = time.AfterFunc(TickTime, t.call)
 		return
 	}
-	t.timer.Reset(tickTime)
+	t.timer.Reset(TickTime)
 }
 
-func (t *runtimeTick) end() {
+func (t *runtimeTick) End() {
 	if t.timer != nil {
 		t.timer.Stop()
 	}
