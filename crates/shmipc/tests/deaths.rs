@@ -12,7 +12,7 @@ use partywall::blocking::{Listener, Session, connect_with_protocol};
 use partywall::{BackPressure, Config, StreamSendError};
 use partywall_shmipc::regions::{BufferRegion, MemoryRules, PeerMemory, open_buffer};
 use partywall_shmipc::{MemMapType, Shmipc};
-use partywall_sys::process::{MappedRange, Process, mappings, open_descriptors};
+use partywall_sys::process::{MappedRange, Process, mappings};
 use partywall_sys::signal::{Signal, kill, stop};
 use partywall_testkit::{Random, Second, is_pattern, pattern, soon, variable};
 use std::fs::File;
@@ -322,7 +322,7 @@ fn a_client_that_is_killed_takes_nothing_from_another() {
         let process = Process::Pid(server.pid());
         let is_of_a_client = |range: &MappedRange| range.name.contains("/shm_");
         let mapped = mappings(process).unwrap().into_iter().filter(is_of_a_client).count();
-        (open_descriptors(process).unwrap().len(), mapped)
+        (partywall_testkit::descriptors(process), mapped)
     };
     let mut chance = Random::new(1);
     call(&session, 100, &mut chance);

@@ -12,8 +12,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// to find leaks.
 #[derive(Clone, Copy, Debug)]
 pub struct Footprint {
-    /// Number of descriptors that this process has open, without timers: a connection opens one
-    /// when its side has slept often in a short time, so that their number depends on the schedule.
+    /// Number of [`descriptors`] of this process.
     pub descriptors: usize,
     /// Number of mappings of memfds in this process.
     pub shared_mappings: usize,
@@ -26,15 +25,17 @@ impl Footprint {
     pub fn now() -> Self {
         let maps = mappings(Process::Own).unwrap();
         Self {
-            descriptors: descriptors(),
+            descriptors: descriptors(Process::Own),
             shared_mappings: maps.iter().filter(|range| range.name.contains("memfd:")).count(),
             resident_bytes: resident_bytes(Process::Own).unwrap(),
         }
     }
 }
 
-fn descriptors() -> usize {
-    let open = open_descriptors(Process::Own).unwrap();
+/// Counts the descriptors that a process has open, without timers: a connection opens one when its
+/// side has slept often in a short time, so that their number depends on the schedule.
+pub fn descriptors(process: Process) -> usize {
+    let open = open_descriptors(process).unwrap();
     open.iter().filter(|(_, target)| !target.ends_with("anon_inode:[timerfd]")).count()
 }
 

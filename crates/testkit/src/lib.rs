@@ -37,7 +37,7 @@ pub use deadline::{
     within,
 };
 pub use directory::Directory;
-pub use footprint::{Footprint, alone, together};
+pub use footprint::{Footprint, alone, descriptors, together};
 pub use pair::{Kind, pair, session_pair, session_pair_with};
 pub use pattern::{fill, is_pattern, number_of, pattern, payload};
 pub use process::{Second, argument, role, second_process, variable};

@@ -15,6 +15,8 @@ var faults = []faulttest.Fault{
 		Test: "TestForgedWordsAreNeverRead"},
 	{Name: "clean_after_abort", Rule: "no word of a dropped batch is left (4.5)",
 		Test: "TestAbortedBatchLeavesNoGhost"},
+	{Name: "zero_unread", Rule: "only free slots are zeroed (4.5)",
+		Test: "TestRingAgreesWithQueue"},
 	{Name: "early_first_word", Rule: "the first word comes last (4.5)",
 		Test: "TestUnpublishedBatchIsInvisible"},
 	{Name: "plain_publish", Rule: "the first word is published (4.7)",

@@ -55,9 +55,12 @@ func TestRingAgreesWithQueue(t *testing.T) {
 }
 
 // step performs a random operation on the ring and on the plain queue of the model: append, commit,
-// abort, or take.
+// abort, or take, and sometimes zeroes free slots before it.
 func (m *ringModel) step(t *testing.T) {
 	t.Helper()
+	if m.random.IntN(3) == 0 {
+		m.producer.ZeroAhead()
+	}
 	switch m.random.IntN(10) {
 	case 0, 1, 2, 3:
 		m.append(t)

@@ -36,6 +36,7 @@ func (p *pair) send(t *testing.T, payload string) {
 		t.Fatalf("appending %d bytes: %v", len(payload), err)
 	}
 	p.producer.Commit()
+	p.producer.ZeroAhead()
 }
 
 // next takes the next record, and returns its header and payload. It fails the test if there is

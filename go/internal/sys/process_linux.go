@@ -5,6 +5,7 @@ package sys
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -76,15 +77,15 @@ func HasCPUQuota() bool {
 }
 
 // SharesOneCPU reports whether the calling thread and the process pid may run on one CPU only, and
-// it is the same. If the CPUs of the process cannot be found out, the result says whether the
-// calling thread has only one.
+// it is the same. The CPUs of the process are those of its first thread. If they cannot be found
+// out, the result says whether this process had only one CPU when it started.
 func SharesOneCPU(pid int) bool {
 	var own, others unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &own); err != nil || own.Count() > 1 {
 		return false
 	}
 	if pid <= 0 || unix.SchedGetaffinity(pid, &others) != nil {
-		return true
+		return runtime.NumCPU() == 1
 	}
 	return own == others
 }

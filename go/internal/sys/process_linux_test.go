@@ -43,10 +43,13 @@ func TestProcessWithoutCPUsIsTakenToShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = unix.SchedSetaffinity(0, &before) }()
-	for _, pid := range []int{0, -1, 1 << 30, unix.Gettid()} {
-		if !SharesOneCPU(pid) {
-			t.Errorf("on one CPU, process %d does not share it", pid)
+	for _, pid := range []int{0, -1, 1 << 30} {
+		if got, want := SharesOneCPU(pid), runtime.NumCPU() == 1; got != want {
+			t.Errorf("a thread on one CPU of %d shares it with process %d: %v", runtime.NumCPU(), pid, got)
 		}
+	}
+	if !SharesOneCPU(unix.Gettid()) {
+		t.Error("a thread on one CPU does not share it with itself")
 	}
 }
 

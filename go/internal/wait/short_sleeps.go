@@ -18,8 +18,9 @@ import (
 // process runs. If they choose the processor of the peer, yields take the place of sleeps from then
 // on (decision 0054).
 type ShortSleeps struct {
-	last time.Time // when the last sleep began
-	row  int       // sleeps in a row, each of which began soon after the one before
+	last    time.Time // when the last sleep began
+	started time.Time // when the timer was last started
+	row     int       // sleeps in a row, each of which began soon after the one before
 
 	mutex  sync.Mutex // guards the fields below
 	pulse  *clock.Pulse
@@ -28,7 +29,9 @@ type ShortSleeps struct {
 
 // Begin must be called when a sleep is about to begin. One goroutine at a time may call it.
 func (s *ShortSleeps) Begin() {
-	if s.isFrequent(time.Now()) {
+	now := time.Now()
+	if s.isFrequent(now) && now.Sub(s.started) >= startGap {
+		s.started = now
 		s.start()
 	}
 }
@@ -76,4 +79,7 @@ const (
 	// frequentRow is the number of sleeps in a row before the first of them that starts the timer,
 	// so that a short burst costs no descriptor.
 	frequentRow = 16
+	// startGap is the time within which the timer is not started again, so that few sleeps take the
+	// lock that all of a process share.
+	startGap = clock.TickTime / 4
 )

@@ -55,7 +55,6 @@ func newDoorbell() (*doorbell, error) {
 // The error is errInterrupted after a call of interrupt, which may have come before this wait. Any
 // other error means that the limit has passed, or that the doorbell is closed.
 func (d *doorbell) wait(look func(uintptr) bool) error {
-	d.sleeps.Begin()
 	d.isWaiting.Store(true)
 	err := d.raw.Read(look)
 	d.isWaiting.Store(false)

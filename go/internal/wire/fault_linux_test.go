@@ -25,6 +25,8 @@ var faults = []faulttest.Fault{
 		Test: "TestFrameInPiecesIsRead"},
 	{Name: "segments_unbounded", Rule: "segments without a record are bounded (5.4)",
 		Test: "TestSegmentsWithoutRecordAreBounded"},
+	{Name: "segment_unreported", Rule: "a segment that was read is reported (5.4)",
+		Test: "TestSegmentIsReportedOnceTheRingIsEmpty"},
 	{Name: "descriptor_kept", Rule: "a descriptor comes with a frame (6.7)",
 		Test: "TestDescriptorWithoutFrameIsViolation"},
 	{Name: "sleep_uninterrupted", Rule: "Wake interrupts a sleep",

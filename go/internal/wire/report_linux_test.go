@@ -69,3 +69,24 @@ func TestPositionIsReportedBeforeSleep(t *testing.T) {
 		isReported(t, r, "after the wait", true)
 	}
 }
+
+// SPEC 5.4: a sender whose peer takes one segment at a time waits until that was read. A reader
+// that only tries reports it as soon as the ring is empty.
+func TestSegmentIsReportedOnceTheRingIsEmpty(t *testing.T) {
+	settings := readerSettings(TrustEveryone)
+	settings.MemoryMax, settings.MessageMax, settings.MapMax = 8<<20, 8<<20, 16<<20
+	ends := connectedPair(t, settings)
+	sending := ends[0].Sender.(*sharedSender)
+	if err := sending.TryMessage(0, make([]byte, 2<<20), Credit{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := sending.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	takeAll(t, ends[1].Receiver)
+	reading := ends[1].Receiver.(*sharedReceiver)
+	consumed := reading.memory.own.control.Load(layout.ControlConsumed)
+	if published := sending.producer.Published(); consumed != published {
+		t.Errorf("the position %d is reported, want %d", consumed, published)
+	}
+}

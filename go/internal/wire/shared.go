@@ -46,6 +46,14 @@ func (m *sharedMemory) newBudget(limit time.Duration) wait.Budget {
 	return wait.NewBudget(limit, m.pid)
 }
 
+// beginSleep counts a sleep that begins on a doorbell of this side. A peer in this process runs on
+// the processors of this one, which do not become idle between the two.
+func (m *sharedMemory) beginSleep(d *doorbell) {
+	if !m.isLocal {
+		d.sleeps.Begin()
+	}
+}
+
 // start starts the two goroutines of a connection: one reads the control socket, and one waits
 // until the peer's process has ended, if its pidfd is known.
 func (m *sharedMemory) start(process *sys.Pidfd) {

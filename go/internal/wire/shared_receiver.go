@@ -40,14 +40,15 @@ type sharedReceiver struct {
 	releaser     *ring.Releaser
 	isOver       bool // nothing is released any more
 
-	sleeper *ring.Sleeper
-	mode    wait.Mode
-	budget  wait.Budget
-	poll    func() bool
-	look    func(uintptr) bool
-	isWoken atomic.Bool // Wake was called, and no Wait has returned since
-	misses  uint32      // polls that found nothing since the last record or report
-	counts  receiveCounts
+	sleeper         *ring.Sleeper
+	mode            wait.Mode
+	budget          wait.Budget
+	poll            func() bool
+	look            func(uintptr) bool
+	isWoken         atomic.Bool // Wake was called, and no Wait has returned since
+	misses          uint32      // polls that found nothing since the last record or report
+	isReportPending bool        // a segment came or went, and its record is not reported as read
+	counts          receiveCounts
 }
 
 // receiveCounts are the counters of a receiver. They are published in this side's region, where
@@ -105,6 +106,9 @@ func (r *sharedReceiver) Next() (Record, bool, error) {
 		case !ok && isGone:
 			return Record{}, false, ErrDisconnected
 		case !ok:
+			if r.isReportPending {
+				r.report()
+			}
 			r.storeReceived()
 			return Record{}, false, nil
 		}
@@ -136,9 +140,13 @@ func (r *sharedReceiver) accept(header layout.Header) (Record, bool, error) {
 	}
 	record := Record{Kind: header.Kind, Stream: header.Stream, Len: int(header.Len)}
 	switch header.Kind {
-	case layout.KindSegment:
-		return record, true, r.addSegment(payload)
-	case layout.KindSegmentRetire:
+	case layout.KindSegment, layout.KindSegmentRetire:
+		// The peer may wait for the position behind this record before it sends another segment
+		// (SPEC 5.4). So the position is reported as soon as the ring is empty.
+		r.isReportPending = !fault.Is("segment_unreported")
+		if header.Kind == layout.KindSegment {
+			return record, true, r.addSegment(payload)
+		}
 		return record, true, r.retireSegment(payload)
 	case layout.KindBlob:
 		blob, err := layout.ParseBlob(payload)
@@ -269,6 +277,7 @@ const missesMax = 1024
 
 // report tells the peer the position up to which this side has read the ring.
 func (r *sharedReceiver) report() {
+	r.isReportPending = false
 	if r.consumer.Report() && r.waker.Check() == ring.WakeNotify {
 		r.memory.notifyRoom()
 	}
@@ -338,6 +347,7 @@ func (r *sharedReceiver) Wait(polls bool) error {
 
 // sleep waits for notifications of the doorbell until there is something to do.
 func (r *sharedReceiver) sleep() error {
+	r.memory.beginSleep(r.memory.records)
 	defer r.sleeper.Disarm()
 	for {
 		err := r.memory.records.wait(r.look)

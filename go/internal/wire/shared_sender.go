@@ -355,6 +355,7 @@ func (p *sharedSender) WaitRoom() error {
 // sleep waits for notifications of the doorbell until look returns true. After an interrupt, by
 // which a peer in this process notifies, it calls look again.
 func (p *sharedSender) sleep(look func(uintptr) bool) error {
+	p.memory.beginSleep(p.memory.room)
 	defer p.sleeper.Disarm()
 	for {
 		if err := p.memory.room.wait(look); err != errInterrupted {

@@ -3,22 +3,41 @@
 //! stays open. The wait ends with `Closed`, for a blocked thread and for an event loop.
 
 use partywall::{
-    Begin, Channel, Closed, Config, Listener, Readiness, SendError, TransportPolicy, TrySendError,
+    Begin, Channel, Closed, Config, Listener, Readiness, SendError, TransportPolicy, TryRecvError,
+    TrySendError,
 };
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 fn pair(policy: TransportPolicy) -> (Channel, Channel) {
+    pair_of(&Config::default().transport(policy))
+}
+
+fn pair_of(config: &Config) -> (Channel, Channel) {
     let directory = tempfile::tempdir().unwrap();
     let address = format!("unix:{}/gone.sock", directory.path().display());
-    let config = Config::default().transport(policy);
-    let mut listener = Listener::bind_with(&address, &config).unwrap();
+    let mut listener = Listener::bind_with(&address, config).unwrap();
     thread::scope(|scope| {
-        let client = scope.spawn(|| partywall::connect_with(&address, &config).unwrap());
+        let client = scope.spawn(|| partywall::connect_with(&address, config).unwrap());
         let server = listener.accept().unwrap();
         (client.join().unwrap(), server)
     })
+}
+
+/// The receiver takes one segment of memory at a time. A receiver that only tries reports that it
+/// has read a segment's record as soon as the ring is empty, so the next segment can follow.
+#[test]
+fn a_receiver_that_only_tries_makes_room_for_the_next_segment() {
+    let config = Config::default().segments_max(1);
+    let (mut client, mut server) = pair_of(&config);
+    for size in [2 << 20, 8 << 20] {
+        client.try_send(&vec![7; size]).unwrap();
+        let message = server.try_recv().unwrap().unwrap();
+        assert_eq!(message.len(), size);
+        drop(message);
+        assert!(matches!(server.try_recv(), Err(TryRecvError::Empty)));
+    }
 }
 
 const POLICIES: [TransportPolicy; 2] = [TransportPolicy::SharedMemory, TransportPolicy::Socket];

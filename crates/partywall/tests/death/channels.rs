@@ -207,7 +207,7 @@ impl Series {
 /// resident bytes.
 fn footprint() -> (usize, usize, u64) {
     (
-        process::open_descriptors(Process::Own).unwrap().len(),
+        partywall_testkit::descriptors(Process::Own),
         process::mappings(Process::Own).unwrap().len(),
         process::resident_bytes(Process::Own).unwrap(),
     )

@@ -9,7 +9,7 @@
 
 use partywall::tokio::{Listener, Stream, connect_with};
 use partywall::{Closed, Config, SessionError, StreamRecvError};
-use partywall_sys::process::{Process, mappings, open_descriptors, resident_bytes};
+use partywall_sys::process::{Process, mappings, resident_bytes};
 use partywall_testkit::{Kind, run};
 use partywall_testkit::{Random, Second, TIMEOUT, is_pattern, pattern, soon, variable};
 use std::fs::File;
@@ -127,7 +127,7 @@ async fn one_death(
 
 fn footprint() -> (usize, usize, u64) {
     (
-        open_descriptors(Process::Own).unwrap().len(),
+        partywall_testkit::descriptors(Process::Own),
         mappings(Process::Own).unwrap().len(),
         resident_bytes(Process::Own).unwrap(),
     )
@@ -158,7 +158,7 @@ async fn deaths(kind: Kind, count: u64) {
     }
     drop(listener);
     // The driver of the last session may still hold descriptors for a moment.
-    let descriptors = || open_descriptors(Process::Own).unwrap().len();
+    let descriptors = || partywall_testkit::descriptors(Process::Own);
     let deadline = soon();
     while descriptors() > before.0 {
         assert!(Instant::now() < deadline, "descriptors: {} then {}", before.0, descriptors());

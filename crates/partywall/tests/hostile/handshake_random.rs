@@ -10,7 +10,7 @@ use partywall_layout::hello::{
     Descriptors, Hello, Offer, ROLE_ACCEPTOR, ROLE_CONNECTOR, Ready, TRANSPORT_SHM,
     TRANSPORT_SOCKET,
 };
-use partywall_sys::process::{Process, open_descriptors};
+use partywall_sys::process::Process;
 use partywall_sys::{Doorbell, OwnMap, PidFd, Socket};
 use partywall_testkit::hostile::Wire;
 use partywall_testkit::hostile::channel::{BOTH, hello, region, small_geometry};
@@ -153,7 +153,7 @@ fn memory_first() -> Config {
 }
 
 fn open_count() -> usize {
-    open_descriptors(Process::Own).unwrap().len()
+    partywall_testkit::descriptors(Process::Own)
 }
 
 #[test]

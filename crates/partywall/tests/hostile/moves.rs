@@ -20,7 +20,7 @@ use partywall_layout::hello::{
     TRANSPORT_SOCKET,
 };
 use partywall_layout::{Kind, Position, RecordHeader};
-use partywall_sys::process::{Process, open_descriptors};
+use partywall_sys::process::Process;
 use partywall_sys::{Doorbell, Socket};
 use partywall_testkit::hostile::channel::{BOTH, Wire, hello, region, small_geometry};
 use partywall_testkit::hostile::home::pipe;
@@ -487,7 +487,7 @@ fn nothing_of_a_hostile_move_stays_open() {
             let _ = foe.victim.try_recv();
             drop(foe);
         }
-        let open = open_descriptors(Process::Own).unwrap().len();
+        let open = partywall_testkit::descriptors(Process::Own);
         assert_eq!(*before.get_or_insert(open), open, "round {round}");
     }
 }

@@ -20,7 +20,7 @@ use partywall::{
 use partywall_layout::Geometry;
 use partywall_layout::hello::{FRAME_BYTES_MAX, Frame, REJECT_TAG, ROLE_ACCEPTOR, ROLE_CONNECTOR};
 use partywall_layout::hello::{PREAMBLE_BYTES, frame_length, parse};
-use partywall_sys::process::{Process, open_descriptors};
+use partywall_sys::process::Process;
 use partywall_sys::{Doorbell, PidFd, Socket, connect_tcp, connect_unix_path};
 use partywall_testkit::hostile::channel::region;
 use partywall_testkit::hostile::home::pipe;
@@ -74,7 +74,7 @@ fn every_transcript_ends_as_its_outcome_says() {
         for cut in &cuts[..if is_whole { 1 } else { 3 }] {
             let play_name = format!("{name}, {cut:?}");
             play(&play_name, &script, *cut);
-            let open = open_descriptors(Process::Own).unwrap().len();
+            let open = partywall_testkit::descriptors(Process::Own);
             // The first run of a transcript opens descriptors that the process keeps, so the count
             // after it is the reference.
             assert_eq!(*before.get_or_insert(open), open, "{play_name}: descriptors leak");

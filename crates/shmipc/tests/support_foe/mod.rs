@@ -22,7 +22,7 @@ pub use partywall_testkit::{TIMEOUT, alone, soon, until};
 
 use partywall_shmipc::regions::{Element, PutError};
 use partywall_shmipc::wire::encode;
-use partywall_sys::process::{Process, mappings, open_descriptors, resident_bytes};
+use partywall_sys::process::{Process, mappings, resident_bytes};
 use partywall_sys::{Socket, connect_unix_path};
 use partywall_testkit::Random;
 use std::io::IoSlice;
@@ -175,7 +175,7 @@ impl Foe {
 /// Measures this process: its number of descriptors and of mappings, and its resident bytes.
 pub fn footprint() -> (usize, usize, u64) {
     (
-        open_descriptors(Process::Own).unwrap().len(),
+        partywall_testkit::descriptors(Process::Own),
         mappings(Process::Own).unwrap().len(),
         resident_bytes(Process::Own).unwrap(),
     )

@@ -74,6 +74,9 @@ pub(crate) struct ShmReceiver {
     /// Number of calls of `try_recv` that found no message. After every `EMPTY_POLLS_MAX` of them,
     /// the receiver checks whether the peer lives.
     empty_polls: u32,
+    /// Whether a segment came or went, and the peer does not know yet that this side has read the
+    /// record. The peer may wait for that before it sends another segment (SPEC 5.4).
+    is_report_pending: bool,
 }
 
 /// The state that the receiver has declared to the peer in its word `asleep_records`.
@@ -126,6 +129,7 @@ impl ShmReceiver {
             parked_sleeps: ShortSleeps::default(),
             pacer: Pacer::default(),
             empty_polls: 0,
+            is_report_pending: false,
             shm,
         }
     }

@@ -165,6 +165,7 @@ impl ShmReceiver {
         }
         let found = match record.kind {
             Kind::Segment => {
+                self.is_report_pending = true;
                 let mut body = [0; BODY_MAX];
                 let body = self.small_body(&record, &mut body)?;
                 self.segments.add(&self.shm, &record, body).map_err(|error| match error {
@@ -179,6 +180,7 @@ impl ShmReceiver {
                 None
             }
             Kind::SegmentRetire => {
+                self.is_report_pending = true;
                 let mut body = [0; BODY_MAX];
                 let body = self.small_body(&record, &mut body)?;
                 let retired = self.segments.retire(&record, body);
@@ -453,6 +455,9 @@ impl TransportReceiver for ShmReceiver {
 
     fn notice_end(&mut self) -> Result<bool, Fault> {
         self.empty_polls = (self.empty_polls + 1) % EMPTY_POLLS_MAX;
+        if std::mem::take(&mut self.is_report_pending) {
+            self.report();
+        }
         if self.empty_polls == 0 {
             self.report();
             self.check_peer(Some(Instant::now()))?;
