@@ -83,10 +83,8 @@ pub struct Producer {
 /// processor fetches at the same time.
 const AHEAD_BYTES: u64 = 16 * SLOT_BYTES;
 /// Distance in bytes, from the tail, over which the producer zeroes the slots of the next records:
-/// two small records. On x86-64 the cache lines of these slots were prefetched for writing, and
-/// [`Producer::publish`] zeroes the one slot that has to be zero. Other processors fetch the lines
-/// by these stores.
-const CLEAN_BYTES: u64 = if cfg!(target_arch = "x86_64") { 0 } else { 4 * SLOT_BYTES };
+/// two small records. The cache lines of these slots were prefetched before.
+const CLEAN_BYTES: u64 = 4 * SLOT_BYTES;
 
 impl Producer {
     /// A producer for a ring of zeroed memory. `peer` is the peer's control page.
@@ -420,8 +418,9 @@ impl Producer {
         self.first_word = 0;
     }
 
-    /// Prepares the slots of the next records: prefetches their cache lines for writing, or zeroes
-    /// the first word of each of the nearest slots.
+    /// Prepares the slots of the next records: prefetches their cache lines for writing, and zeroes
+    /// the first word of each of the nearest slots. In a ring with a peer, a processor that has the
+    /// prefetch does not zero.
     ///
     /// The call only saves time. Without it, copies of these cache lines in the consumer's
     /// processor, from the last lap, delay each commit, and [`publish`](Self::publish) zeroes the
@@ -439,7 +438,8 @@ impl Producer {
             slot = slot.plus(SLOT_BYTES);
         }
         self.fetched = slot;
-        if CLEAN_BYTES == 0 {
+        if self.peer.is_some() && cfg!(target_arch = "x86_64") {
+            // The prefetched lines suffice, and `publish` zeroes the one slot that has to be zero.
             return;
         }
         let mut slot = self.clean.max(self.tail);
