@@ -16,8 +16,8 @@
 //! `mem.rs`.
 //!
 //! The types enforce the single-writer rule: an [`OwnMem`] is written through `&mut`, a [`PeerMem`]
-//! cannot be written. The peer is hostile: each word of its region is loaded once, checked, and
-//! only then used. A bad word is a [`Violation`](partywall_layout::Violation), never a panic.
+//! cannot be written. The peer is hostile: a check and the use after it share one load of a word
+//! of its region. A bad word is a [`Violation`](partywall_layout::Violation), never a panic.
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::cast_possible_truncation))]
 #![cfg_attr(not(any(test, loom)), no_std)]
 #![deny(unsafe_code)]

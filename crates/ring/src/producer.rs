@@ -66,7 +66,8 @@ pub struct Producer {
     published: Position,
     tail: Position,
     /// The first word of the header of the open batch's first record. It is stored last, which
-    /// publishes the batch; 0 if the batch is empty.
+    /// publishes the batch; 0 if the batch is empty, or is a record of
+    /// [`put_plainly`](Self::put_plainly), which only `publish_plainly` publishes.
     first_word: u64,
     /// In a ring that outlives its process: offset and first header word of the batch's further
     /// records, in their order. These words are stored only at the publication, so a batch that is
@@ -406,6 +407,7 @@ impl Producer {
         if self.tail == self.published {
             return;
         }
+        debug_assert!(self.first_word != 0, "a plain record is published plainly");
         self.zero_tail();
         if !self.held_words.is_empty() {
             self.store_held_words();
@@ -438,7 +440,7 @@ impl Producer {
             slot = slot.plus(SLOT_BYTES);
         }
         self.fetched = slot;
-        if self.peer.is_some() && cfg!(target_arch = "x86_64") {
+        if self.peer.is_some() && cfg!(all(target_arch = "x86_64", not(loom))) {
             // The prefetched lines suffice, and `publish` zeroes the one slot that has to be zero.
             return;
         }

@@ -6,6 +6,7 @@ use partywall::{
     BackPressure, Begin, Channel, Config, Listener, RecvError, SendError, Transport,
     TransportPolicy, TrustPolicy, Wait,
 };
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 fn pair(address: &str, config: &Config) -> (Channel, Channel) {
@@ -45,6 +46,25 @@ fn payload(len: usize, seed: u64) -> Vec<u8> {
 
 const SIZES: [usize; 15] =
     [0, 1, 47, 48, 49, 64, 104, 105, 1024, 1025, 16_368, 16_369, 65_536, 1 << 20, 9 << 20];
+
+/// A message whose bytes are being written when the writer panics is dropped, and the next messages
+/// arrive, whether they lie in the ring or in memory of their own.
+#[test]
+fn panic_of_a_writer_drops_its_message_only() {
+    each(|name, mut client, mut server| {
+        for len in [0, 64, 100, 100_000] {
+            for next in [&b"next"[..], &[8; 3000]] {
+                let sender = client.sender();
+                let written = catch_unwind(AssertUnwindSafe(|| {
+                    sender.send_with(len, |_| panic!("on purpose"))
+                }));
+                assert!(written.is_err(), "{name}, {len} bytes");
+                client.send(next).unwrap();
+                assert_eq!(server.recv().unwrap().unwrap(), next, "{name}, after {len} bytes");
+            }
+        }
+    });
+}
 
 #[test]
 fn of_every_size_both_ways() {

@@ -84,6 +84,7 @@ impl Run {
     /// sent.
     fn read_all(&mut self) {
         while let Some(header) = self.consumer.peek().expect("no word of another position") {
+            assert_eq!(self.consumer.peek_data(), Some(header));
             assert_ne!(header.stream, FORGED, "a payload became a record");
             let (number, payload) = self.sent.pop_front().expect("a record that was never sent");
             assert_eq!((header.kind, header.stream), (Kind::Data, number));

@@ -71,12 +71,17 @@ fn valid_image(ring: &mut OwnMem, lap: u64) {
 fn read_all(consumer: &mut Consumer) -> Result<(), Violation> {
     for _ in 0..=SLOTS {
         let before = consumer.position().0;
-        let Some(header) = consumer.peek()? else {
+        let data = consumer.peek_data();
+        let found = consumer.peek();
+        assert!(data.is_none() || found == Ok(data), "{data:?} {found:?}");
+        let Some(header) = found? else {
             assert_pad_only(before, consumer.position().0);
             return Ok(());
         };
         assert_pad_only(before, header.position.0);
         check_possible(consumer, &header);
+        let data = (header.kind == Kind::Data).then_some(header);
+        assert_eq!(consumer.peek_data(), data, "both ways of checking a header agree");
         consumer.advance(&header);
         if consumer.is_report_due() {
             consumer.report();

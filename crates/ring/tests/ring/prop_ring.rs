@@ -15,6 +15,8 @@ use std::collections::VecDeque;
 enum Step {
     /// Append a record whose payload is this many 255ths of the longest payload.
     Append(u8),
+    /// Append and publish such a record plainly, if it fits plainly; drop it before, if true.
+    AppendPlainly(u8, bool),
     Publish,
     Abort,
     Consume(u8),
@@ -88,6 +90,7 @@ impl Run {
     fn step(&mut self, step: &Step) {
         match step {
             Step::Append(share) => self.append(*share),
+            Step::AppendPlainly(share, is_dropped) => self.append_plainly(*share, *is_dropped),
             Step::Publish => {
                 self.producer.publish();
                 if self.model.tail % 128 == 0 {
@@ -136,9 +139,30 @@ impl Run {
         }
     }
 
+    fn append_plainly(&mut self, share: u8, is_dropped: bool) {
+        let len = self.producer.size().payload_max() as usize * usize::from(share) / 255;
+        if !self.producer.fits_plainly(len) {
+            return;
+        }
+        assert!(self.model.open.is_empty() && self.model.has_room(len));
+        assert_eq!(self.model.padding(len), 0);
+        let record = self.model.next_record(len);
+        self.producer.put_plainly(record.stream, len, |room| room.copy_from_slice(&record.payload));
+        if is_dropped {
+            self.producer.abort();
+            return;
+        }
+        self.producer.publish_plainly(Kind::Data);
+        self.producer.prepare_ahead();
+        self.model.tail += footprint(len as u64);
+        self.model.published = self.model.tail;
+        self.model.queue.push_back((record, self.model.tail));
+    }
+
     fn consume(&mut self) {
         let header = self.consumer.peek().unwrap();
         assert_eq!(header, self.consumer.peek().unwrap(), "a look changes nothing");
+        assert_eq!(header, self.consumer.peek_data());
         let Some(header) = header else {
             assert!(self.model.queue.is_empty());
             return;
@@ -169,6 +193,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         4 => any::<u8>().prop_map(Step::Append),
         2 => (0u8..8).prop_map(Step::Append),
+        3 => (0u8..60, prop::bool::weighted(0.2)).prop_map(|(n, is)| Step::AppendPlainly(n, is)),
         4 => Just(Step::Publish),
         1 => Just(Step::Abort),
         3 => (1u8..6).prop_map(Step::Consume),

@@ -142,10 +142,15 @@ impl ShmReceiver {
     pub(crate) fn find_inline(&mut self) -> bool {
         let is_plain = self.is_owner()
             && self.end.is_none()
-            && self.held.is_none()
             && self.assembly.is_none()
             && self.declared == Declared::Awake;
         if !is_plain {
+            return false;
+        }
+        if self.is_viewed && self.current.is_some() {
+            self.consume_view();
+        }
+        if self.held.is_some() {
             return false;
         }
         let Some(record) = self.consumer.peek_data() else { return false };

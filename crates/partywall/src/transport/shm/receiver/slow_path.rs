@@ -78,7 +78,7 @@ impl ShmReceiver {
 
     /// Consumes the message that the caller has as a view, because the caller receives the next
     /// message.
-    #[cold]
+    #[inline]
     pub(super) fn consume_view(&mut self) {
         self.is_viewed = false;
         if !seeded_fault("view_is_not_consumed") {
