@@ -10,7 +10,8 @@
 //! A user that reads a byte stream and finds nothing takes records itself, as a call of `read` on a
 //! socket finds the bytes that have just arrived. Otherwise it would wait until the runtime runs
 //! the task of the session, which may be behind the tasks of many other streams. No thread waits
-//! for the lock: whoever holds it also delivers the records of the others.
+//! for the lock, except to take the driver out at the end: whoever holds it also delivers the
+//! records of the others.
 //!
 //! A user may take the records for which the task armed itself. The peer then takes this side for
 //! awake, and no longer notifies it. So the user wakes the task, which arms itself again.

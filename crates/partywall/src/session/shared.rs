@@ -241,7 +241,8 @@ impl SessionShared {
     pub(super) fn was_driver_woken(&self) -> bool {
         let is_woken = &self.driver.0.is_woken;
         // ORDER: Acquire for both: what a user did before it called the waker is visible to the
-        // driver. A call that this load misses wakes the driver, which then asks again.
+        // driver. A call that this load misses wakes the driver, which then asks again. The wakers
+        // of all three fronts synchronise with the next turn, also if the driver was woken before.
         is_woken.load(Ordering::Acquire) && is_woken.swap(false, Ordering::Acquire)
     }
 

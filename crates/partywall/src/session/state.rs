@@ -3,7 +3,7 @@
 //! users that wait.
 //!
 //! One lock guards the state, and each thread holds it briefly. Methods return the wakers to call;
-//! callers call them after they have released every lock.
+//! callers call them after they have released every lock but that of the driver's seat, on tokio.
 
 use super::numbers::Numbers;
 use super::stream::StreamShared;
@@ -115,7 +115,8 @@ impl WakerSet {
     }
 }
 
-/// Calls all the given wakers. The caller must hold no lock.
+/// Calls all the given wakers. The caller must hold no lock, except that of the driver's seat, for
+/// which nobody waits.
 pub(super) fn wake(wakers: Vec<Waker>) {
     wakers.into_iter().for_each(Waker::wake);
 }
