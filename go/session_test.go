@@ -88,7 +88,7 @@ func asError(t *testing.T, err error) *Error {
 	return e
 }
 
-func TestStreamsAreConnections(t *testing.T) {
+func TestConnOfEveryTransport(t *testing.T) {
 	eachWay(t, func(t *testing.T, w way) {
 		nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
 			listener, err := Listen(testAddress(t, w), &w.config)
