@@ -82,7 +82,7 @@ impl Receiver {
         if self.end.find_inline() {
             return Ok(Some(self.end.take()));
         }
-        match self.end.find(false)? {
+        match self.find_any(false)? {
             Found::Message => Ok(Some(self.end.take())),
             Found::Nothing | Found::Control(_) => self.try_recv_at_end(),
             Found::End(closed) => Ok(at_end(closed)?),
@@ -125,7 +125,7 @@ impl Receiver {
         if self.end.find_inline() {
             return Ok(Some(MessageRef::new(self)));
         }
-        match self.end.find(false)? {
+        match self.find_any(false)? {
             Found::Message => Ok(Some(MessageRef::new(self))),
             Found::Nothing | Found::Control(_) => {
                 self.end.notice_end()?;
@@ -266,11 +266,11 @@ impl Receiver {
 
     #[inline]
     fn recv_until(&mut self, deadline: Option<Instant>) -> Result<Option<Message>, RecvError> {
-        if self.end.find_inline() {
-            return Ok(Some(self.end.take()));
-        }
         loop {
-            match self.end.find(true)? {
+            if self.end.find_inline() {
+                return Ok(Some(self.end.take()));
+            }
+            match self.find_any(true)? {
                 Found::Message => return Ok(Some(self.end.take())),
                 Found::Nothing | Found::Control(_) => self.wait_until(deadline)?,
                 Found::End(closed) => return Ok(at_end(closed)?),
@@ -283,16 +283,23 @@ impl Receiver {
         &mut self,
         deadline: Option<Instant>,
     ) -> Result<Option<MessageRef<'_>>, RecvError> {
-        if self.end.find_inline() {
-            return Ok(Some(MessageRef::new(self)));
-        }
         loop {
-            match self.end.find(true)? {
+            if self.end.find_inline() {
+                return Ok(Some(MessageRef::new(self)));
+            }
+            match self.find_any(true)? {
                 Found::Message => return Ok(Some(MessageRef::new(self))),
                 Found::Nothing | Found::Control(_) => self.wait_until(deadline)?,
                 Found::End(closed) => return Ok(at_end(closed)?),
             }
         }
+    }
+
+    /// Finds the next record, of whatever kind. The function is not inlined, so that calls of
+    /// `find_inline` are short.
+    #[inline(never)]
+    fn find_any(&mut self, may_wait: bool) -> Result<Found, Fault> {
+        self.end.find(may_wait)
     }
 
     /// Makes the next message the receiver's current message if one has arrived. Returns false if
@@ -337,7 +344,7 @@ impl Receiver {
         if !self.end.notice_end()? {
             return Err(TryRecvError::Empty);
         }
-        match self.end.find(false)? {
+        match self.find_any(false)? {
             Found::Message => Ok(Some(self.end.take())),
             Found::Nothing | Found::Control(_) => Err(TryRecvError::Empty),
             Found::End(closed) => Ok(at_end(closed)?),

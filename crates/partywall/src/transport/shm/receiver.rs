@@ -19,7 +19,8 @@ use super::segments::{Held, Segments};
 use super::{SharedMemory, word};
 use crate::error::{Closed, Fault};
 use crate::message::Message;
-use crate::transport::{Assembly, Found, SpaceWaiter};
+use crate::transport::{Assembly, Found, SpaceWaiter, is_of_sessions};
+use partywall_layout::record_ring::Kind;
 use partywall_layout::segment::receiving;
 use partywall_layout::{RecordHeader, RingSize, Violation};
 use partywall_ring::{Consumer, OwnMem, PeerMem, Sleeper};
@@ -163,9 +164,6 @@ impl ShmReceiver {
 
     #[inline]
     pub(crate) fn find(&mut self, _may_wait: bool) -> Result<Found, Fault> {
-        if self.find_inline() {
-            return Ok(Found::Message);
-        }
         self.check()?;
         if let Some(closed) = self.end {
             return Ok(Found::End(closed));
@@ -179,7 +177,36 @@ impl ShmReceiver {
         if self.declared == Declared::Woken {
             self.declare_awake();
         }
-        self.find_any()
+        // The receiver reads `hung_up` before it polls, so the poll sees every record that the peer
+        // committed before the hang-up.
+        let hung_up = self.hung_up;
+        for _ in 0..RECORDS_MAX {
+            let found = self.consumer.peek().map_err(|violation| self.violated_by(violation))?;
+            let Some(record) = found else {
+                return Ok(if hung_up { self.find_no_more() } else { Found::Nothing });
+            };
+            if self.declared == Declared::Asleep {
+                self.declared = Declared::Woken;
+            }
+            if record.kind == Kind::Data && self.assembly.is_none() {
+                self.check_length(&record)?;
+                self.show(record);
+                return Ok(Found::Message);
+            }
+            if record.kind == Kind::Blob && self.assembly.is_none() {
+                return self.hold(&record).map(|()| Found::Message);
+            }
+            if self.has_streams && is_of_sessions(&record) {
+                self.current = None;
+                return Ok(Found::Control(record));
+            }
+            if let Some(found) = self.act_on(record)? {
+                return Ok(found);
+            }
+        }
+        // The ring may contain more records than the `RECORDS_MAX` that this call handled. A caller
+        // that waits then finds them in the ring without blocking.
+        Ok(Found::Nothing)
     }
 
     #[inline]

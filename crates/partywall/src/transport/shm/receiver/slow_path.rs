@@ -4,12 +4,12 @@
 
 use super::super::segments::{Held, SegmentError};
 use super::super::{SharedMemory, Sleeping, word};
-use super::{BYTES, Declared, MESSAGES, RECORDS_MAX, ShmReceiver};
+use super::{BYTES, Declared, MESSAGES, ShmReceiver};
 use crate::error::{Closed, Fault};
 use crate::message::Message;
 use crate::stats::ReceiverStats;
 use crate::transport::{
-    Assembly, Found, SpaceWaiter, TransportReceiver, Waited, has_passed, is_of_sessions, until,
+    Assembly, Found, SpaceWaiter, TransportReceiver, Waited, has_passed, until,
     waiting_failed,
 };
 use partywall_layout::record_ring::{BlobBody, BlobCredit, FRAGMENT_PREFIX_BYTES, Kind};
@@ -84,41 +84,6 @@ impl ShmReceiver {
         if !seeded_fault("view_is_not_consumed") {
             self.done();
         }
-    }
-
-    /// Finds the next record, of whatever kind.
-    #[inline(never)]
-    pub(super) fn find_any(&mut self) -> Result<Found, Fault> {
-        // The receiver reads `hung_up` before it polls, so the poll sees every record that the peer
-        // committed before the hang-up.
-        let hung_up = self.hung_up;
-        for _ in 0..RECORDS_MAX {
-            let found = self.consumer.peek().map_err(|violation| self.violated_by(violation))?;
-            let Some(record) = found else {
-                return Ok(if hung_up { self.find_no_more() } else { Found::Nothing });
-            };
-            if self.declared == Declared::Asleep {
-                self.declared = Declared::Woken;
-            }
-            if record.kind == Kind::Data && self.assembly.is_none() {
-                self.check_length(&record)?;
-                self.show(record);
-                return Ok(Found::Message);
-            }
-            if record.kind == Kind::Blob && self.assembly.is_none() {
-                return self.hold(&record).map(|()| Found::Message);
-            }
-            if self.has_streams && is_of_sessions(&record) {
-                self.current = None;
-                return Ok(Found::Control(record));
-            }
-            if let Some(found) = self.act_on(record)? {
-                return Ok(found);
-            }
-        }
-        // The ring may contain more records than the `RECORDS_MAX` that this call handled. A caller
-        // that waits then finds them in the ring without blocking.
-        Ok(Found::Nothing)
     }
 
     /// Handles an empty ring after a hang-up: reports the end of the direction.
