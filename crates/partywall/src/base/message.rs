@@ -15,6 +15,7 @@ use bytes::{Buf, Bytes};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
+use zerocopy::IntoBytes;
 
 /// A received message. Its bytes stay valid and unchanged by Partywall for as long as the value
 /// lives.
@@ -28,8 +29,10 @@ pub struct Message {
     advanced: usize,
 }
 
+/// All fields are words, also those of short bytes: a move of a message then reads what was written
+/// before in pieces of the same size, for which the processor need not wait.
 enum Payload {
-    Short { len: u8, bytes: [u8; SHORT_MAX] },
+    Short { len: usize, words: [u64; SHORT_MAX / 8] },
     Long(Vec<u8>),
     View(View),
     Buffer(Box<dyn RecvBuffer>),
@@ -38,16 +41,16 @@ enum Payload {
 impl Message {
     #[inline]
     pub(crate) fn copied(bytes: &[u8]) -> Self {
-        let payload = if bytes.len() <= SHORT_MAX {
-            let mut short = [0; SHORT_MAX];
-            short[..bytes.len()].copy_from_slice(bytes);
-            #[expect(clippy::cast_possible_truncation, reason = "at most 104")]
-            let len = bytes.len() as u8;
-            Payload::Short { len, bytes: short }
-        } else {
-            Payload::Long(bytes.to_vec())
-        };
-        Self { payload, advanced: 0 }
+        if bytes.len() > SHORT_MAX {
+            return Self::from_vec(bytes.to_vec());
+        }
+        // The bytes are copied into the result, so that the result is not copied once more.
+        let payload = Payload::Short { len: bytes.len(), words: [0; SHORT_MAX / 8] };
+        let mut message = Self { payload, advanced: 0 };
+        if let Payload::Short { words, .. } = &mut message.payload {
+            words.as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);
+        }
+        message
     }
 
     pub(crate) const fn from_vec(bytes: Vec<u8>) -> Self {
@@ -82,12 +85,34 @@ impl Message {
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         let all = match &self.payload {
-            Payload::Short { len, bytes } => &bytes[..usize::from(*len)],
+            Payload::Short { len, words } => &words.as_bytes()[..*len],
             Payload::Long(bytes) => bytes,
             Payload::View(view) => view.as_slice(),
             Payload::Buffer(buffer) => buffer.as_slice(),
         };
         &all[self.advanced..]
+    }
+
+    /// Returns the number of bytes that `Buf::advance` has not consumed.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let all = match &self.payload {
+            Payload::Short { len, .. } => *len,
+            Payload::Long(bytes) => bytes.len(),
+            Payload::View(view) => view.len,
+            // A buffer knows the total length of its message, so a message of several pieces need
+            // not be copied into one piece to count its bytes.
+            Payload::Buffer(buffer) => buffer.len(),
+        };
+        all - self.advanced
+    }
+
+    /// Whether all bytes of the message were consumed by `Buf::advance`, or the message has none.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Whether the bytes lie in the memory into which the sender wrote them, and were never copied.
@@ -198,12 +223,7 @@ impl AsRef<[u8]> for Message {
 
 impl Buf for Message {
     fn remaining(&self) -> usize {
-        match &self.payload {
-            // A buffer knows the total length of its message, so a message of several pieces need
-            // not be copied into one piece to count its bytes.
-            Payload::Buffer(buffer) => buffer.len() - self.advanced,
-            _ => self.as_slice().len(),
-        }
+        self.len()
     }
 
     fn chunk(&self) -> &[u8] {

@@ -12,7 +12,7 @@
 
 use super::DROPPED;
 use super::credit::cost;
-use super::error::{StreamRecvError, StreamSendError};
+use super::error::{SessionError, StreamRecvError, StreamSendError};
 use super::lifecycle;
 use super::outbox::Outbox;
 use super::shared::SessionShared;
@@ -132,7 +132,7 @@ impl SendHalf {
         let sent = ready!(self.poll_wire(context, Some(cost(payload.len())), |wire, outgoing| {
             wire.send_on(payload, &mut outgoing.progress)
         }));
-        self.outgoing.done(sent)
+        unboxed(self.outgoing.done(sent))
     }
 
     /// Sends a copy of `payload` as a whole, never in fragments. After `Pending`, the next call may
@@ -225,7 +225,9 @@ impl SendHalf {
             self.outgoing.memory = Some(Memory::Private(bytes));
             return Poll::Ready(Ok(()));
         }
-        self.poll_wire(context, None, |wire, outgoing| wire.reserve_into(&mut outgoing.memory, len))
+        unboxed(self.poll_wire(context, None, |wire, outgoing| {
+            wire.reserve_into(&mut outgoing.memory, len)
+        }))
     }
 
     pub(crate) fn poll_commit(
@@ -242,7 +244,7 @@ impl SendHalf {
                 _ => wire.commit(memory, progress),
             }
         }));
-        self.outgoing.done(sent)
+        unboxed(self.outgoing.done(sent))
     }
 
     /// Sends the message in the reserved memory as a whole, never in fragments. After `Pending`,
@@ -299,12 +301,9 @@ impl SendHalf {
 
     /// Returns the result of an attempt to send a message. If the attempt has to wait, returns the
     /// message's credit to the stream, because the next call may send another message instead.
-    fn uncharge(
-        &mut self,
-        polled: Poll<Result<(), StreamSendError>>,
-    ) -> Poll<Result<(), StreamSendError>> {
+    fn uncharge(&mut self, polled: Attempted) -> Poll<Result<(), StreamSendError>> {
         if let Poll::Ready(sent) = polled {
-            return self.outgoing.done(sent);
+            return unboxed(self.outgoing.done(sent));
         }
         if let Some(cost) = self.outgoing.charged.take() {
             self.stream.lock().send_credit.refund(cost);
@@ -356,14 +355,10 @@ impl SendHalf {
         context: &Context<'_>,
         cost: Option<u64>,
         mut attempt: impl FnMut(&mut AnySender, &mut Outgoing) -> Result<(), NotSent>,
-    ) -> Poll<Result<(), StreamSendError>> {
+    ) -> Attempted {
         let Self { shared, stream, outgoing, .. } = self;
         if let Err(end) = shared.check() {
-            shared.check_process()?;
-            // The reason for the end of the stream is reported first, because it is more specific
-            // than the reason for the end of the session.
-            check_sending(&stream.lock())?;
-            return Poll::Ready(Err(end.into()));
+            return Poll::Ready(Err(ended(shared, stream, end)));
         }
         let is_early = seeded_fault("credit_before_lock");
         let early = if is_early { stream.lock().take_credit() } else { None };
@@ -378,7 +373,7 @@ impl SendHalf {
             // follow END, after which a new stream may have the same number. After `flush`, the
             // stream has no other pending record.
             let mut state = stream.lock();
-            if let Some(unready) = charge(&mut state, shared, context, outgoing, cost) {
+            if let Err(unready) = charge(&mut state, shared, context, outgoing, cost) {
                 drop(state);
                 // While this side waits to send, the stream returns no credit, and the peer may be
                 // waiting for exactly that credit. So the credit is sent now.
@@ -386,7 +381,7 @@ impl SendHalf {
                 let flushed = flushed.and_then(|()| outbox.flush());
                 shared.leave_outbox(outbox);
                 shared.settle(flushed);
-                return unready;
+                return unready.map(Err);
             }
             if flushed.is_ok() {
                 credit = early.or_else(|| state.take_credit());
@@ -416,6 +411,31 @@ impl SendHalf {
     }
 }
 
+/// The result of an attempt to send on a stream. The error is on the heap, so that the result is
+/// two words, which stay in registers.
+type Attempted = Poll<Result<(), Box<StreamSendError>>>;
+
+/// Returns the result of an attempt to send, for callers outside of this file.
+#[inline]
+fn unboxed(attempted: Attempted) -> Poll<Result<(), StreamSendError>> {
+    match attempted {
+        Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
+        Poll::Ready(Err(error)) => Poll::Ready(Err(*error)),
+        Poll::Pending => Poll::Pending,
+    }
+}
+
+/// Returns the reason why nothing can be sent on a stream of a session that is over, as `end` says.
+#[cold]
+fn ended(shared: &SessionShared, stream: &StreamShared, end: SessionError) -> Box<StreamSendError> {
+    if let Err(forked) = shared.check_process() {
+        return Box::new(forked.into());
+    }
+    // The reason for the end of the stream is reported first, because it is more specific than the
+    // reason for the end of the session.
+    Box::new(check_sending(&stream.lock()).err().unwrap_or_else(|| end.into()))
+}
+
 /// Handles a failed attempt to send. Waits for room, unless room would not help or the policy
 /// forbids waiting.
 #[cold]
@@ -425,7 +445,7 @@ fn unsent(
     context: &Context<'_>,
     mut outbox: MutexGuard<'_, Outbox>,
     error: NotSent,
-) -> Poll<Result<(), StreamSendError>> {
+) -> Attempted {
     let is_full = matches!(error, NotSent::Full);
     let must_wait = is_full && (outgoing.progress.started || shared.policy != BackPressure::Error);
     if must_wait {
@@ -442,19 +462,20 @@ fn unsent(
     }
     if must_wait {
         if !seeded_fault("no_look_while_waiting") {
-            shared.check()?;
+            shared.check().map_err(|end| Box::new(end.into()))?;
         }
         return Poll::Pending;
     }
-    Poll::Ready(Err(match error {
-        NotSent::TooLarge(limit) => StreamSendError::TooLarge(limit),
+    Poll::Ready(Err(Box::new(match error {
+        NotSent::TooLarge(limit) => StreamSendError::TooLarge(*limit),
         NotSent::Full => StreamSendError::Full,
         error => shared.failed(error).into(),
-    }))
+    })))
 }
 
 /// Charges the cost of a message against credit, once. Without credit, or if the sending direction
-/// has ended, returns what the caller must return instead of sending.
+/// has ended, returns an error, which the caller must return instead of sending: `Pending`, or the
+/// reason why nothing can be sent.
 #[inline]
 fn charge(
     state: &mut StreamState,
@@ -462,22 +483,22 @@ fn charge(
     context: &Context<'_>,
     outgoing: &mut Outgoing,
     cost: u64,
-) -> Option<Poll<Result<(), StreamSendError>>> {
+) -> Result<(), Poll<Box<StreamSendError>>> {
     let is_open = if seeded_fault("no_check_behind_end") { Ok(()) } else { check_sending(state) };
     if let Err(error) = is_open {
-        return Some(Poll::Ready(Err(error)));
+        return Err(Poll::Ready(Box::new(error)));
     }
     if outgoing.charged.is_none() {
         if !state.send_credit.charge(cost) {
             if shared.policy == BackPressure::Error {
-                return Some(Poll::Ready(Err(StreamSendError::Full)));
+                return Err(Poll::Ready(Box::new(StreamSendError::Full)));
             }
             state.await_credit(context);
-            return Some(Poll::Pending);
+            return Err(Poll::Pending);
         }
         outgoing.charged = Some(cost);
     }
-    None
+    Ok(())
 }
 
 fn check_sending(state: &StreamState) -> Result<(), StreamSendError> {
@@ -502,7 +523,8 @@ fn gather(slices: &[IoSlice<'_>], mut place: &mut [u8]) {
 }
 
 impl Outgoing {
-    fn done(&mut self, sent: Result<(), StreamSendError>) -> Poll<Result<(), StreamSendError>> {
+    #[inline]
+    fn done(&mut self, sent: Result<(), Box<StreamSendError>>) -> Attempted {
         if sent.is_ok() {
             (self.charged, self.progress) = (None, Progress::default());
         }

@@ -109,7 +109,7 @@ impl Outbox {
         }
         if self.room.is_inherited() {
             // In a forked child the region is not mapped, so even its counters must not be touched.
-            return Err(NotSent::Fault(Fault::Forked));
+            return Err(NotSent::from(Fault::Forked));
         }
         let flushed = self.attempt(|outbox| {
             let written = outbox.write_pending();

@@ -213,7 +213,7 @@ impl SessionShared {
     /// Handles a permanent error of sending. Returns the reason for which the session is over.
     pub(super) fn failed(&self, unsent: NotSent) -> SessionError {
         match unsent {
-            NotSent::Fault(fault) => self.end(SessionError::Fault(Arc::new(fault))),
+            NotSent::Fault(fault) => self.end(SessionError::Fault(Arc::from(fault))),
             // An attempt to send that fails because the peer has closed does not end the session
             // here. The driver ends the session after it has delivered the messages that arrived
             // before the close.

@@ -290,6 +290,9 @@ pub(crate) trait TransportReceiver: fmt::Debug + Send {
 }
 
 /// The reason why an attempt to send sent nothing, or only a part of the message.
+///
+/// Each attempt returns a `Result<(), NotSent>`. Rare reasons are on the heap, so that this result
+/// is two words, which stay in registers.
 #[derive(Debug)]
 pub(crate) enum NotSent {
     /// The ring, the shared memory or the socket has no room now.
@@ -297,9 +300,25 @@ pub(crate) enum NotSent {
     /// The peer has stopped receiving.
     Closed(Closed),
     /// The message is longer than a limit of either side, so it can never be sent.
-    TooLarge(TooLarge),
+    TooLarge(Box<TooLarge>),
     /// The channel is broken: the peer violated the protocol, or a system call failed.
-    Fault(Fault),
+    Fault(Box<Fault>),
+}
+
+const _: () = assert!(size_of::<Result<(), NotSent>>() == 16);
+
+impl From<TooLarge> for NotSent {
+    #[cold]
+    fn from(limit: TooLarge) -> Self {
+        Self::TooLarge(Box::new(limit))
+    }
+}
+
+impl From<Fault> for NotSent {
+    #[cold]
+    fn from(fault: Fault) -> Self {
+        Self::Fault(Box::new(fault))
+    }
 }
 
 impl From<NotSent> for TrySendError {
@@ -307,8 +326,8 @@ impl From<NotSent> for TrySendError {
         match unsent {
             NotSent::Full => Self::Full,
             NotSent::Closed(closed) => Self::Closed(closed),
-            NotSent::TooLarge(limit) => Self::TooLarge(limit),
-            NotSent::Fault(fault) => Self::Fault(fault),
+            NotSent::TooLarge(limit) => Self::TooLarge(*limit),
+            NotSent::Fault(fault) => Self::Fault(*fault),
         }
     }
 }
@@ -318,8 +337,8 @@ impl From<NotSent> for SendError {
         match unsent {
             NotSent::Full => Self::Full,
             NotSent::Closed(closed) => Self::Closed(closed),
-            NotSent::TooLarge(limit) => Self::TooLarge(limit),
-            NotSent::Fault(fault) => Self::Fault(fault),
+            NotSent::TooLarge(limit) => Self::TooLarge(*limit),
+            NotSent::Fault(fault) => Self::Fault(*fault),
         }
     }
 }

@@ -97,9 +97,9 @@ impl Names {
             TrySendError::Full => NotSent::Full,
             TrySendError::Closed(closed) => NotSent::Closed(closed),
             TrySendError::TooLarge(max) => {
-                NotSent::TooLarge(TooLarge { len: len as u64, max, limit: Limit::Protocol })
+                NotSent::from(TooLarge { len: len as u64, max, limit: Limit::Protocol })
             }
-            TrySendError::Broken(source) => NotSent::Fault(self.fault(source)),
+            TrySendError::Broken(source) => NotSent::from(self.fault(source)),
         }
     }
 }

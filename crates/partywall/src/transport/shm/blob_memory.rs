@@ -16,7 +16,7 @@
 use super::SharedMemory;
 use crate::config::{BackPressure, Config};
 use crate::error::{Fault, Limit, TooLarge};
-use crate::transport::SpaceWaiter;
+use crate::transport::{Memory, SpaceWaiter};
 use partywall_layout::Violation;
 use partywall_layout::control::ControlSegment;
 use partywall_layout::record_ring::{BlobBody, Kind, Position, SegmentBody, footprint};
@@ -149,16 +149,22 @@ impl BlobMemory {
         self.slab.allocate(len).ok_or(AllocError::Full)
     }
 
-    /// Allocates a recently freed block of exactly `len` bytes, if there is one.
+    /// Stores a recently freed block of exactly `len` bytes in `place`, if there is one and `place`
+    /// is empty. Returns whether it has stored a block.
     #[inline]
-    pub(super) fn allocate_recent(
+    pub(super) fn allocate_recent_into(
         &mut self,
+        place: &mut Option<Memory>,
         len: usize,
         notified_at: Option<Instant>,
-    ) -> Option<Block> {
-        let block = self.slab.allocate_recent(len)?;
+    ) -> bool {
+        if place.is_some() {
+            return false;
+        }
+        let Some(block) = self.slab.allocate_recent(len) else { return false };
+        *place = Some(Memory::Slab(block));
         self.note_idle(notified_at);
-        Some(block)
+        true
     }
 
     /// Frees a block in which no message was sent.

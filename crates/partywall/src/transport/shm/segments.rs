@@ -190,41 +190,50 @@ impl Segments {
         });
     }
 
-    /// Finds the message to which a BLOB record refers, in one of the segments. Returns a view, or
-    /// a copy if the peer is untrusted.
+    /// Stores the message to which a BLOB record refers in `place`: as a view of one of the
+    /// segments, or as a copy if the peer is untrusted. Returns its length in bytes.
     #[inline]
-    pub(super) fn hold(
+    pub(super) fn hold_into(
         &mut self,
+        place: &mut Option<Held>,
         shm: &SharedMemory,
         record: &RecordHeader,
         body: &[u8],
-    ) -> Result<Held, Violation> {
-        let bad = |what, found| Violation::Body { position: record.position.0, what, found };
+    ) -> Result<u64, Box<Violation>> {
+        let bad =
+            |what, found| Box::new(Violation::Body { position: record.position.0, what, found });
+        if place.is_some() {
+            // The compiler then knows that nothing is dropped when the message is stored.
+            *place = None;
+        }
         let Ok(body) = BlobBody::read_from_bytes(body) else {
             return Err(bad("blob length", record.len.into()));
         };
         if body.zero.get() != 0 {
             return Err(bad("blob zero field", body.zero.get().into()));
         }
-        let (number, len) = (body.segment.get(), body.length.get());
-        if len > shm.limits.message {
-            return Err(Violation::MessageLength { len, max: shm.limits.message });
+        let (number, bytes) = (body.segment.get(), body.length.get());
+        if bytes > shm.limits.message {
+            let max = shm.limits.message;
+            return Err(Box::new(Violation::MessageLength { len: bytes, max }));
         }
         let segment = self.mapped.iter_mut().find(|segment| segment.number == number);
         let segment = segment.ok_or_else(|| bad("blob segment", number.into()))?;
-        let place = segment.memory.pages.range(body.offset.get(), len);
-        let place = place.ok_or_else(|| bad("blob offset", body.offset.get()))?;
+        let range = segment.memory.pages.range(body.offset.get(), bytes);
+        let range = range.ok_or_else(|| bad("blob offset", body.offset.get()))?;
         segment.views += 1;
-        let (offset, len, block) = (place.start, place.len(), body.block.get());
+        let (offset, len, block) = (range.start, range.len(), body.block.get());
         let view = View { memory: Arc::clone(&segment.memory) as _, offset, len, block };
         if !shm.is_untrusted() {
-            return Ok(Held::View(view));
+            *place = Some(Held::View(view));
+            return Ok(bytes);
         }
         // The message of an untrusted peer is copied before anything reads it. Dropping the view
         // after the copy releases the block.
         let mut copy = vec![0; len];
         segment.memory.pages.copy(offset, &mut copy);
-        Ok(Held::Whole(copy))
+        *place = Some(Held::Whole(copy));
+        Ok(bytes)
     }
 }
 

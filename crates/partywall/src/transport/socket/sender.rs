@@ -135,7 +135,7 @@ impl SocketSender {
                 return Ok(None);
             }
             let advanced = pending.advance_sender(&self.shared.socket, self.position, len);
-            let violated = |violation| NotSent::Fault(self.shared.violated(violation));
+            let violated = |violation| NotSent::from(self.shared.violated(violation));
             self.position = advanced.map_err(violated)?;
             if pending.stays() {
                 self.pending_move = None;
@@ -229,7 +229,7 @@ impl SocketSender {
     /// Checks that this sender may write. Takes the position of its next record back from
     /// `pending_move`, so that the receiver sends no record MOVE meanwhile.
     pub(super) fn check(&mut self) -> Result<(), NotSent> {
-        self.shared.check().map_err(NotSent::Fault)?;
+        self.shared.check()?;
         self.leave_boundary();
         self.end.map_or(Ok(()), |closed| Err(NotSent::Closed(closed)))
     }
@@ -239,7 +239,7 @@ impl SocketSender {
         if len <= max {
             return Ok(());
         }
-        Err(NotSent::TooLarge(TooLarge { len, max, limit: Limit::PeerMessage }))
+        Err(NotSent::from(TooLarge { len, max, limit: Limit::PeerMessage }))
     }
 
     /// Keeps the bytes of a message that the kernel did not accept. They are written before any
@@ -274,7 +274,7 @@ impl SocketSender {
             Err(error) if is_gone(&error) => Err(self.break_off()),
             Err(error) => {
                 self.break_off();
-                Err(NotSent::Fault(Fault::system("writing to the socket", error)))
+                Err(NotSent::from(Fault::system("writing to the socket", error)))
             }
         }
     }
@@ -425,7 +425,7 @@ impl TransportSender for SocketSender {
             || (self.batch.len() + payload.len()) as u64 > self.batch_bytes_max.max(1 << 16);
         if is_full {
             let (len, max) = (payload.len() as u64, self.batch_footprint_max - open);
-            return Err(NotSent::TooLarge(TooLarge { len, max, limit: Limit::Batch }));
+            return Err(NotSent::from(TooLarge { len, max, limit: Limit::Batch }));
         }
         self.batch.extend_from_slice(&framing.bytes[..framing.len]);
         self.batch.extend_from_slice(payload);

@@ -9,8 +9,7 @@ use crate::error::{Closed, Fault};
 use crate::message::Message;
 use crate::stats::ReceiverStats;
 use crate::transport::{
-    Assembly, Found, SpaceWaiter, TransportReceiver, Waited, has_passed, until,
-    waiting_failed,
+    Assembly, Found, SpaceWaiter, TransportReceiver, Waited, has_passed, until, waiting_failed,
 };
 use partywall_layout::record_ring::{BlobBody, BlobCredit, FRAGMENT_PREFIX_BYTES, Kind};
 use partywall_layout::segment::receiving;
@@ -108,11 +107,12 @@ impl ShmReceiver {
         if self.has_streams {
             (body, self.credit) = split_credit(body);
         }
-        let held = self.segments.hold(&self.shm, record, body);
-        let held = held.map_err(|violation| self.violated_by(violation))?;
+        // The message is stored in place, because a message that is returned in memory is copied
+        // once more.
+        let found = self.segments.hold_into(&mut self.held, &self.shm, record, body);
+        let len = found.map_err(|violation| self.violated_by(*violation))?;
         self.add_to_counter(receiving::BLOBS, 1);
-        self.count(held.as_slice().len() as u64);
-        self.held = Some(held);
+        self.count(len);
         self.advance(record);
         Ok(())
     }

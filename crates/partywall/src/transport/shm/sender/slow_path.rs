@@ -36,7 +36,7 @@ use zerocopy::little_endian::U64;
 impl ShmSender {
     #[cold]
     pub(super) fn check_slowly(&mut self) -> Result<(), NotSent> {
-        self.shm.check().map_err(NotSent::Fault)?;
+        self.shm.check()?;
         if self.is_filling {
             // The caller's code panicked while it wrote a message in place, so this sender discards
             // that message.
@@ -381,7 +381,7 @@ impl ShmSender {
     }
 
     pub(super) fn violated(&self, violation: Violation) -> NotSent {
-        NotSent::Fault(self.shm.violated(violation))
+        NotSent::from(self.shm.violated(violation))
     }
 
     /// Allocates a block for a message of `len` bytes. If too many SEGMENT and SEGMENT_RETIRE
@@ -393,9 +393,9 @@ impl ShmSender {
             match allocated {
                 Ok(block) => return Ok(block),
                 Err(AllocError::Full) => return Err(self.no_space()),
-                Err(AllocError::TooLarge(error)) => return Err(NotSent::TooLarge(error)),
+                Err(AllocError::TooLarge(error)) => return Err(NotSent::from(error)),
                 Err(AllocError::Violation(violation)) => return Err(self.violated(violation)),
-                Err(AllocError::System(fault)) => return Err(NotSent::Fault(fault)),
+                Err(AllocError::System(fault)) => return Err(NotSent::from(fault)),
                 Err(AllocError::Unannounced) => self.publish_pending(len)?,
             }
         }
@@ -408,7 +408,7 @@ impl ShmSender {
             // The open batch contains pending SEGMENT or SEGMENT_RETIRE records, or must come
             // before them. So the caller has to commit that batch first.
             let len = len as u64;
-            return Err(NotSent::TooLarge(TooLarge { len, max: 0, limit: Limit::Batch }));
+            return Err(NotSent::from(TooLarge { len, max: 0, limit: Limit::Batch }));
         }
         let appended = self.append_pending();
         if appended.is_err() {
@@ -458,7 +458,7 @@ impl ShmSender {
     /// Sends as many pieces of a message as the ring has room for.
     fn send_fragments(&mut self, payload: &[u8], progress: &mut Progress) -> Result<(), NotSent> {
         if !progress.started {
-            self.memory.check_overflow(payload.len() as u64).map_err(NotSent::TooLarge)?;
+            self.memory.check_overflow(payload.len() as u64)?;
         }
         while progress.sent < payload.len() {
             let pending = self.append_pending().and_then(|()| self.append_credit());
@@ -481,7 +481,7 @@ impl ShmSender {
     }
 
     pub(super) fn add_fragments(&mut self, payload: &[u8]) -> Result<(), NotSent> {
-        self.memory.check_overflow(payload.len() as u64).map_err(NotSent::TooLarge)?;
+        self.memory.check_overflow(payload.len() as u64)?;
         let credit = if self.credit.is_some() { footprint(CREDIT_BYTES) } else { 0 };
         let pending = BlobMemory::PENDING_BYTES_MAX + credit;
         let per_piece = footprint(self.piece_max() as u64);
@@ -523,7 +523,7 @@ impl ShmSender {
             return NotSent::Full;
         }
         let limit = if fits_another { Limit::Batch } else { memory };
-        NotSent::TooLarge(TooLarge { len, max, limit })
+        NotSent::from(TooLarge { len, max, limit })
     }
 
     fn fragments_footprint(&self, len: usize) -> u64 {
@@ -629,14 +629,12 @@ impl TransportSender for ShmSender {
     #[inline]
     fn reserve_into(&mut self, place: &mut Option<Memory>, len: usize) -> Result<(), NotSent> {
         self.check()?;
-        if len > self.inline_max && len as u64 <= self.shm.limits.peer_message {
-            if let Some(block) = self.memory.allocate_recent(len, self.notified_at) {
-                *place = Some(Memory::Slab(block));
-                self.note_memory();
-                #[cfg(shuttle)]
-                self.shm.note_reserved(1);
-                return Ok(());
-            }
+        let may_be_block = len > self.inline_max && len as u64 <= self.shm.limits.peer_message;
+        if may_be_block && self.memory.allocate_recent_into(place, len, self.notified_at) {
+            self.note_memory();
+            #[cfg(shuttle)]
+            self.shm.note_reserved(1);
+            return Ok(());
         }
         *place = Some(self.reserve(len)?);
         Ok(())
@@ -703,7 +701,7 @@ impl TransportSender for ShmSender {
         let open = self.producer.open_bytes();
         if open + footprint(body) > max {
             let max = max.saturating_sub(open);
-            return Err(NotSent::TooLarge(TooLarge { len, max, limit: Limit::Batch }));
+            return Err(NotSent::from(TooLarge { len, max, limit: Limit::Batch }));
         }
         match self.add(payload) {
             // The open batch holds all blocks, so waiting would never end: no block is released
@@ -713,7 +711,7 @@ impl TransportSender for ShmSender {
                     && self.producer.has_room(size_of::<BlobBody>()) == Ok(true)
                     && self.memory.is_held_by_batch() =>
             {
-                Err(NotSent::TooLarge(TooLarge { len, max: 0, limit: Limit::Batch }))
+                Err(NotSent::from(TooLarge { len, max: 0, limit: Limit::Batch }))
             }
             Err(unsent) => Err(unsent),
             Ok(()) => {
